@@ -1,0 +1,91 @@
+"""Every field that all experiments share, with its default. Experiments change only what differs.
+
+Fields are typed by their value here. A tuple is overridden from the command line as "('a', 'b')".
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    """The shared defaults: a `tiny` T5 v1.1 encoder-decoder on the standard library's source text."""
+    config = ConfigDict()
+    config.seed = 0
+    config.precision = "float32"  # compute: "float32" or "bfloat16"; parameters stay float32
+
+    config.data = ConfigDict()
+    config.data.source = "stdlib"  # "stdlib", "text" or "tfds"
+    config.data.path = ""  # text: files, folders or globs, comma-separated; tfds: "name/config:version"
+    config.data.document_per = "file"  # text: "file", "line" or "paragraph" (blocks between blank lines)
+    config.data.on_unreadable = "error"  # a file that is not UTF-8 or cannot be read: "error" or "skip"
+    config.data.tokenizer = "byte"  # "byte", or the path of a SentencePiece .model file
+    config.data.num_sentinels = 100
+    config.data.mode_tokens = ("[R]", "[S]", "[X]")  # UL2's released checkpoints call them [NLU], [S2S], [NLG]
+    config.data.inputs_length = 128  # encoder positions; the whole row where there is one stack
+    config.data.targets_length = 128  # decoder positions of an encoder-decoder
+    config.data.documents = "join"  # "join", "pack" or "split": see objectives/batch.py, WindowSpec
+    config.data.examples_per_row = 1  # more than one packs that many equal shares into each row
+    config.data.heldout_fraction = 0.05  # of the documents
+    config.data.cache_dir = "~/.cache/cloze"  # token stores
+    config.data.reader_threads = 2
+    config.data.prefetch_batches = 8
+
+    config.model = ConfigDict()
+    config.model.architecture = "encoder_decoder"  # or "decoder_only", "encoder_only"
+    config.model.num_layers = 2  # of each stack
+    config.model.d_model = 128
+    config.model.num_heads = 4
+    config.model.num_kv_heads = 4  # fewer than num_heads: grouped-query attention
+    config.model.head_dim = 32
+    config.model.d_ff = 256
+    config.model.mlp = "gated_gelu"  # "relu", "gelu", "silu", "gated_gelu", "gated_silu"
+    config.model.positions = "relative"  # "relative" (T5 buckets), "rope", "learned", "none"
+    config.model.relative_num_buckets = 32
+    config.model.relative_max_distance = 128
+    config.model.rope_theta = 10000.0
+    config.model.norm = "rms"  # "rms" or "layer"
+    config.model.norm_position = "pre"  # "pre" or "post"
+    config.model.norm_epsilon = 1e-6
+    config.model.use_bias = False
+    config.model.tie_embeddings = False
+    config.model.scale_logits = False  # T5 v1.0: with tied embeddings, logits / sqrt(d_model)
+    config.model.scale_attention = False  # True: divide by sqrt(head_dim); T5 folds it into the query's init
+    config.model.embedding_norm = False  # BERT: a norm right after the embeddings
+    config.model.prediction_head = "linear"  # "linear", or "bert": dense, gelu, norm before the output table
+    config.model.initializer = "t5"  # "t5", or "normal": N(0, initializer_range) for every matrix
+    config.model.initializer_range = 0.02
+    config.model.dropout_rate = 0.0
+
+    config.loss = ConfigDict()
+    config.loss.z_loss = 1e-4
+    config.loss.label_smoothing = 0.0
+
+    config.optimizer = ConfigDict()
+    config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor"
+    config.optimizer.schedule = "cosine"  # or "inverse_sqrt", "constant"; each after linear warm-up
+    config.optimizer.learning_rate = 1e-2  # at the end of warm-up
+    config.optimizer.warmup_steps = 50
+    config.optimizer.final_learning_rate_fraction = 0.1  # cosine: where it ends, of learning_rate
+    config.optimizer.b1 = 0.9
+    config.optimizer.b2 = 0.98
+    config.optimizer.eps = 1e-8
+    config.optimizer.weight_decay = 0.0
+    config.optimizer.no_decay = ("norm", "bias", "embedd")  # regular expressions: parameters whose path matches
+    config.optimizer.clip_norm = 1.0  # global norm; 0 is off
+
+    config.train = ConfigDict()
+    config.train.steps = 1000
+    config.train.batch_size = 32  # rows, over all devices and processes
+    config.train.grad_accum_steps = 1
+    config.train.log_every = 20
+    config.train.eval_every = 250
+    config.train.eval_batches = 16
+    config.train.checkpoint_every = 250
+    config.train.keep_checkpoints = 2  # the newest ones, besides the best
+    config.train.max_nonfinite_updates = 5  # in a row, before the run stops
+
+    config.mesh = ConfigDict()
+    config.mesh.backend = "jit"
+    config.mesh.data = -1  # -1: all devices that the other axes leave
+    config.mesh.fsdp = 1
+    config.mesh.tensor = 1
+    return config

@@ -1,0 +1,40 @@
+"""Package metadata. Tool settings (build backend, ruff, pytest) are in pyproject.toml."""
+
+from setuptools import setup
+
+TEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "sentencepiece>=0.2", "ruff>=0.6"]
+
+setup(
+    name="cloze",
+    version="0.1.0",
+    description="Language-model pre-training objectives in JAX: CLM, MLM, span corruption, prefix LM and the UL2 mixture",
+    long_description=open("README.md", encoding="utf-8").read(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=["objectives", "models", "data", "train", "configs", "benchmarks"],
+    install_requires=[
+        "jax>=0.10.2",
+        "flax>=0.12.8",
+        "optax>=0.2.8",
+        "orbax-checkpoint>=0.12.8",
+        "grain>=0.2.18",
+        "ml-collections>=1.1.0",
+        "tensorflow-datasets>=4.9.10",
+        "rich>=13",
+        "tensorboardX>=2.6",
+        "numpy>=2.0",
+    ],
+    extras_require={
+        "cuda": ["jax[cuda12]>=0.10.2"],
+        "tpu": ["jax[tpu]>=0.10.2"],
+        "sentencepiece": ["sentencepiece>=0.2"],
+        "test": TEST,
+    },
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

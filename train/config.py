@@ -1,0 +1,127 @@
+"""The config's door: a ConfigDict goes in, frozen dataclasses come out, checked once, before anything slow."""
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from objectives.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Fields of `config.data`; configs/base.py says what each means."""
+
+    source: Literal["stdlib", "text", "tfds"]
+    path: str
+    document_per: Literal["file", "line", "paragraph"]
+    on_unreadable: Literal["error", "skip"]
+    tokenizer: str
+    num_sentinels: int
+    mode_tokens: tuple[str, ...]
+    inputs_length: int
+    targets_length: int
+    documents: Literal["join", "pack", "split"]
+    examples_per_row: int
+    heldout_fraction: float
+    cache_dir: str
+    reader_threads: int
+    prefetch_batches: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LossConfig:
+    """Fields of `config.loss`."""
+
+    z_loss: float
+    label_smoothing: float
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """Fields of `config.optimizer`."""
+
+    name: Literal["adamw", "rms_scaled_adamw", "adafactor"]
+    schedule: Literal["cosine", "inverse_sqrt", "constant"]
+    learning_rate: float
+    warmup_steps: int
+    final_learning_rate_fraction: float
+    b1: float
+    b2: float
+    eps: float
+    weight_decay: float
+    no_decay: tuple[str, ...]
+    clip_norm: float
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Fields of `config.train`."""
+
+    steps: int
+    batch_size: int
+    grad_accum_steps: int
+    log_every: int
+    eval_every: int
+    eval_batches: int
+    checkpoint_every: int
+    keep_checkpoints: int
+    max_nonfinite_updates: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """Fields of `config.mesh`."""
+
+    backend: Literal["jit"]
+    data: int
+    fsdp: int
+    tensor: int
+
+
+def from_mapping(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Builds dataclass `cls` from `values`, found at config field `where`.
+
+    Raises ConfigError for a missing or unknown field (with the nearest name) and for a value of the wrong type. An
+    int is taken where a float is due; nothing else is converted.
+    """
+    hints = typing.get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]
+    prefix = f"{where}." if where else ""
+    for name in values:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"the fields there are {', '.join(names)}"
+            raise ConfigError(f"unknown config field {prefix}{name}: {hint}")
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise ConfigError(f"config field {prefix}{missing[0]} is missing")
+    return cls(**{name: _checked(values[name], hints[name], prefix + name) for name in names})
+
+
+def _checked(value: Any, hint: Any, where: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"config.{where}={value!r} must be a group of fields")
+        return from_mapping(hint, value, where)
+    if origin is Literal:
+        if value not in args:
+            near = difflib.get_close_matches(str(value), args, n=1)
+            hint_text = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"config.{where}={value!r} must be one of {', '.join(map(repr, args))}{hint_text}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, tuple | list):
+            raise ConfigError(f"config.{where}={value!r} must be a tuple")
+        return tuple(_checked(item, args[0], where) for item in value)
+    if origin in (dict, Mapping):
+        return {key: _checked(item, args[1], f"{where}.{key}") for key, item in value.items()}
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise ConfigError(f"config.{where}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
+    return value
