@@ -1,5 +1,7 @@
 """Package metadata. Tool settings (build backend, ruff, pytest) are in pyproject.toml."""
 
+import pathlib
+
 from setuptools import setup
 
 TEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "sentencepiece>=0.2", "ruff>=0.6"]
@@ -7,8 +9,8 @@ TEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "sentencepiece>=0
 setup(
     name="cloze",
     version="0.1.0",
-    description="Language-model pre-training objectives in JAX: CLM, MLM, span corruption, prefix LM and the UL2 mixture",
-    long_description=open("README.md", encoding="utf-8").read(),
+    description="Language-model pre-training objectives in JAX: CLM, MLM, span corruption, prefix LM, UL2",
+    long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",

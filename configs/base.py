@@ -19,11 +19,16 @@ def get_config() -> ConfigDict:
     config.data.on_unreadable = "error"  # a file that is not UTF-8 or cannot be read: "error" or "skip"
     config.data.tokenizer = "byte"  # "byte", or the path of a SentencePiece .model file
     config.data.num_sentinels = 100
-    config.data.mode_tokens = ("[R]", "[S]", "[X]")  # UL2's released checkpoints call them [NLU], [S2S], [NLG]
+    config.data.mode_tokens = (
+        "[R]",
+        "[S]",
+        "[X]",
+    )  # UL2's released checkpoints call them [NLU], [S2S], [NLG]
     config.data.inputs_length = 128  # encoder positions; the whole row where there is one stack
     config.data.targets_length = 128  # decoder positions of an encoder-decoder
     config.data.documents = "join"  # "join", "pack" or "split": see objectives/batch.py, WindowSpec
-    config.data.examples_per_row = 1  # more than one packs that many equal shares into each row
+    config.data.examples_per_row = 1  # more than one packs that many into each row, with equal shares of it
+    config.data.bidirectional_inputs = True  # decoder-only: inputs see each other (prefix LM); False: causal
     config.data.heldout_fraction = 0.05  # of the documents
     config.data.cache_dir = "~/.cache/cloze"  # token stores
     config.data.reader_threads = 2
@@ -69,7 +74,11 @@ def get_config() -> ConfigDict:
     config.optimizer.b2 = 0.98
     config.optimizer.eps = 1e-8
     config.optimizer.weight_decay = 0.0
-    config.optimizer.no_decay = ("norm", "bias", "embedd")  # regular expressions: parameters whose path matches
+    config.optimizer.no_decay = (
+        "norm",
+        "bias",
+        "embedd",
+    )  # regular expressions: parameters whose path matches
     config.optimizer.clip_norm = 1.0  # global norm; 0 is off
 
     config.train = ConfigDict()

@@ -1,0 +1,26 @@
+"""Pre-training objectives: what to corrupt (one file each), how to lay it out, and what to pay for it.
+
+An entry of OBJECTIVES is a frozen dataclass whose fields are those of `config.objective`.
+"""
+
+from objectives.clm import CLM
+from objectives.examples import Denoiser
+from objectives.mlm import MLM
+from objectives.prefix_lm import PrefixLM
+from objectives.span_corruption import SpanCorruption
+from objectives.ul2 import UL2
+
+OBJECTIVES = {
+    "clm": CLM,
+    "mlm": MLM,
+    "prefix_lm": PrefixLM,
+    "span_corruption": SpanCorruption,
+    "ul2": UL2,
+}
+
+
+def denoisers_of(objective, name: str) -> tuple[Denoiser, ...]:
+    """The objective's table of denoisers: its own, or itself as the only row."""
+    if isinstance(objective, UL2):
+        return objective.rows("objective")
+    return (Denoiser(name, "objective", objective, weight=1.0, mode=""),)

@@ -26,6 +26,7 @@ class DataConfig:
     targets_length: int
     documents: Literal["join", "pack", "split"]
     examples_per_row: int
+    bidirectional_inputs: bool
     heldout_fraction: float
     cache_dir: str
     reader_threads: int

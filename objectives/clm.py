@@ -1,0 +1,35 @@
+"""Causal language modelling: predict every token from those before it in its document."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from objectives.corruption import Sequences
+from objectives.examples import InputsTargets
+
+
+@dataclasses.dataclass(frozen=True)
+class CLM:
+    """Nothing to read, everything to predict; an EOS ends each document.
+
+    On an encoder-decoder the encoder reads one EOS, so the decoder is a language model of the same text (T5's paper
+    has no such row: its "LM" on an encoder-decoder is prefix LM).
+    """
+
+    architectures: ClassVar = frozenset({"decoder_only", "encoder_decoder"})
+    documents: ClassVar = ("join", "pack", "split")
+    eos_in_windows: ClassVar = True
+
+    def check(self, where: str) -> list[str]:
+        return []
+
+    def output_lengths(self, raw):
+        return np.zeros_like(raw), raw
+
+    def num_sentinels(self, raw):
+        return np.zeros_like(raw)
+
+    def corrupt(self, tokens, lengths, keys, vocab):
+        empty = Sequences(np.zeros((len(tokens), 0), np.int32), np.zeros(len(tokens), np.int64))
+        return InputsTargets(empty, Sequences(tokens, lengths))

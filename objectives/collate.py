@@ -1,0 +1,145 @@
+"""The whole way from raw windows to a batch: corrupt with each example's denoiser, mark its mode, place it in rows."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from objectives import corruption, layout
+from objectives.batch import Batch, Windows, WindowSpec
+from objectives.corruption import Sequences
+from objectives.errors import ConfigError
+from objectives.examples import Denoiser, InputsTargets, Masked
+from objectives.lengths import RowShape, longest_window
+from objectives.vocab import Vocab
+
+
+@dataclasses.dataclass(frozen=True)
+class Collator:
+    """Windows -> batch for one table of denoisers and one row shape. `make_collator` checks that they go together.
+
+    `specs` is what it asks of the data: the raw length that fills a row, for each denoiser.
+    """
+
+    denoisers: tuple[Denoiser, ...]
+    specs: tuple[WindowSpec, ...]
+    shape: RowShape
+    vocab: Vocab
+    bidirectional_inputs: bool
+
+    def __call__(self, windows: Windows, num_rows: int) -> Batch:
+        """One batch of `num_rows` rows. The same windows and keys give the same batch."""
+        place = {
+            "encoder_decoder": layout.encoder_decoder,
+            "decoder_only": functools.partial(layout.decoder_only, bidirectional_inputs=self.bidirectional_inputs),
+            "encoder_only": layout.encoder_only,
+        }[self.shape.architecture]
+        return place(self.examples(windows), windows.rows, windows.source, num_rows, self.shape, self.vocab)
+
+    def examples(self, windows: Windows) -> InputsTargets | Masked:
+        """The corrupted examples, in the windows' order, before they are placed."""
+        parts, order = [], []
+        for source, denoiser in enumerate(self.denoisers):
+            chosen = np.flatnonzero(windows.source == source)
+            if len(chosen):
+                parts.append(self._corrupt(denoiser, windows, chosen))
+                order.append(chosen)
+        return _interleave(parts, np.argsort(np.concatenate(order)))
+
+    def _corrupt(self, denoiser: Denoiser, windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
+        lengths = windows.lengths[chosen]
+        tokens = windows.tokens[chosen, : lengths.max()]
+        examples = denoiser.corruption.corrupt(tokens, lengths, windows.keys[chosen], self.vocab)
+        if not denoiser.mode:
+            return examples
+        return InputsTargets(corruption.prepend(examples.inputs, self.vocab.mode(denoiser.mode)), examples.targets)
+
+
+def _interleave(parts: Sequence[InputsTargets] | Sequence[Masked], order: np.ndarray) -> InputsTargets | Masked:
+    """The parts' examples one after another, then in the given order."""
+    if len(parts) == 1:
+        return parts[0]  # a single denoiser's examples never left their order
+
+    def stacked(arrays):
+        width = max(array.shape[1] for array in arrays)
+        return np.concatenate([np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays])[order]
+
+    def joined(sequences):
+        lengths = np.concatenate([one.lengths for one in sequences])[order]
+        return Sequences(stacked([one.tokens for one in sequences]), lengths)
+
+    if isinstance(parts[0], Masked):
+        return Masked(
+            joined([part.inputs for part in parts]),
+            stacked([part.targets for part in parts]),
+            stacked([part.selected for part in parts]),
+        )
+    return InputsTargets(joined([part.inputs for part in parts]), joined([part.targets for part in parts]))
+
+
+def make_collator(
+    denoisers: Sequence[Denoiser],
+    shape: RowShape,
+    vocab: Vocab,
+    *,
+    documents: str,
+    bidirectional_inputs: bool,
+    mix_by: str = "example",
+) -> tuple[Collator, list[str]]:
+    """The collator and the warnings to show. Raises ConfigError for whatever could not work, before any data is read:
+    architectures, document handling, densities, lengths that cannot fit, too few sentinels, unknown mode tokens."""
+    warnings, specs = [], []
+    for denoiser in denoisers:
+        warnings += denoiser.corruption.check(denoiser.where)
+        _check_kind(denoiser, shape, documents)
+        if denoiser.mode:
+            vocab.mode(denoiser.mode)
+
+        def output_lengths(raw, denoiser=denoiser):
+            inputs, targets = denoiser.corruption.output_lengths(raw)
+            return inputs + bool(denoiser.mode), targets
+
+        raw_length = longest_window(output_lengths, shape, denoiser.name)
+        _check_sentinels(denoiser, raw_length, shape, vocab)
+        weight = denoiser.weight / (raw_length if mix_by == "token" else 1)
+        specs.append(WindowSpec(denoiser.name, weight, raw_length, documents, denoiser.corruption.eos_in_windows))
+    total = sum(spec.weight for spec in specs)
+    specs = tuple(dataclasses.replace(spec, weight=spec.weight / total) for spec in specs)
+    return Collator(tuple(denoisers), specs, shape, vocab, bidirectional_inputs), warnings
+
+
+def _check_kind(denoiser: Denoiser, shape: RowShape, documents: str) -> None:
+    kind, name = denoiser.corruption, type(denoiser.corruption).__name__
+    if shape.architecture not in kind.architectures:
+        raise ConfigError(
+            f"model.architecture={shape.architecture!r} does not go with {denoiser.where} ({name}): "
+            f"use {' or '.join(repr(a) for a in sorted(kind.architectures))}"
+        )
+    if documents not in kind.documents:
+        raise ConfigError(
+            f"data.documents={documents!r} does not go with {denoiser.where} ({name}): "
+            f"use {' or '.join(repr(d) for d in kind.documents)}"
+        )
+    # Windows that are cut into documents give one segment each, and each reads one EOS of the encoder's.
+    segments = shape.targets_length // 2 + 1
+    if documents == "pack" and shape.architecture == "encoder_decoder" and shape.inputs_length < segments:
+        raise ConfigError(
+            f"data.inputs_length={shape.inputs_length} is too short for data.documents='pack': a row of "
+            f"{shape.targets_length} targets can hold {segments} documents; set data.inputs_length={segments} or more"
+        )
+
+
+def _check_sentinels(denoiser: Denoiser, raw_length: int, shape: RowShape, vocab: Vocab) -> None:
+    needed = denoiser.corruption.num_sentinels(np.arange(1, raw_length + 1))
+    if needed.max() > vocab.num_sentinels:
+        fits = int(np.argmax(needed > vocab.num_sentinels))  # raw lengths 1..fits need no more than there are
+        remedy = ""
+        if fits:
+            inputs, targets = denoiser.corruption.output_lengths(np.asarray([fits]))
+            both = inputs + (targets if shape.architecture == "decoder_only" else 0) + bool(denoiser.mode)
+            remedy = f", or data.inputs_length={int(both[0]) * shape.examples_per_row} or less"
+        raise ConfigError(
+            f"data.num_sentinels={vocab.num_sentinels} is too few for {denoiser.name}: its windows of {raw_length} "
+            f"tokens need {needed.max()}; set data.num_sentinels={needed.max()} or more{remedy}"
+        )

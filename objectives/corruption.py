@@ -1,0 +1,104 @@
+"""How a noise mask shows: T5's seven ways (t5/data/preprocessors.py), and the targets of span corruption.
+
+`tokens` int32 [E, W], `noise` bool [E, W] and `lengths` int [E] describe E raw examples; positions from lengths[e] on
+are padding, whatever they hold. Results are `Sequences`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from objectives.noise import valid_positions
+from objectives.vocab import Vocab
+
+
+class Sequences(NamedTuple):
+    """E sequences: tokens int32 [E, W] and lengths int64 [E]. What stands after a sequence's end has no meaning."""
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+
+
+def compact(tokens: np.ndarray, keep: np.ndarray) -> Sequences:
+    """The kept tokens of each row, moved together. tokens int32 [E, W], keep bool [E, W]."""
+    lengths = keep.sum(axis=1)
+    out = np.zeros((len(tokens), int(lengths.max(initial=0))), np.int32)
+    out[valid_positions(lengths, out.shape[1])] = tokens[keep]
+    return Sequences(out, lengths)
+
+
+def append(sequences: Sequences, token: int) -> Sequences:
+    """Each sequence with one more token at its end."""
+    tokens = np.pad(sequences.tokens, ((0, 0), (0, 1)))
+    tokens[np.arange(len(tokens)), sequences.lengths] = token
+    return Sequences(tokens, sequences.lengths + 1)
+
+
+def prepend(sequences: Sequences, token: int) -> Sequences:
+    """Each sequence with one more token at its start."""
+    return Sequences(np.pad(sequences.tokens, ((0, 0), (1, 0)), constant_values=token), sequences.lengths + 1)
+
+
+def span_starts(noise: np.ndarray) -> np.ndarray:
+    """bool [E, W]: the first position of each run of True."""
+    starts = noise.copy()
+    starts[:, 1:] &= ~noise[:, :-1]
+    return starts
+
+
+def _sentinels(starts: np.ndarray, vocab: Vocab) -> np.ndarray:
+    """int32 [E, W]: at a start, the sentinel of that span, counted along the row."""
+    return vocab.sentinel(starts.cumsum(axis=1, dtype=np.int32) - 1)
+
+
+def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+    """Each noise span becomes one sentinel of its own: the inputs of span corruption."""
+    valid = valid_positions(lengths, tokens.shape[1])
+    starts = span_starts(noise & valid)
+    return compact(np.where(starts, _sentinels(starts, vocab), tokens), (~noise | starts) & valid)
+
+
+def nonnoise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+    """Each span of clean tokens becomes one sentinel of its own: T5's targets."""
+    return noise_span_to_unique_sentinel(tokens, ~noise, lengths, vocab)
+
+
+def noise_span_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+    """Each noise span becomes the first sentinel."""
+    valid = valid_positions(lengths, tokens.shape[1])
+    starts = span_starts(noise & valid)
+    return compact(np.where(starts, vocab.sentinel(0), tokens), (~noise | starts) & valid)
+
+
+def nonnoise_span_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+    """Each span of clean tokens becomes the first sentinel."""
+    return noise_span_to_sentinel(tokens, ~noise, lengths, vocab)
+
+
+def noise_token_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+    """Each noise token becomes the first sentinel; the length stays (MASS-style inputs)."""
+    return Sequences(np.where(noise, vocab.sentinel(0), tokens).astype(np.int32), np.asarray(lengths))
+
+
+def drop_noise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+    """The clean tokens."""
+    return compact(tokens, ~noise & valid_positions(lengths, tokens.shape[1]))
+
+
+def drop_nonnoise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+    """The noise tokens."""
+    return compact(tokens, noise & valid_positions(lengths, tokens.shape[1]))
+
+
+def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+    """Each noise span after its sentinel: the targets that answer `noise_span_to_unique_sentinel`'s inputs.
+
+    Equal to T5's `nonnoise_span_to_unique_sentinel` wherever an example starts clean and ends in noise, which T5's
+    unrolled mask always does. Where it does not (a rolled mask), T5's targets lose the first span's sentinel or gain a
+    last one that stands for nothing; these do not.
+    """
+    valid = valid_positions(lengths, tokens.shape[1])
+    starts = span_starts(noise & valid)
+    pairs = np.stack([_sentinels(starts, vocab), tokens], axis=-1).reshape(len(tokens), -1)
+    keep = np.stack([starts, noise & valid], axis=-1).reshape(len(tokens), -1)
+    return compact(pairs, keep)

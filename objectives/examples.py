@@ -1,0 +1,63 @@
+"""What an objective makes of raw examples, before a layout places them in rows, and what it must offer to do so."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from objectives.corruption import Sequences
+from objectives.errors import ConfigError
+from objectives.vocab import Vocab
+
+
+class InputsTargets(NamedTuple):
+    """Read the inputs, predict the targets: every denoiser, and CLM with empty inputs."""
+
+    inputs: Sequences
+    targets: Sequences
+
+
+class Masked(NamedTuple):
+    """Predict the targets where `selected`, in place. The three share their lengths."""
+
+    inputs: Sequences
+    targets: np.ndarray  # int32 [E, W]
+    selected: np.ndarray  # bool [E, W]
+
+
+class Corruption(Protocol):
+    """tokens -> what to read and what to predict. A frozen dataclass whose fields are config fields."""
+
+    architectures: ClassVar[frozenset[str]]
+    documents: ClassVar[tuple[str, ...]]  # the values of data.documents that it can work with
+    eos_in_windows: ClassVar[bool]  # whether raw windows hold an EOS after each document
+
+    def check(self, where: str) -> Iterable[str]:
+        """Raises ConfigError for fields that cannot work, `where` being their place; returns warnings."""
+
+    def output_lengths(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The most inputs and the most targets that raw lengths, int [n], can give, EOS included."""
+
+    def num_sentinels(self, raw: np.ndarray) -> np.ndarray:
+        """The most sentinels that raw lengths, int [n], can need."""
+
+    def corrupt(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
+        """tokens int32 [E, W], lengths int [E], keys uint64 [E] -> InputsTargets or Masked."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Denoiser:
+    """One row of an objective's table: a corruption, its share of the examples, and its mode token."""
+
+    name: str
+    where: str  # its config field, for messages
+    corruption: Corruption
+    weight: float
+    mode: str  # a name in data.mode_tokens, put before the inputs; "" for none
+
+
+def check_density(density: float, field: str) -> None:
+    """Raises ConfigError for a corruption rate outside (0, 1), found at config field `field`."""
+    if not 0 < density < 1:
+        raise ConfigError(f"{field}={density} must lie between 0 and 1, both excluded; T5 and BERT use 0.15")

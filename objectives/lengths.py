@@ -1,0 +1,81 @@
+"""Which raw window fills a row: worked out from output lengths, so that nothing is ever cut to fit."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from objectives.errors import ConfigError
+
+Architecture = Literal["encoder_decoder", "decoder_only", "encoder_only"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowShape:
+    """The positions of a row, in tokens. A row holds `examples_per_row` examples with an equal share each."""
+
+    architecture: Architecture
+    inputs_length: int  # encoder positions; the whole row where there is one stack
+    targets_length: int  # decoder positions of an encoder-decoder
+    examples_per_row: int
+
+    @property
+    def inputs_share(self) -> int:
+        """Encoder positions (one stack: positions) that one example may take."""
+        return self.inputs_length // self.examples_per_row
+
+    @property
+    def targets_share(self) -> int:
+        """Decoder positions of an encoder-decoder that one example may take."""
+        return self.targets_length // self.examples_per_row
+
+
+def longest_window(
+    output_lengths: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], row: RowShape, name: str
+) -> int:
+    """Tokens of raw text in the longest window whose inputs and targets fit a row, as do those of all shorter ones.
+
+    output_lengths: raw lengths, int [n] -> the most inputs and the most targets they can give, int [n] each, EOS,
+    sentinels and mode token included. As in T5's `random_spans_helper`, the inputs of an encoder-decoder decide, and
+    targets that do not fit are an error; targets one token too long shorten the window (T5 does so at density .5).
+    Deviation: lengths are the true ones of the noise mask, where the helper sometimes counts zero spans and comes out
+    one token too long (128 inputs, density .15, mean span 64).
+    """
+    raw = np.arange(1, 64 * (row.inputs_length + row.targets_length))
+    inputs, targets = output_lengths(raw)
+    if row.architecture != "encoder_decoder":
+        window = _fitting(inputs + targets <= row.inputs_share)
+        if window == 0:
+            least = int(inputs[0] + targets[0]) * row.examples_per_row
+            raise ConfigError(
+                f"data.inputs_length={row.inputs_length} is too short for {name}{_shared(row)}: "
+                f"set it to {least} or more"
+            )
+        return window
+    by_inputs = _fitting(inputs <= row.inputs_share)
+    window = _fitting((inputs <= row.inputs_share) & (targets <= row.targets_share))
+    if by_inputs == 0:
+        raise ConfigError(
+            f"data.inputs_length={row.inputs_length} is too short for {name}{_shared(row)}: "
+            f"set it to {int(inputs[0]) * row.examples_per_row} or more"
+        )
+    inputs_decide = by_inputs < len(raw)
+    if window == 0 or (inputs_decide and targets[by_inputs - 1] > row.targets_share + 1):
+        needed = int(targets[by_inputs - 1] if inputs_decide else targets[0]) * row.examples_per_row
+        instead = int(inputs[window - 1]) * row.examples_per_row
+        remedy = f", or data.inputs_length={instead} or less" if window else ""
+        raise ConfigError(
+            f"data.targets_length={row.targets_length} is too short for {name}{_shared(row)} at "
+            f"data.inputs_length={row.inputs_length}: set data.targets_length={needed} or more{remedy}"
+        )
+    return window
+
+
+def _fitting(fits: np.ndarray) -> int:
+    """How many leading entries are True."""
+    return len(fits) if fits.all() else int(np.argmin(fits))
+
+
+def _shared(row: RowShape) -> str:
+    return f" with data.examples_per_row={row.examples_per_row}" if row.examples_per_row > 1 else ""

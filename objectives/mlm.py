@@ -1,0 +1,76 @@
+"""Masked language modelling (Devlin et al. 2019; google-research/bert create_pretraining_data.py)."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from objectives import corruption
+from objectives import keys as rng
+from objectives.corruption import Sequences
+from objectives.errors import ConfigError
+from objectives.examples import Masked, check_density
+from objectives.noise import valid_positions
+
+
+@dataclasses.dataclass(frozen=True)
+class MLM:
+    """[CLS] text [SEP]; a fixed share of the positions is selected, shown masked, random or kept, and all are scored.
+
+    mask_rate: selected share of the sequence's length, [CLS] and [SEP] counted, as in BERT: max(1, round(rate * n)).
+    mask_token_rate, random_token_rate: of the selected; the rest is kept. BERT: 0.8, 0.1, 0.1.
+    Deviations from BERT, both as RoBERTa's: masks are drawn anew for every window, and random ids are ordinary tokens,
+    never special ones (BERT draws from the whole vocabulary). Special tokens are never selected.
+    """
+
+    mask_rate: float
+    mask_token_rate: float
+    random_token_rate: float
+
+    architectures: ClassVar = frozenset({"encoder_only"})
+    documents: ClassVar = ("join", "split")
+    eos_in_windows: ClassVar = True
+
+    def check(self, where: str) -> list[str]:
+        check_density(self.mask_rate, f"{where}.mask_rate")
+        shown = {name: getattr(self, name) for name in ("mask_token_rate", "random_token_rate")}
+        for name, rate in shown.items():
+            if not 0 <= rate <= 1:
+                raise ConfigError(f"{where}.{name}={rate} must lie between 0 and 1")
+        if sum(shown.values()) > 1:
+            raise ConfigError(
+                f"{where}.mask_token_rate={self.mask_token_rate} and random_token_rate={self.random_token_rate} "
+                "add up to more than 1; the rest of the selected tokens is kept, so lower one of them"
+            )
+        if not 0.05 <= self.mask_rate <= 0.4:
+            return [
+                f"{where}.mask_rate={self.mask_rate} is outside 0.05 to 0.4, where masked language models are known "
+                "to learn well (Wettig et al. 2023); BERT uses 0.15"
+            ]
+        return []
+
+    def output_lengths(self, raw):
+        return raw + 2, np.zeros_like(raw)
+
+    def num_sentinels(self, raw):
+        return np.zeros_like(raw)
+
+    def corrupt(self, tokens, lengths, keys, vocab):
+        text = corruption.append(corruption.prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)
+        targets, width = text.tokens, text.tokens.shape[1]
+        candidates = valid_positions(text.lengths, width)
+        candidates &= (targets >= vocab.content_start) & (targets < vocab.content_end)
+        counts = np.maximum(np.rint(text.lengths * self.mask_rate).astype(np.int64), 1)
+        counts = np.minimum(counts, candidates.sum(axis=1))
+        selected = np.zeros((len(targets), width + 1), bool)
+        np.put_along_axis(selected, rng.choose(rng.fold_in(keys, 0), candidates, counts), True, axis=1)
+        selected = selected[:, :width]
+
+        shown = rng.uniform(rng.fold_in(keys, 1), width)
+        content = vocab.content_end - vocab.content_start
+        random_tokens = vocab.content_start + rng.bits(rng.fold_in(keys, 2), width) % np.uint64(content)
+        inputs = np.where(selected & (shown < self.mask_token_rate), vocab.mask, targets)
+        is_random = selected & (shown >= self.mask_token_rate)
+        is_random &= shown < self.mask_token_rate + self.random_token_rate
+        inputs = np.where(is_random, random_tokens, inputs).astype(np.int32)
+        return Masked(Sequences(inputs, text.lengths), targets, selected)

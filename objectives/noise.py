@@ -1,0 +1,65 @@
+"""Noise masks: which tokens of each raw example are corrupted. NumPy, vectorised over examples."""
+
+import numpy as np
+
+from objectives import keys as rng
+
+
+def valid_positions(lengths: np.ndarray, width: int) -> np.ndarray:
+    """bool [E, width]: True where a position lies inside its example."""
+    return np.arange(width) < lengths[:, None]
+
+
+def span_counts(lengths: np.ndarray, noise_density: float, mean_noise_span_length: float):
+    """How many tokens and how many spans T5's `random_spans_noise_mask` corrupts: int64 [E], int64 [E].
+
+    Rounding as there: half to even, in float32, counts of at least one; lengths below 2 count as 2. One deviation: the
+    spans are clamped to the non-noise tokens, where the reference fails (density .9 with spans of mean 1).
+    """
+    lengths = np.maximum(np.asarray(lengths), 2)
+    noise = np.rint(lengths.astype(np.float32) * np.float32(noise_density)).astype(np.int64)
+    noise = np.clip(noise, 1, lengths - 1)
+    spans = np.rint(noise.astype(np.float32) / np.float32(mean_noise_span_length)).astype(np.int64)
+    return noise, np.minimum(np.maximum(spans, 1), np.minimum(noise, lengths - noise))
+
+
+def compositions(keys: np.ndarray, totals: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """Splits totals[e] into parts[e] positive integers, every composition equally likely.
+
+    Returns int64 [E, max(parts)], zeros after an example's last part. Needs 1 <= parts <= totals.
+    """
+    width = int(totals.max()) - 1
+    borders = rng.choose(keys, valid_positions(totals - 1, width), parts - 1) + 1
+    borders = np.minimum(borders, totals[:, None])
+    return np.diff(borders, axis=1, prepend=0, append=totals[:, None])
+
+
+def random_spans_noise_mask(
+    keys: np.ndarray,
+    lengths: np.ndarray,
+    width: int,
+    *,
+    noise_density: float,
+    mean_noise_span_length: float,
+    random_roll: bool = False,
+) -> np.ndarray:
+    """T5's span noise (t5/data/preprocessors.py, `random_spans_noise_mask`): bool [E, width], False after an example.
+
+    Non-noise and noise spans alternate, non-noise first, so position 0 is never noise and the last position always is.
+    `random_roll` turns each example's mask by a uniform offset, which makes every position equally likely; a span that
+    wraps around then counts as two. An example of length 1 has no noise.
+    """
+    noise, spans = span_counts(lengths, noise_density, mean_noise_span_length)
+    working_lengths = np.maximum(lengths, 2)
+    noise_spans = compositions(rng.fold_in(keys, 0), noise, spans)
+    clean_spans = compositions(rng.fold_in(keys, 1), working_lengths - noise, spans)
+    ends = np.stack([clean_spans, noise_spans], axis=-1).reshape(len(keys), -1).cumsum(axis=1)
+    toggles = np.zeros((len(keys), width + 2), np.int8)
+    np.put_along_axis(toggles, np.minimum(ends[:, :-1], width + 1), 1, axis=1)
+    mask = (toggles[:, :width].cumsum(axis=1, dtype=np.int8) & 1).astype(bool)
+    mask &= valid_positions(lengths, width)
+    if random_roll:
+        offsets = rng.integers(rng.fold_in(keys, 2), 0, lengths - 1)
+        source = (np.arange(width) - offsets[:, None]) % lengths[:, None]
+        mask = np.take_along_axis(mask, source, axis=1) & valid_positions(lengths, width)
+    return mask

@@ -1,0 +1,67 @@
+"""Prefix language modelling: read the start of a text, predict the rest."""
+
+import dataclasses
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from objectives import corruption
+from objectives import keys as rng
+from objectives.errors import ConfigError
+from objectives.examples import InputsTargets
+from objectives.noise import valid_positions
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefixLM:
+    """Where to split a text of L tokens, and how the split shows.
+
+    target_fraction d, in (0, 0.5] for "uniform" and (0, 1) for "fixed": the expected share of the text that is target.
+    split: "uniform" - T5's `random_prefix_noise_mask`: prefix length uniform over min..L-1 with
+               min = round((1 - 2d)(L - 1)), at least 1. d = .5 is T5's objective; d = .25 UL2's S-denoiser as its
+               table has it, where UL2's appendix code runs d = .5.
+           "fixed" - the last round(dL) tokens, at least one.
+    sentinel: whether the first sentinel ends the inputs and starts the targets, as if the rest were one noise span.
+    A text of one token is all target.
+    """
+
+    target_fraction: float
+    split: Literal["uniform", "fixed"]
+    sentinel: bool
+
+    architectures: ClassVar = frozenset({"decoder_only", "encoder_decoder"})
+    documents: ClassVar = ("join", "split")
+    eos_in_windows: ClassVar = False
+
+    def check(self, where: str) -> list[str]:
+        most = 0.5 if self.split == "uniform" else 1.0
+        if not 0 < self.target_fraction <= most or self.target_fraction == 1.0:
+            bounds = "0 < d <= 0.5 with split='uniform'" if self.split == "uniform" else "0 < d < 1"
+            raise ConfigError(f"{where}.target_fraction={self.target_fraction} must hold {bounds}; T5 uses 0.5")
+        return []
+
+    def prefix_lengths(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The shortest and the longest prefix, int64 [n] each, of texts of raw lengths, int [n]."""
+        raw = np.asarray(raw)
+        longest = raw - 1
+        if self.split == "fixed":
+            targets = np.maximum(np.rint(raw * self.target_fraction).astype(np.int64), 1)
+            return np.maximum(raw - targets, 0), np.maximum(raw - targets, 0)
+        shortest = np.rint((1 - 2 * self.target_fraction) * longest).astype(np.int64)
+        return np.minimum(np.maximum(shortest, 1), longest), longest
+
+    def output_lengths(self, raw):
+        shortest, longest = self.prefix_lengths(raw)
+        return longest + 1 + self.sentinel, raw - shortest + 1 + self.sentinel
+
+    def num_sentinels(self, raw):
+        return np.full_like(raw, int(self.sentinel))
+
+    def corrupt(self, tokens, lengths, keys, vocab):
+        prefix = valid_positions(rng.integers(keys, *self.prefix_lengths(lengths)), tokens.shape[1])
+        inputs = corruption.drop_nonnoise_tokens(tokens, prefix, lengths, vocab)
+        targets = corruption.drop_noise_tokens(tokens, prefix, lengths, vocab)
+        if self.sentinel:
+            inputs = corruption.append(inputs, vocab.sentinel(0))
+            targets = corruption.prepend(targets, vocab.sentinel(0))
+        return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))

@@ -1,0 +1,56 @@
+"""Span corruption (Raffel et al. 2020, section 3.3.4): spans give way to sentinels, and the targets tell them."""
+
+import dataclasses
+from typing import ClassVar
+
+from objectives import corruption
+from objectives.errors import ConfigError
+from objectives.examples import InputsTargets, check_density
+from objectives.noise import random_spans_noise_mask, span_counts
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanCorruption:
+    """T5's algorithm: its rounding, one sentinel a span, no closing sentinel, EOS after inputs and targets.
+
+    With `random_roll` one span may wrap around the ends and count as two, so a place for one more sentinel is kept on
+    either side. Without it the last token of every window is noise, and a window with one span only loses its tail.
+    """
+
+    noise_density: float
+    mean_noise_span_length: float
+    random_roll: bool
+
+    architectures: ClassVar = frozenset({"decoder_only", "encoder_decoder"})
+    documents: ClassVar = ("join", "split")
+    eos_in_windows: ClassVar = False
+
+    def check(self, where: str) -> list[str]:
+        check_density(self.noise_density, f"{where}.noise_density")
+        if self.mean_noise_span_length < 1:
+            raise ConfigError(
+                f"{where}.mean_noise_span_length={self.mean_noise_span_length} must be 1 or more tokens; T5 uses 3"
+            )
+        return []
+
+    def output_lengths(self, raw):
+        noise, _ = span_counts(raw, self.noise_density, self.mean_noise_span_length)
+        sentinels = self.num_sentinels(raw)
+        return raw - noise + sentinels + 1, noise + sentinels + 1
+
+    def num_sentinels(self, raw):
+        _, spans = span_counts(raw, self.noise_density, self.mean_noise_span_length)
+        return spans + self.random_roll
+
+    def corrupt(self, tokens, lengths, keys, vocab):
+        noise = random_spans_noise_mask(
+            keys,
+            lengths,
+            tokens.shape[1],
+            noise_density=self.noise_density,
+            mean_noise_span_length=self.mean_noise_span_length,
+            random_roll=self.random_roll,
+        )
+        inputs = corruption.noise_span_to_unique_sentinel(tokens, noise, lengths, vocab)
+        targets = corruption.noise_spans_after_sentinels(tokens, noise, lengths, vocab)
+        return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
