@@ -1,0 +1,96 @@
+"""The one description of a Transformer: every switch is a field, and T5, BERT, GPT-2 and Llama are values of them."""
+
+import dataclasses
+from typing import Any, Literal, get_args, get_origin
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Fields of `config.model` (configs/base.py says what each means), and four that the caller adds.
+
+    Raises ValueError, one line naming the field, for a value or a combination that cannot be built.
+    """
+
+    architecture: Literal["encoder_decoder", "decoder_only", "encoder_only"]
+    num_layers: int
+    d_model: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    d_ff: int
+    mlp: Literal["relu", "gelu", "silu", "gated_gelu", "gated_silu"]
+    positions: Literal["relative", "rope", "learned", "none"]
+    relative_num_buckets: int
+    relative_max_distance: int
+    rope_theta: float
+    norm: Literal["rms", "layer"]
+    norm_position: Literal["pre", "post"]
+    norm_epsilon: float
+    use_bias: bool
+    tie_embeddings: bool
+    scale_logits: bool
+    scale_attention: bool
+    embedding_norm: bool
+    prediction_head: Literal["linear", "bert"]
+    initializer: Literal["t5", "normal"]
+    initializer_range: float
+    dropout_rate: float
+
+    vocab_size: int  # rows of the embedding table, padding rows included
+    max_length: int  # rows of the position table; read only where positions are learned
+    dtype: Literal["float32", "bfloat16"]  # of the computation; parameters are always float32
+    num_token_types: int = 0  # rows of the token type table (BERT's sentence A and B); 0 builds none
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_value(field.name, getattr(self, field.name), field.type)
+        _check_combinations(self)
+
+    @property
+    def has_encoder(self) -> bool:
+        return self.architecture != "decoder_only"
+
+    @property
+    def has_decoder(self) -> bool:
+        return self.architecture != "encoder_only"
+
+
+def _check_value(name: str, value: Any, hint: Any) -> None:
+    """Choices are among those declared, sizes are positive, rates are rates."""
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ValueError(f"model.{name}={value!r} must be one of {', '.join(map(repr, get_args(hint)))}")
+    elif name == "dropout_rate":
+        if not 0 <= value < 1:
+            raise ValueError(f"model.dropout_rate={value} must be at least 0 and below 1")
+    elif name == "num_token_types":
+        if value < 0:
+            raise ValueError(f"model.num_token_types={value} must not be negative; 0 builds no table")
+    elif hint in (int, float) and value <= 0:
+        raise ValueError(f"model.{name}={value} must be positive")
+
+
+def _check_combinations(config: ModelConfig) -> None:
+    if config.num_heads % config.num_kv_heads:
+        raise ValueError(
+            f"model.num_kv_heads={config.num_kv_heads} must divide model.num_heads={config.num_heads}: "
+            "each key/value head serves the same number of query heads"
+        )
+    if config.positions == "rope" and config.head_dim % 2:
+        raise ValueError(f"model.head_dim={config.head_dim} must be even for model.positions='rope'")
+    if config.positions == "relative":
+        buckets, distance = config.relative_num_buckets, config.relative_max_distance
+        if buckets % 2 or buckets < 4:
+            raise ValueError(f"model.relative_num_buckets={buckets} must be even and at least 4")
+        if distance <= buckets // 2:
+            raise ValueError(
+                f"model.relative_max_distance={distance} must be above half of "
+                f"model.relative_num_buckets={buckets}: nearer distances each have a bucket of their own"
+            )
+    if config.scale_logits and not config.tie_embeddings:
+        raise ValueError("model.scale_logits=True needs model.tie_embeddings=True: it undoes the width of a tied table")
+    if config.num_token_types and not config.has_encoder:
+        raise ValueError(
+            f"model.num_token_types={config.num_token_types} needs an encoder, "
+            f"and model.architecture={config.architecture!r} has none"
+        )

@@ -1,0 +1,118 @@
+"""The parts that are not attention: dropout, linear maps, norms, embeddings, the feed-forward block, BERT's head."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from models import initializers
+from models.config import ModelConfig
+
+# GELU is the tanh approximation everywhere, as in BERT, GPT-2 and T5 v1.1.
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+}
+
+
+def split_key(key: Array | None, num: int) -> tuple[Array | None, ...]:
+    """`num` independent keys, one for each dropout site below this one; Nones where there is no dropout."""
+    return (None,) * num if key is None else tuple(jax.random.split(key, num))
+
+
+def dropout(x: Array, rate: float, key: Array | None, *, shared_axis: int) -> Array:
+    """Zeroes entries with probability `rate` and divides the rest by 1 - rate; nothing where `key` is None.
+
+    One draw serves all of `shared_axis`, as in T5 (Mesh TensorFlow, T5X): a feature is dropped for a whole row at
+    once. T5X's last dropout of the encoder draws for each position; here it is like the others.
+    """
+    if key is None or rate == 0:
+        return x
+    shape = tuple(1 if axis == shared_axis else size for axis, size in enumerate(x.shape))
+    keep = jax.random.bernoulli(key, 1 - rate, shape)
+    return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
+
+
+def linear(
+    config: ModelConfig, inputs: int, outputs: int, kernel_init: initializers.Initializer, *, rngs: nnx.Rngs
+) -> nnx.Linear:
+    """x [..., inputs] -> [..., outputs] in the compute dtype, with a bias if the model has biases."""
+    return nnx.Linear(inputs, outputs, use_bias=config.use_bias, dtype=config.dtype, kernel_init=kernel_init, rngs=rngs)
+
+
+class Norm(nnx.Module):
+    """RMSNorm, or LayerNorm (its bias only where the model has biases): computed in float32, returned in x's dtype."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        del rngs  # norms start at scale 1, bias 0
+        self.config = config
+        self.scale = nnx.Param(jnp.ones(config.d_model))
+        self.bias = nnx.Param(jnp.zeros(config.d_model)) if config.norm == "layer" and config.use_bias else None
+
+    def __call__(self, x: Array) -> Array:
+        y = x.astype(jnp.float32)
+        if self.config.norm == "layer":
+            y = y - y.mean(-1, keepdims=True)
+        y = y * jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.config.norm_epsilon)
+        y = y * self.scale[...]
+        if self.bias is not None:
+            y = y + self.bias[...]
+        return y.astype(x.dtype)
+
+
+class Embedding(nnx.Module):
+    """A table of vectors [rows, D]."""
+
+    def __init__(self, config: ModelConfig, rows: int, *, rngs: nnx.Rngs):
+        self.dtype = config.dtype
+        shape = (rows, config.d_model)
+        self.embedding = nnx.Param(initializers.embedding(config)(rngs.params(), shape, jnp.float32))
+
+    def __call__(self, ids: Array) -> Array:
+        """int [...] -> [..., D] in the compute dtype. An id beyond the table gives NaN, which no loss survives."""
+        return jnp.take(self.embedding[...], ids, axis=0, mode="fill").astype(self.dtype)
+
+    def attend(self, x: Array) -> Array:
+        """[..., D] -> float32 [..., rows]: the product with every row, for tied output tables."""
+        table = self.embedding[...].astype(self.dtype)
+        return jnp.einsum("...D,VD->...V", x, table, preferred_element_type=jnp.float32)
+
+
+class MLP(nnx.Module):
+    """wo(act(wi x)), or wo(act(wi_0 x) * wi_1 x) where gated; dropout after the activation and at the end (T5)."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        self.config = config
+        init = initializers.matrix(config)
+        self.gated = config.mlp.startswith("gated_")
+        if self.gated:
+            self.wi_0 = linear(config, config.d_model, config.d_ff, init, rngs=rngs)
+            self.wi_1 = linear(config, config.d_model, config.d_ff, init, rngs=rngs)
+        else:
+            self.wi = linear(config, config.d_model, config.d_ff, init, rngs=rngs)
+        self.wo = linear(config, config.d_ff, config.d_model, init, rngs=rngs)
+
+    def __call__(self, x_BxLxD: Array, *, dropout_key: Array | None = None) -> Array:
+        inner_key, output_key = split_key(dropout_key, 2)
+        rate, activation = self.config.dropout_rate, _ACTIVATIONS[self.config.mlp.removeprefix("gated_")]
+        if self.gated:
+            h_BxLxF = activation(self.wi_0(x_BxLxD)) * self.wi_1(x_BxLxD)
+        else:
+            h_BxLxF = activation(self.wi(x_BxLxD))
+        h_BxLxF = dropout(h_BxLxF, rate, inner_key, shared_axis=1)
+        return dropout(self.wo(h_BxLxF), rate, output_key, shared_axis=1)
+
+
+class PredictionHead(nnx.Module):
+    """What BERT puts before its output table (dense, GELU, norm), and the bias of the logits, where there are biases."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        self.dense = linear(config, config.d_model, config.d_model, initializers.matrix(config), rngs=rngs)
+        self.norm = Norm(config, rngs=rngs)
+        self.bias = nnx.Param(jnp.zeros(config.vocab_size)) if config.use_bias else None
+
+    def __call__(self, x_BxLxD: Array) -> Array:
+        return self.norm(jax.nn.gelu(self.dense(x_BxLxD)))
