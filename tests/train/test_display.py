@@ -1,0 +1,139 @@
+import io
+import math
+
+import jax
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from train.display import Display
+
+METRICS = {
+    "loss": 5.25,
+    "perplexity": math.exp(5.25),
+    "accuracy": 0.125,
+    "learning_rate": 0.004,
+    "grad_norm": 1.5,
+    "tokens_per_second": 12345.6,
+    "loss/r_short": 4.0,
+    "loss/[S]": 6.0,
+}
+
+
+def shown(use, *, terminal=False, total=1000, start=0, clock=None):
+    """What a Display, used by `use`, writes on a console 80 columns wide."""
+    console = Console(
+        file=io.StringIO(),
+        force_terminal=terminal,
+        width=80,
+        height=30,
+        markup=False,
+        color_system=None,
+        get_time=clock,
+    )
+    with Display(total, start, console=console) as display:
+        use(display)
+    return console.file.getvalue()
+
+
+def test_elsewhere_training_is_one_aligned_line_a_time():
+    def use(display):
+        for step, loss in ((20, 5.25), (1000, 4.5)):
+            display.update(step)
+            display.train(step, METRICS | {"loss": loss})
+
+    assert shown(use) == (
+        "step   20/1000  loss 5.2500  acc 0.125  lr 4.00e-03  12.3k tok/s\n"
+        "step 1000/1000  loss 4.5000  acc 0.125  lr 4.00e-03  12.3k tok/s\n"
+    )
+
+
+def test_time_left_is_estimated_from_the_steps_done():
+    now = 0.0
+
+    def use(display):
+        nonlocal now
+        for step in (1, 2, 3):  # a slow first step: compilation is not counted
+            now = 50.0 + 10.0 * step
+            display.update(step)
+        display.train(3, {"loss": 1.0})
+
+    # 10 s a step and 997 steps to go.
+    assert shown(use, clock=lambda: now) == "step    3/1000  loss 1.0000  2:46:10 left\n"
+
+
+def test_an_evaluation_is_a_table_with_the_change_since_the_last():
+    def use(display):
+        display.eval(250, {"loss": 3.0, "perplexity": 20.086, "accuracy": 0.25, "loss/r": 2.0, "loss/[S]": 5.0})
+        display.eval(500, {"loss": 2.5, "perplexity": 12.182, "bits_per_byte": 3.6, "loss/r": 1.5, "loss/[S]": 6.0})
+
+    rows = [" ".join(line.split()) for line in shown(use).splitlines()]
+    assert rows == [
+        "eval at step 250: loss 3.0000 perplexity 20.1 acc 0.250",
+        "loss perplexity change",
+        "r 2.0000 7.39",
+        "[S] 5.0000 148",
+        "eval at step 500: loss 2.5000 perplexity 12.2 bits/byte 3.600",
+        "loss perplexity change",
+        "r 1.5000 4.48 -0.5000",
+        "[S] 6.0000 403 +1.0000",
+    ]
+
+
+def test_one_denoiser_needs_no_table():
+    assert shown(lambda display: display.eval(1, {"loss": 2.0, "loss/clm": 2.0})) == "eval at step 1:  loss 2.0000\n"
+
+
+def test_numbers_that_are_none_are_shown_as_such():
+    metrics = {"loss": math.nan, "perplexity": math.inf, "loss/a": 800.0, "loss/b": math.nan}
+    rows = [line.split() for line in shown(lambda display: display.eval(1, metrics)).splitlines()]
+    assert rows[0][-4:] == ["loss", "nan", "perplexity", "inf"]
+    assert rows[2:] == [["a", "800.0000", "inf"], ["b", "nan", "nan"]]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_messages_keep_their_brackets(terminal):
+    def use(display):
+        display.message("mode token [R] of [bold]a[/bold]")
+        display.warn("JAX runs on the CPU")
+
+    text = shown(use, terminal=terminal)
+    assert "mode token [R] of [bold]a[/bold]" in text
+    assert "WARNING: JAX runs on the CPU" in text
+
+
+def test_only_a_terminal_breaks_long_lines():
+    long = "word " * 40
+    assert long.strip() in shown(lambda display: display.message(long))
+    assert long.strip() not in shown(lambda display: display.message(long), terminal=True)
+
+
+@pytest.mark.parametrize("total", [1000, 524288])
+def test_a_terminal_keeps_bar_numbers_and_denoisers_within_its_width(total):
+    def use(display):
+        display.update(20)
+        display.train(20, METRICS)
+
+    lines = [Text.from_ansi(line).plain.rstrip() for line in shown(use, terminal=True, total=total).splitlines()]
+    last = [line for line in lines if line][-3:]
+    assert f"20/{total}" in last[0] and "12.3k tok/s" in last[0]
+    assert last[1] == "loss 5.2500  perplexity 191  acc 0.125  lr 4.00e-03  grad norm 1.5"
+    assert last[2].split() == ["r_short", "4.000", "[S]", "6.000"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_continued_run_starts_where_it_was():
+    assert "400/1000" in shown(lambda display: None, terminal=True, start=400)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_other_processes_show_nothing(terminal, monkeypatch):
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+
+    def use(display):
+        display.message("hello")
+        display.warn("hello")
+        display.train(1, METRICS)
+        display.eval(1, METRICS)
+
+    assert shown(use, terminal=terminal) == ""

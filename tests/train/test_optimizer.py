@@ -1,0 +1,175 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from objectives.errors import ConfigError
+from tests.train.test_schedules import CONFIG as SCHEDULE
+from train.optimizer import decay_mask, make_optimizer
+from train.paths import leaf_name
+
+CONFIG = dataclasses.replace(SCHEDULE, schedule="constant", learning_rate=0.5, warmup_steps=0)
+NAMES = ("adamw", "rms_scaled_adamw", "adafactor")
+
+
+def optimizer(**changes):
+    return make_optimizer(dataclasses.replace(CONFIG, **changes), steps=100)
+
+
+def normal(*shape, seed=0, scale=1.0):
+    return jnp.asarray(np.random.default_rng([seed, *shape]).normal(size=shape) * scale, jnp.float32)
+
+
+def updates_of(transform, params, gradients):
+    """The update of each of `gradients` in turn, the parameters moving with them."""
+    state, updates = transform.init(params), []
+    step = jax.jit(transform.update)
+    for gradient in gradients:
+        update, state = step(gradient, state, params)
+        params = optax.apply_updates(params, update)
+        updates.append(update)
+    return updates
+
+
+def test_adamw_is_optaxs():
+    params = {"dense": {"kernel": normal(3, 4), "bias": normal(4)}}
+    gradients = [jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i + 1), params) for i in range(4)]
+    ours = optimizer(name="adamw", weight_decay=0.1, no_decay=("bias",))
+    mask = {"dense": {"kernel": True, "bias": False}}
+    theirs = optax.adamw(0.5, b1=0.9, b2=0.98, eps=1e-8, weight_decay=0.1, mask=mask)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6),
+        updates_of(ours, params, gradients),
+        updates_of(theirs, params, gradients),
+    )
+
+
+def test_rms_scaled_adamw_by_hand():
+    # Adam's first step is the gradient's sign. RMS([3, 4, 0, 5]) = sqrt(50 / 4); a parameter of zeros takes 1e-3.
+    params = {"a": jnp.array([[3.0, 4.0], [0.0, 5.0]]), "b": jnp.zeros((2,))}
+    gradients = {"a": jnp.array([[1.0, -2.0], [3.0, -4.0]]), "b": jnp.array([0.1, -0.2])}
+    (update,) = updates_of(optimizer(name="rms_scaled_adamw"), params, [gradients])
+    step = 0.5 * 12.5**0.5
+    np.testing.assert_allclose(update["a"], [[-step, step], [-step, step]], rtol=1e-5)
+    np.testing.assert_allclose(update["b"], [-0.0005, 0.0005], rtol=1e-5)
+
+
+def test_decay_is_the_rate_times_the_parameter_whatever_its_rms():
+    params = {"a": {"kernel": jnp.array([[8.0, 6.0]])}}
+    gradients = {"a": {"kernel": jnp.zeros((1, 2))}}
+    for name in NAMES:
+        (update,) = updates_of(optimizer(name=name, weight_decay=0.1), params, [gradients])
+        np.testing.assert_allclose(update["a"]["kernel"], [[-0.4, -0.3]], rtol=1e-6, err_msg=name)
+
+
+def test_adafactor_is_optaxs_where_nothing_is_stacked():
+    params = {"a": {"kernel": normal(128, 130)}, "b": {"kernel": normal(128, 7)}, "c": {"scale": normal(5)}}
+    gradients = [jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i + 1), params) for i in range(3)]
+    theirs = optax.adafactor(0.5, min_dim_size_to_factor=128, decay_rate=0.8, clipping_threshold=1.0, eps=1e-30)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        updates_of(optimizer(name="adafactor"), params, gradients),
+        updates_of(theirs, params, gradients),
+    )
+
+
+def test_adafactors_first_step_by_hand():
+    # At n = 0 the decay is 0, so v = g^2 and the direction is sign(g), of RMS 1: not clipped. RMS([3, 4]) = 3.535534.
+    (update,) = updates_of(
+        optimizer(name="adafactor"), {"a": jnp.array([3.0, 4.0])}, [{"a": jnp.array([0.01, -100.0])}]
+    )
+    np.testing.assert_allclose(update["a"], [-0.5 * 12.5**0.5, 0.5 * 12.5**0.5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stacked_leaf_is_updated_layer_by_layer(name):
+    # Layers and gradients of very different sizes, so that an RMS, a clip or a factor over the stack would show.
+    sizes = np.array([0.01, 1.0, 30.0], np.float32)
+    stacked = {
+        "encoder": {
+            "layers": {
+                "mlp": {"wi": {"kernel": normal(3, 128, 129) * sizes[:, None, None]}},
+                "self_attention": {"query": {"kernel": normal(3, 6, 4) * sizes[:, None, None]}},
+                "norm": {"scale": normal(3, 5) * sizes[:, None]},
+            }
+        },
+        "decoder": {"layers": {"norm": {"scale": normal(2, 5) * sizes[:2, None]}}},  # another depth
+        "token_embedder": {"embedding": normal(128, 128)},
+    }
+    # The second gradient is far larger than the first, so that Adafactor clips it, each layer by another amount.
+    gradients = [
+        jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i) * (1, 100, 0.1)[i] * x**2, stacked) for i in range(3)
+    ]
+
+    def one_by_one(tree):
+        return {
+            "encoder": [jax.tree.map(lambda x, n=n: x[n], tree["encoder"]["layers"]) for n in range(3)],
+            "decoder": [jax.tree.map(lambda x, n=n: x[n], tree["decoder"]["layers"]) for n in range(2)],
+            "token_embedder": tree["token_embedder"],
+        }
+
+    transform = optimizer(name=name, weight_decay=0.01)
+    together = updates_of(transform, stacked, gradients)
+    apart = updates_of(transform, one_by_one(stacked), [one_by_one(gradient) for gradient in gradients])
+    for one, other in zip(together, apart, strict=True):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6), one_by_one(one), other)
+
+
+def test_gradients_are_clipped_by_their_global_norm():
+    # The norm of (3, 4) is 5; clipped to 1 it is (0.6, 0.8). Seen in Adam's first moment: 0.1 of the gradient.
+    params = {"a": jnp.ones(1), "b": jnp.ones(1)}
+    gradients = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
+
+    def first_moment(clip_norm):
+        transform = optimizer(clip_norm=clip_norm)
+        _, state = transform.update(gradients, transform.init(params), params)
+        moment = optax.tree_utils.tree_get(state, "mu")
+        return [float(moment["a"][0]), float(moment["b"][0])]
+
+    assert first_moment(1.0) == pytest.approx([0.06, 0.08])
+    assert first_moment(10.0) == pytest.approx([0.3, 0.4])
+    assert first_moment(0.0) == pytest.approx([0.3, 0.4])
+
+
+def test_decay_mask_matches_anywhere_in_the_path():
+    tree = {
+        "token_embedder": {"embedding": 0},
+        "encoder": {"layers": {"pre_mlp_norm": {"scale": 0}, "mlp": {"wi": {"kernel": 0, "bias": 0}}}},
+    }
+    assert decay_mask(tree, ("norm", "bias", "embedd")) == {
+        "token_embedder": {"embedding": False},
+        "encoder": {"layers": {"pre_mlp_norm": {"scale": False}, "mlp": {"wi": {"kernel": True, "bias": False}}}},
+    }
+    assert all(jax.tree.leaves(decay_mask(tree, ())))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_array_of_the_state_is_named_after_its_parameter(name):
+    params = {"encoder": {"layers": {"mlp": {"wi": {"kernel": normal(2, 3, 4)}}}}}
+    params["logits_dense"] = {"kernel": normal(3, 5)}
+    state = jax.eval_shape(optimizer(name=name).init, params)
+    endings = ("encoder/layers/mlp/wi/kernel", "logits_dense/kernel", "/count")
+    names = [leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
+    assert all(name.endswith(endings) for name in names), names
+    assert all(any(name.endswith(ending) for name in names) for ending in endings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"b1": 1.0}, "b1=1.0"),
+        ({"b2": -0.1}, "b2=-0.1"),
+        ({"eps": 0.0}, "eps=0.0"),
+        ({"weight_decay": -0.1}, "weight_decay=-0.1"),
+        ({"clip_norm": float("nan")}, "clip_norm=nan"),
+        ({"no_decay": ("norm", "(bias")}, r"'\(bias'"),
+        ({"warmup_steps": 100}, "warmup_steps=100"),
+    ],
+)
+def test_values_that_cannot_work_are_named(changes, named):
+    with pytest.raises(ConfigError, match=named) as error:
+        optimizer(**changes)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,72 @@
+import dataclasses
+
+import jax
+import pytest
+
+from objectives.errors import ConfigError
+from train.config import OptimizerConfig
+from train.schedules import make_schedule
+
+CONFIG = OptimizerConfig(
+    name="adamw",
+    schedule="cosine",
+    learning_rate=0.8,
+    warmup_steps=4,
+    final_learning_rate_fraction=0.25,
+    b1=0.9,
+    b2=0.98,
+    eps=1e-8,
+    weight_decay=0.0,
+    no_decay=(),
+    clip_norm=0.0,
+)
+
+
+def rates(steps, at, **changes):
+    schedule = jax.jit(make_schedule(dataclasses.replace(CONFIG, **changes), steps))
+    return [float(schedule(n)) for n in at]
+
+
+def test_warm_up_is_linear_from_zero_and_the_same_for_every_schedule():
+    for name in ("cosine", "inverse_sqrt", "constant"):
+        assert rates(100, [0, 1, 2, 3, 4], schedule=name) == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8]), name
+
+
+def test_cosine_ends_at_its_fraction_on_the_last_step_and_stays():
+    # Half way between warm-up (4) and the end (12) a cosine is half way between 0.8 and 0.2.
+    assert rates(12, [4, 8, 12, 20]) == pytest.approx([0.8, 0.5, 0.2, 0.2])
+    # A quarter of the way: 0.2 + 0.6 * (1 + cos(pi / 4)) / 2.
+    assert rates(12, [6]) == pytest.approx([0.712132])
+
+
+def test_inverse_sqrt_falls_with_the_root_of_the_step_from_the_end_of_warm_up():
+    assert rates(1000, [4, 16, 64, 400], schedule="inverse_sqrt") == pytest.approx([0.8, 0.4, 0.2, 0.08])
+
+
+def test_inverse_sqrt_is_t5s_after_its_10000_warm_up_steps():
+    at = [10_000, 40_000, 1_000_000]
+    t5 = [n**-0.5 for n in at]
+    assert rates(2**20, at, schedule="inverse_sqrt", learning_rate=0.01, warmup_steps=10_000) == pytest.approx(t5)
+
+
+def test_without_warm_up_the_first_update_has_the_whole_rate():
+    assert rates(8, [0, 8], schedule="constant", warmup_steps=0) == pytest.approx([0.8, 0.8])
+    assert rates(8, [0, 4, 8], warmup_steps=0) == pytest.approx([0.8, 0.5, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "named"),
+    [
+        ({"warmup_steps": 10}, 10, "warmup_steps=10 .*train.steps=10"),
+        ({"warmup_steps": -1}, 10, "warmup_steps=-1"),
+        ({"warmup_steps": 0, "schedule": "inverse_sqrt"}, 10, "warmup_steps=0"),
+        ({"learning_rate": 0.0}, 10, "learning_rate=0.0"),
+        ({"learning_rate": float("nan")}, 10, "learning_rate=nan"),
+        ({"final_learning_rate_fraction": 1.5}, 10, "final_learning_rate_fraction=1.5"),
+        ({}, 0, "train.steps=0"),
+    ],
+)
+def test_values_that_cannot_work_are_named(changes, steps, named):
+    with pytest.raises(ConfigError, match=named) as error:
+        make_schedule(dataclasses.replace(CONFIG, **changes), steps)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,232 @@
+import dataclasses
+import types
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from configs.base import get_config
+from models.config import ModelConfig
+from models.transformer import init_params
+from objectives.errors import ConfigError
+from tests.train.subprocesses import run
+from tests.train.test_optimizer import optimizer
+from train.config import MeshConfig
+from train.paths import leaf_name
+from train.sharding import _neighbours, batch_sharding, local_rows, make_mesh, shardings
+
+ONE = MeshConfig(backend="jit", data=-1, fsdp=1, tensor=1)
+N, D, HK, F, V, L = 2, 8, 16, 24, 32, 40
+
+# Every kind of parameter the models have: path -> (shape, where it lives).
+PARAMETERS = {
+    "token_embedder/embedding": ((V, D), P("tensor", "fsdp")),
+    "position_embedder/embedding": ((L, D), P(None, "fsdp")),
+    "token_type_embedder/embedding": ((2, D), P(None, "fsdp")),
+    "prediction_head/dense/kernel": ((D, D), P("fsdp", "tensor")),
+    "logits_dense/kernel": ((D, V), P("fsdp", "tensor")),
+    "encoder/relative_position_bias/embedding": ((4, 32), P()),
+    "encoder/final_norm/scale": ((D,), P()),
+    "encoder/layers/self_attention/query/kernel": ((N, D, HK), P(None, "fsdp", "tensor")),
+    "encoder/layers/self_attention/key/bias": ((N, HK), P()),
+    "encoder/layers/self_attention/out/kernel": ((N, HK, D), P(None, "tensor", "fsdp")),
+    "encoder/layers/mlp/wi/kernel": ((N, D, F), P(None, "fsdp", "tensor")),
+    "decoder/layers/cross_attention/value/kernel": ((N, D, HK), P(None, "fsdp", "tensor")),
+    "decoder/layers/cross_attention_norm/scale": ((N, D), P()),
+    "decoder/layers/mlp/wi_1/kernel": ((N, D, F), P(None, "fsdp", "tensor")),
+    "decoder/layers/mlp/wo/kernel": ((N, F, D), P(None, "tensor", "fsdp")),
+}
+
+
+def nested(flat):
+    tree = {}
+    for path, value in flat.items():
+        *parents, last = path.split("/")
+        node = tree
+        for name in parents:
+            node = node.setdefault(name, {})
+        node[last] = value
+    return tree
+
+
+SHAPES = nested({path: jax.ShapeDtypeStruct(shape, jnp.float32) for path, (shape, _) in PARAMETERS.items()})
+
+
+def specs(tree):
+    return {leaf_name(path): sharding.spec for path, sharding in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def test_each_kind_of_parameter_has_its_place():
+    assert specs(shardings(make_mesh(ONE), SHAPES)) == {path: spec for path, (_, spec) in PARAMETERS.items()}
+
+
+def test_adams_moments_live_with_their_parameters_and_counters_everywhere():
+    state = jax.eval_shape(optimizer(name="rms_scaled_adamw").init, SHAPES)
+    placed = specs(shardings(make_mesh(ONE), state))
+    for moment in ("mu", "nu"):
+        found = {name.partition(f"/{moment}/")[2]: spec for name, spec in placed.items() if f"/{moment}/" in name}
+        assert found == {path: spec for path, (_, spec) in PARAMETERS.items()}
+    assert {spec for name, spec in placed.items() if name.endswith("count")} == {P()}
+
+
+def test_adafactors_state_is_everywhere():
+    large = nested({"logits_dense/kernel": (128, 256), "encoder/layers/mlp/wo/kernel": (N, 256, 128)})
+    shapes = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, jnp.float32), large, is_leaf=lambda s: type(s) is tuple)
+    state = jax.eval_shape(optimizer(name="adafactor").init, shapes)
+    placed = specs(shardings(make_mesh(ONE), state))
+    assert sum("/v_row/" in name for name in placed) == 2
+    assert set(placed.values()) == {P()}
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only", "encoder_only"])
+def test_every_parameter_of_the_models_has_its_place(architecture):
+    config = get_config().model.to_dict() | {
+        "architecture": architecture,
+        "positions": "learned",
+        "norm": "layer",
+        "use_bias": True,
+        "embedding_norm": True,
+        "prediction_head": "bert",
+    }
+    extra = {
+        "vocab_size": V,
+        "max_length": L,
+        "dtype": "float32",
+        "num_token_types": 2 * (architecture == "encoder_only"),
+    }
+    model = ModelConfig(**config, **extra)
+    params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
+    for name, spec in specs(shardings(make_mesh(ONE), params)).items():
+        # Nothing large is left whole by mistake: only vectors, and relative biases, are on every device.
+        assert name.endswith(("/bias", "/scale", "bias/embedding")) == (spec == P()), name
+
+
+def test_a_parameter_without_a_rule_is_named():
+    with pytest.raises(ValueError, match=r"encoder/adapter/matrix, shape \[3, 4\]"):
+        shardings(make_mesh(ONE), nested({"encoder/adapter/matrix": jnp.ones((3, 4))}))
+
+
+def test_rules_match_the_end_of_a_path_only():
+    with pytest.raises(ValueError, match="logits_dense/kernel/extra"):
+        shardings(make_mesh(ONE), nested({"logits_dense/kernel/extra": jnp.ones((3, 4))}))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ({"data": 3}, r"mesh.data=3, .* devices, 1"),
+        ({"fsdp": 2}, r"mesh.fsdp=2, .* devices, 1"),
+        ({"data": 0}, r"mesh.data=0 must be at least 1 or -1"),
+        ({"tensor": -1}, r"mesh.tensor=-1 must be at least 1$"),
+    ],
+)
+def test_a_mesh_that_is_not_the_devices_is_refused(sizes, named):
+    with pytest.raises(ConfigError, match=named):
+        make_mesh(dataclasses.replace(ONE, **sizes))
+
+
+EIGHT_DEVICES = """
+import json
+import numpy as np
+from train.config import MeshConfig
+from train.sharding import *
+from tests.train.test_sharding import SHAPES
+
+def config(data, fsdp, tensor):
+    return MeshConfig(backend="jit", data=data, fsdp=fsdp, tensor=tensor)
+
+def error_of(function, *args):
+    try:
+        function(*args)
+    except ConfigError as error:
+        return str(error)
+
+mesh = make_mesh(config(-1, 2, 2))
+rows = batch_sharding(mesh)
+batch = to_global({"tokens": np.arange(24).reshape(8, 3)}, rows)["tokens"]
+params = jax.jit(
+    lambda: jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape), SHAPES), out_shardings=shardings(mesh, SHAPES)
+)()
+print(json.dumps({
+    "mesh": dict(mesh.shape),
+    "axis_types": [str(kind) for kind in mesh.axis_types],
+    "batch": {str(shard.device.id): shard.data[:, 0].tolist() for shard in batch.addressable_shards},
+    "round trip": np.asarray(batch).tolist(),
+    "wo": params["decoder"]["layers"]["mlp"]["wo"]["kernel"].addressable_shards[0].data.shape,
+    "local rows": list(local_rows(rows, 8)),
+    "uneven rows": error_of(local_rows, rows, 6),
+    "too few": error_of(make_mesh, config(2, 1, 2)),
+    "no whole rest": error_of(make_mesh, config(-1, 3, 1)),
+    "uneven": error_of(shardings, make_mesh(config(1, 1, 8)), {"logits_dense": {"kernel": np.zeros((8, 20))}}),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def eight():
+    return run(EIGHT_DEVICES, devices=8)[0]
+
+
+def test_data_takes_the_devices_that_are_left(eight):
+    assert eight["mesh"] == {"data": 2, "fsdp": 2, "tensor": 2}
+    assert eight["axis_types"] == ["AxisType.Auto"] * 3
+    assert eight["too few"].endswith("the product must be the number of devices, 8")
+    assert eight["no whole rest"].endswith("the product must be the number of devices, 8")
+
+
+def test_rows_go_over_data_and_fsdp_and_repeat_over_tensor(eight):
+    held = sorted(eight["batch"].values())
+    # The first column of rows 0..7 is 0, 3, 6, ..., 21; 2 * 2 parts of 2 rows, each on the 2 devices of "tensor".
+    assert held == [[0, 3], [0, 3], [6, 9], [6, 9], [12, 15], [12, 15], [18, 21], [18, 21]]
+    assert eight["round trip"] == [[3 * row, 3 * row + 1, 3 * row + 2] for row in range(8)]
+    assert eight["local rows"] == list(range(8))
+    assert "batch_size=6 must be a multiple of" in eight["uneven rows"]
+
+
+def test_parameters_are_split_over_fsdp_and_tensor_and_never_over_layers(eight):
+    assert eight["wo"] == [N, F // 2, D // 2]
+
+
+def test_a_dimension_that_does_not_divide_is_named(eight):
+    assert eight["uneven"] == (
+        "config.mesh.tensor=8 does not divide dimension 1 of logits_dense/kernel, shape [8, 20]: 20 / 8 is not whole"
+    )
+
+
+class Device(NamedTuple):
+    id: int
+    process_index: int
+
+
+@pytest.mark.parametrize("shape", [(8, 1, 1), (1, 8, 1), (4, 1, 2)])
+def test_where_rows_lie_along_one_axis_each_process_has_neighbouring_ones(shape):
+    # 2 x 4 chips in a ring, as on a torus: the hosts' chips are not neighbours along it.
+    ring = [Device(id, process) for id, process in enumerate([0, 0, 1, 1, 1, 1, 0, 0])]
+    devices = np.fromiter(ring, object, 8).reshape(shape)
+    ordered = _neighbours(devices)
+    rows = [device.process_index for device in ordered[:, :, 0].ravel()]
+    assert rows == sorted(rows)
+    before, after = (sorted(grid.reshape(-1, shape[2]).tolist()) for grid in (devices, ordered))
+    assert before == after  # "tensor" groups stay together, in their order
+
+
+def test_where_rows_lie_along_two_axes_the_mesh_is_left_as_it_is():
+    devices = np.fromiter([Device(id, id % 2) for id in range(8)], object, 8).reshape(2, 4, 1)
+    assert _neighbours(devices) is devices
+
+
+def test_rows_that_are_not_consecutive_are_refused():
+    mesh = types.SimpleNamespace(shape={"data": 4, "fsdp": 2})
+    held = {"device 0": (slice(0, 2),), "device 1": (slice(4, 6),)}
+    sharding = types.SimpleNamespace(mesh=mesh, addressable_devices_indices_map=lambda shape: held)
+    with pytest.raises(ConfigError, match=r"mesh.data=4 with config.mesh.fsdp=2: the rows of process 0"):
+        local_rows(sharding, 16)
+    held["device 2"] = (slice(2, 4),)
+    assert local_rows(sharding, 16) == range(6)
+
+
+def test_one_device_holds_every_row():
+    assert local_rows(batch_sharding(make_mesh(ONE)), 5) == range(5)

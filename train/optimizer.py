@@ -1,0 +1,111 @@
+"""Optimizers: AdamW, AdamW with T5's per-matrix step size, Adafactor; each made of optax's own pieces."""
+
+import re
+
+import jax
+import optax
+
+from objectives.errors import ConfigError
+from train.config import OptimizerConfig
+from train.paths import leaf_name, stacks_layers
+from train.schedules import make_schedule
+
+MIN_PARAMETER_RMS = 1e-3  # of a matrix, where its step is scaled by it: one that starts at 0 can still leave it
+
+
+def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransformation:
+    """The optimizer of `config`, for a run of `steps` updates; its rate is `train.schedules.make_schedule`'s.
+
+    Parameters, gradients and updates are trees of float32 arrays. Gradients are clipped to `clip_norm` by their global
+    norm, turned into a step by one of
+
+      adamw             optax's: Adam with bias correction;
+      rms_scaled_adamw  Adam's step times max(RMS(parameter), 1e-3), matrix by matrix, as Adafactor does (nanoT5,
+                        AdamWScale). Two differences from nanoT5: eps is added after the bias correction, as in Adam's
+                        paper, and weight decay uses the parameter before the step;
+      adafactor         T5X's settings: no momentum, second moments factored for matrices whose two largest dimensions
+                        are at least 128, decay 1 - n^-0.8, update clipped to RMS 1, times max(RMS(parameter), 1e-3).
+                        b1, b2 and eps are not used. T5X factors by axis name, which for a matrix is the same;
+
+    then weight decay is added to the parameters whose path matches none of `no_decay` (re.search), and all of it is
+    multiplied by the learning rate: the decay of one update is rate * weight_decay * parameter, unscaled by any RMS.
+
+    In a leaf that stacks layers (`per_matrix`) each layer's matrix is scaled, factored and clipped on its own.
+    Every array of the state has a path that ends in its parameter's path; counters end in `count`.
+
+    Raises ConfigError for a field out of range.
+    """
+    _check(config)
+    scale_by_parameter = optax.scale_by_param_block_rms(MIN_PARAMETER_RMS)
+    if config.name == "adafactor":
+        direction = per_matrix(
+            optax.chain(
+                optax.scale_by_factored_rms(min_dim_size_to_factor=128, decay_rate=0.8, epsilon=1e-30),
+                optax.clip_by_block_rms(1.0),
+                scale_by_parameter,
+            )
+        )
+    else:
+        direction = optax.scale_by_adam(config.b1, config.b2, config.eps)
+        if config.name == "rms_scaled_adamw":
+            direction = optax.chain(direction, per_matrix(scale_by_parameter))
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity(),
+        direction,
+        optax.add_decayed_weights(config.weight_decay, mask=lambda tree: decay_mask(tree, config.no_decay)),
+        optax.scale_by_learning_rate(make_schedule(config, steps)),
+    )
+
+
+def per_matrix(transform: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Applies `transform` to each layer of the leaves that stack layers, and to every other leaf as it is.
+
+    A leaf whose path contains `/layers/` is [N, ...], one slice a layer, and the transform is mapped over N; its state
+    has the same leading axis. Transforms that look at a whole leaf (its RMS, its shape) need this to mean the same with
+    scanned layers as without.
+    """
+
+    def partition(tree):
+        depths = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: f"layers_{leaf.shape[0]}" if stacks_layers(leaf_name(path)) else "unstacked", tree
+        )
+        # Stacks of different depths cannot share one vmap.
+        transforms = {
+            label: transform if label == "unstacked" else _over_layers(transform) for label in jax.tree.leaves(depths)
+        }
+        return optax.partition(transforms, depths)
+
+    return optax.GradientTransformation(
+        lambda params: partition(params).init(params),
+        lambda updates, state, params=None: partition(updates).update(updates, state, params),
+    )
+
+
+def _over_layers(transform: optax.GradientTransformation) -> optax.GradientTransformation:
+    return optax.GradientTransformation(jax.vmap(transform.init), jax.vmap(transform.update))
+
+
+def decay_mask(tree, no_decay: tuple[str, ...]):
+    """A tree of bools like `tree`: True where the leaf's path matches none of the regular expressions."""
+    patterns = [re.compile(pattern) for pattern in no_decay]
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: not any(pattern.search(leaf_name(path)) for pattern in patterns), tree
+    )
+
+
+def _check(config: OptimizerConfig) -> None:
+    for field in ("b1", "b2"):
+        if not 0 <= getattr(config, field) < 1:
+            raise ConfigError(f"config.optimizer.{field}={getattr(config, field)} must be in [0, 1)")
+    if not 0 < config.eps < float("inf"):
+        raise ConfigError(f"config.optimizer.eps={config.eps} must be above 0")
+    for field in ("weight_decay", "clip_norm"):
+        if not 0 <= getattr(config, field) < float("inf"):
+            raise ConfigError(f"config.optimizer.{field}={getattr(config, field)} must not be negative; 0 is off")
+    for pattern in config.no_decay:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(
+                f"config.optimizer.no_decay={config.no_decay!r}: {pattern!r} is not a regular expression: {error}"
+            ) from error

@@ -1,0 +1,13 @@
+"""Names of the leaves of a tree: what the regular expressions of the decay mask and the sharding table match."""
+
+import jax
+
+
+def leaf_name(path) -> str:
+    """A leaf's path (jax.tree_util's) as one string: `encoder/layers/mlp/wi_0/kernel`."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def stacks_layers(name: str) -> bool:
+    """Whether the leaf of this name is [N, ...], one slice for each scanned layer."""
+    return "/layers/" in name

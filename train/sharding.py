@@ -1,0 +1,149 @@
+"""The device mesh, where each array of the training state lives on it, and which rows of a batch a process reads.
+
+Models never name a mesh axis: arrays get their place from their path, by the one ordered table below.
+"""
+
+import re
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from objectives.batch import Batch
+from objectives.errors import ConfigError
+from train.config import MeshConfig
+from train.paths import leaf_name
+
+AXES = ("data", "fsdp", "tensor")  # rows only; rows and one dimension of each matrix; the other dimension
+
+# (regular expression that ends where the leaf's path does, spec), the first that matches counts. For parameters, for
+# Adam's moments, whose paths end in their parameter's, and for the rest of the optimizer state. The dimension of a
+# matrix that is split over "tensor" is the one that attention heads, feed-forward units or vocabulary run along.
+RULES: tuple[tuple[str, P], ...] = (
+    # [] or [N]: counters
+    (r"(^|/)count", P()),
+    # [D], [F], [N, D], [N, F], ..., [1]: Adafactor's row and column means, and `v`, whole only where a matrix is small
+    (r"(^|/)v(_row|_col)?/.*", P()),
+    # [V, D]
+    (r"token_embedder/embedding", P("tensor", "fsdp")),
+    # [D, V]
+    (r"logits_dense/kernel", P("fsdp", "tensor")),
+    # [L, D]
+    (r"position_embedder/embedding", P(None, "fsdp")),
+    # [2, D]
+    (r"token_type_embedder/embedding", P(None, "fsdp")),
+    # [D, D]
+    (r"prediction_head/dense/kernel", P("fsdp", "tensor")),
+    # [H, 32]
+    (r"relative_position_bias/embedding", P()),
+    # [N, D, H*K]
+    (r"/layers/\w*attention/(query|key|value)/kernel", P(None, "fsdp", "tensor")),
+    # [N, H*K, D]
+    (r"/layers/\w*attention/out/kernel", P(None, "tensor", "fsdp")),
+    # [N, D, F]
+    (r"/layers/mlp/wi(_[01])?/kernel", P(None, "fsdp", "tensor")),
+    # [N, F, D]
+    (r"/layers/mlp/wo/kernel", P(None, "tensor", "fsdp")),
+    # [D], [N, D], [N, F], [V], ...: too small to be worth splitting
+    (r"norm/scale", P()),
+    (r"/bias", P()),
+)
+
+
+def make_mesh(config: MeshConfig) -> Mesh:
+    """All devices of all processes as a mesh with axes ("data", "fsdp", "tensor"), in an order that suits the network.
+
+    `data=-1` takes the devices that the other axes leave. Raises ConfigError where the sizes do not multiply to the
+    number of devices.
+    """
+    count = jax.device_count()
+    for name in AXES:
+        size = getattr(config, name)
+        if size < 1 and not (name == "data" and size == -1):
+            raise ConfigError(f"config.mesh.{name}={size} must be at least 1{' or -1 (the rest)' * (name == 'data')}")
+    data = config.data if config.data != -1 else max(1, count // (config.fsdp * config.tensor))
+    if data * config.fsdp * config.tensor != count:
+        raise ConfigError(
+            f"config.mesh.data={config.data}, config.mesh.fsdp={config.fsdp}, config.mesh.tensor={config.tensor}: "
+            f"the product must be the number of devices, {count}"
+        )
+    axis_types = (AxisType.Auto,) * len(AXES)
+    mesh = jax.make_mesh((data, config.fsdp, config.tensor), AXES, axis_types=axis_types)
+    return Mesh(_neighbours(mesh.devices), AXES, axis_types=axis_types)
+
+
+def shardings(mesh: Mesh, tree: Any) -> Any:
+    """A tree of NamedSharding like `tree`, whose leaves have a shape (arrays or jax.ShapeDtypeStruct).
+
+    Leaves without dimensions are on every device. Raises ValueError for a path that no rule matches, and ConfigError
+    where a dimension does not divide by the mesh axis that should split it: never a silent replication.
+    """
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: NamedSharding(mesh, _spec(leaf_name(path), tuple(leaf.shape), mesh)), tree
+    )
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Of a batch's arrays, [B, ...]: rows split over "data" and "fsdp"."""
+    return NamedSharding(mesh, P(("data", "fsdp")))
+
+
+def local_rows(sharding: NamedSharding, batch_size: int) -> range:
+    """The rows of a batch of `batch_size` rows that this process's devices hold: what it must read.
+
+    Two processes that split only "tensor" between them hold the same rows. Raises ConfigError where the rows do not
+    divide, and where they are not consecutive: a mesh with both "data" and "fsdp" above 1 that follows a TPU's torus
+    can give a host a block of both.
+    """
+    parts = sharding.mesh.shape["data"] * sharding.mesh.shape["fsdp"]
+    if batch_size % parts:
+        raise ConfigError(
+            f"config.train.batch_size={batch_size} must be a multiple of config.mesh.data * config.mesh.fsdp = {parts}"
+        )
+    held = np.zeros(batch_size, bool)
+    for (rows,) in sharding.addressable_devices_indices_map((batch_size,)).values():
+        held[rows] = True
+    rows = np.flatnonzero(held)
+    if rows[-1] - rows[0] + 1 != len(rows):
+        raise ConfigError(
+            f"config.mesh.data={sharding.mesh.shape['data']} with config.mesh.fsdp={sharding.mesh.shape['fsdp']}: the "
+            f"rows of process {jax.process_index()} would not be consecutive on this machine; set one of the two to 1"
+        )
+    return range(int(rows[0]), int(rows[-1]) + 1)
+
+
+def to_global(batch: Batch, sharding: NamedSharding) -> dict[str, jax.Array]:
+    """The global batch on the devices, [B, ...]; `batch` holds this process's `local_rows` of it, in order."""
+    return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in batch.items()}
+
+
+def _neighbours(devices: np.ndarray) -> np.ndarray:
+    """`devices` [data, fsdp, tensor] with each process's positions side by side where rows lie along one axis only.
+
+    jax.make_mesh follows the torus: on v5e:8x8 as 64 x 1 x 1 no host's four chips are neighbours. Along the only axis
+    that has rows the order changes no group of devices, so nothing that XLA communicates over.
+    """
+    for axis in (0, 1):
+        if devices.shape[1 - axis] == 1:
+            processes = [device.process_index for device in devices[:, :, 0].ravel()]
+            return np.take(devices, np.argsort(processes, kind="stable"), axis)
+    return devices
+
+
+def _spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> P:
+    if not shape:
+        return P()
+    spec = next((spec for pattern, spec in RULES if re.search(f"(?:{pattern})$", name)), None)
+    if spec is None:
+        raise ValueError(f"no rule places {name}, shape {list(shape)}: add a row to RULES in train/sharding.py")
+    if len(spec) > len(shape):
+        raise ValueError(f"{name} has shape {list(shape)}, but its rule in train/sharding.py is {spec}")
+    for dimension, axis in enumerate(spec):
+        if axis is not None and shape[dimension] % mesh.shape[axis]:
+            raise ConfigError(
+                f"config.mesh.{axis}={mesh.shape[axis]} does not divide dimension {dimension} of {name}, "
+                f"shape {list(shape)}: {shape[dimension]} / {mesh.shape[axis]} is not whole"
+            )
+    return spec
