@@ -22,7 +22,7 @@ def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
 
     Raises ConfigError for a rate, fraction or number of steps out of range.
     """
-    check_schedule(config, steps)
+    _check(config, steps)
     peak, warmup = config.learning_rate, config.warmup_steps
     if config.schedule == "cosine":
         after = optax.cosine_decay_schedule(peak, steps - warmup, alpha=config.final_learning_rate_fraction)
@@ -37,7 +37,7 @@ def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
     return optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), after], boundaries=[warmup])
 
 
-def check_schedule(config: OptimizerConfig, steps: int) -> None:
+def _check(config: OptimizerConfig, steps: int) -> None:
     """Raises ConfigError where `make_schedule` has no schedule to make."""
     if steps < 1:
         raise ConfigError(f"config.train.steps={steps} must be at least 1")
