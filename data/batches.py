@@ -1,0 +1,119 @@
+"""Batches: which windows batch n holds, reading them, and handing them to the objective's transform. Built on grain."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+import grain
+import numpy as np
+
+from data.documents import Documents
+from data.hashing import example_keys
+from data.order import DrawOrder
+from data.windows import Segments, WindowReader, gather
+from objectives.batch import Batch, Windows, WindowSpec
+
+Transform = Callable[[Windows, int], Batch]
+
+
+def batches(
+    documents: Documents,
+    specs: Sequence[WindowSpec],
+    transform: Transform,
+    *,
+    batch_size: int,
+    examples_per_row: int,
+    seed: int,
+    shuffle: bool,
+    rows: range,
+    pad_id: int,
+) -> grain.MapDataset:
+    """An endless dataset whose element n is this process's rows of batch n.
+
+    Element n is a function of the arguments and n alone: example i of the run stands in row i // examples_per_row of
+    all the rows of all the batches, and data/order.py says which window it is. So neither the number of processes nor
+    of threads changes what a row holds. Each spec goes through its own windows once an epoch, for ever.
+
+    Args:
+      documents: the documents to read.
+      specs: the objective's windows; one of weight 0 is never drawn. Windows.source is an index into them.
+      transform: makes the batch from the windows and the number of rows; called once a batch, from several threads.
+      batch_size: rows of the global batch.
+      examples_per_row: windows in a row.
+      seed: any int. It decides the order and the examples' keys.
+      shuffle: a new order each epoch; else the documents' own, every time the same.
+      rows: this process's rows of the global batch, consecutive.
+      pad_id: fills tokens after the end of an example.
+
+    Raises ConfigError for bad weights, and where the documents do not fill a window.
+    """
+    if not (rows.step == 1 and 0 <= rows.start < rows.stop <= batch_size):
+        raise ValueError(f"rows={rows} must be consecutive rows of a batch of {batch_size}")
+    readers = [WindowReader(documents, spec) for spec in specs]
+    order = DrawOrder(list(map(len, readers)), [spec.weight for spec in specs], seed=seed, shuffle=shuffle)
+    reader = _BatchReader(readers, order, transform, batch_size, examples_per_row, rows, seed, pad_id)
+    return grain.MapDataset.range(sys.maxsize // (batch_size * examples_per_row)).map(reader)
+
+
+def loader(dataset: grain.MapDataset, *, start: int, threads: int, prefetch: int) -> Iterator[Batch]:
+    """Batches `start`, `start` + 1, ... of `dataset`, in that order, made ahead by reader threads.
+
+    Args:
+      start: the first batch; to resume is to give the number of the next one.
+      threads: reader threads; 0 makes each batch when it is asked for.
+      prefetch: how many batches may be made ahead.
+    """
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=prefetch if threads else 0)
+    return iter(dataset[start:].to_iter_dataset(options))
+
+
+class _BatchReader:
+    """Batch number -> the transform of this process's windows of it. Holds nothing that changes."""
+
+    def __init__(
+        self,
+        readers: Sequence[WindowReader],
+        order: DrawOrder,
+        transform: Transform,
+        batch_size: int,
+        examples_per_row: int,
+        rows: range,
+        seed: int,
+        pad_id: int,
+    ):
+        self._readers = readers
+        self._order = order
+        self._transform = transform
+        self._batch_size = batch_size
+        self._examples_per_row = examples_per_row
+        self._rows = rows
+        self._seed = seed
+        self._pad_id = pad_id
+        self._row_length = max(reader.spec.raw_length for reader in readers)
+
+    def __call__(self, n: int) -> Batch:
+        first_row = n * self._batch_size + self._rows.start
+        examples = np.arange(len(self._rows) * self._examples_per_row) + first_row * self._examples_per_row
+        source, number = self._order.draw(examples)
+        segments = self._segments(source, number)
+        tokens, lengths = gather(self._readers[0].tokens, segments, self._row_length, self._pad_id)
+        window = segments.windows[segments.begins]  # of the batch, that each example is from
+        piece = np.arange(len(window)) - np.searchsorted(window, window, side="left")
+        windows = Windows(
+            tokens=tokens,
+            lengths=lengths,
+            rows=(window // self._examples_per_row).astype(np.int32),
+            keys=example_keys(self._seed, examples[window], piece),
+            source=source[window],
+        )
+        return self._transform(windows, len(self._rows))
+
+    def _segments(self, source: np.ndarray, number: np.ndarray) -> Segments:
+        """Where the windows drawn lie, in the order in which they were drawn."""
+        parts = []
+        for k in np.unique(source).tolist():
+            drawn = np.flatnonzero(source == k)
+            segments = self._readers[k].segments(number[drawn])
+            parts.append(segments._replace(windows=drawn[segments.windows]))
+        joined = Segments(*map(np.concatenate, zip(*parts, strict=True)))
+        in_order = np.argsort(joined.windows, kind="stable")
+        return Segments(*(column[in_order] for column in joined))

@@ -1,0 +1,137 @@
+"""The token store: a corpus as flat token ids on disk, written once and read through memory maps.
+
+A store is a folder, named by a fingerprint of source, tokenizer and options:
+
+| file | dtype [shape] | what |
+|---|---|---|
+| tokens.bin | the smallest unsigned dtype that will do, [N] | all documents one after another, each with its EOS |
+| offsets.npy | int64 [documents + 1] | document d is tokens[offsets[d] : offsets[d + 1]], its EOS last |
+| digests.npy | uint64 [documents] | BLAKE2b of the document's text: the same whatever the tokenizer |
+| name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
+| unigram_counts.npy | int64 [ids] | how often each content id stands in the corpus; EOS is not counted |
+| meta.json | | counts, what was left out, and the size of every other file |
+"""
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data.documents import Documents, split_by_digest
+from data.fields import DataFields
+from data.sources import Source, open_source
+from data.tokenizer import Tokenizer
+from data.writer import write_store
+from objectives.errors import ConfigError
+
+_FORMAT = 1
+_STALE_SECONDS = 24 * 3600
+
+
+class TokenStore:
+    """A corpus on disk. Arrays are memory maps: safe to read from any number of threads and processes.
+
+    Attributes: folder; meta; tokens, offsets, digests, name_ids, unigram_counts as in the module's table.
+    """
+
+    def __init__(self, folder: Path):
+        """Raises ConfigError where files are missing or not of the size that meta.json tells."""
+        self.folder = folder
+        try:
+            self.meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            for name, size in self.meta["file_sizes"].items():
+                if (actual := (folder / name).stat().st_size) != size:
+                    raise ConfigError(_damaged(folder, f"{name} has {actual} bytes, not {size}"))
+        except (OSError, ValueError, KeyError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(_damaged(folder, f"{type(error).__name__}: {error}")) from None
+        # A plain array over the map: indexing a np.memmap itself is several times slower.
+        self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
+        self.offsets, self.digests, self.name_ids, self.unigram_counts = (
+            np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
+            for name in ("offsets", "digests", "name_ids", "unigram_counts")
+        )
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The files or datasets that `name_ids` points into."""
+        return json.loads((self.folder / "names.json").read_text(encoding="utf-8"))
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self.digests)
+
+    def unigram_entropy(self) -> float:
+        """Nats per content token (EOS left out) that the best model without any context would reach on this corpus."""
+        shares = self.unigram_counts[self.unigram_counts > 0] / self.unigram_counts.sum()
+        return float(-(shares * np.log(shares)).sum())
+
+    def split(self, heldout_fraction: float, seed: int) -> tuple[Documents, Documents]:
+        """Training and held-out documents; see data.documents.split_by_digest."""
+        train, heldout = split_by_digest(self.digests, heldout_fraction, seed)
+        return Documents(self, train, "training"), Documents(self, heldout, "held-out")
+
+
+def open_or_build(fields: DataFields, tokenizer: Tokenizer, *, progress: bool = True) -> TokenStore:
+    """Opens the store of this corpus, tokenizer and options in `data.cache_dir`; builds it first where it is not there.
+
+    Any number of processes may call this at once. Each that finds no store builds one under a temporary name, and the
+    first to finish renames its own into place in one step, so that a store is whole or not there.
+
+    progress: show a bar while building, where standard error is a terminal.
+    Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
+    damaged store.
+    """
+    source = open_source(fields)
+    cache = Path(fields.cache_dir).expanduser()
+    folder = cache / f"{fields.source}-{_fingerprint(source, fields, tokenizer)}"
+    try:
+        if not folder.exists():
+            cache.mkdir(parents=True, exist_ok=True)
+            _build(folder, source, tokenizer, progress)
+    except OSError as error:
+        raise ConfigError(
+            f"data.cache_dir={fields.cache_dir!r} cannot be written ({error.strerror}): set another folder"
+        ) from None
+    return TokenStore(folder)
+
+
+def _fingerprint(source: Source, fields: DataFields, tokenizer: Tokenizer) -> str:
+    what = [_FORMAT, source.identity, fields.document_per, fields.on_unreadable, tokenizer.fingerprint]
+    return hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _build(folder: Path, source: Source, tokenizer: Tokenizer, progress: bool) -> None:
+    _remove_stale(folder)
+    building = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
+    building.mkdir()
+    try:
+        write_store(building, source, tokenizer, progress=progress)
+        try:
+            os.rename(building, folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            # Another process was faster, and its store is as good as this one.
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Removes what builds of this store left behind that were killed, by their not having written for a day."""
+    for building in folder.parent.glob(f".{folder.name}-*"):
+        newest = max((path.stat().st_mtime for path in [building, *building.glob("*")]), default=0)
+        if newest < time.time() - _STALE_SECONDS:
+            shutil.rmtree(building, ignore_errors=True)
+
+
+def _damaged(folder: Path, what: str) -> str:
+    return f"token store {folder} is damaged ({what}): delete that folder and run again to rebuild it"

@@ -1,0 +1,60 @@
+"""A dataset that TensorFlow Datasets has prepared on this machine, read without TensorFlow."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tensorflow_datasets.core import read_only_builder, registered
+
+from data.files import describe_file
+from objectives.errors import ConfigError
+
+
+class PreparedDataset(NamedTuple):
+    """The `train` split of a dataset on this machine."""
+
+    identity: dict[str, Any]  # JSON values that change whenever the examples may have
+    num_bytes: int
+    texts: Callable[[], Iterator[str]]  # starts a pass over the feature `text`
+
+
+def open_tfds(path: str) -> PreparedDataset:
+    """Opens the `train` split of dataset `path`, "name[/config][:version]", in TFDS_DATA_DIR or ~/tensorflow_datasets.
+
+    Only files are read, through the builder behind `tfds.data_source` that needs neither the dataset's code nor the
+    network: a dataset which is not there is an error at once, and not a download.
+
+    Raises ConfigError where the dataset is not prepared in a format with random access, or has no such text.
+    """
+    where = f"data.path={path!r}"
+    name = path.partition(":")[0].partition("/")[0]
+    prepare = f"prepare it once with `tfds build {name} --file_format=array_record`"
+    try:
+        builder = read_only_builder.builder_from_files(path)
+    except (registered.DatasetNotFoundError, ValueError) as error:
+        raise ConfigError(f"{where} is no prepared TFDS dataset ({_first_sentence(error)}): {prepare}") from None
+    splits, features = builder.info.splits, builder.info.features
+    if "train" not in splits:
+        raise ConfigError(f"{where} has no split 'train', only {sorted(splits)}: use another dataset")
+    if "text" not in features:
+        raise ConfigError(f"{where} has no feature 'text', only {sorted(features)}: use another dataset")
+    try:
+        examples = builder.as_data_source(split="train")
+    except NotImplementedError:
+        raise ConfigError(f"{where} is not stored as array_record, which can be read at random: {prepare}") from None
+
+    def texts() -> Iterator[str]:
+        for index in range(len(examples)):
+            text = examples[index]["text"]
+            if not isinstance(text, bytes):
+                raise ConfigError(f"{where}: feature 'text' holds {type(text).__name__}: use another dataset")
+            try:
+                yield text.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ConfigError(f"{where}: example {index} is not UTF-8 (byte {error.start}): mend it") from None
+
+    files = [describe_file(str(file)) for file in splits["train"].filepaths]
+    return PreparedDataset({"dataset": builder.info.full_name, "files": files}, int(splits["train"].num_bytes), texts)
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition(". ")[0]

@@ -1,0 +1,193 @@
+"""Text <-> token ids: UTF-8 bytes with ByT5's ids, or a SentencePiece model. Special ids come from one Vocab."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+
+from data.fields import DataFields
+from objectives.errors import ConfigError
+from objectives.vocab import Vocab
+
+
+class Tokenizer:
+    """What both tokenizers share: special tokens written as text, in both directions.
+
+    Attributes:
+      vocab: the special ids.
+      fingerprint: changes whenever `encode` would give other ids. It does not depend on mode tokens and sentinels, so a
+        token store outlives a change of those.
+    """
+
+    vocab: Vocab
+    fingerprint: str
+
+    def encode(self, text: str) -> np.ndarray:
+        """Raw text -> int32 [n]. Never a special id, whatever is written in the text (SentencePiece: unk excepted)."""
+        raise NotImplementedError
+
+    def num_bytes(self, ids: np.ndarray) -> int:
+        """UTF-8 bytes of raw text that `ids` [...] stand for; special ids stand for none. For bits per byte."""
+        raise NotImplementedError
+
+    def _decode_content(self, ids: np.ndarray) -> str:
+        raise NotImplementedError
+
+    def encode_with_specials(self, text: str) -> np.ndarray:
+        """Text with special tokens written as Vocab.names() writes them ("<extra_id_0>", "[MASK]") -> int32 [n].
+
+        Raises ConfigError where the text is not valid Unicode (a lone surrogate, as a shell's non-UTF-8 bytes become).
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"the text {text[:40]!r} is not valid UTF-8 at character {error.start}") from None
+        ids = {name: id_ for id_, name in self.vocab.names().items()}
+        longest_first = sorted(ids, key=len, reverse=True)
+        parts = re.split("(" + "|".join(map(re.escape, longest_first)) + ")", text)
+        pieces = [np.array([ids[part]], np.int32) if part in ids else self.encode(part) for part in parts if part]
+        return np.concatenate([np.zeros(0, np.int32), *pieces])
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Ids int [n] -> text. Special ids are written by name, ids outside the vocabulary as <id N>, and bytes that
+        are not valid UTF-8 as U+FFFD."""
+        ids = np.asarray(ids).reshape(-1)
+        if not ids.size:
+            return ""
+        names = self.vocab.names()
+        is_content = (ids >= self.vocab.content_start) & (ids < self.vocab.content_end)
+        runs = np.split(ids, np.flatnonzero(np.diff(is_content)) + 1)
+        text = []
+        for run in runs:
+            if self.vocab.content_start <= run[0] < self.vocab.content_end:
+                text.append(self._decode_content(run))
+            else:
+                text.extend(names.get(int(id_), f"<id {id_}>") for id_ in run)
+        return "".join(text)
+
+
+class ByteTokenizer(Tokenizer):
+    """ByT5's ids: pad 0, eos 1, unk 2, byte b is b + 3; then mask, cls, sep, bos, the mode tokens and the sentinels.
+
+    Source: Xue et al., ByT5 (TACL 2022) and its tokenizer. Deviation: ByT5's 125 sentinels start right after the bytes;
+    here mask, cls, sep, bos and the mode tokens stand between.
+    """
+
+    def __init__(self, *, num_sentinels: int, mode_tokens: tuple[str, ...]):
+        """Raises ConfigError for a bad data.num_sentinels or data.mode_tokens."""
+        content_end = 3 + 256
+        ids = dict(pad=0, eos=1, unk=2, bos=-1, content_start=3, content_end=content_end)
+        self.vocab = _add_specials(num_sentinels, mode_tokens, first_free=content_end, **ids)
+        self.fingerprint = "byte"
+
+    def encode(self, text: str) -> np.ndarray:
+        ids = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int32)
+        ids += self.vocab.content_start
+        return ids
+
+    def num_bytes(self, ids: np.ndarray) -> int:
+        return int(((ids >= self.vocab.content_start) & (ids < self.vocab.content_end)).sum())
+
+    def _decode_content(self, ids: np.ndarray) -> str:
+        return (ids - self.vocab.content_start).astype(np.uint8).tobytes().decode("utf-8", errors="replace")
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A SentencePiece model with its own ids for pad, eos and unk (and bos, where it has one); then mask, cls, sep,
+    bos, the mode tokens and the sentinels, all after the model's pieces.
+
+    Pieces of the model that are called <extra_id_k> stay ordinary pieces, which nothing uses: Vocab wants the sentinels
+    to be the highest ids. Text goes through the model's own normalisation, so decode(encode(text)) can differ in
+    whitespace. An unk stands for text that cannot be known: num_bytes counts nothing for it.
+    """
+
+    def __init__(self, path: str, *, num_sentinels: int, mode_tokens: tuple[str, ...]):
+        """Raises ConfigError where sentencepiece is not installed, for a missing or unreadable model, and for one
+        whose special ids cannot be used."""
+        where = f"data.tokenizer={path!r}"
+        try:
+            import sentencepiece
+        except ImportError:
+            raise ConfigError(f"{where} needs SentencePiece: pip install 'cloze[sentencepiece]'") from None
+        try:
+            model = Path(path).expanduser().read_bytes()
+            self._model = sentencepiece.SentencePieceProcessor()
+            self._model.LoadFromSerializedProto(model)  # raises for an empty model, which the constructor takes
+        except OSError as error:
+            raise ConfigError(f"{where} cannot be read ({error.strerror}): give the path of a .model file") from None
+        except RuntimeError:
+            raise ConfigError(f"{where} is not a SentencePiece model: give the path of a .model file") from None
+        size = self._model.get_piece_size()
+        own = {name: getattr(self._model, f"{name}_id")() for name in ("pad", "eos", "unk", "bos")}
+        text_ids = np.array([id_ for id_ in range(size) if self._is_text(id_)])
+        between = [name for name, id_ in own.items() if text_ids[0] <= id_ <= text_ids[-1]]
+        missing = [name for name in ("pad", "eos") if own[name] < 0]
+        if missing or between:
+            problem = f"has no {missing[0]} id" if missing else f"has its {between[0]} id between its pieces"
+            raise ConfigError(f"{where} {problem}: train it with --pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1")
+        self.vocab = _add_specials(
+            num_sentinels,
+            mode_tokens,
+            first_free=size,
+            **own,
+            content_start=int(text_ids[0]),
+            content_end=int(text_ids[-1]) + 1,
+        )
+        self.fingerprint = "sentencepiece:" + hashlib.blake2b(model, digest_size=8).hexdigest()
+        self._piece_bytes = np.zeros(self.vocab.size, np.int64)
+        for id_ in text_ids.tolist():
+            text = self._model.id_to_piece(id_).replace("\u2581", " ")
+            self._piece_bytes[id_] = 1 if self._model.is_byte(id_) else len(text.encode("utf-8"))
+
+    def _is_text(self, id_: int) -> bool:
+        model = self._model
+        return not (model.is_control(id_) or model.is_unknown(id_) or model.is_unused(id_))
+
+    def encode(self, text: str) -> np.ndarray:
+        return np.array(self._model.encode(text, out_type=int, add_bos=False, add_eos=False), np.int32)
+
+    def num_bytes(self, ids: np.ndarray) -> int:
+        return int(self._piece_bytes[ids].sum())
+
+    def _decode_content(self, ids: np.ndarray) -> str:
+        return self._model.decode(ids.tolist())
+
+
+def make_tokenizer(fields: DataFields) -> Tokenizer:
+    """The tokenizer of `data.tokenizer`: "byte", or the path of a SentencePiece .model file.
+
+    Raises ConfigError where it is neither, and as the two tokenizers do.
+    """
+    specials = {"num_sentinels": fields.num_sentinels, "mode_tokens": fields.mode_tokens}
+    if fields.tokenizer == "byte":
+        return ByteTokenizer(**specials)
+    if fields.tokenizer.endswith(".model"):
+        return SentencePieceTokenizer(fields.tokenizer, **specials)
+    raise ConfigError(f"data.tokenizer={fields.tokenizer!r} must be 'byte' or the path of a SentencePiece .model file")
+
+
+def _add_specials(num_sentinels: int, mode_tokens: tuple[str, ...], *, first_free: int, bos: int, **ids: int) -> Vocab:
+    """Lays mask, cls, sep, bos (where `bos` is -1), modes and sentinels out from `first_free` up."""
+    if num_sentinels < 0:
+        raise ConfigError(f"data.num_sentinels={num_sentinels} must not be negative")
+    mask, cls, sep = range(first_free, first_free + 3)
+    next_free = first_free + 3
+    if bos < 0:
+        bos, next_free = next_free, next_free + 1
+    modes = tuple((name, next_free + k) for k, name in enumerate(mode_tokens))
+    vocab = Vocab(
+        size=next_free + len(modes) + num_sentinels,
+        mask=mask,
+        cls=cls,
+        sep=sep,
+        bos=bos,
+        modes=modes,
+        num_sentinels=num_sentinels,
+        **ids,
+    )
+    written = list(vocab.names().values())
+    for name in mode_tokens:
+        if not name or written.count(name) > 1:
+            raise ConfigError(f"data.mode_tokens={mode_tokens}: {name!r} is empty or the name of another token")
+    return vocab

@@ -1,0 +1,99 @@
+"""Windows of fixed length over documents, read at random: what one WindowSpec asks for."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from data.documents import Documents
+from objectives.batch import WindowSpec
+from objectives.errors import ConfigError
+
+
+class Segments(NamedTuple):
+    """Runs of the token store, in order, that make up the windows asked for."""
+
+    starts: np.ndarray  # int64 [n], the run's first token in the store
+    lengths: np.ndarray  # int64 [n], at least 1
+    windows: np.ndarray  # int64 [n], non-decreasing: which of the windows asked for it belongs to
+    begins: np.ndarray  # bool [n], whether it begins an example; the others carry on the example before
+
+
+class WindowReader:
+    """All windows of a spec over some documents, numbered 0..len-1; every token is in exactly one of them.
+
+    A window costs two binary searches, however many documents there are. Safe to use from any number of threads.
+    """
+
+    def __init__(self, documents: Documents, spec: WindowSpec):
+        """Raises ConfigError where the documents do not fill one window (only "split" takes shorter ones)."""
+        self.spec = spec
+        self.tokens = documents.store.tokens
+        self._documents = documents
+        self._ends = documents.ends(spec.eos)
+        num_tokens = int(self._ends[-1])
+        if spec.documents == "split":
+            counts = -(-np.diff(self._ends, prepend=0) // spec.raw_length)
+            self._window_ends = np.cumsum(counts)
+            self._len = int(self._window_ends[-1])
+        else:
+            self._len = -(-num_tokens // spec.raw_length)
+            if num_tokens < spec.raw_length:
+                raise ConfigError(
+                    f"the {documents.label} documents hold {num_tokens} tokens, fewer than one window of "
+                    f"{spec.raw_length} for {spec.name!r}: set a smaller data.inputs_length, a data.path with more "
+                    "text, or another data.heldout_fraction"
+                )
+
+    def __len__(self) -> int:
+        return self._len
+
+    def segments(self, indices: np.ndarray) -> Segments:
+        """The runs that windows `indices`, int64 [w], are made of, window by window."""
+        if self.spec.documents == "split":
+            return self._split_segments(indices)
+        begin = indices * self.spec.raw_length
+        end = np.minimum(begin + self.spec.raw_length, self._ends[-1])
+        first = np.searchsorted(self._ends, begin, side="right")
+        counts = np.searchsorted(self._ends, end, side="left") - first + 1
+        windows = np.repeat(np.arange(len(indices)), counts)
+        nth = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        document = first[windows] + nth
+        document_begin = self._begin(document)
+        begin = np.maximum(begin[windows], document_begin)
+        lengths = np.minimum(end[windows], self._ends[document]) - begin
+        starts = self._in_store(document) + (begin - document_begin)
+        begins = np.ones(len(windows), bool) if self.spec.documents == "pack" else nth == 0
+        return Segments(starts, lengths, windows, begins)
+
+    def _split_segments(self, indices: np.ndarray) -> Segments:
+        document = np.searchsorted(self._window_ends, indices, side="right")
+        length = self._ends[document] - self._begin(document)
+        windows_before = np.where(document > 0, self._window_ends[document - 1], 0)
+        offset = (indices - windows_before) * self.spec.raw_length
+        lengths = np.minimum(length - offset, self.spec.raw_length)
+        windows = np.arange(len(indices))
+        return Segments(self._in_store(document) + offset, lengths, windows, np.ones(len(indices), bool))
+
+    def _begin(self, document: np.ndarray) -> np.ndarray:
+        return np.where(document > 0, self._ends[document - 1], 0)
+
+    def _in_store(self, document: np.ndarray) -> np.ndarray:
+        return self._documents.store.offsets[self._documents.index[document]]
+
+    def read(self, index: int) -> list[np.ndarray]:
+        """The examples that one window gives, each int32 [length]; their lengths sum to raw_length at most."""
+        padded, lengths = gather(self.tokens, self.segments(np.array([index])), self.spec.raw_length, 0)
+        return [tokens[:length] for tokens, length in zip(padded, lengths, strict=True)]
+
+
+def gather(tokens: np.ndarray, segments: Segments, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """Reads E examples out of a store's `tokens`: int32 [E, width], padded by pad_id, and their lengths, int32 [E]."""
+    ends = np.cumsum(segments.lengths)
+    index = np.ones(int(ends[-1]), np.int64)  # steps from token to token; their sum is where each token is
+    index[0] = segments.starts[0]
+    index[ends[:-1]] += segments.starts[1:] - segments.starts[:-1] - segments.lengths[:-1]
+    np.cumsum(index, out=index)
+    lengths = np.add.reduceat(segments.lengths, np.flatnonzero(segments.begins)).astype(np.int32)
+    padded = np.full((len(lengths), width), pad_id, np.int32)
+    padded[np.arange(width) < lengths[:, None]] = tokens.take(index)
+    return padded, lengths

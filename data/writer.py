@@ -1,0 +1,110 @@
+"""Documents -> the files of a token store, in one pass and with bounded memory. data/store.py says what is in them."""
+
+import hashlib
+import json
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from data.sources import Skipped, Source
+from data.tokenizer import Tokenizer
+from objectives.errors import ConfigError
+
+_FLUSH_TOKENS = 1 << 20
+
+
+def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress: bool) -> None:
+    """Writes the store of `source` into the empty `folder`; meta.json comes last and vouches for the other files.
+
+    progress: show a bar, where standard error is a terminal. Raises ConfigError where there is no text or not all of it
+    can be read, OSError where the folder cannot be written.
+    """
+    skipped = Skipped()
+    with open(folder / "tokens.bin", "wb") as tokens, _progress_bar(source, progress) as show:
+        writer = _Writer(tokens, tokenizer)
+        for name, text in source.documents(skipped):
+            if not writer.add(name, text):
+                skipped.empty += 1
+            if writer.pending_tokens >= _FLUSH_TOKENS:
+                writer.flush()
+                show(writer.num_bytes)
+        writer.flush()
+    if not writer.digests:
+        left_out = f"{skipped.empty} empty documents and {len(skipped.files)} unreadable files were left out"
+        raise ConfigError(f"{source.where} holds no document with any text in it ({left_out}): name other text")
+    for name in ("offsets", "digests", "name_ids", "unigram_counts"):
+        np.save(folder / f"{name}.npy", np.asarray(getattr(writer, name)))
+    _write_json(folder / "names.json", list(writer.names))
+    meta = {
+        "dtype": writer.dtype.name,
+        "num_documents": len(writer.digests),
+        "num_tokens": writer.offsets[-1],
+        "num_bytes": writer.num_bytes,
+        "skipped_empty": skipped.empty,
+        "skipped_files": skipped.files,
+        "file_sizes": {file.name: file.stat().st_size for file in sorted(folder.iterdir())},
+    }
+    _write_json(folder / "meta.json", meta)
+
+
+class _Writer:
+    """Appends documents to tokens.bin a million tokens at a time; keeps a few numbers a document in memory."""
+
+    def __init__(self, tokens: BinaryIO, tokenizer: Tokenizer):
+        vocab = tokenizer.vocab
+        num_ids = max(vocab.content_end, vocab.eos + 1, vocab.unk + 1)
+        self.dtype = np.min_scalar_type(num_ids - 1)
+        self.offsets, self.digests, self.name_ids = array("q", [0]), array("Q"), array("i")
+        self.names: dict[str, int] = {}
+        self.unigram_counts = np.zeros(num_ids, np.int64)  # of content tokens
+        self.num_bytes = 0
+        self.pending_tokens = 0
+        self._pending: list[np.ndarray] = []
+        self._tokens = tokens
+        self._tokenizer = tokenizer
+        self._eos = np.array([vocab.eos], np.int32)
+
+    def add(self, name: str, text: str) -> bool:
+        """Takes one document. False where it leaves no token, as a SentencePiece model's normalisation can."""
+        ids = self._tokenizer.encode(text)
+        if not ids.size:
+            return False
+        raw = text.encode("utf-8")
+        self._pending += [ids, self._eos]
+        self.pending_tokens += ids.size + 1
+        self.num_bytes += len(raw)
+        self.offsets.append(self.offsets[-1] + ids.size + 1)
+        self.digests.append(int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest()))
+        self.name_ids.append(self.names.setdefault(name, len(self.names)))
+        return True
+
+    def flush(self) -> None:
+        ids = np.concatenate([np.zeros(0, np.int32), *self._pending])
+        self.unigram_counts += np.bincount(ids, minlength=len(self.unigram_counts))
+        self.unigram_counts[self._eos] = 0
+        ids.astype(self.dtype).tofile(self._tokens)
+        self._pending.clear()
+        self.pending_tokens = 0
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1), encoding="utf-8")
+
+
+@contextmanager
+def _progress_bar(source: Source, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """Gives a function that takes the number of bytes done."""
+    console = Console(stderr=True)
+    if not (wanted and console.is_terminal):
+        yield lambda done: None
+        return
+    columns = [TextColumn("tokenizing"), BarColumn(), TaskProgressColumn(), DownloadColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("tokenizing", total=source.num_bytes)
+        yield lambda done: bar.update(task, completed=min(done, source.num_bytes))

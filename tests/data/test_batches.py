@@ -1,0 +1,168 @@
+"""Batch n is a function of (arguments, n): not of processes, threads, or where one starts."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from data.batches import batches, loader
+from data.windows import WindowReader
+from objectives.batch import WindowSpec
+from objectives.errors import ConfigError
+from tests.data.corpus import all_documents, store_of
+
+PAD = 0
+SPECS = (
+    WindowSpec("short", 0.5, 6, "join", False),
+    WindowSpec("long", 0.25, 9, "join", True),
+    WindowSpec("never", 0.0, 11, "split", True),
+    WindowSpec("packed", 0.25, 8, "pack", True),
+)
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    random = np.random.default_rng(0)
+    texts = ["".join(map(chr, random.integers(97, 123, size=n))) for n in random.integers(1, 30, size=80)]
+    return all_documents(store_of(tmp_path_factory.mktemp("corpus"), texts))
+
+
+def as_dict(windows, num_rows):
+    return {**windows._asdict(), "num_rows": np.array(num_rows)}
+
+
+def dataset(documents, specs=SPECS, **changes):
+    arguments = {"batch_size": 8, "examples_per_row": 1, "seed": 3, "shuffle": True, "pad_id": PAD}
+    arguments |= {"rows": range(changes.get("batch_size", 8))} | changes
+    return batches(documents, specs, as_dict, **arguments)
+
+
+def assert_equal(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+def examples_of(batch):
+    return [tuple(row[:n].tolist()) for row, n in zip(batch["tokens"], batch["lengths"], strict=True)]
+
+
+def test_shapes_dtypes_and_padding(documents):
+    batch = dataset(documents)[0]
+    count = len(batch["lengths"])
+    assert count >= 8 and batch["tokens"].shape == (count, 11)  # 11: the longest raw length, drawn or not
+    dtypes = {name: batch[name].dtype for name in batch}
+    assert [dtypes[name] for name in ("tokens", "lengths", "rows", "source")] == [np.int32] * 4
+    assert dtypes["keys"] == np.uint64 and batch["num_rows"] == 8
+    assert (np.diff(batch["rows"]) >= 0).all() and set(batch["rows"].tolist()) == set(range(8))
+    beyond = np.arange(11) >= batch["lengths"][:, None]
+    assert (batch["tokens"][beyond] == PAD).all() and (batch["tokens"][~beyond] != PAD).all()
+    raw_length = np.array([spec.raw_length for spec in SPECS])[batch["source"]]
+    assert ((batch["lengths"] >= 1) & (batch["lengths"] <= raw_length)).all()
+
+
+@pytest.mark.parametrize("processes", [2, 4, 8])
+@pytest.mark.parametrize("examples_per_row", [1, 3])
+def test_processes_read_the_parts_of_one_batch(documents, processes, examples_per_row):
+    whole = dataset(documents, examples_per_row=examples_per_row)
+    share = 8 // processes
+    parts = [
+        dataset(documents, examples_per_row=examples_per_row, rows=range(p * share, (p + 1) * share))
+        for p in range(processes)
+    ]
+    for n in (0, 1, 57):
+        read = [part[n] for part in parts]
+        for p, batch in enumerate(read):
+            assert batch.pop("num_rows") == share
+            batch["rows"] = batch["rows"] + p * share
+        together = {name: np.concatenate([batch[name] for batch in read]) for name in read[0]}
+        expected = whole[n]
+        expected.pop("num_rows")
+        assert_equal(together, expected)
+
+
+def test_batch_size_cuts_the_same_examples_otherwise(documents):
+    small, large = dataset(documents, batch_size=4), dataset(documents, batch_size=12)
+    for name in ("tokens", "lengths", "keys", "source"):
+        threes = np.concatenate([small[n][name] for n in range(3)])
+        np.testing.assert_array_equal(threes, large[0][name])
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 5])
+def test_loader_gives_the_batches_in_order_from_any_start(documents, threads):
+    batches_ = dataset(documents)
+    for start in (0, 7, 10**9):
+        iterator = loader(batches_, start=start, threads=threads, prefetch=4)
+        for n in range(start, start + 12):
+            assert_equal(next(iterator), batches_[n])
+
+
+def test_every_window_once_an_epoch_in_a_new_order(documents):
+    spec = WindowSpec("only", 1.0, 7, "split", False)
+    reader = WindowReader(documents, spec)
+    wanted = collections.Counter(tuple(piece.tolist()) for i in range(len(reader)) for piece in reader.read(i))
+    batches_ = dataset(documents, specs=(spec,), batch_size=1)
+    epochs = [[examples_of(batches_[n])[0] for n in range(e * len(reader), (e + 1) * len(reader))] for e in range(3)]
+    assert all(collections.Counter(epoch) == wanted for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
+def test_shares_are_the_weights(documents):
+    batches_ = dataset(documents, batch_size=100)
+    counts = np.zeros(4)
+    for n in range(20):
+        batch = batches_[n]
+        first_piece = np.diff(batch["rows"], prepend=-1) > 0  # one window a row
+        counts += np.bincount(batch["source"][first_piece], minlength=4)
+    assert np.abs(counts / 2000 - [0.5, 0.25, 0.0, 0.25]).max() < 0.01
+
+
+def test_keys_follow_the_example_and_the_piece(documents):
+    batch = dataset(documents, batch_size=200)[0]
+    assert len(set(batch["keys"].tolist())) == len(batch["keys"])
+    pieces = np.bincount(batch["rows"])
+    assert pieces.max() >= 2  # packed windows had several
+    # The same example in another run of the same seed, read in another order, on other data: the same key.
+    other = dataset(documents, specs=SPECS[:1], shuffle=False, batch_size=200)[0]
+    first_piece = np.diff(batch["rows"], prepend=-1) > 0
+    np.testing.assert_array_equal(batch["keys"][first_piece], other["keys"])
+    assert not set(dataset(documents, seed=4)[0]["keys"].tolist()) & set(batch["keys"].tolist())
+    assert not set(dataset(documents)[1]["keys"].tolist()) & set(dataset(documents)[0]["keys"].tolist())
+
+
+def test_unshuffled_batches_run_through_the_documents_in_order(documents):
+    spec = SPECS[0]
+    reader = WindowReader(documents, spec)
+    batch = dataset(documents, specs=(spec,), shuffle=False)[1]
+    assert examples_of(batch) == [tuple(reader.read(i)[0].tolist()) for i in range(8, 16)]
+
+
+def test_packed_rows_hold_as_many_windows_as_asked(documents):
+    batch = dataset(documents, specs=SPECS[:1], examples_per_row=5, shuffle=False)[2]
+    assert batch["rows"].tolist() == [row for row in range(8) for _ in range(5)]
+    reader = WindowReader(documents, SPECS[0])
+    expected = [tuple(reader.read(i % len(reader))[0].tolist()) for i in range(80, 120)]
+    assert examples_of(batch) == expected
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 10**30])
+def test_any_seed_will_do(documents, seed):
+    assert_equal(dataset(documents, seed=seed)[5], dataset(documents, seed=seed)[5])
+    assert (dataset(documents, seed=seed)[0]["keys"][:4] != dataset(documents, seed=0)[0]["keys"][:4]).all()
+
+
+@pytest.mark.parametrize("rows", [range(0), range(3, 9), range(-1, 4), range(0, 8, 2)])
+def test_rows_that_are_not_of_the_batch(documents, rows):
+    with pytest.raises(ValueError, match="must be consecutive rows of a batch of 8"):
+        dataset(documents, rows=rows)
+
+
+def test_a_transforms_error_reaches_the_caller_as_it_is(documents):
+    def refuse(windows, num_rows):
+        raise ConfigError("no")
+
+    refusing = batches(
+        documents, SPECS, refuse, batch_size=8, examples_per_row=1, seed=0, shuffle=True, rows=range(8), pad_id=PAD
+    )
+    with pytest.raises(ConfigError, match="no"):
+        next(loader(refusing, start=0, threads=2, prefetch=2))

@@ -1,0 +1,205 @@
+"""What a token store holds, and that it is whole or not there: kills, races, damage, changed inputs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import data.store
+from data.store import TokenStore, open_or_build
+from data.tokenizer import make_tokenizer
+from objectives.errors import ConfigError
+from tests.data.corpus import data_fields, store_of, write_texts
+
+
+def build(fields):
+    return open_or_build(fields, make_tokenizer(fields))
+
+
+def test_store_by_hand(tmp_path):
+    store = store_of(tmp_path, ["ab", " \n", "b"])
+    assert store.tokens.tolist() == [100, 101, 1, 101, 1] and store.tokens.dtype == np.uint16
+    assert store.offsets.tolist() == [0, 3, 5] and store.offsets.dtype == np.int64
+    assert [Path(store.names[i]).name for i in store.name_ids] == ["000.txt", "002.txt"]
+    assert np.flatnonzero(store.unigram_counts).tolist() == [100, 101]
+    assert store.unigram_counts[[100, 101]].tolist() == [1, 2]
+    assert len(store) == 2 and store.meta["num_bytes"] == 3 and store.meta["skipped_empty"] == 1
+    # a once, b twice: -(1/3 log 1/3 + 2/3 log 2/3)
+    assert store.unigram_entropy() == pytest.approx(0.636514, abs=1e-6)
+
+
+def test_arrays_are_memory_maps(tmp_path):
+    store = store_of(tmp_path, ["ab"])
+    for array in (store.tokens, store.offsets, store.digests):
+        assert isinstance(array.base, np.memmap) and not array.flags.writeable
+
+
+def test_many_flushes_give_the_same_store(tmp_path, monkeypatch):
+    texts = [chr(97 + i % 26) * (i % 7 + 1) for i in range(50)]
+    whole = store_of(tmp_path, texts)
+    monkeypatch.setattr("data.writer._FLUSH_TOKENS", 5)
+    pieces = store_of(tmp_path, texts, cache_dir=str(tmp_path / "other"))
+    assert pieces.tokens.tolist() == whole.tokens.tolist()
+    assert pieces.unigram_counts.tolist() == whole.unigram_counts.tolist()
+
+
+def test_equal_texts_have_equal_digests_whatever_the_tokenizer(tmp_path):
+    digests = store_of(tmp_path, ["same", "other", "same"]).digests
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_built_once_and_found_again(tmp_path, monkeypatch):
+    store = store_of(tmp_path, ["ab"])
+    monkeypatch.setattr(data.store, "write_store", None)  # building again would raise
+    assert build(data_fields(tmp_path)).folder == store.folder
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [store.folder.name]
+
+
+def test_another_store_when_anything_in_it_would_change(tmp_path):
+    folders = [store_of(tmp_path, ["ab", "cd"]).folder]
+    folders.append(build(data_fields(tmp_path, document_per="line")).folder)
+    folders.append(build(data_fields(tmp_path, on_unreadable="skip")).folder)
+    folders.append(build(data_fields(tmp_path, path=f"{tmp_path}/text/000.txt")).folder)
+    folders.append(build(data_fields(tmp_path, source="stdlib", path="")).folder)
+    (tmp_path / "text" / "000.txt").write_text("abc")
+    changed = build(data_fields(tmp_path))
+    assert len({*folders, changed.folder}) == 6
+    assert changed.meta["num_bytes"] == 5
+
+
+def test_sentinels_and_mode_tokens_do_not_enter_a_store(tmp_path):
+    store = store_of(tmp_path, ["ab"])
+    assert build(data_fields(tmp_path, num_sentinels=500, mode_tokens=())).folder == store.folder
+
+
+def test_home_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert store_of(tmp_path, ["ab"], cache_dir="~/cache").folder.parent == tmp_path / "cache"
+
+
+@pytest.mark.parametrize("texts", [[""], ["  \n", "\t"]])
+def test_a_corpus_without_text_leaves_nothing_behind(tmp_path, texts):
+    with pytest.raises(ConfigError, match=rf"holds no document with any text in it \({len(texts)} empty documents"):
+        store_of(tmp_path, texts)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_an_unreadable_file_leaves_nothing_behind(tmp_path):
+    write_texts(tmp_path, ["good", "x"])
+    (tmp_path / "text" / "001.txt").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        build(data_fields(tmp_path))
+    assert list((tmp_path / "cache").iterdir()) == []
+    assert build(data_fields(tmp_path, on_unreadable="skip")).meta["skipped_files"] == [f"{tmp_path}/text/001.txt"]
+
+
+def test_cache_dir_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    for cache_dir in (f"{tmp_path}/file", f"{tmp_path}/file/below"):
+        with pytest.raises(ConfigError, match=rf"data\.cache_dir='{cache_dir}' cannot be written"):
+            store_of(tmp_path, ["ab"], cache_dir=cache_dir)
+
+
+KILLED = """
+import os, signal, sys
+from types import SimpleNamespace
+import data.writer
+from data.store import open_or_build
+from data.tokenizer import make_tokenizer
+data.writer._write_json = lambda path, value: os.kill(os.getpid(), signal.SIGKILL)
+fields = SimpleNamespace(source="text", document_per="file", on_unreadable="error", tokenizer="byte", num_sentinels=0,
+                         mode_tokens=(), path=sys.argv[1], cache_dir=sys.argv[2])
+open_or_build(fields, make_tokenizer(fields))
+"""
+
+
+def test_a_killed_build_is_not_taken_for_a_store(tmp_path):
+    write_texts(tmp_path, ["ab", "cd"])
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "text"), str(tmp_path / "cache")]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
+    [left] = (tmp_path / "cache").iterdir()
+    assert (left / "tokens.bin").stat().st_size == 12
+    assert build(data_fields(tmp_path)).tokens.tolist() == [100, 101, 1, 102, 103, 1]
+    assert left.exists()  # for all one knows, its build is still running
+
+
+def test_what_killed_builds_leave_is_removed_after_a_day(tmp_path):
+    folder = store_of(tmp_path, ["ab"]).folder
+    day = time.time() - 25 * 3600
+    for name, when in {"old": day, "running": None}.items():
+        building = folder.parent / f".{folder.name}-{name}"
+        building.mkdir()
+        (building / "tokens.bin").write_bytes(b"x")
+        if when:
+            os.utime(building / "tokens.bin", (when, when))
+        os.utime(building, (day, day))
+    folder.rename(tmp_path / "elsewhere")
+    assert build(data_fields(tmp_path)).folder == folder
+    assert sorted(path.name for path in folder.parent.iterdir()) == [f".{folder.name}-running", folder.name]
+
+
+def test_builders_that_finish_at_once_all_get_the_store(tmp_path, monkeypatch):
+    write_texts(tmp_path, ["ab", "cd"])
+    together, write = threading.Barrier(4), data.store.write_store
+
+    def write_and_wait(*args, **kwargs):
+        write(*args, **kwargs)
+        together.wait(timeout=20)
+
+    monkeypatch.setattr(data.store, "write_store", write_and_wait)
+    stores = []
+    threads = [threading.Thread(target=lambda: stores.append(build(data_fields(tmp_path)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [store.tokens.tolist() for store in stores] == [[100, 101, 1, 102, 103, 1]] * 4
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [stores[0].folder.name]
+
+
+def cut_short(folder):
+    os.truncate(folder / "tokens.bin", 4)
+
+
+def lose_offsets(folder):
+    (folder / "offsets.npy").unlink()
+
+
+def lose_meta(folder):
+    (folder / "meta.json").unlink()
+
+
+def garble_meta(folder):
+    (folder / "meta.json").write_text("{")
+
+
+@pytest.mark.parametrize("damage", [cut_short, lose_offsets, lose_meta, garble_meta])
+def test_a_damaged_store_is_refused(tmp_path, damage):
+    folder = store_of(tmp_path, ["ab", "cd"]).folder
+    damage(folder)
+    with pytest.raises(ConfigError, match=rf"token store {folder} is damaged \(.*\): delete that folder") as error:
+        build(data_fields(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_meta_is_what_prepare_prints(tmp_path):
+    store = store_of(tmp_path, ["ab", "é"])
+    meta = json.loads((store.folder / "meta.json").read_text())
+    sizes = meta.pop("file_sizes")
+    assert meta == {
+        "dtype": "uint16",
+        "num_documents": 2,
+        "num_tokens": 6,
+        "num_bytes": 4,
+        "skipped_empty": 0,
+        "skipped_files": [],
+    }
+    assert sizes["tokens.bin"] == 12 and set(sizes) == {path.name for path in store.folder.iterdir()} - {"meta.json"}
+    assert TokenStore(store.folder).meta["num_tokens"] == 6

@@ -1,0 +1,97 @@
+"""A real dataset of three examples, written to disk and read back by TFDS without TensorFlow."""
+
+import importlib.resources
+import importlib.resources.abc
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from data.sources import Skipped, open_source
+from objectives.errors import ConfigError
+from tests.data.corpus import data_fields
+
+tfds = pytest.importorskip("tensorflow_datasets")
+
+
+def write_dataset(name, examples, folder, file_format="array_record", **features):
+    """Prepares `examples` as dataset name:1.0.0, with one split `train`."""
+
+    class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            yield from enumerate(examples)
+
+    Builder.name = name
+    Builder(data_dir=folder, file_format=file_format).download_and_prepare()
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tfds")
+    text = tfds.features.Text()
+    with pytest.MonkeyPatch.context() as patch:
+        # TFDS writes datasets through importlib_resources without declaring it; reading needs neither.
+        patch.setitem(sys.modules, "importlib_resources", importlib.resources)
+        examples = [{"text": "one\n\ntwo", "n": 0}, {"text": "  ", "n": 1}, {"text": "drüben", "n": 2}]
+        write_dataset("tiny_texts", examples, folder, text=text, n=tfds.features.Scalar(np.int32))
+        write_dataset("tiny_labels", [{"label": 3}], folder, label=tfds.features.Scalar(np.int32))
+        write_dataset("tiny_latin", [{"text": b"\xff"}], folder, text=text)
+        write_dataset("tiny_numbers", [{"text": 3}], folder, text=tfds.features.Scalar(np.int32))
+    tfds.core.add_data_dir(folder)
+    return folder
+
+
+def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
+    skipped = Skipped()
+    source = open_source(data_fields(tmp_path, source="tfds", path="tiny_texts:1.0.0"))
+    documents = list(source.documents(skipped))
+    assert sorted(text for _, text in documents) == ["drüben", "one\n\ntwo"]  # TFDS shuffles when it writes
+    assert {name for name, _ in documents} == {"tiny_texts:1.0.0"} and skipped.empty == 1
+    assert list(source.documents(Skipped())) == documents
+    assert source.identity["dataset"] == "tiny_texts/1.0.0"
+    assert "tensorflow" not in sys.modules
+
+
+def test_documents_may_be_parts_of_examples(prepared, tmp_path):
+    source = open_source(data_fields(tmp_path, source="tfds", path="tiny_texts", document_per="paragraph"))
+    assert sorted(text for _, text in source.documents(Skipped())) == ["drüben", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", r"data\.source='tfds' reads data\.path, and that is empty"),
+        (
+            "no_such_thing",
+            r"data\.path='no_such_thing' is no prepared TFDS dataset .* `tfds build no_such_thing --file",
+        ),
+        ("imdb_reviews", r"data\.path='imdb_reviews' is no prepared TFDS dataset"),  # TFDS knows it; not to be fetched
+        ("tiny_texts:9.0.0", r"data\.path='tiny_texts:9\.0\.0' is no prepared TFDS dataset"),
+        ("a:b:c", r"data\.path='a:b:c' is no prepared TFDS dataset"),
+        ("tiny_labels", r"data\.path='tiny_labels' has no feature 'text', only \['label'\]"),
+        ("tiny_latin", r"data\.path='tiny_latin': example 0 is not UTF-8 \(byte 0\)"),
+        ("tiny_numbers", r"data\.path='tiny_numbers': feature 'text' holds int:"),
+    ],
+)
+def test_what_cannot_be_read(prepared, tmp_path, path, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        list(open_source(data_fields(tmp_path, source="tfds", path=path)).documents(Skipped()))
+    assert "\n" not in str(error.value)
+
+
+def test_a_format_without_random_access(prepared, tmp_path):
+    # What tells TFDS the format is the metadata: the same dataset, said to be of TFRecord files.
+    shutil.copytree(prepared / "tiny_texts", prepared / "tiny_records")
+    info = prepared / "tiny_records" / "1.0.0" / "dataset_info.json"
+    info.write_text(info.read_text().replace("tiny_texts", "tiny_records").replace("array_record", "tfrecord"))
+    with pytest.raises(ConfigError, match=r"data\.path='tiny_records' is not stored as array_record"):
+        open_source(data_fields(tmp_path, source="tfds", path="tiny_records"))

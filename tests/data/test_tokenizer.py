@@ -1,0 +1,170 @@
+"""Ids by hand, round trips, and what a bad model file is told."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.tokenizer import ByteTokenizer, SentencePieceTokenizer, make_tokenizer
+from objectives.errors import ConfigError
+from tests.data.corpus import data_fields
+
+BYTE = ByteTokenizer(num_sentinels=100, mode_tokens=("[R]", "[S]", "[X]"))
+
+
+def test_byte_ids_are_byt5s():
+    # ByT5: pad 0, eos 1, unk 2, then the 256 bytes. "a" is byte 97, "é" the bytes 0xC3 0xA9.
+    assert BYTE.encode("a\x00é").tolist() == [100, 3, 198, 172]
+    assert BYTE.encode("").shape == (0,) and BYTE.encode("a").dtype == np.int32
+
+
+def test_byte_special_ids_follow_the_bytes_and_sentinels_come_last():
+    vocab = BYTE.vocab
+    assert (vocab.pad, vocab.eos, vocab.unk, vocab.content_start, vocab.content_end) == (0, 1, 2, 3, 259)
+    assert (vocab.mask, vocab.cls, vocab.sep, vocab.bos) == (259, 260, 261, 262)
+    assert vocab.modes == (("[R]", 263), ("[S]", 264), ("[X]", 265))
+    assert vocab.size == 366 and vocab.sentinel(0) == 365 and vocab.sentinel(99) == 266
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text())
+def test_bytes_round_trip_and_raw_text_is_never_special(text):
+    ids = BYTE.encode(text)
+    assert BYTE.decode(ids) == text
+    assert ((ids >= 3) & (ids < 259)).all()
+    assert BYTE.num_bytes(ids) == len(ids) == len(text.encode())
+
+
+def test_raw_text_that_spells_a_special_token_stays_text():
+    assert BYTE.encode("</s>").tolist() == [ord(c) + 3 for c in "</s>"]
+
+
+def test_encode_with_specials_by_hand():
+    ids = BYTE.encode_with_specials("[X]a<extra_id_0>b<extra_id_10></s>[MASK]<extra_id_100>")
+    spelled = [ord(c) + 3 for c in "<extra_id_100>"]  # there is no sentinel 100 of 100
+    assert ids.tolist() == [265, 100, 365, 101, 355, 1, 259, *spelled]
+    assert BYTE.encode_with_specials("").shape == (0,)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 365), max_size=20).filter(lambda ids: all(i < 3 + 128 or i >= 259 for i in ids)))
+def test_decode_and_encode_with_specials_are_inverses(ids):
+    # ASCII bytes and specials, but not bytes that themselves spell "<..." or "[...": those read back as specials.
+    ids = [i for i in ids if i not in (ord("<") + 3, ord("[") + 3)]
+    assert BYTE.encode_with_specials(BYTE.decode(np.array(ids, np.int32))).tolist() == ids
+
+
+def test_decode_shows_invalid_bytes_and_unknown_ids():
+    # 0xC3 starts a two-byte character; the sentinel cuts it from its second byte.
+    assert BYTE.decode(np.array([0xC3 + 3, 365, 0xA9 + 3, 366, 999])) == "\ufffd<extra_id_0>\ufffd<id 366><id 999>"
+
+
+def test_num_bytes_counts_no_special_token():
+    assert BYTE.num_bytes(BYTE.encode_with_specials("[R]abc<extra_id_0></s>")) == 3
+
+
+def test_prompt_that_is_not_unicode_is_a_config_error():
+    with pytest.raises(ConfigError, match="not valid UTF-8 at character 2"):
+        BYTE.encode_with_specials("ab\udcff")
+
+
+@pytest.mark.parametrize("modes", [("[R]", "[R]"), ("[MASK]",), ("",), ("<extra_id_3>",)])
+def test_mode_tokens_that_cannot_be_told_apart(modes):
+    with pytest.raises(ConfigError, match=r"data\.mode_tokens"):
+        ByteTokenizer(num_sentinels=5, mode_tokens=modes)
+
+
+def test_make_tokenizer(tmp_path):
+    assert isinstance(make_tokenizer(data_fields(tmp_path)), ByteTokenizer)
+    with pytest.raises(ConfigError, match=r"data\.tokenizer='bytes' must be 'byte' or"):
+        make_tokenizer(data_fields(tmp_path, tokenizer="bytes"))
+    with pytest.raises(ConfigError, match=r"data\.num_sentinels=-1"):
+        make_tokenizer(data_fields(tmp_path, num_sentinels=-1))
+
+
+# SentencePiece
+
+SENTENCES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen liquor jugs"] * 20
+T5_LIKE = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+
+
+def train_model(path, **options):
+    spm = pytest.importorskip("sentencepiece")
+    model = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=330, byte_fallback=True, minloglevel=2,
+        hard_vocab_limit=False, **options,
+    )  # fmt: skip
+    path.write_bytes(model.getvalue())
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory):
+    return train_model(tmp_path_factory.mktemp("spm") / "t5.model", **T5_LIKE, user_defined_symbols=["<extra_id_0>"])
+
+
+@pytest.fixture(scope="module")
+def pieces(model_path):
+    return SentencePieceTokenizer(model_path, num_sentinels=4, mode_tokens=("[R]",))
+
+
+def test_sentencepiece_specials_come_after_the_pieces(pieces):
+    vocab, size = pieces.vocab, pieces._model.get_piece_size()
+    assert (vocab.pad, vocab.eos, vocab.unk, vocab.content_start, vocab.content_end) == (0, 1, 2, 3, size)
+    assert (vocab.mask, vocab.cls, vocab.sep, vocab.bos) == (size, size + 1, size + 2, size + 3)
+    assert vocab.modes == (("[R]", size + 4),) and vocab.size == size + 5 + 4
+
+
+def test_sentencepiece_round_trip(pieces):
+    text = "the fox jugs é"  # é is not in the model: its two bytes are
+    ids = pieces.encode(text)
+    assert pieces.decode(ids) == text
+    assert ((ids >= pieces.vocab.content_start) & (ids < pieces.vocab.content_end)).all()
+    # Every byte once, and one for the space that the model puts before the text.
+    assert pieces.num_bytes(ids) == len(text.encode()) + 1
+    assert pieces.num_bytes(np.array([pieces.vocab.eos, pieces.vocab.sentinel(0)])) == 0
+
+
+def test_sentencepiece_models_own_extra_ids_stay_pieces(pieces):
+    own = pieces.encode("fox <extra_id_0>")
+    assert own.max() < pieces.vocab.content_end
+    ours = pieces.encode_with_specials("fox <extra_id_0>")
+    assert ours[-1] == pieces.vocab.sentinel(0) == pieces.vocab.size - 1
+    assert pieces.decode(ours[-1:]) == "<extra_id_0>"
+
+
+def test_sentencepiece_keeps_the_models_own_bos(tmp_path):
+    path = train_model(tmp_path / "llama.model", pad_id=3, eos_id=2, unk_id=0, bos_id=1)
+    vocab = SentencePieceTokenizer(path, num_sentinels=2, mode_tokens=()).vocab
+    assert (vocab.unk, vocab.bos, vocab.eos, vocab.pad, vocab.content_start) == (0, 1, 2, 3, 4)
+    assert vocab.mask == vocab.content_end and vocab.size == vocab.content_end + 3 + 2
+
+
+def test_fingerprint_is_the_models_and_not_the_specials(pieces, model_path, tmp_path):
+    assert SentencePieceTokenizer(model_path, num_sentinels=9, mode_tokens=()).fingerprint == pieces.fingerprint
+    other = SentencePieceTokenizer(train_model(tmp_path / "o.model", **T5_LIKE), num_sentinels=4, mode_tokens=("[R]",))
+    assert len({other.fingerprint, pieces.fingerprint, BYTE.fingerprint}) == 3
+
+
+def test_sentencepiece_models_that_cannot_serve(tmp_path):
+    without_pad = train_model(tmp_path / "a.model", pad_id=-1, eos_id=1, unk_id=0, bos_id=-1)
+    with pytest.raises(ConfigError, match=r"a\.model' has no pad id: train it with --pad_id=0"):
+        SentencePieceTokenizer(without_pad, num_sentinels=4, mode_tokens=())
+    (tmp_path / "b.model").write_text("no model")
+    with pytest.raises(ConfigError, match=r"b\.model' is not a SentencePiece model"):
+        SentencePieceTokenizer(str(tmp_path / "b.model"), num_sentinels=4, mode_tokens=())
+    (tmp_path / "c.model").write_text("")
+    with pytest.raises(ConfigError, match=r"c\.model' is not a SentencePiece model"):
+        SentencePieceTokenizer(str(tmp_path / "c.model"), num_sentinels=4, mode_tokens=())
+    with pytest.raises(ConfigError, match=r"d\.model' cannot be read"):
+        SentencePieceTokenizer(str(tmp_path / "d.model"), num_sentinels=4, mode_tokens=())
+
+
+def test_sentencepiece_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(ConfigError, match=r"pip install 'cloze\[sentencepiece\]'"):
+        SentencePieceTokenizer("x.model", num_sentinels=4, mode_tokens=())
