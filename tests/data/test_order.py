@@ -94,6 +94,12 @@ def test_shares_are_the_weights_and_stay_close_everywhere(weights):
     assert np.abs(drawn - due).max() < 3  # of any number of examples in a row, not only of many
 
 
+def test_mixing_is_even_by_hand():
+    source, window = DrawOrder([90, 90], [1, 3], seed=0, shuffle=False).draw(np.arange(8))
+    assert source.tolist() == [1, 0, 1, 1, 1, 0, 1, 1]
+    assert window.tolist() == [0, 0, 1, 2, 3, 1, 4, 5]
+
+
 def test_weights_are_in_any_unit_and_zero_is_never():
     source, _ = DrawOrder([4, 4, 4], [2, 0, 6], seed=0, shuffle=True).draw(np.arange(4000))
     assert np.bincount(source, minlength=3).tolist() == [1000, 0, 3000]

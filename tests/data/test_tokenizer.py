@@ -49,6 +49,11 @@ def test_encode_with_specials_by_hand():
     assert BYTE.encode_with_specials("").shape == (0,)
 
 
+def test_a_special_token_that_begins_another_does_not_hide_it():
+    tokenizer = ByteTokenizer(num_sentinels=0, mode_tokens=("[S]", "[S]2"))
+    assert tokenizer.encode_with_specials("[S]2[S]").tolist() == [264, 263]
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, 365), max_size=20).filter(lambda ids: all(i < 3 + 128 or i >= 259 for i in ids)))
 def test_decode_and_encode_with_specials_are_inverses(ids):
