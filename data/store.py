@@ -48,17 +48,18 @@ class TokenStore:
             self.meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
             for name, size in self.meta["file_sizes"].items():
                 if (actual := (folder / name).stat().st_size) != size:
-                    raise ConfigError(_damaged(folder, f"{name} has {actual} bytes, not {size}"))
+                    raise ValueError(f"{name} has {actual} bytes, not {size}")
+            # Plain arrays over the maps: indexing a np.memmap itself is several times slower.
+            self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
+            self.offsets, self.digests, self.name_ids, self.unigram_counts = (
+                np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
+                for name in ("offsets", "digests", "name_ids", "unigram_counts")
+            )
         except (OSError, ValueError, KeyError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(_damaged(folder, f"{type(error).__name__}: {error}")) from None
-        # A plain array over the map: indexing a np.memmap itself is several times slower.
-        self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
-        self.offsets, self.digests, self.name_ids, self.unigram_counts = (
-            np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
-            for name in ("offsets", "digests", "name_ids", "unigram_counts")
-        )
+            raise ConfigError(
+                f"token store {folder} is damaged ({type(error).__name__}: {error}): "
+                "delete that folder and run again to rebuild it"
+            ) from None
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -131,7 +132,3 @@ def _remove_stale(folder: Path) -> None:
         newest = max((path.stat().st_mtime for path in [building, *building.glob("*")]), default=0)
         if newest < time.time() - _STALE_SECONDS:
             shutil.rmtree(building, ignore_errors=True)
-
-
-def _damaged(folder: Path, what: str) -> str:
-    return f"token store {folder} is damaged ({what}): delete that folder and run again to rebuild it"
