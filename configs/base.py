@@ -98,3 +98,39 @@ def get_config() -> ConfigDict:
     config.mesh.fsdp = 1
     config.mesh.tensor = 1
     return config
+
+
+TINY_SIZES = {"num_layers": 2, "d_model": 128, "num_heads": 4, "num_kv_heads": 4, "head_dim": 32, "d_ff": 256}
+
+
+def is_paper_scale(config: ConfigDict, preset: str, sizes: dict[str, dict]) -> bool:
+    """False for "tiny". For one of `sizes`, gives config.model that size and returns True.
+
+    Raises ValueError for any other preset, naming those there are.
+    """
+    if preset == "tiny":
+        return False
+    if preset not in sizes:
+        raise ValueError(f"unknown preset {preset!r}: use {', '.join(map(repr, ['tiny', *sizes]))}")
+    config.model.update(sizes[preset])
+    return True
+
+
+def use_t5_recipe(config: ConfigDict) -> None:
+    """T5's pre-training recipe: rows of 512, Adafactor, inverse square root after 10,000 steps at 0.01."""
+    config.data.inputs_length = 512
+    config.data.targets_length = 512
+    config.optimizer.name = "adafactor"
+    config.optimizer.schedule = "inverse_sqrt"
+    config.optimizer.learning_rate = 0.01
+    config.optimizer.warmup_steps = 10_000
+    watch_long_run(config)
+
+
+def watch_long_run(config: ConfigDict) -> None:
+    """Logs, evaluates and saves at the pace of days rather than minutes; computes in bfloat16."""
+    config.precision = "bfloat16"
+    config.train.log_every = 100
+    config.train.eval_every = 5000
+    config.train.eval_batches = 64
+    config.train.checkpoint_every = 5000

@@ -7,15 +7,14 @@ import jax.numpy as jnp
 
 
 class LossSums(NamedTuple):
-    """Sums over scored tokens; float32. Add them over microbatches and devices, then divide."""
+    """Sums over scored tokens, float32. Add them over microbatches and devices, then divide by weight_sum."""
 
-    objective: jax.Array  # [] what is minimised: cross-entropy with label smoothing, and z-loss
-    weight: jax.Array  # [] the denominator: the sum of the loss weights
-    nll: jax.Array  # [] negative log-likelihood, nats
-    z_loss: jax.Array  # []
-    correct: jax.Array  # [] tokens whose likeliest prediction is the target
-    nll_by_source: jax.Array  # [sources]
-    weight_by_source: jax.Array  # [sources]
+    objective_sum: jax.Array  # [] what is minimised: cross-entropy with label smoothing, and z-loss
+    weight_sum: jax.Array  # [] the denominator: the sum of the loss weights
+    loss_sum: jax.Array  # [] negative log-likelihood, nats
+    correct_sum: jax.Array  # [] tokens whose likeliest prediction is the target
+    loss_sum_by_source: jax.Array  # [sources]
+    weight_sum_by_source: jax.Array  # [sources]
 
 
 def cross_entropy(
@@ -39,30 +38,37 @@ def cross_entropy(
     log_z_BxL = jax.nn.logsumexp(logits_BxLxV, axis=-1)
     target_logit_BxL = jnp.take_along_axis(logits_BxLxV, targets_BxL[..., None], axis=-1)[..., 0]
     nll_BxL = (log_z_BxL - target_logit_BxL) * weights_BxL
-    z_BxL = z_loss * jnp.square(log_z_BxL) * weights_BxL
-    objective_BxL = nll_BxL + z_BxL
+    objective_BxL = nll_BxL
     if label_smoothing:
         evenly_BxL = (log_z_BxL - logits_BxLxV.mean(axis=-1)) * weights_BxL
-        objective_BxL = (1 - label_smoothing) * nll_BxL + label_smoothing * evenly_BxL + z_BxL
+        objective_BxL = (1 - label_smoothing) * nll_BxL + label_smoothing * evenly_BxL
+    if z_loss:
+        objective_BxL += z_loss * jnp.square(log_z_BxL) * weights_BxL
     correct_BxL = (jnp.argmax(logits_BxLxV, axis=-1) == targets_BxL) * weights_BxL
 
     def by_source(values_BxL):
         return jax.ops.segment_sum(values_BxL.reshape(-1), source_BxL.reshape(-1), num_segments=num_sources)
 
     return LossSums(
-        objective=objective_BxL.sum(),
-        weight=weights_BxL.sum(),
-        nll=nll_BxL.sum(),
-        z_loss=z_BxL.sum(),
-        correct=correct_BxL.sum(),
-        nll_by_source=by_source(nll_BxL),
-        weight_by_source=by_source(weights_BxL),
+        objective_sum=objective_BxL.sum(),
+        weight_sum=weights_BxL.sum(),
+        loss_sum=nll_BxL.sum(),
+        correct_sum=correct_BxL.sum(),
+        loss_sum_by_source=by_source(nll_BxL),
+        weight_sum_by_source=by_source(weights_BxL),
     )
 
 
-def batch_cross_entropy(logits_BxLxV: jax.Array, batch, *, num_sources: int, z_loss: float, label_smoothing: float):
-    """`cross_entropy` on a batch of objectives/batch.py: of the decoder where there is one, else of the encoder."""
-    side = "decoder" if "decoder_target_tokens" in batch else "encoder"
+def target_side(batch) -> str:
+    """Which stack's positions are scored: "decoder" where there is one, else "encoder"."""
+    return "decoder" if "decoder_target_tokens" in batch else "encoder"
+
+
+def batch_cross_entropy(
+    logits_BxLxV: jax.Array, batch, *, num_sources: int, z_loss: float, label_smoothing: float
+) -> LossSums:
+    """`cross_entropy` on a batch of objectives/batch.py."""
+    side = target_side(batch)
     return cross_entropy(
         logits_BxLxV,
         batch[f"{side}_target_tokens"],

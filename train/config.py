@@ -119,8 +119,10 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
         if not isinstance(value, tuple | list):
             raise ConfigError(f"config.{where}={value!r} must be a tuple")
         return tuple(_checked(item, args[0], where) for item in value)
-    if origin in (dict, Mapping):
-        return {key: _checked(item, args[1], f"{where}.{key}") for key, item in value.items()}
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"config.{where}={value!r} must be a group of fields")
+        return dict(value.items())
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:

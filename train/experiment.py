@@ -1,0 +1,164 @@
+"""An experiment: a config made whole. What does not go together is refused here, before anything slow."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from data.tokenizer import Tokenizer, make_tokenizer
+from models.config import ModelConfig
+from objectives import OBJECTIVES, UL2, denoisers_of
+from objectives.collate import Collator, make_collator
+from objectives.errors import ConfigError
+from objectives.lengths import RowShape
+from objectives.ul2 import TableRow
+from train.config import DataConfig, LossConfig, MeshConfig, OptimizerConfig, TrainConfig, from_mapping
+from train.optimizer import make_optimizer
+
+VOCAB_MULTIPLE = 128  # tables are padded to it, as T5's (32,100 ids, 32,128 rows): even tiles, and axes that divide
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A resolved config: what each package needs of it, as that package's own types."""
+
+    config: dict[str, Any]  # as given, nested plain dicts
+    seed: int
+    data: DataConfig
+    loss: LossConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    mesh: MeshConfig
+    model: ModelConfig
+    tokenizer: Tokenizer
+    collator: Collator
+    warnings: tuple[str, ...]
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of the denoisers, in the order of `example_source`."""
+        return tuple(spec.name for spec in self.collator.specs)
+
+    @property
+    def objective_name(self) -> str:
+        return self.config["objective"]["name"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sections:
+    seed: int
+    precision: Literal["float32", "bfloat16"]
+    data: DataConfig
+    objective: dict[str, Any]
+    model: dict[str, Any]
+    loss: LossConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    mesh: MeshConfig
+
+
+def make_experiment(config: Mapping[str, Any]) -> Experiment:
+    """Checks a config of configs/base.py's fields. Raises ConfigError, one line, for whatever could not work."""
+    sections = from_mapping(_Sections, config, "")
+    data = sections.data
+    _check_positive(data, "data", "inputs_length", "targets_length", "examples_per_row", "num_sentinels")
+    _check_positive(sections.train, "train", "steps", "batch_size", "grad_accum_steps", "log_every", "eval_every")
+    _check_positive(sections.train, "train", "eval_batches", "checkpoint_every", "max_nonfinite_updates")
+    if sections.train.batch_size % sections.train.grad_accum_steps:
+        raise ConfigError(
+            f"train.batch_size={sections.train.batch_size} must be a multiple of "
+            f"train.grad_accum_steps={sections.train.grad_accum_steps}"
+        )
+    if not 0 <= sections.loss.label_smoothing < 1 or not 0 <= sections.loss.z_loss < float("inf"):
+        raise ConfigError(
+            f"loss.label_smoothing={sections.loss.label_smoothing} must lie in [0, 1) and "
+            f"loss.z_loss={sections.loss.z_loss} must not be negative"
+        )
+    make_optimizer(sections.optimizer, sections.train.steps)  # raises for fields that it cannot work with
+
+    tokenizer = make_tokenizer(data)
+    model = _model_config(sections, tokenizer)
+    objective = make_objective(sections.objective)
+    collator, warnings = make_collator(
+        denoisers_of(objective, sections.objective["name"]),
+        RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row),
+        tokenizer.vocab,
+        documents=data.documents,
+        bidirectional_inputs=data.bidirectional_inputs,
+        mix_by=objective.mix_by if isinstance(objective, UL2) else "example",
+    )
+    return Experiment(
+        config=_plain(config),
+        seed=sections.seed,
+        data=data,
+        loss=sections.loss,
+        optimizer=sections.optimizer,
+        train=sections.train,
+        mesh=sections.mesh,
+        model=model,
+        tokenizer=tokenizer,
+        collator=collator,
+        warnings=tuple(warnings),
+    )
+
+
+def make_objective(fields: Mapping[str, Any], where: str = "objective") -> Any:
+    """The objective that `config.objective` describes: an entry of OBJECTIVES built from the other fields."""
+    fields = dict(fields)
+    name = fields.pop("name", None)
+    if name not in OBJECTIVES:
+        raise ConfigError(f"config.{where}.name={name!r} must be one of {', '.join(map(repr, OBJECTIVES))}")
+    if OBJECTIVES[name] is UL2:
+        table = fields.get("denoisers")
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"config.{where}.denoisers must be a table of denoisers, as in configs/ul2.py")
+        rows = {row: _table_row(values, f"{where}.denoisers.{row}") for row, values in table.items()}
+        mix = from_mapping(_Mixing, {key: value for key, value in fields.items() if key != "denoisers"}, where)
+        return UL2(rows, mix.mix_by)
+    return from_mapping(OBJECTIVES[name], fields, where)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mixing:
+    mix_by: Literal["example", "token"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Share:
+    weight: float
+    mode: str
+
+
+def _table_row(values: Mapping[str, Any], where: str) -> TableRow:
+    shares = {field.name for field in dataclasses.fields(_Share)}
+    share = from_mapping(_Share, {key: value for key, value in values.items() if key in shares}, where)
+    corruption = make_objective({key: value for key, value in values.items() if key not in shares}, where)
+    return TableRow(corruption, share.weight, share.mode)
+
+
+def _model_config(sections: _Sections, tokenizer: Tokenizer) -> ModelConfig:
+    # Filled in here, never in a config: they follow from other fields.
+    derived = {
+        "vocab_size": -(-tokenizer.vocab.size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
+        "max_length": max(sections.data.inputs_length, sections.data.targets_length),
+        "dtype": sections.precision,
+        "num_token_types": 0,
+    }
+    fixed = sorted(derived.keys() & sections.model.keys())
+    if fixed:
+        raise ConfigError(f"unknown config field model.{fixed[0]}: it follows from the tokenizer, lengths or precision")
+    try:
+        return from_mapping(ModelConfig, {**sections.model, **derived}, "model")
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"config.{error}") from error
+
+
+def _check_positive(section: Any, where: str, *names: str) -> None:
+    for name in names:
+        if getattr(section, name) < 1:
+            raise ConfigError(f"config.{where}.{name}={getattr(section, name)} must be 1 or more")
+
+
+def _plain(value: Any) -> Any:
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value

@@ -1,0 +1,162 @@
+"""The training loop: continue or begin, step, watch, evaluate, save, and stop cleanly."""
+
+import math
+import os
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from objectives.errors import ConfigError
+from train.checkpoint import Checkpoints
+from train.display import Display
+from train.evaluate import evaluate
+from train.experiment import Experiment
+from train.generate import sample_for_display
+from train.metrics import MetricsWriter, summarize
+from train.run import Run, make_run
+from train.run_config import check_same_run, read_config, write_config
+from train.schedules import make_schedule
+from train.signals import StopRequest
+from train.step import TrainState
+from train.summary import print_summary
+
+
+def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
+    """Trains to `train.steps`, or on from the newest checkpoint in `workdir`, and leaves there what a run leaves.
+
+    Raises ConfigError where the workdir cannot be written or holds another run, and where training cannot go on.
+    """
+    config = experiment.train
+    # Order of a start, or of a continuation:
+    # 1. The folder can be written, and the newest checkpoint there, if any, is of this very run.
+    # 2. Corpus, mesh, steps: what the config says, from scratch. The corpus must be the run's too.
+    # 3. The state: the checkpoint's, or a new one. Its step is the number of the next batch.
+    # 4. metrics.jsonl loses the lines after that step. From here on a continued run is the uninterrupted one.
+    checkpoints = _open_workdir(workdir, keep=config.keep_checkpoints)
+    start = checkpoints.latest_step() or 0
+    run = make_run(experiment)
+    resolved = experiment.config | {"corpus": {"fingerprint": run.store.folder.name}}
+    changes = check_same_run(read_config(workdir), resolved) if start else []
+    if jax.process_index() == 0:
+        write_config(workdir, resolved)
+    state = checkpoints.restore(run.state_shapes) if start else run.init_state()
+    writer = MetricsWriter(workdir, resume_step=start)
+
+    with Display(config.steps, start) as display, StopRequest(display.warn, every=config.log_every) as stop:
+        print_summary(run, display, workdir)
+        for change in changes:
+            display.warn(f"the run goes on with a changed config: {change}")
+        if start:
+            display.message(f"continuing from step {start}")
+        if start < config.steps:
+            state = _Loop(run, checkpoints, writer, display, stop).run(state, start)
+        checkpoints.wait()
+        step = int(state.step)
+        if step < config.steps:
+            display.message(
+                f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."
+            )
+        else:
+            display.message(sample_for_display(run, state.params))
+            display.message(
+                f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {workdir}. "
+                f"To go on, raise train.steps; to sample: python -m train.generate --workdir={workdir} --prompt=..."
+            )
+    checkpoints.close()
+    writer.close()
+
+
+def _open_workdir(workdir: str, *, keep: int) -> Checkpoints:
+    try:
+        os.makedirs(workdir, exist_ok=True)
+        if not os.access(workdir, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied", workdir)
+    except OSError as error:
+        raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: choose another folder") from error
+    return Checkpoints(os.path.join(workdir, "checkpoints"), keep=keep)
+
+
+class _Loop:
+    """The steps between two starts of the program."""
+
+    def __init__(self, run: Run, checkpoints: Checkpoints, writer: MetricsWriter, display: Display, stop: StopRequest):
+        self.run_, self.checkpoints, self.writer, self.display, self.stop = run, checkpoints, writer, display, stop
+        self.config = run.experiment.train
+        self.schedule = make_schedule(run.experiment.optimizer, self.config.steps)
+        self.positions = 0
+
+    def run(self, state: TrainState, start: int) -> TrainState:
+        """Trains until `train.steps`, or until somebody asks to stop; the last state has its checkpoint."""
+        batches = self.run_.train_batches(start)
+        pending = None
+        self._restart_clock(start)
+        for step in range(start + 1, self.config.steps + 1):
+            began = time.perf_counter()
+            host_batch = next(batches)
+            self.waited += time.perf_counter() - began
+            self.positions = _positions(host_batch) * self.config.batch_size
+            state, metrics = self.run_.train_step(state, self.run_.to_devices(host_batch))
+            # The step before, while the device works on this one: the host never makes the device wait.
+            if pending is not None:
+                self._report(*pending)
+            pending = step, metrics
+            if step == start + 1:
+                jax.block_until_ready(metrics)  # compilation is not speed
+                self._restart_clock(step)
+            evaluates = step % self.config.eval_every == 0 or step == self.config.steps
+            stops = self.stop.requested(step)
+            if evaluates or stops or step % self.config.checkpoint_every == 0:
+                self._report(*pending)
+                pending = None
+                eval_loss = self._evaluate(step, state) if evaluates else None
+                if stops or step % self.config.checkpoint_every == 0 or step == self.config.steps:
+                    self.checkpoints.save(step, state, eval_loss=eval_loss)
+                self._restart_clock(step)
+            if stops:
+                break
+        return state
+
+    def _restart_clock(self, step: int) -> None:
+        self.clock, self.clock_step, self.waited = time.perf_counter(), step, 0.0
+
+    def _report(self, step: int, device_metrics: dict[str, Any]) -> None:
+        skipped = int(device_metrics["skipped_in_a_row_count"])
+        if skipped:
+            self.display.warn(f"step {step}: a gradient is not finite; the update was skipped ({skipped} in a row)")
+        if skipped >= self.config.max_nonfinite_updates:
+            raise ConfigError(
+                f"stopped at step {step}: the gradients of {skipped} updates in a row were not finite "
+                f"(train.max_nonfinite_updates={self.config.max_nonfinite_updates}); lower optimizer.learning_rate, "
+                "lengthen optimizer.warmup_steps or set precision=float32. The newest checkpoint is as it was"
+            )
+        self.display.update(step)
+        if step % self.config.log_every:
+            return
+        values = jax.device_get(device_metrics)
+        metrics = summarize(values, self.run_.experiment.source_names)
+        metrics |= {
+            "learning_rate": float(self.schedule(step - 1 - int(values["skipped_count"]))),
+            "grad_norm": float(values["grad_norm"]),
+            "useful_token_fraction": float(values["useful_token_fraction"]),
+            "skipped_updates": int(values["skipped_count"]),
+        }
+        seconds, steps = time.perf_counter() - self.clock, step - self.clock_step
+        if steps > 0:
+            tokens = steps * self.positions * metrics["useful_token_fraction"]
+            metrics |= {"tokens_per_second": tokens / seconds, "data_wait_fraction": self.waited / seconds}
+        self._restart_clock(step)
+        self.writer.write(step, "train", metrics)
+        self.display.train(step, metrics)
+
+    def _evaluate(self, step: int, state: TrainState) -> float | None:
+        metrics = evaluate(self.run_, state.params)
+        self.writer.write(step, "eval", metrics)
+        self.display.eval(step, metrics)
+        return metrics["loss"] if math.isfinite(metrics["loss"]) else None
+
+
+def _positions(batch: dict[str, np.ndarray]) -> int:
+    """Positions of one row, of both stacks together."""
+    return sum(array.shape[1] for name, array in batch.items() if name.endswith("_segment_ids"))

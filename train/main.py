@@ -1,0 +1,37 @@
+"""python -m train.main --config=configs/ul2.py[:preset] [--workdir=DIR] [--config.a.b=value ...]"""
+
+import pathlib
+import sys
+
+from absl import flags
+from ml_collections import config_flags
+
+from objectives.errors import ConfigError
+from train.command import parse_flags, run_command
+from train.distributed import initialize
+from train.experiment import make_experiment
+from train.loop import train_and_evaluate
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: a file of configs/, with :preset or without.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/<config>[-preset] where left out.")
+_COORDINATOR = flags.DEFINE_string("coordinator_address", None, "host:port of process 0, for several processes.")
+_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes the run has.")
+_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
+
+
+def main() -> None:
+    """Reads the command line, joins the other processes if there are any, and trains."""
+    parse_flags(sys.argv)
+    if _CONFIG.value is None:
+        raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
+    initialize(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
+    train_and_evaluate(make_experiment(_CONFIG.value.to_dict()), _WORKDIR.value or _default_workdir())
+
+
+def _default_workdir() -> str:
+    path, _, preset = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    return str(pathlib.Path("runs", "-".join(filter(None, [pathlib.Path(path).stem, preset]))))
+
+
+if __name__ == "__main__":
+    run_command(main)

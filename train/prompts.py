@@ -1,0 +1,192 @@
+"""Prompts laid out as the objective lays out its training examples, and answers put back into them."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from data.tokenizer import Tokenizer
+from objectives import CLM, PrefixLM, SpanCorruption, layout
+from objectives.batch import Batch
+from objectives.corruption import Sequences
+from objectives.errors import ConfigError
+from objectives.examples import Denoiser, InputsTargets
+from objectives.lengths import RowShape
+from objectives.vocab import Vocab
+from train.experiment import Experiment
+
+_SENTINEL = r"<extra_id_\d+>"  # as Vocab.names() writes them
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+    """A prompt of a model with a decoder; all ids int32 [n].
+
+    text: the prompt's own tokens, sentinels among them where spans are to be filled in.
+    inputs: what the model reads before it answers: as in training, with mode token, sentinel and EOS.
+    targets_start: the first tokens of the targets, given: the prompt itself for a causal model.
+    """
+
+    denoiser: Denoiser
+    text: np.ndarray
+    inputs: np.ndarray
+    targets_start: np.ndarray
+
+
+def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Prompt, list[str]]:
+    """The prompt that `text` makes for the run's objective, and what the user should be told about it.
+
+    With sentinels ("<extra_id_0>") the first span corruption denoiser reads it; without, the first that continues a
+    text (prefix LM, else CLM), and where there is none, span corruption with a sentinel put at the end. `mode` narrows
+    the choice to the denoisers of that mode token; None for all.
+
+    Raises ConfigError for a prompt or a mode that the run's denoisers cannot take.
+    """
+    tokenizer, notes = experiment.tokenizer, []
+    num_sentinels = _check_sentinels(text, tokenizer.vocab)
+    denoiser = _choose_denoiser(experiment, mode, infill=num_sentinels > 0)
+    notes += [
+        f"{name} in the prompt is read as ordinary text; choose the mode with --mode"
+        for name, _ in tokenizer.vocab.modes
+        if name in text
+    ]
+    if not text and not isinstance(denoiser.corruption, CLM):
+        raise ConfigError("--prompt is empty, and this run's model continues or fills in a text: give it one")
+    if isinstance(denoiser.corruption, SpanCorruption) and not num_sentinels:
+        last = tokenizer.vocab.names()[tokenizer.vocab.sentinel(0)]
+        notes.append(f"{denoiser.name} fills in spans and the prompt marks none, so {last} was put at its end")
+        text += last
+    return make_prompt(denoiser, encode(tokenizer, text, _SENTINEL), tokenizer.vocab), notes
+
+
+def make_prompt(denoiser: Denoiser, text: np.ndarray, vocab: Vocab) -> Prompt:
+    """`text`, ids int32 [n], as `denoiser` shows it in training."""
+    mode = [vocab.mode(denoiser.mode)] if denoiser.mode else []
+    corruption = denoiser.corruption
+    if isinstance(corruption, CLM):
+        inputs, targets_start = mode, text
+    else:
+        announced = [vocab.sentinel(0)] if isinstance(corruption, PrefixLM) and corruption.sentinel else []
+        inputs, targets_start = [*mode, *text, *announced, vocab.eos], []
+    return Prompt(denoiser, text, np.array(inputs, np.int32), np.array(targets_start, np.int32))
+
+
+def answer_room(experiment: Experiment, prompt: Prompt) -> int:
+    """How many tokens of answer a row of training has room for after `prompt`, at least 1.
+
+    Raises ConfigError where the prompt is longer than its row.
+    """
+    data = experiment.data
+    if experiment.model.has_encoder:
+        check_length(len(prompt.inputs), data.inputs_length, f"data.inputs_length={data.inputs_length}")
+        given, row, field = len(prompt.targets_start), data.targets_length, "targets_length"
+    else:
+        given, row, field = len(prompt.inputs) + len(prompt.targets_start), data.inputs_length, "inputs_length"
+    check_length(given, row - 1, f"data.{field}={row}, with one token of answer,")
+    return row - given
+
+
+def prompt_batch(experiment: Experiment, prompt: Prompt, num_rows: int) -> Batch:
+    """`num_rows` rows of `prompt` in the layout of training. Decoder rows end where the first new token is predicted."""
+    data, model, vocab = experiment.data, experiment.model, experiment.tokenizer.vocab
+    # Inputs are targets shifted right: one target more, which nobody reads, makes room for all that is given.
+    targets = np.append(prompt.targets_start, np.int32(vocab.eos))
+    examples = InputsTargets(_repeated(prompt.inputs, num_rows), _repeated(targets, num_rows))
+    rows, source = np.arange(num_rows), np.zeros(num_rows, np.int32)
+    if model.has_encoder:
+        shape = RowShape(model.architecture, data.inputs_length, len(targets), 1)
+        return layout.encoder_decoder(examples, rows, source, num_rows, shape, vocab)
+    shape = RowShape(model.architecture, len(prompt.inputs) + len(targets), 0, 1)
+    return layout.decoder_only(
+        examples, rows, source, num_rows, shape, vocab, bidirectional_inputs=data.bidirectional_inputs
+    )
+
+
+def continuation(prompt: Prompt, answer: np.ndarray, vocab: Vocab) -> np.ndarray:
+    """The text of an answer that goes on where the prompt ends: without the sentinel that some prefix LMs put first."""
+    announced = isinstance(prompt.denoiser.corruption, PrefixLM) and prompt.denoiser.corruption.sentinel
+    return answer[1:] if announced and answer[:1] == vocab.sentinel(0) else answer
+
+
+def complete(prompt: Prompt, answer: np.ndarray, vocab: Vocab) -> np.ndarray:
+    """The prompt's text with `answer`, ids int [n] without EOS, in it: after it, or in place of its sentinels."""
+    if isinstance(prompt.denoiser.corruption, SpanCorruption):
+        return fill_spans(prompt.text, parse_spans(answer, vocab), vocab)
+    return np.concatenate([prompt.text, continuation(prompt, answer, vocab)])
+
+
+def parse_spans(answer: np.ndarray, vocab: Vocab) -> dict[int, np.ndarray]:
+    """The number of each sentinel in `answer`, ids int [n], and the tokens after it up to the next sentinel.
+
+    Sentinels may come in any order. Of one that comes again the first span counts, and tokens before the first
+    sentinel belong to none.
+    """
+    at = np.flatnonzero(np.isin(answer, vocab.sentinels))
+    spans = {}
+    for start, end in zip(at, [*at[1:], len(answer)], strict=True):
+        spans.setdefault(int(vocab.sentinel(answer[start])), answer[start + 1 : end])  # sentinel() is its own inverse
+    return spans
+
+
+def fill_spans(text: np.ndarray, spans: dict[int, np.ndarray], vocab: Vocab) -> np.ndarray:
+    """`text`, ids int [n], with each sentinel of `spans` replaced by its tokens; sentinels without one stay."""
+    number = {int(vocab.sentinel(k)): k for k in spans}
+    parts = [spans[number[token]] if token in number else [token] for token in text.tolist()]
+    return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32)
+
+
+def encode(tokenizer: Tokenizer, text: str, specials: str) -> np.ndarray:
+    """Text -> ids int32 [n]. Only what the regular expression `specials` matches is a special token; what else looks
+    like one is text, as it is in training. Raises ConfigError for text that is not valid Unicode."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"--prompt is not valid UTF-8 at character {error.start}") from None
+    parts = re.split(f"({specials})", text)  # text and special tokens by turns
+    parts[::2] = map(tokenizer.encode, parts[::2])
+    parts[1::2] = map(tokenizer.encode_with_specials, parts[1::2])
+    return np.concatenate(parts)
+
+
+def check_length(taken: int, room: int, field: str) -> None:
+    """Raises ConfigError where a prompt of `taken` tokens does not fit the `room` that `field` has."""
+    if taken > room:
+        raise ConfigError(
+            f"--prompt takes {taken} tokens with what training adds to it (EOS, mode token), "
+            f"and {field} has room for {room}: shorten it"
+        )
+
+
+def _check_sentinels(text: str, vocab: Vocab) -> int:
+    """How many sentinels `text` has. Raises ConfigError where they are not the first ones, in order."""
+    written = re.findall(_SENTINEL, text)
+    names = vocab.names()
+    if len(written) > vocab.num_sentinels:
+        raise ConfigError(f"--prompt has {len(written)} sentinels and data.num_sentinels={vocab.num_sentinels}")
+    expected = [names[int(sentinel)] for sentinel in vocab.sentinels[: len(written)]]
+    if written != expected:
+        raise ConfigError(f"--prompt has the sentinels {', '.join(written)}: number them {', '.join(expected)}")
+    return len(written)
+
+
+def _choose_denoiser(experiment: Experiment, mode: str | None, *, infill: bool) -> Denoiser:
+    denoisers = experiment.collator.denoisers
+    modes = list(dict.fromkeys(repr(denoiser.mode) for denoiser in denoisers if denoiser.mode))
+    chosen = [denoiser for denoiser in denoisers if mode is None or denoiser.mode == mode]
+    if not chosen:
+        have = f"its denoisers have {', '.join(modes)}" if modes else "it has none, so leave --mode out"
+        raise ConfigError(f"--mode={mode!r} is not a mode of this run: {have}")
+    kinds: Sequence[type] = (SpanCorruption,) if infill else (PrefixLM, CLM, SpanCorruption)
+    for kind in kinds:
+        for denoiser in chosen:
+            if isinstance(denoiser.corruption, kind):
+                return denoiser
+    what = "this run" if mode is None else f"--mode={mode!r}"
+    others = {repr(one.mode): None for one in denoisers if isinstance(one.corruption, SpanCorruption)}
+    instead = f", or choose --mode={' or '.join(others)}" if others else ""
+    raise ConfigError(f"--prompt has sentinels, and {what} fills in no spans: leave them out{instead}")
+
+
+def _repeated(tokens: np.ndarray, num_rows: int) -> Sequences:
+    return Sequences(np.tile(tokens, (num_rows, 1)), np.full(num_rows, len(tokens)))

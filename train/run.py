@@ -1,0 +1,150 @@
+"""A run on this machine: the mesh, the corpus, the state's places and the compiled steps of one experiment."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding
+
+from data.batches import batches, loader
+from data.documents import Documents
+from data.store import TokenStore, open_or_build
+from objectives import CLM
+from objectives.errors import ConfigError
+from train import sharding
+from train.checkpoint import abstract
+from train.config import TrainConfig
+from train.experiment import Experiment
+from train.optimizer import make_optimizer
+from train.step import Batch, TrainState, init_state, make_eval_step, make_train_step
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Everything that a loop needs beside a state. Made by `make_run`; methods do not change it."""
+
+    experiment: Experiment
+    mesh: Mesh
+    store: TokenStore
+    train_documents: Documents
+    heldout_documents: Documents
+    optimizer: optax.GradientTransformation
+    state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: what a checkpoint is restored as
+    batch_sharding: NamedSharding
+    train_step: Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]  # donates the state
+    eval_step: Callable[[Any, Batch], dict[str, jax.Array]]  # of parameters
+
+    @property
+    def state_shardings(self) -> TrainState:
+        return jax.tree.map(lambda shape: shape.sharding, self.state_shapes)
+
+    @property
+    def num_params(self) -> int:
+        return sum(leaf.size for leaf in jax.tree.leaves(self.state_shapes.params))
+
+    def init_state(self) -> TrainState:
+        """The state before the first step; every device makes only its own shards."""
+        init = functools.partial(init_state, self.experiment.model, self.optimizer, self.experiment.seed)
+        return jax.jit(init, out_shardings=self.state_shardings)()
+
+    def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
+        """This process's rows of batch `start`, `start` + 1, ..., made ahead by reader threads."""
+        return self._batches(self.train_documents, shuffle=True, start=start)
+
+    def heldout_batches(self) -> Iterator[dict[str, jax.Array]]:
+        """The `train.eval_batches` global batches that every evaluation of this config reads: the same corruption."""
+        batches_of_rows = self._batches(self.heldout_documents, shuffle=False, start=0)
+        for _ in range(self.experiment.train.eval_batches):
+            yield self.to_devices(next(batches_of_rows))
+
+    def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+        """The global batch, from this process's rows of it."""
+        return sharding.to_global(batch, self.batch_sharding)
+
+    def _batches(self, documents: Documents, *, shuffle: bool, start: int) -> Iterator[dict[str, np.ndarray]]:
+        experiment, data = self.experiment, self.experiment.data
+        dataset = batches(
+            documents,
+            experiment.collator.specs,
+            experiment.collator,
+            batch_size=experiment.train.batch_size,
+            examples_per_row=data.examples_per_row,
+            seed=experiment.seed,
+            shuffle=shuffle,
+            rows=sharding.local_rows(self.batch_sharding, experiment.train.batch_size),
+            pad_id=experiment.tokenizer.vocab.pad,
+        )
+        return loader(dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+
+
+def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
+    """Opens (or builds) the corpus and compiles nothing yet. Raises ConfigError for what this machine cannot do."""
+    mesh = sharding.make_mesh(experiment.mesh)
+    batch_sharding = sharding.batch_sharding(mesh)
+    config = experiment.train
+    _check_microbatch(config, mesh)
+    store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
+    train_documents, heldout_documents = store.split(experiment.data.heldout_fraction, experiment.seed)
+    optimizer = make_optimizer(experiment.optimizer, config.steps)
+    state_shapes = abstract_state(experiment, mesh)
+    state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
+    num_sources = len(experiment.source_names)
+    train_step = make_train_step(
+        experiment.model,
+        optimizer,
+        experiment.loss,
+        num_sources=num_sources,
+        grad_accum_steps=config.grad_accum_steps,
+        seed=experiment.seed,
+    )
+    eval_step = make_eval_step(experiment.model, num_sources=num_sources, bytes_of_token=_bytes_of_token(experiment))
+    return Run(
+        experiment=experiment,
+        mesh=mesh,
+        store=store,
+        train_documents=train_documents,
+        heldout_documents=heldout_documents,
+        optimizer=optimizer,
+        state_shapes=state_shapes,
+        batch_sharding=batch_sharding,
+        train_step=jax.jit(
+            train_step,
+            in_shardings=(state_shardings, batch_sharding),
+            out_shardings=(state_shardings, None),
+            donate_argnums=0,
+        ),
+        eval_step=jax.jit(eval_step, in_shardings=(state_shardings.params, batch_sharding)),
+    )
+
+
+def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
+    """The state's shapes, dtypes and places on `mesh`, without making it."""
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
+    shapes = jax.eval_shape(functools.partial(init_state, experiment.model, optimizer, experiment.seed))
+    return abstract(shapes, sharding.shardings(mesh, shapes))
+
+
+def _check_microbatch(config: TrainConfig, mesh: Mesh) -> None:
+    parts = mesh.shape["data"] * mesh.shape["fsdp"]
+    if config.batch_size % (parts * config.grad_accum_steps):
+        raise ConfigError(
+            f"train.batch_size={config.batch_size} must be a multiple of {parts * config.grad_accum_steps}: "
+            f"{parts} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
+            f"{config.grad_accum_steps} parts"
+        )
+
+
+def _bytes_of_token(experiment: Experiment) -> jax.Array | None:
+    """int32 [V] for a causal language model, whose scored tokens spell out the whole text; None for the others."""
+    if not all(isinstance(denoiser.corruption, CLM) for denoiser in experiment.collator.denoisers):
+        return None
+    tokenizer = experiment.tokenizer
+    counts = np.zeros(experiment.model.vocab_size, np.int32)
+    for token in range(tokenizer.vocab.size):
+        counts[token] = tokenizer.num_bytes(np.asarray([token]))
+    return jnp.asarray(counts)
