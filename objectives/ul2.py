@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from objectives.errors import ConfigError
 from objectives.examples import Corruption, Denoiser
@@ -26,6 +26,8 @@ class UL2:
 
     denoisers: Mapping[str, TableRow]
     mix_by: Literal["example", "token"]
+
+    architectures: ClassVar = frozenset({"decoder_only", "encoder_decoder"})
 
     def rows(self, where: str) -> tuple[Denoiser, ...]:
         """The table's rows of non-zero weight. Raises ConfigError for weights that cannot be shares."""

@@ -54,6 +54,6 @@ def rebuild(inputs: list[int], targets: list[int], vocab: Vocab) -> list[int]:
             current = spans.setdefault(token, [])
         else:
             current.append(token)
-    return [t for token in inputs for t in (spans.pop(token) if token in sentinels else [token])] + sum(
-        spans.values(), []
-    )
+    text = [t for token in inputs for t in (spans.pop(token) if token in sentinels else [token])]
+    assert not spans, "targets tell of spans that the inputs do not have"
+    return text

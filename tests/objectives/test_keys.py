@@ -22,7 +22,7 @@ def test_uniform_moments_and_folded_keys_do_not_correlate():
     a, b = rng.uniform(rng.fold_in(KEYS, 0), 50).ravel(), rng.uniform(rng.fold_in(KEYS, 1), 50).ravel()
     assert abs(a.mean() - 0.5) < 0.005 and abs(a.var() - 1 / 12) < 0.002
     assert abs(np.corrcoef(a, b)[0, 1]) < 0.01
-    assert 0 <= a.min() and a.max() < 1
+    assert a.min() >= 0 and a.max() < 1
 
 
 def test_integers_cover_both_ends_evenly():

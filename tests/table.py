@@ -1,0 +1,49 @@
+"""Every declared pair of objective and architecture, small: what the tests over the whole table run on."""
+
+import importlib
+
+import numpy as np
+
+from objectives import OBJECTIVES
+from objectives.batch import Windows
+from train.experiment import Experiment, make_experiment
+
+PAIRS = [(name, architecture) for name, one in OBJECTIVES.items() for architecture in sorted(one.architectures)]
+SMALL_MODEL = {"num_layers": 2, "d_model": 32, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "d_ff": 48}
+
+
+def small_config(name: str, architecture: str, **overrides):
+    """The objective's own config at its smallest; `overrides` are dotted fields, written with __ for the dot."""
+    config = importlib.import_module(f"configs.{name}").get_config()
+    config.model.update(SMALL_MODEL | {"architecture": architecture})
+    config.data.update({"inputs_length": 40, "targets_length": 40})
+    config.optimizer.warmup_steps = 1
+    config.train.update({"steps": 2, "batch_size": 8, "log_every": 1, "eval_every": 2, "eval_batches": 1})
+    config.train.checkpoint_every = 2
+    for field, value in overrides.items():
+        section, _, name = field.rpartition("__")
+        config[section][name] = value
+    return config.to_dict()
+
+
+def small_experiment(name: str, architecture: str, **overrides) -> Experiment:
+    return make_experiment(small_config(name, architecture, **overrides))
+
+
+def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: int = 0) -> Windows:
+    """Full windows of random text, `examples_per_row` a row, going round the denoisers row by row.
+
+    same_keys: every row has the randomness of the first.
+    """
+    generator = np.random.default_rng(seed)
+    vocab, specs = experiment.tokenizer.vocab, experiment.collator.specs
+    per_row = experiment.data.examples_per_row
+    row_of = np.repeat(np.arange(rows), per_row)
+    source = (row_of if not same_keys else np.zeros_like(row_of)) % len(specs)
+    lengths = np.asarray([specs[s].raw_length for s in source])
+    width = max(spec.raw_length for spec in specs)
+    tokens = generator.integers(vocab.content_start, vocab.content_end, (len(row_of), width)).astype(np.int32)
+    keys = generator.integers(0, 2**63, len(row_of)).astype(np.uint64)
+    if same_keys:
+        tokens, keys = np.tile(tokens[:per_row], (rows, 1)), np.tile(keys[:per_row], rows)
+    return Windows(tokens, lengths, row_of, keys, source.astype(np.int32))

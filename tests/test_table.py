@@ -1,0 +1,101 @@
+"""Every declared pair trains, every config stands at every preset, and the floors hold."""
+
+import ast
+import functools
+import importlib
+import pathlib
+
+import jax
+import pytest
+
+from models.transformer import init_params
+from objectives import OBJECTIVES
+from objectives.errors import ConfigError
+from tests.table import PAIRS, small_config
+from train.experiment import make_experiment
+from train.loop import train_and_evaluate
+
+ROOT = pathlib.Path(__file__).parent.parent
+CONFIGS = sorted(p.stem for p in (ROOT / "configs").glob("*.py") if p.stem not in ("__init__", "base", "architectures"))
+PRESETS = {
+    "clm": ["base", "medium", "large", "xl", "7b", "13b"],
+    "mlm": ["base", "large"],
+    "prefix_lm": ["small", "base", "large", "xl", "xxl"],
+    "span_corruption": ["small", "base", "large", "xl", "xxl"],
+    "ul2": ["small", "base", "large", "xl", "xxl", "20b"],
+}
+
+
+def test_every_objective_has_a_config():
+    assert set(OBJECTIVES) <= set(CONFIGS) and set(CONFIGS) == set(PRESETS)
+
+
+@pytest.mark.parametrize(("config", "preset"), [(name, p) for name in CONFIGS for p in ["tiny", *PRESETS[name]]])
+def test_every_config_stands_at_every_preset(config, preset):
+    fields = importlib.import_module(f"configs.{config}").get_config(preset).to_dict()
+    experiment = make_experiment(fields)
+    shapes = jax.eval_shape(functools.partial(init_params, experiment.model), jax.random.key(0))
+    params = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    assert params > (1e5 if preset == "tiny" else 2e7)
+    for architecture in sorted(OBJECTIVES[fields["objective"]["name"]].architectures):
+        make_experiment(fields | {"model": fields["model"] | {"architecture": architecture}})
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_unknown_presets_name_those_there_are(config):
+    with pytest.raises(ValueError, match="unknown preset 'huge': use 'tiny', "):
+        importlib.import_module(f"configs.{config}").get_config("huge")
+
+
+@pytest.mark.parametrize(("name", "architecture"), PAIRS)
+def test_every_pair_trains_two_steps(name, architecture, corpus, tmp_path, capsys):
+    fields = small_config(name, architecture, data__source="text", data__path=str(corpus / "text"),
+                          data__cache_dir=str(corpus / "cache"))  # fmt: skip
+    train_and_evaluate(make_experiment(fields), str(tmp_path / "run"))
+    printed = capsys.readouterr().out
+    assert "done: 2 steps" in printed and "eval at step 2" in printed
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        "checkpoints",
+        "config.json",
+        "metrics.jsonl",
+        "tensorboard",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_undeclared_pairs_are_refused_at_the_door(name):
+    for architecture in {"encoder_decoder", "decoder_only", "encoder_only"} - OBJECTIVES[name].architectures:
+        with pytest.raises(ConfigError, match=rf"model.architecture='{architecture}' does not go with objective"):
+            make_experiment(small_config(name, architecture))
+
+
+FLOORS = {
+    "objectives": ({"objectives"}, {"numpy", "jax"}),
+    "models": ({"models"}, {"jax", "flax"}),
+    "configs": ({"configs"}, {"ml_collections"}),
+    "data": ({"data", "objectives.batch", "objectives.vocab", "objectives.errors"}, None),
+    "train": ({"train", "data", "models", "objectives"}, None),
+}
+OURS = {*FLOORS, "benchmarks", "tests"}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_floors(package):
+    """Each package imports only from the floors below it; objectives and models only from the libraries named."""
+    ours, libraries = FLOORS[package]
+    for path in (ROOT / package).glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                continue
+            for name in names:
+                top = name.partition(".")[0]
+                if top in OURS:
+                    assert any(name == o or name.startswith(o + ".") for o in ours), f"{path.name} imports {name}"
+                elif libraries is not None:
+                    import sys
+
+                    assert top in libraries or top in sys.stdlib_module_names, f"{path.name} imports {name}"
