@@ -24,7 +24,7 @@ def batches(
     examples_per_row: int,
     seed: int,
     shuffle: bool,
-    rows: range,
+    rows: Sequence[int],
     pad_id: int,
 ) -> grain.MapDataset:
     """An endless dataset whose element n is this process's rows of batch n.
@@ -41,13 +41,14 @@ def batches(
       examples_per_row: windows in a row.
       seed: any int. It decides the order and the examples' keys.
       shuffle: a new order each epoch; else the documents' own, every time the same.
-      rows: this process's rows of the global batch, consecutive.
+      rows: this process's rows of the global batch, ascending; they need not be neighbours.
       pad_id: fills tokens after the end of an example.
 
     Raises ConfigError for bad weights, and where the documents do not fill a window.
     """
-    if not (rows.step == 1 and 0 <= rows.start < rows.stop <= batch_size):
-        raise ValueError(f"rows={rows} must be consecutive rows of a batch of {batch_size}")
+    rows = np.asarray(rows, np.int64)
+    if not rows.size or rows[0] < 0 or rows[-1] >= batch_size or (np.diff(rows) <= 0).any():
+        raise ValueError(f"rows={rows.tolist()} must be ascending rows of a batch of {batch_size}")
     readers = [WindowReader(documents, spec) for spec in specs]
     order = DrawOrder(list(map(len, readers)), [spec.weight for spec in specs], seed=seed, shuffle=shuffle)
     reader = _BatchReader(readers, order, transform, batch_size, examples_per_row, rows, seed, pad_id)
@@ -76,7 +77,7 @@ class _BatchReader:
         transform: Transform,
         batch_size: int,
         examples_per_row: int,
-        rows: range,
+        rows: np.ndarray,
         seed: int,
         pad_id: int,
     ):
@@ -91,8 +92,8 @@ class _BatchReader:
         self._row_length = max(reader.spec.raw_length for reader in readers)
 
     def __call__(self, n: int) -> Batch:
-        first_row = n * self._batch_size + self._rows.start
-        examples = np.arange(len(self._rows) * self._examples_per_row) + first_row * self._examples_per_row
+        rows = n * self._batch_size + self._rows
+        examples = (rows[:, None] * self._examples_per_row + np.arange(self._examples_per_row)).ravel()
         source, number = self._order.draw(examples)
         segments = self._segments(source, number)
         tokens, lengths = gather(self._readers[0].tokens, segments, self._row_length, self._pad_id)

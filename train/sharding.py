@@ -70,8 +70,7 @@ def make_mesh(config: MeshConfig) -> Mesh:
             f"the product must be the number of devices, {count}"
         )
     axis_types = (AxisType.Auto,) * len(AXES)
-    mesh = jax.make_mesh((data, config.fsdp, config.tensor), AXES, axis_types=axis_types)
-    return Mesh(_neighbours(mesh.devices), AXES, axis_types=axis_types)
+    return jax.make_mesh((data, config.fsdp, config.tensor), AXES, axis_types=axis_types)
 
 
 def shardings(mesh: Mesh, tree: Any) -> Any:
@@ -90,12 +89,12 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, P(("data", "fsdp")))
 
 
-def local_rows(sharding: NamedSharding, batch_size: int) -> range:
-    """The rows of a batch of `batch_size` rows that this process's devices hold: what it must read.
+def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
+    """int64 [rows here], ascending: the rows of a batch of `batch_size` rows that this process's devices hold.
 
-    Two processes that split only "tensor" between them hold the same rows. Raises ConfigError where the rows do not
-    divide, and where they are not consecutive: a mesh with both "data" and "fsdp" above 1 that follows a TPU's torus
-    can give a host a block of both.
+    They are what this process must read, in this order. They need not be neighbours: a mesh follows a TPU's torus, not
+    its hosts. Two processes that split only "tensor" between them hold the same rows. Raises ConfigError where the rows
+    do not divide.
     """
     parts = sharding.mesh.shape["data"] * sharding.mesh.shape["fsdp"]
     if batch_size % parts:
@@ -105,31 +104,12 @@ def local_rows(sharding: NamedSharding, batch_size: int) -> range:
     held = np.zeros(batch_size, bool)
     for (rows,) in sharding.addressable_devices_indices_map((batch_size,)).values():
         held[rows] = True
-    rows = np.flatnonzero(held)
-    if rows[-1] - rows[0] + 1 != len(rows):
-        raise ConfigError(
-            f"config.mesh.data={sharding.mesh.shape['data']} with config.mesh.fsdp={sharding.mesh.shape['fsdp']}: the "
-            f"rows of process {jax.process_index()} would not be consecutive on this machine; set one of the two to 1"
-        )
-    return range(int(rows[0]), int(rows[-1]) + 1)
+    return np.flatnonzero(held)
 
 
 def to_global(batch: Batch, sharding: NamedSharding) -> dict[str, jax.Array]:
     """The global batch on the devices, [B, ...]; `batch` holds this process's `local_rows` of it, in order."""
     return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in batch.items()}
-
-
-def _neighbours(devices: np.ndarray) -> np.ndarray:
-    """`devices` [data, fsdp, tensor] with each process's positions side by side where rows lie along one axis only.
-
-    jax.make_mesh follows the torus: on v5e:8x8 as 64 x 1 x 1 no host's four chips are neighbours. Along the only axis
-    that has rows the order changes no group of devices, so nothing that XLA communicates over.
-    """
-    for axis in (0, 1):
-        if devices.shape[1 - axis] == 1:
-            processes = [device.process_index for device in devices[:, :, 0].ravel()]
-            return np.take(devices, np.argsort(processes, kind="stable"), axis)
-    return devices
 
 
 def _spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> P:

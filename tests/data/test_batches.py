@@ -66,10 +66,8 @@ def test_shapes_dtypes_and_padding(documents):
 def test_processes_read_the_parts_of_one_batch(documents, processes, examples_per_row):
     whole = dataset(documents, examples_per_row=examples_per_row)
     share = 8 // processes
-    parts = [
-        dataset(documents, examples_per_row=examples_per_row, rows=range(p * share, (p + 1) * share))
-        for p in range(processes)
-    ]
+    shares = [range(p * share, (p + 1) * share) for p in range(processes)]
+    parts = [dataset(documents, examples_per_row=examples_per_row, rows=rows) for rows in shares]
     for n in (0, 1, 57):
         read = [part[n] for part in parts]
         for p, batch in enumerate(read):
@@ -151,9 +149,9 @@ def test_any_seed_will_do(documents, seed):
     assert (dataset(documents, seed=seed)[0]["keys"][:4] != dataset(documents, seed=0)[0]["keys"][:4]).all()
 
 
-@pytest.mark.parametrize("rows", [range(0), range(3, 9), range(-1, 4), range(0, 8, 2)])
+@pytest.mark.parametrize("rows", [range(0), range(3, 9), range(-1, 4), [2, 1]])
 def test_rows_that_are_not_of_the_batch(documents, rows):
-    with pytest.raises(ValueError, match="must be consecutive rows of a batch of 8"):
+    with pytest.raises(ValueError, match="must be ascending rows of a batch of 8"):
         dataset(documents, rows=rows)
 
 

@@ -26,7 +26,7 @@ def loss(shift=0.0, z_loss=0.0, label_smoothing=0.0):
 
 
 def test_by_hand():
-    """True tokens have probabilities 0.7, 0.9, 0.25: -(ln .7 + ln .9 + ln .25) / 3 = 0.61611; a fourth is not scored."""
+    """True tokens have probabilities .7, .9, .25: -(ln .7 + ln .9 + ln .25) / 3 = 0.61611; a fourth is not scored."""
     sums = loss()
     assert float(sums.weight_sum) == 3
     assert float(sums.loss_sum / sums.weight_sum) == pytest.approx(0.61611, abs=5e-6)
