@@ -14,6 +14,8 @@ import numpy as np
 
 from objectives import SpanCorruption
 from objectives.errors import ConfigError
+from objectives.examples import Denoiser, InputsTargets, Masked
+from objectives.vocab import Vocab
 from train.command import run_command
 from train.experiment import Experiment
 from train.fill_masks import candidates, fill_masks, mask_probabilities, masked_batch, read_masked_prompt
@@ -59,31 +61,46 @@ def sample_for_display(run: Run, params: Params) -> str:
     """
     if jax.process_count() > 1:
         return "a run of several processes shows no sample: use python -m train.generate"
-    experiment, vocab = run.experiment, run.experiment.tokenizer.vocab
+    experiment = run.experiment
     denoiser, raw_length = experiment.collator.denoisers[0], experiment.collator.specs[0].raw_length
     raw = np.arange(1, min(raw_length, _SAMPLE_TOKENS) + 1)
     few_spans = denoiser.corruption.num_sentinels(raw) <= _SAMPLE_SPANS
     tokens, document = _held_out_text(run, int(raw[few_spans].max(initial=1)))
-    if not experiment.model.has_decoder or isinstance(denoiser.corruption, SpanCorruption):
-        keys, lengths = np.zeros(1, np.uint64), np.array([len(tokens)])
-        corrupted = denoiser.corruption.corrupt(tokens[None], lengths, keys, vocab)
-    if not experiment.model.has_decoder:
-        hidden = corrupted.selected[0, 1:-1]  # between [CLS] and [SEP]; masks for those shown random or kept, too
-        text, truth = np.where(hidden, vocab.mask, tokens).astype(np.int32), tokens
-        said = fill_masks(text, mask_probabilities(experiment, params, text), vocab)
-    else:
-        if isinstance(denoiser.corruption, SpanCorruption):
-            text, truth = corrupted.inputs.tokens[0, :-1], corrupted.targets.tokens[0, :-1]  # without EOS
-        else:
-            text, truth = np.split(tokens, [len(tokens) // 2])
-        prompt = make_prompt(denoiser, text, vocab)
-        max_tokens = min(answer_room(experiment, prompt), _SAMPLE_TOKENS)
-        sampling = Sampling(temperature=0.8, top_k=0, top_p=1.0)
-        [said] = answer(experiment, params, prompt, sampling, max_tokens=max_tokens, num_samples=1, seed=0)
-        said = continuation(prompt, said, vocab)
-    shown = {"prompt": text, "model": said, "truth": truth}
-    blocks = [_block(title, _readable(experiment, ids)) for title, ids in shown.items()]
+    hide_and_answer = _sample_answer if experiment.model.has_decoder else _sample_filled_in
+    shown = zip(("prompt", "model", "truth"), hide_and_answer(experiment, params, denoiser, tokens), strict=True)
+    blocks = [_block(title, _readable(experiment, ids)) for title, ids in shown]
     return "\n".join([f"a sample ({denoiser.name}), from the held-out {document}:", *blocks])
+
+
+def _sample_answer(
+    experiment: Experiment, params: Params, denoiser: Denoiser, tokens: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What of `tokens` is shown, what the model answers, and what is there; ids int32 [n] each, without EOS."""
+    vocab = experiment.tokenizer.vocab
+    if isinstance(denoiser.corruption, SpanCorruption):
+        corrupted = _corrupt(denoiser, tokens, vocab)
+        text, truth = corrupted.inputs.tokens[0, :-1], corrupted.targets.tokens[0, :-1]
+    else:
+        text, truth = np.split(tokens, [len(tokens) // 2])
+    prompt = make_prompt(denoiser, text, vocab)
+    sampling = Sampling(temperature=0.8, top_k=0, top_p=1.0)
+    max_tokens = min(answer_room(experiment, prompt), _SAMPLE_TOKENS)
+    [said] = answer(experiment, params, prompt, sampling, max_tokens=max_tokens, num_samples=1, seed=0)
+    return text, continuation(prompt, said, vocab), truth
+
+
+def _sample_filled_in(
+    experiment: Experiment, params: Params, denoiser: Denoiser, tokens: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`tokens` with masks at every selected place, filled in, and as they are; ids int32 [n] each."""
+    vocab = experiment.tokenizer.vocab
+    selected = _corrupt(denoiser, tokens, vocab).selected[0, 1:-1]  # between [CLS] and [SEP]
+    text = np.where(selected, vocab.mask, tokens).astype(np.int32)
+    return text, fill_masks(text, mask_probabilities(experiment, params, text), vocab), tokens
+
+
+def _corrupt(denoiser: Denoiser, tokens: np.ndarray, vocab: Vocab) -> InputsTargets | Masked:
+    return denoiser.corruption.corrupt(tokens[None], np.array([len(tokens)]), np.zeros(1, np.uint64), vocab)
 
 
 def _held_out_text(run: Run, length: int) -> tuple[np.ndarray, str]:
@@ -117,9 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max_tokens", type=int, help="of an answer; as many as a row of training has room for")
     parser.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest token (default: 0.8)")
     parser.add_argument("--top_k", type=int, default=0, help="draw from the k likeliest tokens (default: 0, all)")
-    parser.add_argument(
-        "--top_p", type=float, default=1.0, help="... from the likeliest that reach p (default: 1, all)"
-    )
+    parser.add_argument("--top_p", type=float, default=1.0, help="... from the likeliest that reach p (default: 1)")
     parser.add_argument("--num_samples", type=int, default=1, help="how many answers (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     parser.add_argument("--step", type=int, help="checkpoint to use; the newest where left out")
@@ -146,7 +161,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _max_tokens(experiment: Experiment, prompt: Prompt, asked: int | None) -> tuple[int, list[str]]:
-    """How many tokens to draw at most, and what the user should know of it. Raises ConfigError where they do not fit."""
+    """How many tokens to draw at most, and what the user should know of it. Raises ConfigError for too many."""
     room = answer_room(experiment, prompt)
     if asked is None or asked <= room:
         return asked or room, []

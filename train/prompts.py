@@ -46,11 +46,9 @@ def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Pr
     tokenizer, notes = experiment.tokenizer, []
     num_sentinels = _check_sentinels(text, tokenizer.vocab)
     denoiser = _choose_denoiser(experiment, mode, infill=num_sentinels > 0)
-    notes += [
-        f"{name} in the prompt is read as ordinary text; choose the mode with --mode"
-        for name, _ in tokenizer.vocab.modes
-        if name in text
-    ]
+    for name in dict.fromkeys(one.mode for one in experiment.collator.denoisers if one.mode):
+        if name in text:
+            notes.append(f"{name} in the prompt is read as ordinary text; a mode is chosen with --mode")
     if not text and not isinstance(denoiser.corruption, CLM):
         raise ConfigError("--prompt is empty, and this run's model continues or fills in a text: give it one")
     if isinstance(denoiser.corruption, SpanCorruption) and not num_sentinels:
@@ -83,12 +81,12 @@ def answer_room(experiment: Experiment, prompt: Prompt) -> int:
         given, row, field = len(prompt.targets_start), data.targets_length, "targets_length"
     else:
         given, row, field = len(prompt.inputs) + len(prompt.targets_start), data.inputs_length, "inputs_length"
-    check_length(given, row - 1, f"data.{field}={row}, with one token of answer,")
+    check_length(given, row - 1, f"data.{field}={row}, beside an answer,")
     return row - given
 
 
 def prompt_batch(experiment: Experiment, prompt: Prompt, num_rows: int) -> Batch:
-    """`num_rows` rows of `prompt` in the layout of training. Decoder rows end where the first new token is predicted."""
+    """`num_rows` rows of `prompt` as training lays it out; the decoder's last position predicts the answer's first."""
     data, model, vocab = experiment.data, experiment.model, experiment.tokenizer.vocab
     # Inputs are targets shifted right: one target more, which nobody reads, makes room for all that is given.
     targets = np.append(prompt.targets_start, np.int32(vocab.eos))
@@ -153,8 +151,7 @@ def check_length(taken: int, room: int, field: str) -> None:
     """Raises ConfigError where a prompt of `taken` tokens does not fit the `room` that `field` has."""
     if taken > room:
         raise ConfigError(
-            f"--prompt takes {taken} tokens with what training adds to it (EOS, mode token), "
-            f"and {field} has room for {room}: shorten it"
+            f"--prompt takes {taken} tokens, special ones included, and {field} has room for {room}: shorten it"
         )
 
 

@@ -85,28 +85,24 @@ def decode(
     """
     allowed_V = allowed_tokens(vocab, config.vocab_size)
 
-    def draw(logits_BxV: Array, i: Array, ended_B: Array) -> tuple[Array, Array]:
-        token_B = sample_token(logits_BxV, jax.random.fold_in(key, i), allowed_V=allowed_V, **sampling._asdict())
-        token_B = jnp.where(ended_B, vocab.pad, token_B)
-        return token_B, ended_B | (token_B == vocab.eos)
-
     def is_unfinished(state) -> Array:
         i, _, _, ended_B, _ = state
         return (i < max_tokens) & ~ended_B.all()
 
     def step(state):
-        i, token_B, cache, ended_B, tokens_BxT = state
+        i, logits_BxV, cache, ended_B, tokens_BxT = state
+        token_B = sample_token(logits_BxV, jax.random.fold_in(key, i), allowed_V=allowed_V, **sampling._asdict())
+        token_B = jnp.where(ended_B, vocab.pad, token_B)
         logits_BxV, cache = decode_step(config, params, token_B, cache)
-        token_B, ended_B = draw(logits_BxV, i, ended_B)
-        return i + 1, token_B, cache, ended_B, tokens_BxT.at[:, i].set(token_B)
+        return i + 1, logits_BxV, cache, ended_B | (token_B == vocab.eos), tokens_BxT.at[:, i].set(token_B)
 
     rows, prompt_length = batch["decoder_input_tokens"].shape
+    # Nothing follows the last token, so the cache has no place for it: its logits are not a number, and not read.
     cache = init_cache(config, params, batch, prompt_length - 1 + max_tokens)
     logits_BxV, cache = prefill(config, params, batch, cache)
-    token_B, ended_B = draw(logits_BxV, jnp.int32(0), jnp.zeros(rows, bool))
-    tokens_BxT = jnp.full((rows, max_tokens), vocab.pad, jnp.int32).at[:, 0].set(token_B)
-    state = jax.lax.while_loop(is_unfinished, step, (jnp.int32(1), token_B, cache, ended_B, tokens_BxT))
-    tokens_BxT = state[-1]
+    tokens_BxT = jnp.full((rows, max_tokens), vocab.pad, jnp.int32)
+    state = jnp.int32(0), logits_BxV, cache, jnp.zeros(rows, bool), tokens_BxT
+    *_, tokens_BxT = jax.lax.while_loop(is_unfinished, step, state)
     # Neither pad nor EOS is part of a row's text, and both stand only at its end.
     is_text_BxT = (tokens_BxT != vocab.pad) & (tokens_BxT != vocab.eos)
     return Decoded(tokens_BxT, is_text_BxT.sum(axis=-1, dtype=jnp.int32))

@@ -1,0 +1,50 @@
+"""Experiments of a few thousand parameters, one for each objective, for tests that need a model and its vocabulary."""
+
+import jax
+import numpy as np
+
+from configs.base import get_config
+from models.transformer import Params, init_params
+from train.experiment import Experiment, make_experiment
+
+SPANS = {"name": "span_corruption", "noise_density": 0.3, "mean_noise_span_length": 3.0, "random_roll": False}
+PREFIX_LM = {"name": "prefix_lm", "target_fraction": 0.5, "split": "uniform", "sentinel": False}
+OBJECTIVES = {
+    "clm": {"name": "clm"},
+    "mlm": {"name": "mlm", "mask_rate": 0.15, "mask_token_rate": 0.8, "random_token_rate": 0.1},
+    "prefix_lm": PREFIX_LM,
+    "span_corruption": SPANS,
+    "ul2": {
+        "name": "ul2",
+        "mix_by": "example",
+        "denoisers": {
+            "r": {"weight": 1.0, "mode": "[R]", **SPANS},
+            "s": {"weight": 1.0, "mode": "[S]", **PREFIX_LM},
+            "x": {"weight": 1.0, "mode": "[X]", **SPANS, "noise_density": 0.5},
+        },
+    },
+}
+
+
+def tiny_experiment(
+    objective: str | dict, architecture: str, *, data: dict | None = None, model: dict | None = None, **config
+) -> Experiment:
+    """An experiment with one layer a stack and rows of 48 tokens; `data`, `model` and `config` change its fields."""
+    fields = get_config().to_dict()
+    fields["objective"] = OBJECTIVES[objective] if isinstance(objective, str) else objective
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "num_kv_heads": 2, "head_dim": 8, "d_ff": 16}
+    fields["model"] |= sizes | {"architecture": architecture} | (model or {})
+    fields["data"] |= {"inputs_length": 48, "targets_length": 48, "num_sentinels": 20} | (data or {})
+    return make_experiment(fields | config)
+
+
+def random_params(experiment: Experiment, *, scale: float = 1.0, seed: int = 0) -> Params:
+    """Matrices of variance scale^2 / fan-in and vectors about 1, of the model's shapes. Its own initialiser takes
+    seconds to compile."""
+    rng = np.random.default_rng(seed)
+
+    def draw(shape: jax.ShapeDtypeStruct) -> np.ndarray:
+        noise = rng.normal(size=shape.shape).astype(shape.dtype)
+        return 1 + 0.1 * noise if len(shape.shape) == 1 else scale * noise * shape.shape[-2] ** -0.5
+
+    return jax.tree.map(draw, jax.eval_shape(lambda: init_params(experiment.model, jax.random.key(0))))
