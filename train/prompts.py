@@ -104,7 +104,7 @@ def prompt_batch(experiment: Experiment, prompt: Prompt, num_rows: int) -> Batch
 def continuation(prompt: Prompt, answer: np.ndarray, vocab: Vocab) -> np.ndarray:
     """The text of an answer that goes on where the prompt ends: without the sentinel that some prefix LMs put first."""
     announced = isinstance(prompt.denoiser.corruption, PrefixLM) and prompt.denoiser.corruption.sentinel
-    return answer[1:] if announced and answer[:1] == vocab.sentinel(0) else answer
+    return answer[1:] if announced and answer[:1].tolist() == [vocab.sentinel(0)] else answer
 
 
 def complete(prompt: Prompt, answer: np.ndarray, vocab: Vocab) -> np.ndarray:
@@ -120,10 +120,10 @@ def parse_spans(answer: np.ndarray, vocab: Vocab) -> dict[int, np.ndarray]:
     Sentinels may come in any order. Of one that comes again the first span counts, and tokens before the first
     sentinel belong to none.
     """
-    at = np.flatnonzero(np.isin(answer, vocab.sentinels))
+    starts = np.flatnonzero(np.isin(answer, vocab.sentinels))
     spans = {}
-    for start, end in zip(at, [*at[1:], len(answer)], strict=True):
-        spans.setdefault(int(vocab.sentinel(answer[start])), answer[start + 1 : end])  # sentinel() is its own inverse
+    for span in np.split(answer, starts)[1:]:
+        spans.setdefault(int(vocab.sentinel(span[0])), span[1:])  # sentinel() is its own inverse
     return spans
 
 

@@ -161,7 +161,9 @@ def uncached_greedy(experiment, params, prompt, max_tokens: int) -> list[int]:
             Sequences(targets, np.array([targets.shape[1]])),
         )
         batch = place(examples, np.zeros(1, int), np.zeros(1, np.int32), 1, shape, vocab)
-        logits = np.asarray(_apply(experiment.model, params, batch))[0, np.flatnonzero(batch["decoder_segment_ids"][0])[-1]].copy()
+        logits = np.asarray(_apply(experiment.model, params, batch))[
+            0, np.flatnonzero(batch["decoder_segment_ids"][0])[-1]
+        ].copy()
         logits[vocab.pad], logits[vocab.size :] = -np.inf, -np.inf
         answer.append(int(logits.argmax()))
     return answer
