@@ -20,7 +20,7 @@ _HIDDEN = -1e10  # a score whose exponential is exactly 0 in float32 beside any 
 
 
 class KeysValues(NamedTuple):
-    """What queries attend to, each [B, S, G, K]; with a leading layer axis for the layers of a stack."""
+    """What queries attend to, each [B, G, S, K]; with a leading layer axis for the layers of a stack."""
 
     keys: Array
     values: Array
@@ -53,8 +53,32 @@ def attention_mask(
     return visible_BxQxS[:, None]
 
 
+@jax.custom_jvp
+def attention_probabilities(scores: Array, bias: Array | None, mask: Array) -> Array:
+    """Softmax over the last axis of scores + bias, float32 [B, G, R, Q, S]; bias [1, G, R, Q, S], mask [B, 1, 1, Q, S].
+
+    Where `mask` is False the probability and the gradient are exactly 0, even for a query that sees no key at all.
+    """
+    scores = scores + jnp.where(mask, 0, _HIDDEN) if bias is None else scores + bias + jnp.where(mask, 0, _HIDDEN)
+    exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
+    return exponentials * jnp.where(mask.any(-1, keepdims=True), 1 / exponentials.sum(-1, keepdims=True), 0)
+
+
+@attention_probabilities.defjvp
+def _attention_probabilities_jvp(primals, tangents):
+    """Written out so that the backward pass keeps the probabilities and nothing else of this size."""
+    probabilities, (moved, bias_moved, _) = attention_probabilities(*primals), tangents
+    if bias_moved is not None:
+        # A product with ones and not a broadcast, for the sake of its transpose: the sum over the batch, which XLA's
+        # CPU backend does a hundred times faster as a product than as a reduction (jax 0.10).
+        ones_Bx1 = jnp.ones((len(probabilities), 1))
+        moved += jnp.tensordot(ones_Bx1, bias_moved, 1, precision="highest")
+    moved *= probabilities
+    return probabilities, moved - probabilities * moved.sum(-1, keepdims=True)
+
+
 def dot_product_attention(
-    query_BxQxHxK: Array,
+    query_BxHxQxK: Array,
     keys_values: KeysValues,
     *,
     mask_Bx1xQxS: Array,
@@ -63,24 +87,19 @@ def dot_product_attention(
     dropout_rate: float = 0.0,
     dropout_key: Array | None = None,
 ) -> Array:
-    """[B, Q, H, K] in the queries' dtype; scores and softmax in float32. H is a multiple of the keys' heads G.
+    """[B, H, Q, K] in the queries' dtype; scores and softmax in float32. H is a multiple of the keys' heads G.
 
     A hidden key has probability exactly 0 and gradient exactly 0, and a query that sees no key (padding) gives exactly
     0. Dropout of the probabilities is shared by all queries, as in T5.
     """
-    B, Q, H, K = query_BxQxHxK.shape
-    G = keys_values.keys.shape[2]
-    query = query_BxQxHxK.reshape(B, Q, G, H // G, K)
-    scores = jnp.einsum("BQGRK,BSGK->BGRQS", query, keys_values.keys, preferred_element_type=jnp.float32)
-    scores_BxHxQxS = scores.reshape(B, H, Q, -1) * scale
-    if bias_1xHxQxS is not None:
-        scores_BxHxQxS += bias_1xHxQxS
-    probabilities = jax.nn.softmax(jnp.where(mask_Bx1xQxS, scores_BxHxQxS, _HIDDEN)).astype(query.dtype)
-    probabilities = dropout(probabilities, dropout_rate, dropout_key, shared_axis=2)
-    probabilities = probabilities.reshape(B, G, H // G, Q, -1)
-    mixed_BxQxHxK = jnp.einsum("BGRQS,BSGK->BQGRK", probabilities, keys_values.values).reshape(B, Q, H, K)
-    sees_any_BxQx1x1 = mask_Bx1xQxS.any(-1).transpose(0, 2, 1)[..., None]
-    return jnp.where(sees_any_BxQx1x1, mixed_BxQxHxK, 0)
+    B, H, Q, K = query_BxHxQxK.shape
+    G = keys_values.keys.shape[1]
+    query = query_BxHxQxK.reshape(B, G, H // G, Q, K)
+    scores = scale * jnp.einsum("BGRQK,BGSK->BGRQS", query, keys_values.keys, preferred_element_type=jnp.float32)
+    bias = None if bias_1xHxQxS is None else bias_1xHxQxS.reshape(1, *scores.shape[1:])
+    probabilities = attention_probabilities(scores, bias, mask_Bx1xQxS[:, None]).astype(query.dtype)
+    probabilities = dropout(probabilities, dropout_rate, dropout_key, shared_axis=3)
+    return jnp.einsum("BGRQS,BGSK->BGRQK", probabilities, keys_values.values).reshape(B, H, Q, K)
 
 
 class Attention(nnx.Module):
@@ -94,27 +113,34 @@ class Attention(nnx.Module):
         self.value = linear(config, D, G * K, initializers.key_value(config), rngs=rngs)
         self.out = linear(config, H * K, D, initializers.attention_output(config), rngs=rngs)
 
-    def keys_values(self, x_BxSxD: Array, rotation: Rotation | None = None) -> KeysValues:
-        keys, values = self._heads(self.key(x_BxSxD)), self._heads(self.value(x_BxSxD))
-        return KeysValues(keys if rotation is None else rotate(keys, rotation), values)
+    def queries(self, x_BxQxD: Array) -> Array:
+        """[B, H, Q, K]"""
+        return self._heads(x_BxQxD, self.query)[0]
+
+    def keys_values(self, x_BxSxD: Array) -> KeysValues:
+        """Each [B, G, S, K]"""
+        return KeysValues(*self._heads(x_BxSxD, self.key, self.value))
+
+    def queries_keys_values(self, x_BxLxD: Array, rotation: Rotation | None) -> tuple[Array, KeysValues]:
+        """Both of the same states, for self attention; queries and keys turned by their positions' angles, if any."""
+        query, key, value = self._heads(x_BxLxD, self.query, self.key, self.value)
+        if rotation is not None:
+            query, key = rotate(query, rotation), rotate(key, rotation)
+        return query, KeysValues(key, value)
 
     def __call__(
         self,
-        x_BxQxD: Array,
+        query_BxHxQxK: Array,
         keys_values: KeysValues,
         *,
         mask_Bx1xQxS: Array,
         bias_1xHxQxS: Array | None = None,
-        rotation: Rotation | None = None,
         dropout_key: Array | None = None,
     ) -> Array:
-        """[B, Q, D]. `rotation` is of the queries; the keys were turned when they were made."""
+        """[B, Q, D]: what the queries find, through the output kernel."""
         probabilities_key, output_key = split_key(dropout_key, 2)
-        query_BxQxHxK = self._heads(self.query(x_BxQxD))
-        if rotation is not None:
-            query_BxQxHxK = rotate(query_BxQxHxK, rotation)
-        mixed_BxQxHxK = dot_product_attention(
-            query_BxQxHxK,
+        mixed_BxHxQxK = dot_product_attention(
+            query_BxHxQxK,
             keys_values,
             mask_Bx1xQxS=mask_Bx1xQxS,
             bias_1xHxQxS=bias_1xHxQxS,
@@ -122,8 +148,11 @@ class Attention(nnx.Module):
             dropout_rate=self.config.dropout_rate,
             dropout_key=probabilities_key,
         )
-        y_BxQxD = self.out(mixed_BxQxHxK.reshape(*x_BxQxD.shape[:2], -1))
-        return dropout(y_BxQxD, self.config.dropout_rate, output_key, shared_axis=1)
+        B, H, Q, K = mixed_BxHxQxK.shape
+        y = self.out(mixed_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
+        return dropout(y.reshape(B, Q, -1), self.config.dropout_rate, output_key, shared_axis=1)
 
-    def _heads(self, x_BxLxHK: Array) -> Array:
-        return x_BxLxHK.reshape(*x_BxLxHK.shape[:2], -1, self.config.head_dim)
+    def _heads(self, x_BxLxD: Array, *kernels: nnx.Linear) -> list[Array]:
+        B, L, D = x_BxLxD.shape
+        x = x_BxLxD.reshape(B * L, D)
+        return [kernel(x).reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for kernel in kernels]

@@ -23,8 +23,8 @@ from models.transformer import Batch, Params, Transformer, bind
 class Cache(NamedTuple):
     """What later tokens need of earlier ones. S is the most that a row can hold; `index` positions are filled."""
 
-    keys_values: KeysValues  # of the self attention, [N, B, S, G, K]
-    cross_keys_values: KeysValues | None  # of the cross attention, [N, B, E, G, K]
+    keys_values: KeysValues  # of the self attention, [N, B, G, S, K]
+    cross_keys_values: KeysValues | None  # of the cross attention, [N, B, G, E, K]
     encoder_segment_ids_BxE: Array | None
     segment_ids_BxS: Array  # 0 where nothing is written yet
     bidirectional_mask_BxS: Array
@@ -46,7 +46,7 @@ def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int) -
         cross = model.decoder.cross_keys_values(model.encode(batch))
         encoder_segment_ids = batch["encoder_segment_ids"]
     rows = batch["decoder_input_tokens"].shape[0]
-    empty = jnp.zeros((config.num_layers, rows, length, config.num_kv_heads, config.head_dim), config.dtype)
+    empty = jnp.zeros((config.num_layers, rows, config.num_kv_heads, length, config.head_dim), config.dtype)
     return Cache(
         keys_values=KeysValues(empty, empty),
         cross_keys_values=cross,

@@ -39,8 +39,21 @@ def dropout(x: Array, rate: float, key: Array | None, *, shared_axis: int) -> Ar
 def linear(
     config: ModelConfig, inputs: int, outputs: int, kernel_init: initializers.Initializer, *, rngs: nnx.Rngs
 ) -> nnx.Linear:
-    """x [..., inputs] -> [..., outputs] in the compute dtype, with a bias if the model has biases."""
+    """x [..., inputs] -> [..., outputs] in the compute dtype, with a bias if the model has biases.
+
+    Callers flatten the rows of a batch into one axis first. The gradient of the kernel is then one product of two
+    matrices as well, where XLA's CPU backend would otherwise transpose the gradient of every output before it.
+    """
     return nnx.Linear(inputs, outputs, use_bias=config.use_bias, dtype=config.dtype, kernel_init=kernel_init, rngs=rngs)
+
+
+def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
+    """`function`, of which the backward pass keeps the arguments and not what it works out between.
+
+    For cheap elementwise functions of large arrays: autodiff would keep about five arrays for one tanh GELU. CSE is no
+    concern inside a scan, where it cannot undo this.
+    """
+    return jax.checkpoint(function, prevent_cse=False)
 
 
 class Norm(nnx.Module):
@@ -48,19 +61,21 @@ class Norm(nnx.Module):
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         del rngs  # norms start at scale 1, bias 0
-        self.config = config
+        self.centered = config.norm == "layer"
+        self.epsilon = config.norm_epsilon
         self.scale = nnx.Param(jnp.ones(config.d_model))
-        self.bias = nnx.Param(jnp.zeros(config.d_model)) if config.norm == "layer" and config.use_bias else None
+        self.bias = nnx.Param(jnp.zeros(config.d_model)) if self.centered and config.use_bias else None
 
     def __call__(self, x: Array) -> Array:
-        y = x.astype(jnp.float32)
-        if self.config.norm == "layer":
-            y = y - y.mean(-1, keepdims=True)
-        y = y * jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.config.norm_epsilon)
-        y = y * self.scale[...]
-        if self.bias is not None:
-            y = y + self.bias[...]
-        return y.astype(x.dtype)
+        @recomputed
+        def norm(x: Array, scale: Array, bias: Array | float) -> Array:
+            y = x.astype(jnp.float32)
+            if self.centered:
+                y -= y.mean(-1, keepdims=True)
+            y *= jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.epsilon)
+            return (y * scale + bias).astype(x.dtype)
+
+        return norm(x, self.scale[...], 0.0 if self.bias is None else self.bias[...])
 
 
 class Embedding(nnx.Module):
@@ -76,9 +91,9 @@ class Embedding(nnx.Module):
         return jnp.take(self.embedding[...], ids, axis=0, mode="fill").astype(self.dtype)
 
     def attend(self, x: Array) -> Array:
-        """[..., D] -> float32 [..., rows]: the product with every row, for tied output tables."""
+        """[positions, D] -> float32 [positions, rows]: the product with every row, for tied output tables."""
         table = self.embedding[...].astype(self.dtype)
-        return jnp.einsum("...D,VD->...V", x, table, preferred_element_type=jnp.float32)
+        return jax.lax.dot_general(x, table, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 
 
 class MLP(nnx.Module):
@@ -97,22 +112,25 @@ class MLP(nnx.Module):
 
     def __call__(self, x_BxLxD: Array, *, dropout_key: Array | None = None) -> Array:
         inner_key, output_key = split_key(dropout_key, 2)
-        rate, activation = self.config.dropout_rate, _ACTIVATIONS[self.config.mlp.removeprefix("gated_")]
+        rate, (B, L, D) = self.config.dropout_rate, x_BxLxD.shape
+        activation = _ACTIVATIONS[self.config.mlp.removeprefix("gated_")]
+        x = x_BxLxD.reshape(B * L, D)
         if self.gated:
-            h_BxLxF = activation(self.wi_0(x_BxLxD)) * self.wi_1(x_BxLxD)
+            h = recomputed(lambda gate, x: activation(gate) * x)(self.wi_0(x), self.wi_1(x))
         else:
-            h_BxLxF = activation(self.wi(x_BxLxD))
-        h_BxLxF = dropout(h_BxLxF, rate, inner_key, shared_axis=1)
-        return dropout(self.wo(h_BxLxF), rate, output_key, shared_axis=1)
+            h = recomputed(activation)(self.wi(x))
+        h_BxLxF = dropout(h.reshape(B, L, -1), rate, inner_key, shared_axis=1)
+        y = self.wo(h_BxLxF.reshape(B * L, -1))
+        return dropout(y.reshape(B, L, D), rate, output_key, shared_axis=1)
 
 
 class PredictionHead(nnx.Module):
-    """What BERT puts before its output table (dense, GELU, norm), and the bias of the logits, where there are biases."""
+    """What BERT puts before its output table: dense, GELU, norm. `bias` is the logits', if there are biases."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.dense = linear(config, config.d_model, config.d_model, initializers.matrix(config), rngs=rngs)
         self.norm = Norm(config, rngs=rngs)
         self.bias = nnx.Param(jnp.zeros(config.vocab_size)) if config.use_bias else None
 
-    def __call__(self, x_BxLxD: Array) -> Array:
-        return self.norm(jax.nn.gelu(self.dense(x_BxLxD)))
+    def __call__(self, x: Array) -> Array:
+        return self.norm(recomputed(jax.nn.gelu)(self.dense(x)))

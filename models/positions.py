@@ -12,7 +12,7 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 
-Rotation = tuple[Array, Array]  # cosines and sines of the angles, each float32 [B, L, 1, head_dim / 2]
+Rotation = tuple[Array, Array]  # cosines and sines of the angles, each float32 [B, 1, L, head_dim / 2]
 
 
 def relative_position_bucket(
@@ -88,16 +88,16 @@ def _diagonals(values_HxW: Array, num_queries: int) -> Array:
 def rotation(positions_BxL: Array, head_dim: int, theta: float) -> Rotation:
     """Angles of rotary position embeddings (RoFormer): position * theta^(-2i / head_dim) for each pair i."""
     frequencies = theta ** -(np.arange(0, head_dim, 2, dtype=np.float32) / head_dim)
-    angles = positions_BxL[:, :, None, None].astype(jnp.float32) * frequencies
+    angles = positions_BxL[:, None, :, None].astype(jnp.float32) * frequencies
     return jnp.cos(angles), jnp.sin(angles)
 
 
-def rotate(x_BxLxHxK: Array, rotation: Rotation) -> Array:
+def rotate(x_BxHxLxK: Array, rotation: Rotation) -> Array:
     """Turns each pair of features by its angle, in float32; same shape and dtype.
 
     Feature i is paired with i + head_dim / 2 (GPT-NeoX, Llama's released weights), not with its neighbour (RoFormer).
     """
     cos, sin = rotation
-    first, second = jnp.split(x_BxLxHxK.astype(jnp.float32), 2, axis=-1)
+    first, second = jnp.split(x_BxHxLxK.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return turned.astype(x_BxLxHxK.dtype)
+    return turned.astype(x_BxHxLxK.dtype)

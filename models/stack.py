@@ -1,4 +1,4 @@
-"""A stack of identical layers, scanned: their parameters have a leading layer axis, and one body is compiled for all."""
+"""A stack of identical layers, scanned: parameters have a leading layer axis, and one body is compiled for all."""
 
 from typing import NamedTuple
 
@@ -48,23 +48,23 @@ class Layer(nnx.Module):
         self_key, cross_key, mlp_key = split_key(dropout_key, 3)
         x = x_BxLxD
 
-        h = self._enter(self.self_attention_norm, x)
-        keys_values = self.self_attention.keys_values(h, visibility.rotation)
+        query, keys_values = self.self_attention.queries_keys_values(
+            self._enter(self.self_attention_norm, x), visibility.rotation
+        )
         if cached is not None:
             keys_values = cached = _write(cached, keys_values, cache_index)
         y = self.self_attention(
-            h,
+            query,
             keys_values,
             mask_Bx1xQxS=visibility.mask_Bx1xLxS,
             bias_1xHxQxS=visibility.bias_1xHxLxS,
-            rotation=visibility.rotation,
             dropout_key=self_key,
         )
         x = self._leave(self.self_attention_norm, x, y)
 
         if cross is not None:
-            h = self._enter(self.cross_attention_norm, x)
-            y = self.cross_attention(h, cross, mask_Bx1xQxS=visibility.cross_mask_Bx1xLxE, dropout_key=cross_key)
+            query = self.cross_attention.queries(self._enter(self.cross_attention_norm, x))
+            y = self.cross_attention(query, cross, mask_Bx1xQxS=visibility.cross_mask_Bx1xLxE, dropout_key=cross_key)
             x = self._leave(self.cross_attention_norm, x, y)
 
         y = self.mlp(self._enter(self.mlp_norm, x), dropout_key=mlp_key)
@@ -78,7 +78,7 @@ class Layer(nnx.Module):
 
 
 def _write(cached: KeysValues, new: KeysValues, index: Array) -> KeysValues:
-    return KeysValues(*(jax.lax.dynamic_update_slice_in_dim(c, n, index, 1) for c, n in zip(cached, new, strict=True)))
+    return KeysValues(*(jax.lax.dynamic_update_slice_in_dim(c, n, index, 2) for c, n in zip(cached, new, strict=True)))
 
 
 class Stack(nnx.Module):
@@ -140,7 +140,7 @@ class Stack(nnx.Module):
         """[B, L, D] -> [B, L, D], and the cache with this call's keys and values written in, if there is one.
 
         Cross attention reads `encoded_BxExD`, of which each layer makes its keys and values as it runs, or `cross`
-        [N, B, E, G, K], made before (`cross_keys_values`). `cached` is [N, B, S, G, K].
+        [N, B, G, E, K], made before (`cross_keys_values`). `cached` is [N, B, G, S, K].
         """
         graphdef, layers = nnx.split(self.layers)
         layers_key, final_key = split_key(dropout_key, 2)
@@ -167,6 +167,6 @@ class Stack(nnx.Module):
         return x_BxLxD, cached
 
     def cross_keys_values(self, encoded_BxExD: Array) -> KeysValues:
-        """Every layer's keys and values of the encoder's states, [N, B, E, G, K]: for decoding, which reuses them."""
+        """Every layer's keys and values of the encoder's states, [N, B, G, E, K]: for decoding, which reuses them."""
         graphdef, layers = nnx.split(self.layers)
         return jax.lax.map(lambda layer: nnx.merge(graphdef, layer).cross_attention.keys_values(encoded_BxExD), layers)

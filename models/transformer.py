@@ -115,14 +115,15 @@ class Transformer(nnx.Module):
 
     def logits(self, hidden: Array) -> Array:
         """[..., D] -> float32 [..., V]; any number of positions at a time, as a chunked loss needs."""
-        if self.config.prediction_head == "bert":
-            hidden = self.prediction_head(hidden)
-        if self.config.scale_logits:
-            hidden = hidden * self.config.d_model**-0.5
-        logits = self.token_embedder.attend(hidden) if self.config.tie_embeddings else self.logits_dense(hidden)
-        if self.config.prediction_head == "bert" and self.config.use_bias:
+        config, x = self.config, hidden.reshape(-1, self.config.d_model)
+        if config.prediction_head == "bert":
+            x = self.prediction_head(x)
+        if config.scale_logits:
+            x = x * config.d_model**-0.5
+        logits = self.token_embedder.attend(x) if config.tie_embeddings else self.logits_dense(x)
+        if config.prediction_head == "bert" and config.use_bias:
             logits = logits + self.prediction_head.bias[...]
-        return logits
+        return logits.reshape(*hidden.shape[:-1], -1)
 
 
 def init_params(config: ModelConfig, key: Array) -> Params:
