@@ -10,7 +10,7 @@ The vocabulary's size comes with the tokenizer and the length with the data; nei
 | UL2 20b | 19.59B | 32128 |
 | BERT base, large (no pooler, no sentence types) | 109.5M, 335.2M | 30522, 512 positions |
 | GPT-2 small, medium, large, xl | 124.4M, 354.8M, 774.0M, 1.558B | 50257, 1024 positions |
-| Llama 7b, 13b; Llama 2 70b | 6.738B, 13.016B; 68.98B | 32000 |
+| Llama 7b, 13b; Llama 2 70b | 6.738B, 13.016B; 68.977B | 32000 |
 """
 
 _UNUSED = dict(  # Said by every shape, read by none whose other fields do not ask for it.
@@ -113,9 +113,10 @@ _LLAMA = dict(
     initializer="normal",
     dropout_rate=0.0,
 )
-_LLAMA_70B_HEADS = dict(_heads(8192, 64), num_kv_heads=8)
 LLAMA = {
     "7b": dict(_LLAMA, num_layers=32, **_heads(4096, 32), d_ff=11008),
     "13b": dict(_LLAMA, num_layers=40, **_heads(5120, 40), d_ff=13824),
-    "2_70b": dict(_LLAMA, norm_epsilon=1e-5, num_layers=80, **_LLAMA_70B_HEADS, d_ff=28672),
+}
+LLAMA2 = {  # The 7b and 13b are Llama's; the 70b shares each key/value head among eight query heads.
+    "70b": dict(_LLAMA, norm_epsilon=1e-5, num_layers=80, **_heads(8192, 64) | dict(num_kv_heads=8), d_ff=28672),
 }

@@ -3,7 +3,7 @@
     python -m train.main --config=configs/clm.py
     python -m train.main --config=configs/clm.py --config.data.documents=join     # GPT-2: attention runs across documents
 
-Presets: tiny (default: Llama's pieces), base, medium, large, xl (GPT-2's 124M, 355M, 774M, 1.6B), 7b, 13b (Llama).
+Presets: tiny (default: Llama's pieces), base, medium, large, xl (GPT-2's 124M, 355M, 774M, 1.6B), 7b, 13b, 70b (Llama).
 """
 
 from ml_collections import ConfigDict

@@ -1,8 +1,13 @@
-"""Shared: one small corpus of real text, and libraries that stay on the CPU."""
+"""Shared: one small corpus of real text, and a JAX that stays on the CPU and compiles quickly."""
 
 import os
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Tiny programs run once: compiling them is what takes time, and what differs between two tests is seldom the program.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="cloze-compiled-"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 import pathlib
 

@@ -20,10 +20,11 @@ def small_config(name: str, architecture: str, **overrides):
     config.optimizer.warmup_steps = 1
     config.train.update({"steps": 2, "batch_size": 8, "log_every": 1, "eval_every": 2, "eval_batches": 1})
     config.train.checkpoint_every = 2
+    fields = config.to_dict()
     for field, value in overrides.items():
         section, _, name = field.rpartition("__")
-        config[section][name] = value
-    return config.to_dict()
+        fields[section][name] = value
+    return fields
 
 
 def small_experiment(name: str, architecture: str, **overrides) -> Experiment:

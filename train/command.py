@@ -1,9 +1,11 @@
 """How the programs start and end: errors of the user's in one line, without a traceback."""
 
+import os
 import re
 import sys
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from absl import flags
 
@@ -23,16 +25,22 @@ def run_command(main: Callable[[], None]) -> None:
         sys.exit(130)
 
 
-def parse_flags(argv: list[str]) -> None:
-    """absl's flags from the command line. What they raise for bad values, of --config too, becomes a ConfigError."""
+def parse_config_flags(argv: list[str], config: flags.FlagHolder) -> dict[str, Any]:
+    """Parses absl's flags, `config` of `DEFINE_config_file` among them; returns the config as plain nested dicts.
+
+    Raises ConfigError, one line, for whatever the command line, the config file or an override has wrong.
+    """
+    _check_config_file(argv)
     try:
         rest = flags.FLAGS(argv)
-    except flags.Error as error:
-        raise ConfigError(_one_line(error)) from error
-    except Exception as error:  # whatever a config file raised, or an override that it does not have
-        raise ConfigError(_one_line(error)) from error
+        fields = None if config.value is None else config.value.to_dict()
+    except Exception as error:  # a config file is a program: it can raise anything
+        raise ConfigError(_one_line(error, argv)) from error
     if len(rest) > 1:
         raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
+    if fields is None:
+        raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
+    return fields
 
 
 def fail(message: str) -> None:
@@ -41,8 +49,24 @@ def fail(message: str) -> None:
     sys.exit(1)
 
 
-def _one_line(error: Exception) -> str:
+def _check_config_file(argv: list[str]) -> None:
+    for flag, value in zip(argv, [*argv[1:], ""], strict=True):
+        if flag == "--config" or flag.startswith("--config="):
+            path = (flag.partition("=")[2] or value).partition(":")[0]
+            if not os.path.isfile(path):
+                raise ConfigError(f"--config={path} is not a file: name one of configs/, as in --config=configs/ul2.py")
+
+
+def _one_line(error: Exception, argv: list[str]) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if "Error whilst parsing config file" in str(error) or "Traceback" in str(error):
+    if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
+        text = str(error.args[0]) if error.args else ""
+        unknown = re.search(r"'(\w+)'|\"(\w+)\"", text)
+        near = re.search(r'Did you mean "(\w+)"', text)
+        name = (unknown[1] or unknown[2]) if unknown else ""
+        given = [flag for flag in argv if name and re.match(rf"--config\.(\w+\.)*{name}\b", flag)]
+        if given:
+            return f"unknown config field in {given[0]}" + (f": did you mean {near[1]}?" if near else "")
+    if "Traceback" in str(error):
         return re.sub(r"^\w*(\.\w+)*Error: ", "", lines[-1])
     return " ".join(lines)

@@ -17,7 +17,7 @@ from train.optimizer import make_optimizer
 VOCAB_MULTIPLE = 128  # tables are padded to it, as T5's (32,100 ids, 32,128 rows): even tiles, and axes that divide
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
     """A resolved config: what each package needs of it, as that package's own types."""
 

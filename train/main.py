@@ -6,8 +6,7 @@ import sys
 from absl import flags
 from ml_collections import config_flags
 
-from objectives.errors import ConfigError
-from train.command import parse_flags, run_command
+from train.command import parse_config_flags, run_command
 from train.distributed import initialize
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
@@ -21,11 +20,9 @@ _PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, f
 
 def main() -> None:
     """Reads the command line, joins the other processes if there are any, and trains."""
-    parse_flags(sys.argv)
-    if _CONFIG.value is None:
-        raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
+    config = parse_config_flags(sys.argv, _CONFIG)
     initialize(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
-    train_and_evaluate(make_experiment(_CONFIG.value.to_dict()), _WORKDIR.value or _default_workdir())
+    train_and_evaluate(make_experiment(config), _WORKDIR.value or _default_workdir())
 
 
 def _default_workdir() -> str:

@@ -20,9 +20,7 @@ def run(program: str, *, devices: int, processes: int = 1, timeout: float = 120)
     A program of more than one process starts with `distributed()`, which joins them through jax.distributed. Fails
     with what was printed where a process fails or has not ended after `timeout` seconds.
     """
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     prelude = (
         "import jax, sys\n"
         "def distributed():\n"
@@ -53,6 +51,40 @@ def run(program: str, *, devices: int, processes: int = 1, timeout: float = 120)
     for process, (out, err) in zip(started, texts, strict=True):
         assert process.returncode == 0, f"exit status {process.returncode}\n{out}\n{err}"
     return [json.loads(out.splitlines()[-1]) for out, _ in texts]
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def start_main(*arguments: str, devices: int = 1, module: str = "train.main", **options) -> subprocess.Popen:
+    """Starts `python -m train.main` on tests/small_config.py, its output in pipes; `arguments` come last."""
+    config = ["--config=tests/small_config.py"] if module == "train.main" else []
+    if any(argument.startswith("--config=") for argument in arguments):
+        config = []
+    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *config, *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def run_main(*arguments: str, timeout: float = 150, **options) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of `start_main`'s program."""
+    process = start_main(*arguments, **options)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return process.returncode, out, err
 
 
 def _read(file) -> str:

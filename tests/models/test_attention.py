@@ -1,0 +1,151 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.attention import KeysValues, attention_mask, dot_product_attention
+from tests.models import tiny
+
+
+def mask(queries, keys=None, **options):
+    queries = jnp.asarray([queries])
+    return attention_mask(queries, queries if keys is None else jnp.asarray([keys]), **options)[0, 0].astype(int)
+
+
+def test_causal():
+    assert mask([1, 1, 1], causal=True).tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+def test_bidirectional_with_padding():
+    assert mask([1, 1, 0], causal=False).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+
+
+def test_prefix_is_visible_to_its_whole_segment_and_to_no_other():
+    prefix = jnp.asarray([[True, True, False, False, True, True, False, False]])
+    assert mask([1, 1, 1, 1, 2, 2, 2, 0], causal=True, bidirectional_mask_BxS=prefix).tolist() == [
+        [1, 1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0, 0, 0],
+        [0, 0, 0, 0, 1, 1, 0, 0],
+        [0, 0, 0, 0, 1, 1, 0, 0],
+        [0, 0, 0, 0, 1, 1, 1, 0],
+        [0, 0, 0, 0, 0, 0, 0, 0],
+    ]
+
+
+def test_cross_attention_of_packed_rows():
+    assert mask([1, 2, 2, 0], [1, 1, 2, 3, 0], causal=False).tolist() == [
+        [1, 1, 0, 0, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, 0, 0, 0],
+    ]
+
+
+def test_a_query_later_in_the_row_sees_the_cached_keys_before_it():
+    assert mask([1, 1], [1, 1, 1, 1, 1, 0], causal=True, query_offset=jnp.asarray(2)).tolist() == [
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+    ]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6), st.booleans())
+def test_mask_by_its_definition(row, causal):
+    segments, prefix = zip(*row, strict=True)
+    seen = mask(segments, causal=causal, bidirectional_mask_BxS=jnp.asarray([prefix]))
+    for q in range(len(row)):
+        for k in range(len(row)):
+            same = segments[q] == segments[k] != 0
+            assert seen[q, k] == (same and (not causal or k <= q or prefix[k]))
+
+
+def attention_inputs(num_heads=4, num_kv_heads=2):
+    rng = np.random.default_rng(0)
+    query = jnp.asarray(rng.standard_normal((2, num_heads, 3, 6), np.float32))
+    keys, values = jnp.asarray(rng.standard_normal((2, 2, num_kv_heads, 5, 6), np.float32))
+    visible = jnp.asarray(rng.random((2, 1, 3, 5)) < 0.6).at[:, :, :, 0].set(True).at[0, 0, 1].set(False)
+    bias = jnp.asarray(rng.standard_normal((1, num_heads, 3, 5), np.float32))
+    return query, KeysValues(keys, values), visible, bias
+
+
+def attend(query, keys_values, visible, bias, **options):
+    options = {"scale": 0.5, **options}
+    return dot_product_attention(query, keys_values, mask_Bx1xQxS=visible, bias_1xHxQxS=bias, **options)
+
+
+def test_attention_by_loops():
+    query, (keys, values), visible, bias = attention_inputs()
+    ours = attend(query, KeysValues(keys, values), visible, bias)
+    for b, h, q in np.ndindex(2, 4, 3):
+        seen = np.flatnonzero(visible[b, 0, q])
+        group = h // 2  # query heads 0 and 1 share key/value head 0
+        scores = np.asarray([0.5 * query[b, h, q] @ keys[b, group, s] + bias[0, h, q, s] for s in seen], np.float64)
+        weights = np.exp(scores) / np.exp(scores).sum()
+        expected = sum((w * values[b, group, s] for w, s in zip(weights, seen, strict=True)), np.zeros(6))
+        np.testing.assert_allclose(ours[b, h, q], expected, atol=1e-5)
+
+
+def test_a_query_that_sees_nothing_gives_zero_and_gradients_are_finite_and_exactly_zero_where_hidden():
+    query, keys_values, visible, bias = attention_inputs()
+    assert (attend(query, keys_values, visible, bias)[0, :, 1] == 0).all()
+    weight = jnp.asarray(np.random.default_rng(1).standard_normal(query.shape, np.float32))
+    loss = lambda q, kv, b: (weight * attend(q, kv, visible.at[0, 0, :, 3].set(False), b)).sum()  # noqa: E731
+    gradients = jax.grad(loss, argnums=(0, 1, 2))(query, keys_values, bias)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    assert (gradients[0][0, :, 1] == 0).all()
+    assert (gradients[1].keys[0, :, 3] == 0).all() and (gradients[1].values[0, :, 3] == 0).all()
+
+
+def test_gradients_are_those_of_the_softmax():
+    query, keys_values, visible, bias = attention_inputs()
+    visible = visible.at[0, 0, 1, 0].set(True)
+
+    def reference(query, keys_values, bias):
+        keys, values = (jnp.repeat(x, 2, axis=1) for x in keys_values)
+        scores = 0.5 * jnp.einsum("BHQK,BHSK->BHQS", query, keys) + bias
+        probabilities = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf))
+        return jnp.einsum("BHQS,BHSK->BHQK", probabilities, values)
+
+    total = lambda f: lambda *args: jnp.square(f(*args)).sum()  # noqa: E731
+    ours = jax.grad(total(lambda q, kv, b: attend(q, kv, visible, b)), argnums=(0, 1, 2))(query, keys_values, bias)
+    theirs = jax.grad(total(reference), argnums=(0, 1, 2))(query, keys_values, bias)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), ours, theirs)
+
+
+def test_a_hidden_value_moves_no_bit():
+    query, keys_values, visible, bias = attention_inputs()
+    visible = visible.at[..., 4].set(False)
+    changed = jax.tree.map(lambda x: x.at[:, :, 4].multiply(-1e3), keys_values)
+    before, after = attend(query, keys_values, visible, bias), attend(query, changed, visible, bias)
+    np.testing.assert_array_equal(before, after)
+
+
+def test_bfloat16_scores_are_float32_inside():
+    query, keys_values, visible, bias = jax.tree.map(lambda x: x, attention_inputs())
+    query, keys_values = jax.tree.map(lambda x: x.astype(jnp.bfloat16), (query, keys_values))
+    text = str(jax.make_jaxpr(lambda q, kv: attend(q, kv, visible, bias))(query, keys_values))
+    assert "exp" in text
+    assert [line for line in text.splitlines() if " exp " in line and "bf16" in line] == []
+    assert attend(query, keys_values, visible, bias).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("positions", ["relative", "rope"])
+def test_grouped_query_attention_is_multi_head_attention_with_repeated_kernels(positions):
+    grouped = tiny.config(architecture="encoder_only", num_kv_heads=2, positions=positions)
+    full = tiny.config(architecture="encoder_only", num_kv_heads=4, positions=positions)
+    params = tiny.params(grouped)
+    attention = params["encoder"]["layers"]["self_attention"]
+    repeated = {
+        name: {"kernel": attention[name]["kernel"].reshape(2, 16, 2, 6).repeat(2, axis=2).reshape(2, 16, 24)}
+        for name in ("key", "value")
+    }
+    layers = {**params["encoder"]["layers"], "self_attention": {**attention, **repeated}}
+    full_params = {**params, "encoder": {**params["encoder"], "layers": layers}}
+    batch = tiny.rows("encoder", [[1, 1, 1, 1, 0]], [[3, 4, 5, 6, 0]])
+    np.testing.assert_allclose(
+        tiny.run(grouped, params, batch), tiny.run(full, full_params, batch), atol=1e-5, rtol=1e-5
+    )

@@ -1,0 +1,43 @@
+import pytest
+
+from models.config import ModelConfig
+from tests.models import tiny
+
+
+def test_the_fields_are_config_model_and_what_the_caller_adds():
+    from configs.base import get_config
+
+    shared = set(get_config().model)
+    added = {"vocab_size", "max_length", "dtype", "num_token_types"}
+    assert set(ModelConfig.__dataclass_fields__) == shared | added
+
+
+@pytest.mark.parametrize(
+    "changes, field",
+    [
+        (dict(num_heads=4, num_kv_heads=3), "model.num_kv_heads=3"),
+        (dict(positions="rope", head_dim=5), "model.head_dim=5"),
+        (dict(scale_logits=True, tie_embeddings=False), "model.scale_logits"),
+        (dict(dropout_rate=1.0), "model.dropout_rate=1.0"),
+        (dict(dropout_rate=-0.1), "model.dropout_rate=-0.1"),
+        (dict(relative_num_buckets=7), "model.relative_num_buckets=7"),
+        (dict(relative_num_buckets=2), "model.relative_num_buckets=2"),
+        (dict(relative_num_buckets=8, relative_max_distance=4), "model.relative_max_distance=4"),
+        (dict(num_layers=0), "model.num_layers=0"),
+        (dict(norm_epsilon=0.0), "model.norm_epsilon=0.0"),
+        (dict(mlp="geglu"), "model.mlp='geglu'"),
+        (dict(architecture="decoder-only"), "model.architecture='decoder-only'"),
+        (dict(dtype="float16"), "model.dtype='float16'"),
+        (dict(num_token_types=-1), "model.num_token_types=-1"),
+        (dict(num_token_types=2, architecture="decoder_only"), "model.num_token_types=2"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line_that_names_the_field(changes, field):
+    with pytest.raises(ValueError) as error:
+        tiny.config(**changes)
+    assert field in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_limits_of_one_position_scheme_do_not_bind_another():
+    assert tiny.config(positions="none", head_dim=5, relative_num_buckets=7, relative_max_distance=1)

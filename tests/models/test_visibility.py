@@ -1,0 +1,102 @@
+"""Who can reach whom through the whole model: by gradients, by changed bits, and packed against alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.transformer import apply
+from tests.models import tiny
+
+ARCHITECTURES = ["encoder_decoder", "decoder_only", "encoder_only"]
+ENCODER = [1, 1, 1, 2, 2, 0]
+DECODER = [1, 1, 1, 1, 2, 2, 2, 0]
+PREFIX = [True, True, False, False, True, True, False, False]
+
+
+def packed_batch(first, second):
+    """Row 0: both examples and padding; row 1: the first alone; row 2: the second alone. Tokens are (encoder, decoder)."""
+    alone = {"encoder": ([1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]), "decoder": ([1] * 4 + [0] * 4, [1] * 3 + [0] * 5)}
+    batch = {}
+    for side, segments, i in (("encoder", ENCODER, 0), ("decoder", DECODER, 1)):
+        row = [*first[i], *second[i], 0]
+        tokens = [row, row[: len(first[i])], row[len(first[i]) : -1]]
+        padded = [tokens_ + [0] * (len(segments) - len(tokens_)) for tokens_ in tokens]
+        batch |= tiny.rows(side, [segments, *alone[side]], padded)
+    batch["decoder_bidirectional_mask"] = jnp.asarray([PREFIX, PREFIX[:4] + [False] * 4, PREFIX[4:7] + [False] * 5])
+    return batch
+
+
+FIRST, SECOND = ([10, 11, 12], [20, 21, 22, 23]), ([13, 14], [24, 25, 26])
+
+
+def spans(architecture):
+    """Where the first and the second example's logits are in the packed row."""
+    return (slice(0, 3), slice(3, 5)) if architecture == "encoder_only" else (slice(0, 4), slice(4, 7))
+
+
+@pytest.mark.parametrize("positions", ["relative", "rope", "learned"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_packed_examples_are_as_alone_and_never_touch_each_other(architecture, positions):
+    config = tiny.config(architecture=architecture, positions=positions)
+    params, (first, second) = tiny.params(config), spans(architecture)
+    logits = tiny.run(config, params, packed_batch(FIRST, SECOND))
+    np.testing.assert_allclose(logits[0, first], logits[1, : first.stop], atol=2e-5)
+    np.testing.assert_allclose(logits[0, second], logits[2, : second.stop - second.start], atol=2e-5)
+
+    other = tiny.run(config, params, packed_batch(FIRST, ([31, 32], [33, 34, 35])))
+    np.testing.assert_array_equal(logits[0, first], other[0, first])
+    assert (logits[0, second] != other[0, second]).any()
+    other = tiny.run(config, params, packed_batch(([36, 37, 38], [39, 40, 41, 42]), SECOND))
+    np.testing.assert_array_equal(logits[0, second], other[0, second])
+    assert (logits[0, first] != other[0, first]).any()
+
+
+def test_padding_moves_no_bit_and_is_finite():
+    config = tiny.config(architecture="decoder_only")
+    params, batch = tiny.params(config), packed_batch(FIRST, SECOND)
+    changed = {**batch, "decoder_input_tokens": batch["decoder_input_tokens"].at[:, 7].set(9)}
+    before, after = (tiny.run(config, params, b) for b in (batch, changed))
+    np.testing.assert_array_equal(before[0, :7], after[0, :7])
+    empty = {**batch, "decoder_segment_ids": jnp.zeros_like(batch["decoder_segment_ids"])}
+    assert np.isfinite(tiny.run(config, params, empty)).all()
+
+
+def reach(architecture, prefix):
+    """By hand: does the logit at a position (row) depend on the token at a position (column)?"""
+    if architecture == "encoder_only":
+        return np.kron([[1, 0], [0, 0]], np.ones((3, 3))) + np.diag([0, 0, 0, 1, 1, 1]) + np.eye(6, k=1) * (
+            np.arange(6) == 3
+        )[:, None] + np.eye(6, k=-1) * (np.arange(6) == 4)[:, None]
+    first, second = np.tril(np.ones((4, 4))), np.tril(np.ones((3, 3)))
+    if prefix:
+        first[0, 1] = second[0, 1] = 1
+    decoder = np.zeros((8, 8))
+    decoder[:4, :4], decoder[4:7, 4:7], decoder[7, 7] = first, second, 1
+    return decoder
+
+
+@pytest.mark.parametrize(
+    "architecture, prefix",
+    [("encoder_decoder", False), ("decoder_only", False), ("decoder_only", True), ("encoder_only", False)],
+)
+def test_gradients_reach_exactly_the_visible_tokens(architecture, prefix):
+    config = tiny.config(architecture=architecture)
+    params, batch = tiny.params(config), jax.tree.map(lambda x: x[:1], packed_batch(FIRST, SECOND))
+    batch["decoder_bidirectional_mask"] &= prefix
+    padding = jnp.asarray([49])  # so that no two positions of the row hold the same token
+    for side in ("encoder", "decoder"):
+        batch[f"{side}_input_tokens"] = batch[f"{side}_input_tokens"].at[0, -1].set(padding[0])
+    if architecture == "encoder_decoder":
+        batch["encoder_input_tokens"] = batch["encoder_input_tokens"].at[0, -1].set(48)
+
+    def logit_sums(table):
+        return apply(config, {**params, "token_embedder": {"embedding": table}}, batch)[0].sum(-1)
+
+    jacobian = np.abs(jax.jit(jax.jacrev(logit_sums))(params["token_embedder"]["embedding"])).sum(-1)
+    side = "encoder" if architecture == "encoder_only" else "decoder"
+    np.testing.assert_array_equal(jacobian[:, batch[f"{side}_input_tokens"][0]] != 0, reach(architecture, prefix))
+    if architecture == "encoder_decoder":
+        through_cross = np.zeros((8, 6))
+        through_cross[:4, :3] = through_cross[4:7, 3:5] = 1
+        np.testing.assert_array_equal(jacobian[:, batch["encoder_input_tokens"][0]] != 0, through_cross)

@@ -1,0 +1,137 @@
+"""What a config can get wrong, each in one line that says what, where and what to do."""
+
+import pytest
+
+from objectives.errors import ConfigError
+from tests.table import small_config
+from train.experiment import make_experiment, make_objective
+from train.run import make_run
+
+
+def refused(message, name="ul2", architecture="encoder_decoder", **overrides):
+    with pytest.raises(ConfigError, match=message) as error:
+        make_experiment(small_config(name, architecture, **overrides))
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("data__input_length", 5, r"unknown config field data.input_length: did you mean data.inputs_length\?"),
+        ("model__vocab_size", 5, r"unknown config field model.vocab_size: it follows from the tokenizer"),
+        ("model__num_layer", 5, r"unknown config field model.num_layer: did you mean model.num_layers\?"),
+        ("optimizer__learning_rate", "fast", r"optimizer.learning_rate='fast' must be of type float, not str"),
+        ("train__steps", 2.5, r"train.steps=2.5 must be of type int, not float"),
+        ("train__steps", True, r"train.steps=True must be of type int, not bool"),
+        ("train__steps", 0, r"train.steps=0 must be 1 or more"),
+        ("train__log_every", 0, r"train.log_every=0 must be 1 or more"),
+        ("train__grad_accum_steps", 3, r"train.batch_size=8 must be a multiple of train.grad_accum_steps=3"),
+        ("data__source", "stdlob", r"data.source='stdlob' must be one of .* did you mean 'stdlib'\?"),
+        ("data__mode_tokens", ("[R]", "[S]"), r"mode token '\[X\]' is not in data.mode_tokens=\('\[R\]', '\[S\]'\)"),
+        ("data__mode_tokens", "[R]", r"data.mode_tokens='\[R\]' must be a tuple"),
+        ("data__num_sentinels", 3, r"data.num_sentinels=3 is too few for x1: .* set data.num_sentinels=\d+ or more"),
+        ("data__targets_length", 20, r"data.targets_length=20 is too short for \w+ at data.inputs_length=40"),
+        ("data__inputs_length", 2, r"data.inputs_length=2 is too short for r1: set it to \d+ or more"),
+        ("data__documents", "pack", r"data.documents='pack' does not go with objective.denoisers.r1"),
+        ("data__tokenizer", "bytes", r"data.tokenizer='bytes'"),
+        (
+            "model__architecture",
+            "decoder",
+            r"model.architecture='decoder' must be one of .* did you mean 'decoder_only'",
+        ),
+        ("model__num_kv_heads", 3, r"model.num_kv_heads=3 must divide model.num_heads=2"),
+        ("model__dropout_rate", 1.0, r"model.dropout_rate=1.0 must be at least 0 and below 1"),
+        ("optimizer__warmup_steps", 9, r"optimizer.warmup_steps=9 .*train.steps"),
+        ("loss__label_smoothing", 1.0, r"loss.label_smoothing=1.0 must lie in \[0, 1\)"),
+        ("mesh__backend", "pjit", r"mesh.backend='pjit' must be one of"),
+    ],
+)
+def test_fields(field, value, message):
+    refused(message, **{field: value})
+
+
+def test_objectives_are_checked_as_deeply_as_they_nest():
+    fields = small_config("ul2", "encoder_decoder")["objective"]
+    row = fields["denoisers"]["x1"]
+    for change, message in [
+        (
+            {"noise_densty": 0.5},
+            r"unknown config field objective.denoisers.x1.noise_densty: did you mean .*noise_density",
+        ),
+        ({"weight": "much"}, r"objective.denoisers.x1.weight='much' must be of type float"),
+        ({"name": "span"}, r"objective.denoisers.x1.name='span' must be one of 'clm', 'mlm'"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            make_objective(fields | {"denoisers": {"x1": row | change}})
+    with pytest.raises(ConfigError, match=r"objective.name='ul3' must be one of"):
+        make_objective({"name": "ul3"})
+    refused(
+        r"objective.denoisers.x1.weight=-1.0 must be 0 or more", objective__denoisers={"x1": row | {"weight": -1.0}}
+    )
+    refused(r"objective.denoisers: every weight is 0", objective__denoisers={"x1": row | {"weight": 0.0}})
+    refused(r"objective.denoisers.x1.noise_density=1.5 must lie between 0 and 1",
+            objective__denoisers={"x1": row | {"noise_density": 1.5}})  # fmt: skip
+
+
+def test_weights_share_out_examples_or_tokens():
+    by_example = make_experiment(small_config("ul2", "encoder_decoder")).collator.specs
+    by_token = make_experiment(small_config("ul2", "encoder_decoder", objective__mix_by="token")).collator.specs
+    assert [spec.weight for spec in by_example] == pytest.approx([1 / 7] * 7)
+    shares = [spec.weight * spec.raw_length for spec in by_token]
+    assert shares == pytest.approx([sum(shares) / 7] * 7) and sum(spec.weight for spec in by_token) == pytest.approx(1)
+
+
+def test_the_table_is_the_papers():
+    experiment = make_experiment(small_config("ul2", "decoder_only"))
+    table = {
+        d.name: (
+            d.mode,
+            getattr(d.corruption, "mean_noise_span_length", None),
+            getattr(d.corruption, "noise_density", 0.25),
+        )
+        for d in experiment.collator.denoisers
+    }
+    assert table == {
+        "r1": ("[R]", 3.0, 0.15),
+        "r2": ("[R]", 8.0, 0.15),
+        "s": ("[S]", None, 0.25),
+        "x1": ("[X]", 3.0, 0.5),
+        "x2": ("[X]", 8.0, 0.5),
+        "x3": ("[X]", 64.0, 0.15),
+        "x4": ("[X]", 64.0, 0.5),
+    }
+
+
+def test_mode_tokens_stand_first_among_the_inputs_and_never_among_the_targets():
+    from tests.table import random_windows
+
+    experiment = make_experiment(small_config("ul2", "encoder_decoder", data__mode_tokens=("[R]", "[X]", "[S]")))
+    vocab = experiment.tokenizer.vocab
+    batch = experiment.collator(random_windows(experiment, 7, same_keys=False), 7)
+    modes = [vocab.mode(d.mode) for d in experiment.collator.denoisers]
+    assert batch["encoder_input_tokens"][:, 0].tolist() == modes
+    everywhere = dict(vocab.modes).values()
+    assert not any((batch["decoder_target_tokens"] == mode).any() for mode in everywhere)
+    assert all((batch["encoder_input_tokens"] == mode).sum() == modes.count(mode) for mode in everywhere)
+
+
+def test_unusual_rates_warn_and_go_on():
+    config = small_config("mlm", "encoder_only")
+    config["objective"]["mask_rate"] = 0.5
+    (warning,) = make_experiment(config).warnings
+    assert "objective.mask_rate=0.5" in warning
+
+
+def test_rows_that_devices_cannot_share(corpus):
+    experiment = make_experiment(small_config("clm", "decoder_only", mesh__data=2))
+    with pytest.raises(ConfigError, match=r"mesh.data=2, .*: the product must be the number of devices, 1"):
+        make_run(experiment)
+
+
+def test_a_corpus_smaller_than_one_window(tmp_path):
+    for i in range(4):
+        (tmp_path / f"{i}.txt").write_text(f"short {i}")
+    config = small_config("clm", "decoder_only", data__source="text", data__path=str(tmp_path),
+                          data__cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    with pytest.raises(ConfigError, match=r"tokens.*data.inputs_length"):
+        next(make_run(make_experiment(config)).train_batches(0))
