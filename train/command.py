@@ -60,7 +60,7 @@ def _check_config_file(argv: list[str]) -> None:
 def _one_line(error: Exception, argv: list[str]) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
-        text = str(error.args[0]) if error.args else ""
+        text = str(error).replace("\\'", "'")  # a KeyError inside an AttributeError quotes its quotes
         unknown = re.search(r"'(\w+)'|\"(\w+)\"", text)
         near = re.search(r'Did you mean "(\w+)"', text)
         name = (unknown[1] or unknown[2]) if unknown else ""
