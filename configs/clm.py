@@ -3,14 +3,14 @@
     python -m train.main --config=configs/clm.py
     python -m train.main --config=configs/clm.py --config.data.documents=join     # GPT-2: attention runs across documents
 
-Presets: tiny (default: Llama's pieces), base, medium, large, xl (GPT-2's 124M, 355M, 774M, 1.6B), 7b, 13b, 70b (Llama).
+Presets: tiny (default: Llama's pieces), base, medium, large, xl (GPT-2's 124M, 355M, 774M, 1.6B), 7b, 13b, 70b (Llama, Llama 2).
 """
 
 from ml_collections import ConfigDict
 
 from configs import architectures, base
 
-SIZES = {"base": architectures.GPT2["small"], **architectures.GPT2, **architectures.LLAMA}
+SIZES = {"base": architectures.GPT2["small"], **architectures.GPT2, **architectures.LLAMA, "70b": architectures.LLAMA2["70b"]}
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
