@@ -56,7 +56,7 @@ def sample_token(
     scores_BxV = jnp.where(in_top_k_V, scores_BxV, -jnp.inf)
     mass_BxV = jnp.cumsum(jax.nn.softmax(scores_BxV, axis=-1), axis=-1)
     likelier_mass_BxV = jnp.pad(mass_BxV[:, :-1], ((0, 0), (1, 0)))
-    # The sum can round to 1 before its end, so that `< 1` would lose tokens.
+    # 1 is off whatever the sum rounds to: it can reach 1 before its end.
     in_top_p_BxV = (likelier_mass_BxV < top_p) | (jnp.asarray(top_p) >= 1)
     drawn_B = jax.random.categorical(key, jnp.where(in_top_p_BxV, scores_BxV, -jnp.inf), axis=-1)
     rank_B = jnp.where(temperature > 0, drawn_B, 0)
