@@ -15,8 +15,7 @@ DECODER_TOKENS = [[0, 5, 6, 0, 8, 9, 10, 0]]
 
 
 def parameters(config):
-    params = jax.tree.map(lambda x: np.asarray(x, np.float64), tiny.params(config))
-    return params
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), tiny.params(config))
 
 
 def layer(stack, n):

@@ -1,0 +1,78 @@
+"""The published shapes have the published numbers of parameters, counted without allocating any."""
+
+import math
+
+import pytest
+
+from configs import architectures
+from configs.base import get_config
+from models.config import ModelConfig
+from tests.models import tiny
+
+
+def build(shape, vocab_size, max_length=1, **changes):
+    return ModelConfig(
+        **{**shape, **changes}, vocab_size=vocab_size, max_length=max_length, dtype="float32", num_token_types=0
+    )
+
+
+def count(*args, **changes):
+    return sum(math.prod(shape) for shape in tiny.shapes(build(*args, **changes)).values())
+
+
+def test_every_shape_is_a_whole_description():
+    fields = set(get_config().model)
+    for family in ("T5_V1_1", "T5_V1_0", "UL2", "BERT", "GPT2", "LLAMA", "LLAMA2"):
+        for shape in getattr(architectures, family).values():
+            assert set(shape) == fields
+
+
+@pytest.mark.parametrize(
+    "family, size, parameters",
+    [
+        ("T5_V1_1", "small", "77.0M"),
+        ("T5_V1_1", "base", "247.6M"),
+        ("T5_V1_1", "large", "783.2M"),
+        ("T5_V1_1", "xl", "2.850B"),
+        ("T5_V1_1", "xxl", "11.135B"),
+        ("T5_V1_0", "small", "60.5M"),
+        ("T5_V1_0", "base", "222.9M"),
+        ("T5_V1_0", "large", "737.7M"),
+        ("T5_V1_0", "3b", "2.852B"),
+        ("T5_V1_0", "11b", "11.307B"),
+    ],
+)
+def test_t5(family, size, parameters):
+    number = count(getattr(architectures, family)[size], 32128)
+    assert parameters == (f"{number / 1e6:.1f}M" if number < 1e9 else f"{number / 1e9:.3f}B")
+
+
+@pytest.mark.parametrize("tied, parameters", [(True, "19.46B"), (False, "19.59B")])
+def test_ul2(tied, parameters):
+    assert f"{count(architectures.UL2['20b'], 32128, tie_embeddings=tied) / 1e9:.2f}B" == parameters
+
+
+@pytest.mark.parametrize(
+    "size, parameters", [("small", 124439808), ("medium", 354823168), ("large", 774030080), ("xl", 1557611200)]
+)
+def test_gpt2(size, parameters):
+    assert count(architectures.GPT2[size], 50257, max_length=1024) == parameters
+
+
+@pytest.mark.parametrize(
+    "family, size, parameters",
+    [("LLAMA", "7b", 6738415616), ("LLAMA", "13b", 13015864320), ("LLAMA2", "70b", 68976648192)],
+)
+def test_llama(family, size, parameters):
+    assert count(getattr(architectures, family)[size], 32000) == parameters
+
+
+@pytest.mark.parametrize(
+    "size, n, d, f, parameters", [("base", 12, 768, 3072, 109512762), ("large", 24, 1024, 4096, 335172410)]
+)
+def test_bert(size, n, d, f, parameters):
+    embeddings = 30522 * d + 512 * d + 2 * d  # words, positions, norm
+    layer = 4 * (d * d + d) + 2 * d + (d * f + f) + (f * d + d) + 2 * d
+    head = (d * d + d) + 2 * d + 30522  # dense, norm, output bias; the table is the words'
+    assert embeddings + n * layer + head == parameters
+    assert count(architectures.BERT[size], 30522, max_length=512) == parameters

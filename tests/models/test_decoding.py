@@ -1,0 +1,109 @@
+"""Decoding with a cache gives the logits of one pass over the whole row."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import decoding
+from tests.models import tiny
+
+LENGTH, PROMPT = 9, 4
+TOKENS = [[4, 5, 6, 7, 8, 9, 10, 11, 12], [21, 22, 23, 24, 25, 26, 27, 28, 29]]
+ENCODER = tiny.rows("encoder", [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], [[31, 32, 33, 34, 1], [35, 36, 1, 0, 0]])
+
+init_cache = jax.jit(decoding.init_cache, static_argnums=(0, 3))
+prefill = jax.jit(decoding.prefill, static_argnums=0)
+decode_step = jax.jit(decoding.decode_step, static_argnums=0)
+
+
+def whole_rows(architecture, prefix):
+    """Two rows. A decoder-only model's second one is two tokens shorter than the first, padded at the start."""
+    segments = [[1] * LENGTH, [1] * LENGTH]
+    if architecture == "decoder_only":
+        segments[1] = [0, 0] + [1] * (LENGTH - 2)
+    batch = tiny.rows("decoder", segments, TOKENS)
+    mask = (jnp.arange(LENGTH) < PROMPT) & (batch["decoder_segment_ids"] > 0) & prefix
+    return ENCODER | batch | {"decoder_bidirectional_mask": mask}
+
+
+def decode(config, params, batch, room=LENGTH):
+    """Logits [B, LENGTH - PROMPT + 1, V] after the prompt and after each token that follows it in the row."""
+    prompt = {name: x[:, :PROMPT] if name.startswith("decoder") else x for name, x in batch.items()}
+    cache = init_cache(config, params, prompt, room)
+    logits, cache = prefill(config, params, prompt, cache)
+    all_logits = [logits]
+    for t in range(PROMPT, LENGTH):
+        logits, cache = decode_step(config, params, batch["decoder_input_tokens"][:, t], cache)
+        all_logits.append(logits)
+    return jnp.stack(all_logits, axis=1), cache
+
+
+@pytest.mark.parametrize(
+    "architecture, prefix, positions",
+    [
+        ("encoder_decoder", False, "relative"),
+        ("encoder_decoder", False, "rope"),
+        ("decoder_only", False, "relative"),
+        ("decoder_only", True, "relative"),
+        ("decoder_only", True, "rope"),
+        ("decoder_only", False, "learned"),
+    ],
+)
+def test_cached_logits_are_those_of_one_pass(architecture, prefix, positions):
+    config = tiny.config(architecture=architecture, positions=positions)
+    params, batch = tiny.params(config), whole_rows(architecture, prefix)
+    expected = tiny.run(config, params, batch)[:, PROMPT - 1 :]
+    logits, _ = decode(config, params, batch)
+    assert logits.dtype == jnp.float32
+    np.testing.assert_allclose(logits, expected, atol=2e-5, rtol=2e-5)
+
+
+def test_room_beyond_the_row_and_padding_before_the_prompt_change_nothing():
+    config = tiny.config(architecture="decoder_only")
+    params, batch = tiny.params(config), whole_rows("decoder_only", True)
+    logits, _ = decode(config, params, batch, room=LENGTH + 4)
+    alone = {name: x[1:, 2:] for name, x in batch.items() if name.startswith("decoder")}
+    np.testing.assert_allclose(logits[1], tiny.run(config, params, alone)[0, PROMPT - 3 :], atol=2e-5, rtol=2e-5)
+
+
+def test_bfloat16_decodes_with_a_bfloat16_cache_and_float32_logits():
+    config = tiny.config(architecture="decoder_only", dtype="bfloat16")
+    logits, cache = decode(config, tiny.params(config), whole_rows("decoder_only", False))
+    assert cache.keys_values.keys.dtype == jnp.bfloat16
+    assert logits.dtype == jnp.float32 and np.isfinite(logits).all()
+
+
+def test_a_full_cache_gives_nan_and_not_a_wrong_token():
+    config = tiny.config(architecture="decoder_only")
+    params = tiny.params(config)
+    logits, cache = decode(config, params, whole_rows("decoder_only", False))
+    assert np.isfinite(logits).all()
+    assert np.isnan(decode_step(config, params, jnp.asarray([1, 1]), cache)[0]).all()
+
+
+def test_what_cannot_be_decoded_is_refused():
+    batch = whole_rows("decoder_only", False)
+    encoder_only = tiny.config(architecture="encoder_only")
+    with pytest.raises(ValueError, match="no decoder"):
+        decoding.init_cache(encoder_only, tiny.params(encoder_only), batch, 4)
+    learned = tiny.config(architecture="decoder_only", positions="learned", max_length=12)
+    with pytest.raises(ValueError, match=r"model\.max_length=12"):
+        decoding.init_cache(learned, tiny.params(learned), batch, 13)
+    cache = decoding.init_cache(learned, tiny.params(learned), batch, LENGTH - 1)
+    with pytest.raises(ValueError, match="prompt of 9 tokens is longer than the cache"):
+        decoding.prefill(learned, tiny.params(learned), batch, cache)
+
+
+def test_a_step_costs_one_position_and_not_the_row_again():
+    config = tiny.config(d_model=64, d_ff=256)
+    params, batch = tiny.params(config), whole_rows("encoder_decoder", False)
+    cache = jax.eval_shape(functools.partial(decoding.init_cache, config, length=LENGTH), params, batch)
+    tokens = jax.ShapeDtypeStruct((2,), jnp.int32)
+
+    def flops(function, *args):
+        return jax.jit(functools.partial(function, config)).lower(params, *args).compile().cost_analysis()["flops"]
+
+    assert flops(decoding.decode_step, tokens, cache) < 2 / LENGTH * flops(tiny.apply, batch)

@@ -1,0 +1,81 @@
+"""How parameters start: d_model, the heads' width and d_ff all differ here, so that a wrong fan shows."""
+
+import jax
+import numpy as np
+import pytest
+
+from models.transformer import init_params
+from tests.models import tiny
+
+SIZES = dict(num_layers=3, d_model=48, num_heads=8, num_kv_heads=4, head_dim=16, d_ff=80, vocab_size=100)
+
+
+@pytest.fixture(scope="module")
+def t5():
+    config = tiny.config(**SIZES, relative_num_buckets=32, relative_max_distance=128)
+    return flat(jax.jit(init_params, static_argnums=0)(config, jax.random.key(0)))
+
+
+def flat(params):
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+
+
+def assert_std(array, std):
+    """The sample's standard deviation is within four of its own standard errors of `std`, and the mean of 0."""
+    assert array.std() == pytest.approx(std, rel=4 / np.sqrt(2 * array.size))
+    assert abs(array.mean()) < 4 * std / np.sqrt(array.size)
+
+
+@pytest.mark.parametrize(
+    "path, std",
+    [
+        ("self_attention/query", (48 * 16) ** -0.5),
+        ("self_attention/key", 48**-0.5),
+        ("self_attention/value", 48**-0.5),
+        ("self_attention/out", (8 * 16) ** -0.5),
+        ("cross_attention/query", (48 * 16) ** -0.5),
+        ("cross_attention/out", (8 * 16) ** -0.5),
+        ("mlp/wi_0", 48**-0.5),
+        ("mlp/wi_1", 48**-0.5),
+        ("mlp/wo", 80**-0.5),
+    ],
+)
+def test_t5_matrices_layer_by_layer(t5, path, std):
+    kernel = t5[f"decoder/layers/{path}/kernel"]
+    assert len(kernel) == 3
+    for layer in kernel:
+        assert_std(layer, std)
+    assert len({layer.tobytes() for layer in kernel}) == 3
+    # Those of the feed-forward block are cut off at two standard deviations of the normal they were cut from.
+    cut = 2 * std / 0.87962566
+    assert (np.abs(kernel).max() <= cut * 1.0001) == path.startswith("mlp")
+
+
+def test_t5_tables(t5):
+    assert_std(t5["token_embedder/embedding"], 1.0)
+    assert_std(t5["logits_dense/kernel"], 48**-0.5)
+    assert np.abs(t5["logits_dense/kernel"]).max() <= 2.0001 * 48**-0.5 / 0.87962566
+    bias = t5["encoder/relative_position_bias/embedding"]
+    limit = np.sqrt(3 / ((8 + 32) / 2))  # uniform, of variance 1 / the mean of its two sizes
+    assert bias.shape == (8, 32) and 0.9 * limit < np.abs(bias).max() <= limit
+    assert_std(bias, limit / np.sqrt(3))
+    assert all((scale == 1).all() for path, scale in t5.items() if path.endswith("scale"))
+
+
+def test_a_scaled_attention_does_not_fold_the_scale_into_the_query_again():
+    config = tiny.config(**SIZES, scale_attention=True)
+    params = flat(jax.jit(init_params, static_argnums=0)(config, jax.random.key(0)))
+    assert_std(params["encoder/layers/self_attention/query/kernel"], 48**-0.5)
+
+
+def test_normal_initializer_is_the_same_for_every_matrix_and_table():
+    config = tiny.config(
+        **SIZES, initializer="normal", initializer_range=0.05, use_bias=True, norm="layer", positions="learned"
+    )
+    params = flat(jax.jit(init_params, static_argnums=0)(config, jax.random.key(0)))
+    for path, array in params.items():
+        if path.endswith(("kernel", "embedding")):
+            assert_std(array, 0.05)
+        else:
+            assert (array == (1 if path.endswith("scale") else 0)).all(), path

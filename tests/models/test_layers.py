@@ -1,0 +1,54 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from models.layers import Embedding, Norm, dropout
+from tests.models import tiny
+
+
+def test_dropout_scales_what_it_keeps_and_shares_one_axis():
+    x = jnp.ones((200, 3, 50))
+    y = dropout(x, 0.25, jax.random.key(0), shared_axis=1)
+    assert set(np.unique(y)) == {0, np.float32(1 / 0.75)}
+    assert (y == y[:, :1]).all()  # one draw for all of axis 1
+    assert len({row.tobytes() for row in np.asarray(y[:, 0])}) == 200  # and another for each of axis 0
+    assert y.mean() == pytest.approx(1, abs=4 * np.sqrt(0.25 / 0.75 / (200 * 50)))
+
+
+def test_no_key_or_no_rate_is_no_dropout():
+    x = jnp.arange(6.0).reshape(1, 2, 3)
+    assert dropout(x, 0.5, None, shared_axis=1) is x
+    assert dropout(x, 0.0, jax.random.key(0), shared_axis=1) is x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_norms_literal(dtype):
+    # Mean square of (1, 7) is 25; around their mean 4 they are (-3, 3).
+    x = jnp.asarray([[1.0, 7.0]], dtype)
+    rms = Norm(tiny.config(d_model=2), rngs=nnx.Rngs(0))(x)
+    centered = Norm(tiny.config(d_model=2, norm="layer"), rngs=nnx.Rngs(0))(x)
+    assert rms.dtype == centered.dtype == x.dtype
+    np.testing.assert_allclose(np.float32(rms), [[0.2, 1.4]], rtol=1e-2 if dtype == "bfloat16" else 1e-5)
+    np.testing.assert_allclose(np.float32(centered), [[-1, 1]], rtol=1e-5)
+
+
+def test_norms_are_worked_out_in_float32():
+    x = jnp.full((1, 512), 300.0, jnp.bfloat16)  # the sum of squares, and a bfloat16 mean over 512, would be off
+    norm = Norm(tiny.config(d_model=512), rngs=nnx.Rngs(0))
+    text = str(jax.make_jaxpr(norm)(x))
+    assert "rsqrt" in text and not any("rsqrt" in line and "bf16" in line for line in text.splitlines())
+    np.testing.assert_array_equal(norm(x), jnp.ones_like(x))
+
+
+def test_norm_biases_follow_the_models():
+    assert Norm(tiny.config(norm="layer", use_bias=True), rngs=nnx.Rngs(0)).bias is not None
+    assert Norm(tiny.config(norm="layer", use_bias=False), rngs=nnx.Rngs(0)).bias is None
+    assert Norm(tiny.config(norm="rms", use_bias=True), rngs=nnx.Rngs(0)).bias is None
+
+
+def test_an_id_beyond_the_table_is_not_quietly_another_one():
+    embedding = Embedding(tiny.config(), 4, rngs=nnx.Rngs(0))
+    vectors = embedding(jnp.asarray([3, 4]))
+    assert np.isfinite(vectors[0]).all() and np.isnan(vectors[1]).all()

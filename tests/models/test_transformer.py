@@ -1,0 +1,149 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.transformer import apply, bind, init_params
+from tests.models import tiny
+
+ENCODER = tiny.rows("encoder", [[1, 1, 1, 1, 0]], [[7, 8, 9, 1, 0]])
+DECODER = tiny.rows("decoder", [[1, 1, 1, 0]], [[0, 5, 6, 0]])
+BATCH = ENCODER | DECODER
+
+
+def test_parameters_by_name_and_shape():
+    attention = lambda name: {  # noqa: E731
+        f"{name}_norm/scale": (2, 16),
+        f"{name}/query/kernel": (2, 16, 24),
+        f"{name}/key/kernel": (2, 16, 12),
+        f"{name}/value/kernel": (2, 16, 12),
+        f"{name}/out/kernel": (2, 24, 16),
+    }
+    mlp = {
+        "mlp_norm/scale": (2, 16),
+        "mlp/wi_0/kernel": (2, 16, 20),
+        "mlp/wi_1/kernel": (2, 16, 20),
+        "mlp/wo/kernel": (2, 20, 16),
+    }
+    stack = {"final_norm/scale": (16,), "relative_position_bias/embedding": (4, 8)}
+    encoder = {f"layers/{path}": shape for path, shape in (attention("self_attention") | mlp).items()} | stack
+    decoder = {f"layers/{path}": shape for path, shape in attention("cross_attention").items()} | encoder
+    assert tiny.shapes(tiny.config()) == {
+        "token_embedder/embedding": (50, 16),
+        "logits_dense/kernel": (16, 50),
+        **{f"encoder/{path}": shape for path, shape in encoder.items()},
+        **{f"decoder/{path}": shape for path, shape in decoder.items()},
+    }
+
+
+def test_every_switch_has_its_parameters_and_layers_alone_have_the_layer_axis():
+    config = tiny.config(
+        num_layers=3, mlp="gelu", positions="learned", norm="layer", norm_position="post", use_bias=True,
+        tie_embeddings=True, embedding_norm=True, prediction_head="bert", num_token_types=2,
+    )  # fmt: skip
+    shapes = tiny.shapes(config)
+    assert shapes["position_embedder/embedding"] == (12, 16)
+    assert shapes["token_type_embedder/embedding"] == (2, 16)
+    assert shapes["prediction_head/bias"] == (50,)
+    assert {path for path in shapes if "/layers/" not in path} == {
+        "token_embedder/embedding",
+        "position_embedder/embedding",
+        "token_type_embedder/embedding",
+        *(f"embedding_norm/{leaf}" for leaf in ("scale", "bias")),
+        *(f"prediction_head/{leaf}" for leaf in ("dense/kernel", "dense/bias", "norm/scale", "norm/bias", "bias")),
+    }
+    assert all(shape[0] == 3 for path, shape in shapes.items() if "/layers/" in path)
+    assert {"wi", "wo"} == {path.split("/")[3] for path in shapes if "/mlp/" in path}
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only", "encoder_only"])
+def test_no_stack_reads_the_fields_of_another(architecture):
+    config = tiny.config(architecture=architecture)
+    batch = {"encoder_decoder": BATCH, "encoder_only": ENCODER}.get(architecture) or {
+        **DECODER,
+        "decoder_bidirectional_mask": jnp.zeros((1, 4), bool),
+    }
+    assert tiny.run(config, tiny.params(config), batch).shape == (1, 5 if architecture == "encoder_only" else 4, 50)
+
+
+def test_bfloat16_computes_in_bfloat16_with_float32_parameters_logits_and_gradients():
+    config, reference = tiny.config(dtype="bfloat16"), tiny.config()
+    params = tiny.params(config)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+
+    @jax.jit
+    def loss(params):
+        logits = apply(config, params, BATCH)
+        return logits[0, :3].sum(), logits
+
+    gradients, logits = jax.grad(loss, has_aux=True)(params)
+    assert logits.dtype == jnp.float32
+    assert {leaf.dtype for leaf in jax.tree.leaves(gradients)} == {jnp.dtype("float32")}
+    assert bind(config, params).hidden(BATCH).dtype == jnp.bfloat16
+    expected = tiny.run(reference, params, BATCH)
+    assert 0 < np.abs(logits - expected)[0, :3].max() < 0.1 * np.abs(expected).max()
+
+
+def test_hidden_then_logits_is_the_call_and_takes_any_number_of_positions():
+    config = tiny.config(tie_embeddings=True, scale_logits=True)
+    params = tiny.params(config)
+    hidden, logits = bind(config, params).hidden(BATCH), tiny.run(config, params, BATCH)
+    table = np.asarray(params["token_embedder"]["embedding"])
+    np.testing.assert_allclose(logits, np.asarray(hidden) @ table.T / 4, atol=1e-5)
+    np.testing.assert_allclose(bind(config, params).logits(hidden[0, 1]), logits[0, 1], atol=1e-5)
+
+
+def test_rows_longer_than_the_table_of_learned_positions_are_refused():
+    config = tiny.config(positions="learned", max_length=4)
+    with pytest.raises(ValueError, match=r"5 tokens is longer than model\.max_length=4"):
+        apply(config, tiny.params(config), BATCH)
+
+
+def count_equations(jaxpr):
+    inner = [leaf for eqn in jaxpr.eqns for leaf in jax.tree.leaves(list(eqn.params.values()), is_leaf=is_jaxpr)]
+    return len(jaxpr.eqns) + sum(count_equations(getattr(leaf, "jaxpr", leaf)) for leaf in inner if is_jaxpr(leaf))
+
+
+def is_jaxpr(x):
+    return hasattr(x, "eqns") or hasattr(getattr(x, "jaxpr", None), "eqns")
+
+
+def test_programs_do_not_grow_with_depth():
+    sizes = []
+    for num_layers in (2, 8):
+        config = tiny.config(num_layers=num_layers, dropout_rate=0.1)
+        params = jax.eval_shape(lambda key, config=config: init_params(config, key), jax.random.key(0))
+
+        def loss(params, key, config=config):
+            return apply(config, params, BATCH, dropout_key=key).sum()
+
+        step = jax.make_jaxpr(jax.grad(loss))(params, jax.random.key(0))
+        init = jax.make_jaxpr(lambda key, config=config: init_params(config, key))(jax.random.key(0))
+        sizes.append((count_equations(step.jaxpr), count_equations(init.jaxpr)))
+    assert sizes[0] == sizes[1]
+    assert min(sizes[0]) > 100  # inner programs were counted
+
+
+def test_dropout_is_a_function_of_its_key():
+    config = tiny.config(dropout_rate=0.3)
+    params = tiny.params(config)
+    run = jax.jit(lambda key: apply(config, params, BATCH, dropout_key=key))
+    without = tiny.run(config, params, BATCH)
+    np.testing.assert_array_equal(without, tiny.run(tiny.config(), params, BATCH))
+    np.testing.assert_array_equal(run(jax.random.key(0)), run(jax.random.key(0)))
+    assert (run(jax.random.key(0)) != run(jax.random.key(1))).any()
+    assert (run(jax.random.key(0)) != without).any()
+
+
+def test_each_layer_draws_its_own_dropout():
+    # Nothing but the feed-forward bias of 1 enters the residual stream: it ends as the number of layers that kept it.
+    config = tiny.config(
+        architecture="encoder_only", num_layers=4, d_model=64, use_bias=True, norm_position="post", dropout_rate=0.5
+    )
+    params = jax.tree.map(jnp.zeros_like, init_params(config, jax.random.key(0)))
+    layers = params["encoder"]["layers"]
+    layers["mlp"]["wo"]["bias"] += 1
+    for norm in ("self_attention_norm", "mlp_norm"):
+        layers[norm]["scale"] += 1
+    hidden = bind(config, params).hidden(ENCODER, dropout_key=jax.random.key(0))
+    assert len(np.unique(hidden[0, 0])) > 4  # the same draw in all layers would leave two values
