@@ -30,6 +30,9 @@ class CLM:
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
 
+    def asked(self):
+        return {"corrupted": 1.0}
+
     def corrupt(self, tokens, lengths, keys, vocab):
         empty = Sequences(np.zeros((len(tokens), 0), np.int32), np.zeros(len(tokens), np.int64))
         return InputsTargets(empty, Sequences(tokens, lengths))

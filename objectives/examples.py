@@ -42,6 +42,14 @@ class Corruption(Protocol):
     def num_sentinels(self, raw: np.ndarray) -> np.ndarray:
         """The most sentinels that raw lengths, int [n], can need."""
 
+    def asked(self) -> dict[str, float]:
+        """What its fields ask of examples on average; train.show puts it beside what it measures. Of these, any:
+
+        corrupted: share of the raw tokens that the inputs do not show where they stood; spans: runs of those in an
+        example; span_length: tokens in a run. Of a Masked also selected: share of the positions; masked, random and
+        kept: shares of the selected.
+        """
+
     def corrupt(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
         """tokens int32 [E, W], lengths int [E], keys uint64 [E] -> InputsTargets or Masked."""
 

@@ -55,6 +55,10 @@ class MLM:
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
 
+    def asked(self):
+        shown = {"masked": self.mask_token_rate, "random": self.random_token_rate}
+        return {"selected": self.mask_rate, **shown, "kept": 1 - self.mask_token_rate - self.random_token_rate}
+
     def corrupt(self, tokens, lengths, keys, vocab):
         text = corruption.append(corruption.prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)
         targets, width = text.tokens, text.tokens.shape[1]

@@ -57,6 +57,9 @@ class PrefixLM:
     def num_sentinels(self, raw):
         return np.full_like(raw, int(self.sentinel))
 
+    def asked(self):
+        return {"corrupted": self.target_fraction, "spans": 1.0}
+
     def corrupt(self, tokens, lengths, keys, vocab):
         prefix = valid_positions(rng.integers(keys, *self.prefix_lengths(lengths)), tokens.shape[1])
         inputs = corruption.drop_nonnoise_tokens(tokens, prefix, lengths, vocab)

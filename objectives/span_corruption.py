@@ -42,6 +42,9 @@ class SpanCorruption:
         _, spans = span_counts(raw, self.noise_density, self.mean_noise_span_length)
         return spans + self.random_roll
 
+    def asked(self):
+        return {"corrupted": self.noise_density, "span_length": self.mean_noise_span_length}
+
     def corrupt(self, tokens, lengths, keys, vocab):
         noise = random_spans_noise_mask(
             keys,
