@@ -8,7 +8,7 @@ import numpy as np
 
 from data.fields import DataFields
 from objectives.errors import ConfigError
-from objectives.vocab import Vocab
+from objectives.vocab import CONTINUATION, NEWLINE, SPACE, STOP, Vocab
 
 
 class Tokenizer:
@@ -78,7 +78,8 @@ class ByteTokenizer(Tokenizer):
         """Raises ConfigError for a bad data.num_sentinels or data.mode_tokens."""
         content_end = 3 + 256
         ids = dict(pad=0, eos=1, unk=2, bos=-1, content_start=3, content_end=content_end)
-        self.vocab = _add_specials(num_sentinels, mode_tokens, first_free=content_end, **ids)
+        texts = {byte + 3: bytes([byte]) for byte in range(256)}
+        self.vocab = _add_specials(num_sentinels, mode_tokens, texts, first_free=content_end, **ids)
         self.fingerprint = "byte"
 
     def encode(self, text: str) -> np.ndarray:
@@ -126,9 +127,11 @@ class SentencePieceTokenizer(Tokenizer):
         if missing or between:
             problem = f"has no {missing[0]} id" if missing else f"has its {between[0]} id between its pieces"
             raise ConfigError(f"{where} {problem}: train it with --pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1")
+        texts = {id_: self._text(id_) for id_ in text_ids.tolist()}
         self.vocab = _add_specials(
             num_sentinels,
             mode_tokens,
+            texts,
             first_free=size,
             **own,
             content_start=int(text_ids[0]),
@@ -136,13 +139,18 @@ class SentencePieceTokenizer(Tokenizer):
         )
         self.fingerprint = "sentencepiece:" + hashlib.blake2b(model, digest_size=8).hexdigest()
         self._piece_bytes = np.zeros(self.vocab.size, np.int64)
-        for id_ in text_ids.tolist():
-            text = self._model.id_to_piece(id_).replace("\u2581", " ")
-            self._piece_bytes[id_] = 1 if self._model.is_byte(id_) else len(text.encode("utf-8"))
+        for id_, text in texts.items():
+            self._piece_bytes[id_] = len(text)
 
     def _is_text(self, id_: int) -> bool:
         model = self._model
         return not (model.is_control(id_) or model.is_unknown(id_) or model.is_unused(id_))
+
+    def _text(self, id_: int) -> bytes:
+        piece = self._model.id_to_piece(id_)
+        if self._model.is_byte(id_):
+            return bytes([int(piece.removeprefix("<0x").removesuffix(">"), 16)])
+        return piece.replace("\u2581", " ").encode("utf-8")
 
     def encode(self, text: str) -> np.ndarray:
         return np.array(self._model.encode(text, out_type=int, add_bos=False, add_eos=False), np.int32)
@@ -167,8 +175,19 @@ def make_tokenizer(fields: DataFields) -> Tokenizer:
     raise ConfigError(f"data.tokenizer={fields.tokenizer!r} must be 'byte' or the path of a SentencePiece .model file")
 
 
-def _add_specials(num_sentinels: int, mode_tokens: tuple[str, ...], *, first_free: int, bos: int, **ids: int) -> Vocab:
-    """Lays mask, cls, sep, bos (where `bos` is -1), modes and sentinels out from `first_free` up."""
+def _add_specials(
+    num_sentinels: int,
+    mode_tokens: tuple[str, ...],
+    texts: dict[int, bytes],
+    *,
+    first_free: int,
+    bos: int,
+    **ids: int,
+) -> Vocab:
+    """Lays mask, cls, sep, bos (where `bos` is -1), modes and sentinels out from `first_free` up.
+
+    `texts` are the ordinary tokens' UTF-8 bytes, by id.
+    """
     if num_sentinels < 0:
         raise ConfigError(f"data.num_sentinels={num_sentinels} must not be negative")
     mask, cls, sep = range(first_free, first_free + 3)
@@ -176,14 +195,16 @@ def _add_specials(num_sentinels: int, mode_tokens: tuple[str, ...], *, first_fre
     if bos < 0:
         bos, next_free = next_free, next_free + 1
     modes = tuple((name, next_free + k) for k, name in enumerate(mode_tokens))
+    size = next_free + len(modes) + num_sentinels
     vocab = Vocab(
-        size=next_free + len(modes) + num_sentinels,
+        size=size,
         mask=mask,
         cls=cls,
         sep=sep,
         bos=bos,
         modes=modes,
         num_sentinels=num_sentinels,
+        marks=bytes(_marks(texts[id_]) if id_ in texts else 0 for id_ in range(size)),
         **ids,
     )
     written = list(vocab.names().values())
@@ -191,3 +212,13 @@ def _add_specials(num_sentinels: int, mode_tokens: tuple[str, ...], *, first_fre
         if not name or written.count(name) > 1:
             raise ConfigError(f"data.mode_tokens={mode_tokens}: {name!r} is empty or the name of another token")
     return vocab
+
+
+def _marks(text: bytes) -> int:
+    """The bits of objectives/vocab.py for a token of `text`, UTF-8 bytes, one byte of a character perhaps."""
+    return (
+        STOP * text.endswith((b".", b"!", b"?"))
+        | NEWLINE * text.endswith((b"\n", b"\r"))
+        | SPACE * text[:1].isspace()
+        | CONTINUATION * (len(text) == 1 and 0x80 <= text[0] < 0xC0)
+    )

@@ -6,6 +6,12 @@ import numpy as np
 
 from objectives.errors import ConfigError
 
+# What the text of an ordinary token is like, where an objective goes by that. Bits of Vocab.marks.
+STOP = 1  # ends in ".", "!" or "?"
+NEWLINE = 2  # ends in a line's end
+SPACE = 4  # begins with whitespace
+CONTINUATION = 8  # a byte that carries on a UTF-8 character begun before
+
 
 @dataclasses.dataclass(frozen=True)
 class Vocab:
@@ -26,6 +32,11 @@ class Vocab:
     num_sentinels: int
     content_start: int  # ids of raw text are content_start <= id < content_end
     content_end: int
+    marks: bytes = dataclasses.field(repr=False)  # [size], for each id the bits above; 0 for special ids
+
+    def marked(self, tokens: np.ndarray, mark: int) -> np.ndarray:
+        """bool, of tokens' shape: where the tokens, ids int, have any bit of `mark`."""
+        return (np.frombuffer(self.marks, np.uint8) & mark).astype(bool)[tokens]
 
     def sentinel(self, k):
         """Id of the k-th sentinel (int or integer array). The caller has checked k < num_sentinels."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from data.tokenizer import ByteTokenizer, SentencePieceTokenizer, make_tokenizer
 from objectives.errors import ConfigError
+from objectives.vocab import CONTINUATION, NEWLINE, SPACE, STOP
 from tests.data.corpus import data_fields
 
 BYTE = ByteTokenizer(num_sentinels=100, mode_tokens=("[R]", "[S]", "[X]"))
@@ -27,6 +28,14 @@ def test_byte_special_ids_follow_the_bytes_and_sentinels_come_last():
     assert (vocab.mask, vocab.cls, vocab.sep, vocab.bos) == (259, 260, 261, 262)
     assert vocab.modes == (("[R]", 263), ("[S]", 264), ("[X]", 265))
     assert vocab.size == 366 and vocab.sentinel(0) == 365 and vocab.sentinel(99) == 266
+
+
+def test_byte_marks_by_hand():
+    ids = BYTE.encode("a. Hé!\n")
+    marks = {STOP: "01000010", NEWLINE: "00000001", SPACE: "00100001", CONTINUATION: "00000100"}
+    for mark, expected in marks.items():
+        assert BYTE.vocab.marked(ids, mark).tolist() == [digit == "1" for digit in expected], mark
+    assert not BYTE.vocab.marked(np.array([0, 1, 2, *range(259, 366)]), STOP | NEWLINE | SPACE | CONTINUATION).any()
 
 
 @settings(deadline=None, max_examples=50)
@@ -132,6 +141,17 @@ def test_sentencepiece_round_trip(pieces):
     # Every byte once, and one for the space that the model puts before the text.
     assert pieces.num_bytes(ids) == len(text.encode()) + 1
     assert pieces.num_bytes(np.array([pieces.vocab.eos, pieces.vocab.sentinel(0)])) == 0
+
+
+def test_sentencepiece_marks(pieces):
+    ids = pieces.encode("the fox é")  # é is not in the model: its two bytes are
+    texts = [pieces.decode(ids[:i]) for i in range(len(ids))]
+    marked = pieces.vocab.marked(ids, SPACE)
+    assert marked[0] and marked.sum() == 3, texts  # three words, each led by the space that the model writes before it
+    assert pieces.vocab.marked(ids, CONTINUATION).tolist() == [False] * (len(ids) - 1) + [True]
+    newline = pieces.encode_with_specials("<0x0A>")
+    assert not pieces.vocab.marked(newline, NEWLINE).any()  # only text that looks like the byte's name
+    assert pieces.vocab.marked(np.array([pieces._model.piece_to_id("<0x0A>")]), NEWLINE).all()
 
 
 def test_sentencepiece_models_own_extra_ids_stay_pieces(pieces):

@@ -9,7 +9,7 @@ from objectives import denoisers_of
 from objectives.batch import Windows
 from objectives.collate import make_collator
 from objectives.lengths import RowShape
-from objectives.vocab import Vocab
+from objectives.vocab import CONTINUATION, NEWLINE, SPACE, STOP, Vocab
 
 REFERENCE = json.loads(pathlib.Path(__file__).with_name("t5_seqio_vectors.json").read_text())
 
@@ -17,7 +17,12 @@ REFERENCE = json.loads(pathlib.Path(__file__).with_name("t5_seqio_vectors.json")
 def vocab(size: int = 400, num_sentinels: int = 100) -> Vocab:
     """ByT5-like ids: pad 0, EOS 1, unk 2, bytes from 3, then specials, sentinels from the top down."""
     modes = (("[R]", 263), ("[S]", 264), ("[X]", 265))
-    return Vocab(size, 0, 1, 2, 259, 260, 261, 262, modes, num_sentinels, 3, 259)
+    marks = bytearray(size)
+    for text, mark in (((".", "!", "?"), STOP), ("\n", NEWLINE), ("\n\t ", SPACE)):
+        for char in text:
+            marks[3 + ord(char)] |= mark
+    marks[3 + 0x80 : 3 + 0xC0] = bytes([CONTINUATION] * 64)
+    return Vocab(size, 0, 1, 2, 259, 260, 261, 262, modes, num_sentinels, 3, 259, bytes(marks))
 
 
 def sequence(sequences, e: int = 0) -> list[int]:
