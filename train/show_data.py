@@ -1,0 +1,105 @@
+"""Rows as training reads them, with the raw windows that they were made from, and taken apart into examples again."""
+
+from typing import NamedTuple
+
+import grain
+import numpy as np
+
+from data.batches import batches
+from data.documents import Documents
+from objectives.batch import Batch, Windows
+from objectives.corruption import Sequences
+from objectives.noise import valid_positions
+from train.experiment import Experiment
+
+_CHUNK_POSITIONS = 1 << 17
+
+
+class Chunk(NamedTuple):
+    """Some rows of the run, one after another, whatever `train.batch_size` is."""
+
+    windows: Windows
+    batch: Batch
+
+
+class Examples(NamedTuple):
+    """E examples, in the order of their rows and segments."""
+
+    rows: np.ndarray  # int [E], of the chunk
+    segments: np.ndarray  # int [E], from 1
+    source: np.ndarray  # int [E]
+    raw: Sequences
+    inputs: Sequences  # what the encoder reads; of a decoder alone, the tokens that are not scored
+    targets: Sequences  # what is predicted; beside `selected`, all of the original
+    scored: np.ndarray  # int [E], tokens
+    selected: np.ndarray | None  # encoder_only: bool [E, W], the positions that are scored
+    used: np.ndarray  # int [E], positions of the row, of all stacks
+    share: np.ndarray  # float [E], positions of the row that fall to the example, padding included
+
+
+def chunks(experiment: Experiment, documents: Documents) -> tuple[grain.MapDataset, int]:
+    """A dataset of `Chunk`s, and how many rows each has: together the rows of training's batches, in their order."""
+    shape, collator = experiment.collator.shape, experiment.collator
+    positions = shape.inputs_length + (shape.targets_length if shape.architecture == "encoder_decoder" else 0)
+    num_rows = max(_CHUNK_POSITIONS // positions, 1)
+    dataset = batches(
+        documents,
+        collator.specs,
+        lambda windows, rows: Chunk(windows, collator(windows, rows)),
+        batch_size=num_rows,
+        examples_per_row=shape.examples_per_row,
+        seed=experiment.seed,
+        shuffle=True,
+        rows=range(num_rows),
+        pad_id=experiment.tokenizer.vocab.pad,
+    )
+    return dataset, num_rows
+
+
+def sides(batch: Batch) -> list[str]:
+    """The stacks that the batch feeds: "encoder", "decoder" or both."""
+    return [side for side in ("encoder", "decoder") if f"{side}_segment_ids" in batch]
+
+
+def take_apart(chunk: Chunk) -> Examples:
+    """The examples of a chunk's rows. Example k of a row is its segment k + 1, on every side (objectives/batch.py)."""
+    windows, batch = chunk
+    num_examples, num_rows = len(windows.rows), len(batch["example_source"])
+    first = np.searchsorted(windows.rows, np.arange(num_rows))
+    present = {side: batch[f"{side}_segment_ids"] > 0 for side in sides(batch)}
+    example = {side: first[:, None] + batch[f"{side}_segment_ids"] - 1 for side in present}
+
+    def per_example(side: str, chosen: np.ndarray) -> np.ndarray:
+        return np.bincount(example[side][chosen], minlength=num_examples)
+
+    def sequences(side: str, field: str, chosen: np.ndarray) -> Sequences:
+        lengths, values = per_example(side, chosen), batch[f"{side}_{field}"]
+        out = np.zeros((num_examples, lengths.max(initial=0)), values.dtype)
+        out[valid_positions(lengths, out.shape[1])] = values[chosen]
+        return Sequences(out, lengths)
+
+    scored = {side: batch[f"{side}_loss_weights"] > 0 for side in present if f"{side}_loss_weights" in batch}
+    selected, targets = None, Sequences(np.zeros((num_examples, 0), np.int32), np.zeros(num_examples, np.int64))
+    if "encoder" in present:
+        inputs = sequences("encoder", "input_tokens", present["encoder"])
+        if "encoder" in scored:
+            targets = sequences("encoder", "target_tokens", present["encoder"])
+            selected = sequences("encoder", "loss_weights", present["encoder"]).tokens > 0
+        if "decoder" in present:
+            targets = sequences("decoder", "target_tokens", present["decoder"])
+    else:
+        inputs = sequences("decoder", "target_tokens", present["decoder"] & ~scored["decoder"])
+        targets = sequences("decoder", "target_tokens", scored["decoder"])
+    examples_in_row = np.bincount(windows.rows, minlength=num_rows)[windows.rows]
+    return Examples(
+        rows=windows.rows,
+        segments=np.arange(num_examples) - first[windows.rows] + 1,
+        source=windows.source,
+        raw=Sequences(windows.tokens, windows.lengths),
+        inputs=inputs,
+        targets=targets,
+        scored=sum(per_example(side, mask) for side, mask in scored.items()) + np.zeros(num_examples, int),
+        selected=selected,
+        used=sum(per_example(side, mask) for side, mask in present.items()),
+        share=sum(mask.shape[1] for mask in present.values()) / examples_in_row,
+    )

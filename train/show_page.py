@@ -1,0 +1,147 @@
+"""What train.show shows, before it is written for a terminal or as HTML: plain text, runs of tokens, numbers."""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data.documents import Documents
+from objectives.batch import Batch, check_batch
+from train.experiment import Experiment
+from train.show_counts import STATISTICS, Count, Totals, beside_asked, measure, notes
+from train.show_data import chunks, take_apart
+from train.show_rows import Row, rows_of, strips_of
+
+_COUNTED_POSITIONS = 1 << 22
+
+
+class DenoiserFacts(NamedTuple):
+    name: str
+    mode: str
+    weight: float  # share of the examples
+    window: str
+    corruption: str
+    fields: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    title: str
+    facts: list[tuple[str, str]]
+    warnings: list[str]
+    denoisers: list[DenoiserFacts]
+    rows: list[Row]
+    counts: dict[str, dict[str, Count]]  # denoiser, statistic
+    counted: str  # what the counts are of
+    notes: list[str]
+
+    @property
+    def statistics(self) -> list[str]:
+        """Names of the statistics to show: those that are known of any denoiser, and shares where there are several."""
+        tables = self.counts.values()
+        known = {name for counts in tables for name, count in counts.items() if not math.isnan(count.measured)}
+        return [name for name in STATISTICS if name in known and (name != "share" or len(tables) > 1)]
+
+
+def make_page(experiment: Experiment, documents: Documents, *, title: str, num_examples: int) -> Page:
+    """Reads rows as training does, counts over many of them, and picks `num_examples` to show, of every denoiser."""
+    dataset, chunk_rows = chunks(experiment, documents)
+    totals, source, rows_of_examples, problem = Totals(len(experiment.collator.denoisers)), [], [], ""
+    positions = sum(strip.states.size for strip in strips_of(dataset[0].batch, 0))
+    num_chunks = math.ceil(max(_COUNTED_POSITIONS / positions, num_examples) / chunk_rows)
+    for n in range(num_chunks):
+        chunk = dataset[n]
+        problem = problem or _problem(chunk.batch, experiment.model.architecture)
+        examples = take_apart(chunk)
+        totals.add(examples.source, measure(examples, experiment.tokenizer.vocab))
+        source.append(examples.source)
+        rows_of_examples.append(examples.rows + n * chunk_rows)
+    chosen = pick(np.concatenate(source), np.concatenate(rows_of_examples), num_examples)
+    first = np.cumsum([0, *map(len, source)])
+    rows: list[Row] = []
+    for n in np.unique(np.searchsorted(first, chosen, side="right") - 1):
+        here = chosen[(chosen >= first[n]) & (chosen < first[n + 1])] - first[n]
+        rows += rows_of(experiment, dataset[n], n * chunk_rows, here, 1 + sum(len(row.examples) for row in rows))
+    table = beside_asked(totals, experiment)
+    num_rows = num_chunks * chunk_rows
+    return Page(
+        title=title,
+        facts=[
+            *_facts(experiment, documents),
+            *([] if problem else [("checked", f"dtypes, shift, segments and padding of {num_rows:,} rows")]),
+        ],
+        warnings=[*experiment.warnings, *([f"the batch is not what models expect: {problem}"] if problem else [])],
+        denoisers=_denoisers(experiment),
+        rows=rows,
+        counts=table,
+        counted=f"{num_rows:,} rows, {totals.examples.sum():,} examples, {totals.raw_tokens:,} raw tokens",
+        notes=notes(table, totals),
+    )
+
+
+def pick(source: np.ndarray, rows: np.ndarray, n: int) -> np.ndarray:
+    """n of E examples, ascending, of denoisers `source` and in rows `rows`, int [E] each; rows do not decrease.
+
+    First comes one of each denoiser, then the first row that holds several, since that shows how a row is shared, then
+    the first examples.
+    """
+    shared = np.flatnonzero(np.diff(rows) == 0)[:1]
+    wanted = [
+        np.sort(np.unique(source, return_index=True)[1]),
+        np.flatnonzero(np.isin(rows, rows[shared])),
+        np.arange(min(n, len(source))),
+    ]
+    ordered, first = np.unique(np.concatenate(wanted), return_index=True)
+    return np.sort(ordered[np.argsort(first)][:n])
+
+
+def _problem(batch: Batch, architecture: str) -> str:
+    try:
+        check_batch(batch, architecture)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]]:
+    shape, data, config = experiment.collator.shape, experiment.data, experiment.config["objective"]
+    own = _fields({key: value for key, value in config.items() if key not in ("name", "denoisers")})
+    stacks = {
+        "encoder_decoder": f"an encoder of {shape.inputs_length} positions, a decoder of {shape.targets_length}",
+        "encoder_only": f"an encoder of {shape.inputs_length} positions",
+        "decoder_only": f"a decoder of {shape.inputs_length} positions, "
+        f"bidirectional_inputs {experiment.collator.bidirectional_inputs}",
+    }
+    of_row = f"{shape.examples_per_row} window{'s' if shape.examples_per_row > 1 else ''} in each"
+    several = len(experiment.collator.denoisers) > 1
+    return [
+        ("objective", experiment.objective_name + (f", {own}" if several and own else "")),
+        ("architecture", f"{shape.architecture}: {stacks[shape.architecture]}"),
+        ("rows", f"{experiment.train.batch_size} in a batch, {of_row}"),
+        ("text", f"{data.source} {data.path}".strip() + f", {len(documents):,} {documents.label} documents"),
+        ("windows", f"documents are {_DOCUMENTS[data.documents]}"),
+        ("tokenizer", f"{data.tokenizer}, {experiment.tokenizer.vocab.size:,} ids"),
+    ]
+
+
+_DOCUMENTS = {
+    "join": "joined: a window runs on across their ends",
+    "pack": "packed: each one's part of a window is an example of its own",
+    "split": "split: a window stops at the end of its document",
+}
+
+
+def _denoisers(experiment: Experiment) -> list[DenoiserFacts]:
+    found = []
+    for denoiser, spec in zip(experiment.collator.denoisers, experiment.collator.specs, strict=True):
+        corruption = denoiser.corruption
+        fields = {field.name: getattr(corruption, field.name) for field in dataclasses.fields(corruption)}
+        window = f"{spec.raw_length} tokens" + (", with EOS" if spec.eos else "")
+        name = type(corruption).__name__
+        found.append(DenoiserFacts(denoiser.name, denoiser.mode, spec.weight, window, name, _fields(fields)))
+    return found
+
+
+def _fields(fields: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in fields.items())
