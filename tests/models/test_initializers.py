@@ -64,7 +64,7 @@ def test_t5_tables(t5):
 
 
 def test_a_scaled_attention_does_not_fold_the_scale_into_the_query_again():
-    config = tiny.config(**SIZES, scale_attention=True)
+    config = tiny.config(**SIZES, architecture="encoder_only", scale_attention=True)
     params = flat(jax.jit(init_params, static_argnums=0)(config, jax.random.key(0)))
     assert_std(params["encoder/layers/self_attention/query/kernel"], 48**-0.5)
 

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,14 +74,15 @@ def test_bfloat16_computes_in_bfloat16_with_float32_parameters_logits_and_gradie
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
 
     @jax.jit
-    def loss(params):
+    @functools.partial(jax.grad, has_aux=True)
+    def gradients_and_logits(params):
         logits = apply(config, params, BATCH)
         return logits[0, :3].sum(), logits
 
-    gradients, logits = jax.grad(loss, has_aux=True)(params)
+    gradients, logits = gradients_and_logits(params)
     assert logits.dtype == jnp.float32
     assert {leaf.dtype for leaf in jax.tree.leaves(gradients)} == {jnp.dtype("float32")}
-    assert bind(config, params).hidden(BATCH).dtype == jnp.bfloat16
+    assert jax.eval_shape(lambda params: bind(config, params).hidden(BATCH), params).dtype == jnp.bfloat16
     expected = tiny.run(reference, params, BATCH)
     assert 0 < np.abs(logits - expected)[0, :3].max() < 0.1 * np.abs(expected).max()
 
@@ -87,7 +90,8 @@ def test_bfloat16_computes_in_bfloat16_with_float32_parameters_logits_and_gradie
 def test_hidden_then_logits_is_the_call_and_takes_any_number_of_positions():
     config = tiny.config(tie_embeddings=True, scale_logits=True)
     params = tiny.params(config)
-    hidden, logits = bind(config, params).hidden(BATCH), tiny.run(config, params, BATCH)
+    hidden = jax.jit(lambda params: bind(config, params).hidden(BATCH))(params)
+    logits = tiny.run(config, params, BATCH)
     table = np.asarray(params["token_embedder"]["embedding"])
     np.testing.assert_allclose(logits, np.asarray(hidden) @ table.T / 4, atol=1e-5)
     np.testing.assert_allclose(bind(config, params).logits(hidden[0, 1]), logits[0, 1], atol=1e-5)
@@ -96,7 +100,7 @@ def test_hidden_then_logits_is_the_call_and_takes_any_number_of_positions():
 def test_rows_longer_than_the_table_of_learned_positions_are_refused():
     config = tiny.config(positions="learned", max_length=4)
     with pytest.raises(ValueError, match=r"5 tokens is longer than model\.max_length=4"):
-        apply(config, tiny.params(config), BATCH)
+        jax.eval_shape(lambda params: apply(config, params, BATCH), tiny.params(config))
 
 
 def count_equations(jaxpr):
@@ -140,10 +144,10 @@ def test_each_layer_draws_its_own_dropout():
     config = tiny.config(
         architecture="encoder_only", num_layers=4, d_model=64, use_bias=True, norm_position="post", dropout_rate=0.5
     )
-    params = jax.tree.map(jnp.zeros_like, init_params(config, jax.random.key(0)))
+    params = jax.tree.map(jnp.zeros_like, tiny.params(config))
     layers = params["encoder"]["layers"]
     layers["mlp"]["wo"]["bias"] += 1
     for norm in ("self_attention_norm", "mlp_norm"):
         layers[norm]["scale"] += 1
-    hidden = bind(config, params).hidden(ENCODER, dropout_key=jax.random.key(0))
+    hidden = jax.jit(lambda key: bind(config, params).hidden(ENCODER, dropout_key=key))(jax.random.key(0))
     assert len(np.unique(hidden[0, 0])) > 4  # the same draw in all layers would leave two values
