@@ -116,6 +116,23 @@ def is_paper_scale(config: ConfigDict, preset: str, sizes: dict[str, dict]) -> b
     return True
 
 
+def split_preset(preset: str, sizes: dict[str, dict], variants: dict[str, dict]) -> tuple[str, str]:
+    """The size and the variant in a preset such as "base,iid_15_d_d": either, or both with a comma between them.
+
+    "tiny" and the first of `variants` where it names none. Raises ValueError for anything else, naming those there are.
+    """
+    size, variant = "tiny", next(iter(variants))
+    for name in preset.split(","):
+        if name in variants:
+            variant = name
+        elif name in ("tiny", *sizes):
+            size = name
+        else:
+            names = [", ".join(map(repr, group)) for group in (["tiny", *sizes], variants)]
+            raise ValueError(f"unknown preset {name!r}: use {names[0]} or {names[1]}, or one of each: 'tiny,{variant}'")
+    return size, variant
+
+
 def use_t5_recipe(config: ConfigDict) -> None:
     """T5's pre-training recipe: rows of 512, Adafactor, inverse square root after 10,000 steps at 0.01."""
     config.data.inputs_length = 512

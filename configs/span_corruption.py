@@ -2,26 +2,35 @@
 
     python -m train.main --config=configs/span_corruption.py
     python -m train.main --config=configs/span_corruption.py --config.model.architecture=decoder_only
+    python -m train.main --config=configs/span_corruption.py:base,span_10_15_u_u
 
-Presets: tiny (default), small, base, large, xl, xxl (T5 v1.1).
+Sizes: tiny (default), small, base, large, xl, xxl (T5 v1.1). Variants, by T5's names for them: span_3_15_u_u (default),
+span_2_15_u_u, span_5_15_u_u, span_10_15_u_u, whose spans are 3, 2, 5 and 10 tokens long on average.
 """
 
 from ml_collections import ConfigDict
 
 from configs import architectures, base
 
+VARIANTS = {
+    f"span_{mean}_15_u_u": {"noise_density": 0.15, "mean_noise_span_length": float(mean), "random_roll": False}
+    for mean in (3, 2, 5, 10)
+}
+# What 256 and 512 inputs need: see objectives/lengths.py.
+TARGETS_LENGTH = {2.0: (62, 126), 3.0: (58, 114), 5.0: (54, 105), 10.0: (49, 99)}
+
 
 def get_config(preset: str = "tiny") -> ConfigDict:
     """The experiment at one of its presets."""
     config = base.get_config()
-    config.objective = ConfigDict(
-        {"name": "span_corruption", "noise_density": 0.15, "mean_noise_span_length": 3.0, "random_roll": False}
-    )
+    size, variant = base.split_preset(preset, architectures.T5_V1_1, VARIANTS)
+    config.objective = ConfigDict({"name": "span_corruption", **VARIANTS[variant]})
+    tiny_targets, paper_targets = TARGETS_LENGTH[config.objective.mean_noise_span_length]
     config.data.inputs_length = 256
-    config.data.targets_length = 58  # what 256 inputs need: see objectives/lengths.py
-    if base.is_paper_scale(config, preset, architectures.T5_V1_1):
+    config.data.targets_length = tiny_targets
+    if base.is_paper_scale(config, size, architectures.T5_V1_1):
         base.use_t5_recipe(config)
-        config.data.targets_length = 114
+        config.data.targets_length = paper_targets
         config.train.batch_size = 2048
         config.train.steps = 1_000_000
     return config

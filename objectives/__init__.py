@@ -3,15 +3,23 @@
 An entry of OBJECTIVES is a frozen dataclass whose fields are those of `config.objective`.
 """
 
+from objectives.bart import BART
 from objectives.clm import CLM
+from objectives.deshuffling import Deshuffling
 from objectives.examples import Denoiser
+from objectives.fim import FIM
+from objectives.iid_denoising import IIDDenoising
 from objectives.mlm import MLM
 from objectives.prefix_lm import PrefixLM
 from objectives.span_corruption import SpanCorruption
 from objectives.ul2 import UL2
 
 OBJECTIVES = {
+    "bart": BART,
     "clm": CLM,
+    "deshuffling": Deshuffling,
+    "fim": FIM,
+    "iid_denoising": IIDDenoising,
     "mlm": MLM,
     "prefix_lm": PrefixLM,
     "span_corruption": SpanCorruption,

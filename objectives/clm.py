@@ -7,6 +7,7 @@ import numpy as np
 
 from objectives.corruption import Sequences
 from objectives.examples import InputsTargets
+from objectives.noise import valid_positions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,12 @@ class CLM:
     def asked(self):
         return {"corrupted": 1.0}
 
+    def hidden(self, tokens, lengths, keys, vocab):
+        return valid_positions(lengths, tokens.shape[1])
+
     def corrupt(self, tokens, lengths, keys, vocab):
         empty = Sequences(np.zeros((len(tokens), 0), np.int32), np.zeros(len(tokens), np.int64))
         return InputsTargets(empty, Sequences(tokens, lengths))
+
+    def restore(self, inputs, targets, vocab):
+        return targets

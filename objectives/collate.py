@@ -30,12 +30,16 @@ class Collator:
 
     def __call__(self, windows: Windows, num_rows: int) -> Batch:
         """One batch of `num_rows` rows. The same windows and keys give the same batch."""
+        return self.place(self.examples(windows), windows, num_rows)
+
+    def place(self, examples: InputsTargets | Masked, windows: Windows, num_rows: int) -> Batch:
+        """The examples of `windows`, in their order, in `num_rows` rows."""
         place = {
             "encoder_decoder": layout.encoder_decoder,
             "decoder_only": functools.partial(layout.decoder_only, bidirectional_inputs=self.bidirectional_inputs),
             "encoder_only": layout.encoder_only,
         }[self.shape.architecture]
-        return place(self.examples(windows), windows.rows, windows.source, num_rows, self.shape, self.vocab)
+        return place(examples, windows.rows, windows.source, num_rows, self.shape, self.vocab)
 
     def examples(self, windows: Windows) -> InputsTargets | Masked:
         """The corrupted examples, in the windows' order, before they are placed."""

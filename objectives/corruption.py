@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from objectives import keys as rng
 from objectives.noise import valid_positions
 from objectives.vocab import Vocab
 
@@ -37,6 +38,12 @@ def append(sequences: Sequences, token: int) -> Sequences:
 def prepend(sequences: Sequences, token: int) -> Sequences:
     """Each sequence with one more token at its start."""
     return Sequences(np.pad(sequences.tokens, ((0, 0), (1, 0)), constant_values=token), sequences.lengths + 1)
+
+
+def random_tokens(keys: np.ndarray, n: int, vocab: Vocab) -> np.ndarray:
+    """int32 [E, n]: ordinary tokens, each as likely."""
+    content = np.uint64(vocab.content_end - vocab.content_start)
+    return (vocab.content_start + rng.bits(keys, n) % content).astype(np.int32)
 
 
 def span_starts(noise: np.ndarray) -> np.ndarray:
@@ -80,6 +87,22 @@ def noise_token_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
     return Sequences(np.where(noise, vocab.sentinel(0), tokens).astype(np.int32), np.asarray(lengths))
 
 
+def noise_token_to_sentinel_or_random(
+    tokens, noise, lengths, vocab: Vocab, keys: np.ndarray, random_rate: float
+) -> Sequences:
+    """Each noise token becomes the first sentinel or, with probability `random_rate`, a random ordinary token.
+
+    T5's `noise_token_to_random_token_or_sentinel`, whose random ids may be special ones too.
+    """
+    shown = noise_token_to_sentinel(tokens, noise, lengths, vocab)
+    if random_rate:
+        width = tokens.shape[1]
+        is_random = noise & (rng.uniform(rng.fold_in(keys, 0), width) < random_rate)
+        randoms = random_tokens(rng.fold_in(keys, 1), width, vocab)
+        shown = shown._replace(tokens=np.where(is_random, randoms, shown.tokens))
+    return shown
+
+
 def drop_noise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
     """The clean tokens."""
     return compact(tokens, ~noise & valid_positions(lengths, tokens.shape[1]))
@@ -102,3 +125,14 @@ def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequenc
     pairs = np.stack([_sentinels(starts, vocab), tokens], axis=-1).reshape(len(tokens), -1)
     keep = np.stack([starts, noise & valid], axis=-1).reshape(len(tokens), -1)
     return compact(pairs, keep)
+
+
+def fill_in_spans(inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray:
+    """The text, int32 [L], of one example whose noise spans became sentinels.
+
+    inputs: int32 [n], with sentinels; targets: int32 [m], the spans after their sentinels; both without EOS.
+    """
+    spans = np.split(targets, np.flatnonzero(np.isin(targets, vocab.sentinels)))
+    span_of = {int(span[0]): span[1:] for span in spans[1:]}
+    parts = [span_of.get(token, [token]) for token in inputs.tolist()]
+    return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32)

@@ -53,6 +53,15 @@ class Corruption(Protocol):
     def corrupt(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
         """tokens int32 [E, W], lengths int [E], keys uint64 [E] -> InputsTargets or Masked."""
 
+    def hidden(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
+        """bool [E, W]: the raw tokens that the inputs of `corrupt` show nowhere. False after an example's end."""
+
+    def restore(self, inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray | None:
+        """The raw tokens, int32 [L], of one example: inputs int32 [n] and targets int32 [m] as `corrupt` made them.
+
+        None where they do not tell the order, as T5's "drop" does not: then they hold each raw token once.
+        """
+
 
 @dataclasses.dataclass(frozen=True)
 class Denoiser:

@@ -36,22 +36,42 @@ def integers(keys: np.ndarray, low: np.ndarray | int, high: np.ndarray | int) ->
     return low + np.floor(uniform(keys, 1)[:, 0] * (np.asarray(high) - low + 1)).astype(np.int64)
 
 
-def choose(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Positions drawn without replacement, every subset equally likely.
+def _lottery(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """uint64 [E, W]: random high bits and the position in the low bits, so no two are equal; the greatest of all where
+    not allowed. The smallest n of a row are n positions drawn without replacement."""
+    width = allowed.shape[1]
+    tickets = (bits(keys, width) >> _INDEX_BITS << _INDEX_BITS) | np.arange(width, dtype=np.uint64)
+    tickets[~allowed] = np.iinfo(np.uint64).max
+    return tickets
+
+
+def draw(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Positions drawn without replacement, in the order of drawing, every ordered sample equally likely.
 
     allowed: bool [E, W], the positions that may be drawn; counts: int [E], how many, at most allowed[e].sum().
-    Returns int64 [E, max(counts)], ascending in each row, filled up with W.
+    Returns int64 [E, max(counts)], filled up with W.
     """
-    width = allowed.shape[1]
-    most = int(counts.max(initial=0))
-    index = np.arange(width, dtype=np.uint64)
-    # Random high bits, the position in the low bits: no two are equal, so a sort draws exactly `counts`.
-    order = (bits(keys, width) >> _INDEX_BITS << _INDEX_BITS) | index
-    order[~allowed] = np.iinfo(np.uint64).max
+    width, most = allowed.shape[1], int(counts.max(initial=0))
+    tickets = _lottery(keys, allowed)
     if most < width:
-        order = np.partition(order, most, axis=1)[:, :most]
-    order.sort(axis=1)
-    positions = (order & ((np.uint64(1) << _INDEX_BITS) - np.uint64(1))).astype(np.int64)
+        tickets = np.partition(tickets, most, axis=1)[:, :most]
+    tickets.sort(axis=1)
+    positions = (tickets & ((np.uint64(1) << _INDEX_BITS) - np.uint64(1))).astype(np.int64)
     positions[np.arange(most) >= counts[:, None]] = width
+    return positions
+
+
+def choose(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The positions of `draw`, ascending in each row."""
+    positions = draw(keys, allowed, counts)
     positions.sort(axis=1)
     return positions
+
+
+def choose_mask(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The positions of `draw` as a mask, bool [E, W]."""
+    tickets = _lottery(keys, allowed)
+    last = np.unique(counts) - 1
+    in_order = np.partition(tickets, last[last >= 0], axis=1) if len(last) <= 2 else np.sort(tickets, axis=1)
+    dearest = np.take_along_axis(in_order, np.maximum(counts - 1, 0)[:, None], axis=1)
+    return (tickets <= dearest) & (counts > 0)[:, None]

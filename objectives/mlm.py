@@ -78,3 +78,11 @@ class MLM:
         is_random &= shown < self.mask_token_rate + self.random_token_rate
         inputs = np.where(is_random, random_tokens, inputs).astype(np.int32)
         return Masked(Sequences(inputs, text.lengths), targets, selected)
+
+    def hidden(self, tokens, lengths, keys, vocab):
+        selected = self.corrupt(tokens, lengths, keys, vocab).selected
+        shown = rng.uniform(rng.fold_in(keys, 1), selected.shape[1])
+        return (selected & (shown < self.mask_token_rate + self.random_token_rate))[:, 1:-1]
+
+    def restore(self, inputs, targets, vocab):
+        return targets[1:-1]

@@ -63,3 +63,24 @@ def random_spans_noise_mask(
         source = (np.arange(width) - offsets[:, None]) % lengths[:, None]
         mask = np.take_along_axis(mask, source, axis=1) & valid_positions(lengths, width)
     return mask
+
+
+def iid_counts(lengths: np.ndarray, noise_density: float) -> tuple[np.ndarray, np.ndarray]:
+    """The fewest and the most tokens that `iid_noise_mask` corrupts: int64 [E] each, equal or one apart."""
+    expected = np.asarray(lengths) * noise_density
+    return np.floor(expected).astype(np.int64), np.ceil(expected).astype(np.int64)
+
+
+def iid_noise_mask(keys: np.ndarray, lengths: np.ndarray, width: int, *, noise_density: float) -> np.ndarray:
+    """Noise without spans: bool [E, width], False after an example. Every token is noise with probability density.
+
+    T5's `iid_noise_mask` tosses a coin for each token, so that the number of noise tokens varies (76.7 +- 8.1 of 511 at
+    density .15) and has no bound that a row could be planned for; T5 cuts what does not fit. Here the number is the
+    expected one, rounded up or down at random so that its mean is exact at every length, and all sets of that many
+    tokens are equally likely. A token's probability is T5's; only the spread of the number is gone, and with it a
+    correlation of -1/(L - 1) between tokens is come.
+    """
+    expected = np.asarray(lengths) * noise_density
+    least, most = iid_counts(lengths, noise_density)
+    counts = np.where(rng.uniform(rng.fold_in(keys, 0), 1)[:, 0] < expected - least, most, least)
+    return rng.choose_mask(rng.fold_in(keys, 1), valid_positions(lengths, width), counts)

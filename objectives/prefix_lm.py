@@ -60,11 +60,20 @@ class PrefixLM:
     def asked(self):
         return {"corrupted": self.target_fraction, "spans": 1.0}
 
+    def hidden(self, tokens, lengths, keys, vocab):
+        valid = valid_positions(lengths, tokens.shape[1])
+        valid &= ~valid_positions(rng.integers(keys, *self.prefix_lengths(lengths)), tokens.shape[1])
+        return valid
+
     def corrupt(self, tokens, lengths, keys, vocab):
-        prefix = valid_positions(rng.integers(keys, *self.prefix_lengths(lengths)), tokens.shape[1])
-        inputs = corruption.drop_nonnoise_tokens(tokens, prefix, lengths, vocab)
-        targets = corruption.drop_noise_tokens(tokens, prefix, lengths, vocab)
+        rest = self.hidden(tokens, lengths, keys, vocab)
+        inputs = corruption.drop_noise_tokens(tokens, rest, lengths, vocab)
+        targets = corruption.drop_nonnoise_tokens(tokens, rest, lengths, vocab)
         if self.sentinel:
             inputs = corruption.append(inputs, vocab.sentinel(0))
             targets = corruption.prepend(targets, vocab.sentinel(0))
         return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
+
+    def restore(self, inputs, targets, vocab):
+        ends = 1 + self.sentinel
+        return np.concatenate([inputs[:-ends], targets[int(self.sentinel) : -1]])

@@ -45,8 +45,8 @@ class SpanCorruption:
     def asked(self):
         return {"corrupted": self.noise_density, "span_length": self.mean_noise_span_length}
 
-    def corrupt(self, tokens, lengths, keys, vocab):
-        noise = random_spans_noise_mask(
+    def hidden(self, tokens, lengths, keys, vocab):
+        return random_spans_noise_mask(
             keys,
             lengths,
             tokens.shape[1],
@@ -54,6 +54,12 @@ class SpanCorruption:
             mean_noise_span_length=self.mean_noise_span_length,
             random_roll=self.random_roll,
         )
+
+    def corrupt(self, tokens, lengths, keys, vocab):
+        noise = self.hidden(tokens, lengths, keys, vocab)
         inputs = corruption.noise_span_to_unique_sentinel(tokens, noise, lengths, vocab)
         targets = corruption.noise_spans_after_sentinels(tokens, noise, lengths, vocab)
         return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
+
+    def restore(self, inputs, targets, vocab):
+        return corruption.fill_in_spans(inputs[:-1], targets[:-1], vocab)

@@ -1,22 +1,48 @@
-"""Every declared pair of objective and architecture, small: what the tests over the whole table run on."""
+"""Every declared pair of objective and architecture, small: what the tests over the whole table run on.
+
+A new line in OBJECTIVES and its config are in PAIRS, and the config's VARIANTS in CASES, without a change here.
+"""
 
 import importlib
+import re
 
 import numpy as np
 
 from objectives import OBJECTIVES
 from objectives.batch import Windows
+from objectives.vocab import NEWLINE
 from train.experiment import Experiment, make_experiment
 
 PAIRS = [(name, architecture) for name, one in OBJECTIVES.items() for architecture in sorted(one.architectures)]
+# The same, once for each variant in the objective's config, named as on the command line: "bart:token_deletion".
+CASES = [
+    (":".join(filter(None, [name, variant])), architecture)
+    for name, architecture in PAIRS
+    for variant in getattr(importlib.import_module(f"configs.{name}"), "VARIANTS", [""])
+]
+SMALL_OBJECTIVE = {"fim": {"min_document_length": 8}}
 SMALL_MODEL = {"num_layers": 2, "d_model": 32, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "d_ff": 48}
 
 
+def presets_of(config: str) -> list[str]:
+    """The presets of configs/<config>.py, sizes and variants, as it names them itself."""
+    try:
+        importlib.import_module(f"configs.{config}").get_config("no such preset")
+    except ValueError as error:
+        return re.findall(r"'(\w+)'", str(error))
+    raise AssertionError(f"configs/{config}.py takes any preset")
+
+
 def small_config(name: str, architecture: str, **overrides):
-    """The objective's own config at its smallest; `overrides` are dotted fields, written with __ for the dot."""
-    config = importlib.import_module(f"configs.{name}").get_config()
+    """The objective's own config at its smallest; `overrides` are dotted fields, written with __ for the dot.
+
+    name: an objective, or "objective:preset".
+    """
+    name, _, preset = name.partition(":")
+    config = importlib.import_module(f"configs.{name}").get_config(preset or "tiny")
+    config.objective.update(SMALL_OBJECTIVE.get(name, {}))
     config.model.update(SMALL_MODEL | {"architecture": architecture})
-    config.data.update({"inputs_length": 40, "targets_length": 40})
+    config.data.update({"inputs_length": 40, "targets_length": 40, "num_sentinels": 100})
     config.optimizer.warmup_steps = 1
     config.train.update({"steps": 2, "batch_size": 8, "log_every": 1, "eval_every": 2, "eval_batches": 1})
     config.train.checkpoint_every = 2
@@ -32,7 +58,7 @@ def small_experiment(name: str, architecture: str, **overrides) -> Experiment:
 
 
 def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: int = 0) -> Windows:
-    """Full windows of random text, `examples_per_row` a row, going round the denoisers row by row.
+    """Full windows of random text in short lines, `examples_per_row` a row, going round the denoisers row by row.
 
     same_keys: every row has the randomness of the first.
     """
@@ -44,6 +70,8 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
     lengths = np.asarray([specs[s].raw_length for s in source])
     width = max(spec.raw_length for spec in specs)
     tokens = generator.integers(vocab.content_start, vocab.content_end, (len(row_of), width)).astype(np.int32)
+    newlines = np.flatnonzero(vocab.marked(np.arange(vocab.size), NEWLINE))
+    tokens[generator.random(tokens.shape) < 0.1] = newlines[0]
     keys = generator.integers(0, 2**63, len(row_of)).astype(np.uint64)
     if same_keys:
         tokens, keys = np.tile(tokens[:per_row], (rows, 1)), np.tile(keys[:per_row], rows)

@@ -1,0 +1,144 @@
+"""BART's denoising (Lewis et al. 2020; fairseq data/denoising_dataset.py): read a spoilt text, write the text."""
+
+import dataclasses
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from objectives import corruption
+from objectives import keys as rng
+from objectives.corruption import Sequences
+from objectives.errors import ConfigError
+from objectives.examples import InputsTargets
+from objectives.infilling import Cover, cover, insert, span_lengths
+from objectives.noise import valid_positions
+from objectives.sentences import SentenceEnds, permuted_positions, sentence_ends
+
+
+@dataclasses.dataclass(frozen=True)
+class BART:
+    """Sentences change places, then spans give way to masks, then the text is rotated. Targets are the original text.
+
+    permute_sentences: share of the sentences that change places among themselves, rounded up; 0 is off.
+    sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/sentences.py). A text
+        without any is one sentence.
+    mask_rate: share of the tokens that are masked, rounded up; 0 is off.
+    mask_length: "span_poisson" - spans of Poisson(poisson_lambda) tokens; "token" - single tokens.
+    poisson_lambda: mean length of spans, those of no token counted. A span of no token is a mask put in somewhere.
+    replace_length: 1 - a span becomes one mask; 0 - it is deleted.
+    mask_random: probability that a mask is a random ordinary token instead.
+    rotate: probability that the text is rotated to begin with another token, each as likely, its first included.
+
+    Token masking, deletion, text infilling, sentence permutation and document rotation are settings of these fields
+    (configs/bart.py has them by name), and go together in fairseq's order. Its defaults are not BART's.
+
+    Deviations from fairseq: spans are counted in tokens, as there without a word map, where BART's runs had one; a
+    sentence ends at the last of several full stops in a row, not at the first; never more masks are put in than tokens
+    were taken out, so no input is longer than its text (with poisson_lambda 3 that concerns windows of a few tokens);
+    masks that are put in turn random one by one, where there a whole number of them, rounded up, does; random tokens
+    are ordinary ones; the rotation is the paper's, where there two more offsets leave the text as it is; no BOS.
+    """
+
+    permute_sentences: float
+    sentence_ends: SentenceEnds
+    mask_rate: float
+    mask_length: Literal["span_poisson", "token"]
+    poisson_lambda: float
+    replace_length: Literal[1, 0]
+    mask_random: float
+    rotate: float
+
+    architectures: ClassVar = frozenset({"decoder_only", "encoder_decoder"})
+    documents: ClassVar = ("join", "split")
+    eos_in_windows: ClassVar = False
+
+    def check(self, where: str) -> list[str]:
+        for name in ("permute_sentences", "mask_rate", "mask_random", "rotate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{where}.{name}={getattr(self, name)} must lie between 0 and 1")
+        if not self.permute_sentences + self.mask_rate + self.rotate:
+            raise ConfigError(
+                f"{where}.permute_sentences, mask_rate and rotate are all 0, so inputs would be the text: set one"
+            )
+        if not 0 < self.poisson_lambda < float("inf"):
+            raise ConfigError(f"{where}.poisson_lambda={self.poisson_lambda} must be above 0; BART uses 3")
+        if self.poisson_lambda < 1.5 and self.mask_length == "span_poisson" and self.mask_rate:
+            return [
+                f"{where}.poisson_lambda={self.poisson_lambda} is below 1.5, where about as many spans are empty as "
+                "tokens are masked: no more masks are put in than tokens are taken out"
+            ]
+        return []
+
+    def output_lengths(self, raw):
+        return raw + 1, raw + 1
+
+    def num_sentinels(self, raw):
+        return np.zeros_like(raw)
+
+    def asked(self):
+        return {"corrupted": self.mask_rate} if self.mask_rate and not self.permute_sentences + self.rotate else {}
+
+    def hidden(self, tokens, lengths, keys, vocab):
+        covered, _ = self._masked(lengths, keys, tokens.shape[1])
+        covered = covered.heads | covered.tails
+        if self.permute_sentences:
+            covered = np.take_along_axis(covered, self._places(tokens, lengths, keys, vocab), axis=1)
+        return covered
+
+    def corrupt(self, tokens, lengths, keys, vocab):
+        noised = tokens
+        if self.permute_sentences:
+            noised = np.empty_like(tokens)
+            np.put_along_axis(noised, self._places(tokens, lengths, keys, vocab), tokens, axis=1)
+        inputs = Sequences(noised, lengths)
+        if self.mask_rate:
+            inputs = self._infill(inputs, keys, vocab)
+        if self.rotate:
+            inputs = self._rotate(inputs, rng.fold_in(keys, 6))
+        targets = Sequences(tokens, lengths)
+        return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
+
+    def restore(self, inputs, targets, vocab):
+        return targets[:-1]
+
+    def _places(self, tokens, lengths, keys, vocab):
+        ends = sentence_ends(tokens, lengths, vocab, self.sentence_ends)
+        return permuted_positions(rng.fold_in(keys, 0), ends, self.permute_sentences)
+
+    def _masked(self, lengths: np.ndarray, keys: np.ndarray, width: int) -> tuple[Cover, np.ndarray]:
+        """What is masked, and how many masks are put in besides, int64 [E]."""
+        # In float32, as fairseq has it.
+        budgets = np.ceil(lengths.astype(np.float32) * np.float32(self.mask_rate)).astype(np.int64)
+        if self.mask_length == "token":
+            tokens = rng.choose_mask(rng.fold_in(keys, 1), valid_positions(lengths, width), budgets)
+            return Cover(tokens, np.zeros_like(tokens)), np.zeros_like(budgets)
+        spans, empty = span_lengths(rng.fold_in(keys, 1), budgets, self.poisson_lambda)
+        covered = cover(rng.fold_in(keys, 2), spans, lengths, width)
+        taken_out = covered.tails.sum(axis=1)
+        if self.replace_length == 0:
+            taken_out += covered.heads.sum(axis=1)
+        return covered, np.minimum(empty, taken_out)
+
+    def _infill(self, text: Sequences, keys: np.ndarray, vocab) -> Sequences:
+        width = text.tokens.shape[1]
+        (heads, tails), counts = self._masked(text.lengths, keys, width)
+        keep = valid_positions(text.lengths, width) & ~tails
+        if self.replace_length == 0:
+            inputs = corruption.compact(text.tokens, keep & ~heads)
+        else:
+            inputs = corruption.compact(np.where(heads, self._masks(keys, 3, width, vocab), text.tokens), keep)
+        if counts.any():
+            inputs = insert(rng.fold_in(keys, 5), inputs, self._masks(keys, 4, int(counts.max()), vocab), counts)
+        return inputs
+
+    def _masks(self, keys: np.ndarray, tag: int, n: int, vocab) -> np.ndarray:
+        """int32 [E, n]: masks, some of them random tokens instead."""
+        keys = rng.fold_in(keys, tag)
+        is_random = rng.uniform(rng.fold_in(keys, 0), n) < self.mask_random
+        return np.where(is_random, corruption.random_tokens(rng.fold_in(keys, 1), n, vocab), np.int32(vocab.mask))
+
+    def _rotate(self, text: Sequences, keys: np.ndarray) -> Sequences:
+        first = rng.integers(rng.fold_in(keys, 0), 0, np.maximum(text.lengths, 1) - 1)
+        first = np.where(rng.uniform(rng.fold_in(keys, 1), 1)[:, 0] < self.rotate, first, 0)
+        source = (np.arange(text.tokens.shape[1]) + first[:, None]) % np.maximum(text.lengths, 1)[:, None]
+        return Sequences(np.take_along_axis(text.tokens, source, axis=1), text.lengths)
