@@ -10,7 +10,7 @@ from objectives import keys as rng
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import InputsTargets
-from objectives.infilling import Cover, cover, insert, span_lengths
+from objectives.infilling import Cover, cover, covered_share, insert, span_lengths
 from objectives.noise import valid_positions
 from objectives.sentences import SentenceEnds, permuted_positions, sentence_ends
 
@@ -76,7 +76,10 @@ class BART:
         return np.zeros_like(raw)
 
     def asked(self):
-        return {"corrupted": self.mask_rate} if self.mask_rate and not self.permute_sentences + self.rotate else {}
+        if not self.mask_rate:
+            return {}
+        in_spans = self.mask_length == "span_poisson"
+        return {"corrupted": covered_share(self.mask_rate, self.poisson_lambda) if in_spans else self.mask_rate}
 
     def hidden(self, tokens, lengths, keys, vocab):
         covered, _ = self._masked(lengths, keys, tokens.shape[1])

@@ -69,6 +69,15 @@ def cover(keys: np.ndarray, spans: Sequences, lengths: np.ndarray, width: int) -
     return Cover(heads & ~tails, tails)
 
 
+def covered_share(budget: float, rate: float) -> float:
+    """The share of a long text that `cover` covers with spans of Poisson(rate) that add up to the share `budget` of it.
+
+    A token stays clear where no span starts on it, none longer than one token on the token before it, and so on.
+    """
+    longer = 1 - poisson_law(rate)  # the share of spans that are longer than 0, 1, 2, ... tokens
+    return float(1 - np.prod(1 - budget / rate * longer))
+
+
 def insert(keys: np.ndarray, sequences: Sequences, tokens: np.ndarray, counts: np.ndarray) -> Sequences:
     """Each sequence with the first counts[e] of tokens[e] put in, in order, at random places, every set as likely.
 

@@ -76,3 +76,16 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
     if same_keys:
         tokens, keys = np.tile(tokens[:per_row], (rows, 1)), np.tile(keys[:per_row], rows)
     return Windows(tokens, lengths, row_of, keys, source.astype(np.int32))
+
+
+def changed_token(vocab, tokens):
+    """Another ordinary token for each, of the same kind: ending a sentence or a line, beginning with a space, ...
+
+    The order of sentences and the cuts between characters go by that, and are seen. A line's end has no other.
+    """
+    marks = np.frombuffer(vocab.marks, np.uint8)[vocab.content_start : vocab.content_end]
+    another = np.arange(vocab.size, dtype=np.int32)
+    for kind in np.unique(marks):
+        of_kind = vocab.content_start + np.flatnonzero(marks == kind)
+        another[of_kind] = np.roll(of_kind, 17)
+    return another[tokens]

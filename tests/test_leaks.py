@@ -11,7 +11,7 @@ from objectives.batch import check_batch
 from objectives.corruption import Sequences
 from objectives.examples import Masked
 from objectives.losses import target_side
-from tests.table import CASES, PAIRS, random_windows, small_experiment
+from tests.table import CASES, PAIRS, changed_token, random_windows, small_experiment
 
 ROWS = 16
 
@@ -34,19 +34,6 @@ def logits(experiment, batch):
     padded = {name: np.pad(array, ((0, -num_rows % ROWS), (0, 0))) for name, array in batch.items()}
     chunks = [{name: array[i : i + ROWS] for name, array in padded.items()} for i in range(0, num_rows, ROWS)]
     return np.concatenate([model_of(experiment.model)(chunk) for chunk in chunks])[:num_rows]
-
-
-def changed_token(vocab, tokens):
-    """Another ordinary token for each, of the same kind: ending a sentence or a line, beginning with a space, ...
-
-    The order of sentences and the cuts between characters go by that, and are seen. A line's end has no other.
-    """
-    marks = np.frombuffer(vocab.marks, np.uint8)[vocab.content_start : vocab.content_end]
-    another = np.arange(vocab.size, dtype=np.int32)
-    for kind in np.unique(marks):
-        of_kind = vocab.content_start + np.flatnonzero(marks == kind)
-        another[of_kind] = np.roll(of_kind, 17)
-    return another[tokens]
 
 
 @pytest.mark.parametrize(("name", "architecture"), CASES)
