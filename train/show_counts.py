@@ -42,7 +42,7 @@ class Count(NamedTuple):
         """Whether it is more than a tenth, and more than rounding, away from what was asked."""
         if self.asked is None:
             return False
-        return not abs(self.measured - self.asked) <= max(_TOLERANCE * self.asked, self.rounding)
+        return abs(self.measured - self.asked) > max(_TOLERANCE * self.asked, self.rounding)  # NaN: cannot be told
 
 
 def measure(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:

@@ -47,36 +47,38 @@ class Page:
 def make_page(experiment: Experiment, documents: Documents, *, title: str, num_examples: int) -> Page:
     """Reads rows as training does, counts over many of them, and picks `num_examples` to show, of every denoiser."""
     dataset, chunk_rows = chunks(experiment, documents)
-    totals, source, rows_of_examples, problem = Totals(len(experiment.collator.denoisers)), [], [], ""
     positions = sum(strip.states.size for strip in strips_of(dataset[0].batch, 0))
     num_chunks = math.ceil(max(_COUNTED_POSITIONS / positions, num_examples) / chunk_rows)
+    num_rows = num_chunks * chunk_rows
+    totals = Totals(len(experiment.collator.denoisers))
+    source, row, problems = [], [], []
     for n in range(num_chunks):
         chunk = dataset[n]
-        problem = problem or _problem(chunk.batch, experiment.model.architecture)
+        problems += _problems(chunk.batch, experiment.model.architecture)
         examples = take_apart(chunk)
         totals.add(examples.source, measure(examples, experiment.tokenizer.vocab))
         source.append(examples.source)
-        rows_of_examples.append(examples.rows + n * chunk_rows)
-    chosen = pick(np.concatenate(source), np.concatenate(rows_of_examples), num_examples)
+        row.append(examples.rows + n * chunk_rows)
+    shown: list[Row] = []
     first = np.cumsum([0, *map(len, source)])
-    rows: list[Row] = []
+    chosen = pick(np.concatenate(source), np.concatenate(row), num_examples)
     for n in np.unique(np.searchsorted(first, chosen, side="right") - 1):
         here = chosen[(chosen >= first[n]) & (chosen < first[n + 1])] - first[n]
-        rows += rows_of(experiment, dataset[n], n * chunk_rows, here, 1 + sum(len(row.examples) for row in rows))
-    table = beside_asked(totals, experiment)
-    num_rows = num_chunks * chunk_rows
+        number = 1 + sum(len(row.examples) for row in shown)
+        shown += rows_of(experiment, dataset[n], n * chunk_rows, here, number)
+    facts = _facts(experiment, documents)
+    if not problems:
+        facts.append(("checked", f"dtypes, shift, segments and padding of {num_rows:,} rows"))
+    counts = beside_asked(totals, experiment)
     return Page(
         title=title,
-        facts=[
-            *_facts(experiment, documents),
-            *([] if problem else [("checked", f"dtypes, shift, segments and padding of {num_rows:,} rows")]),
-        ],
-        warnings=[*experiment.warnings, *([f"the batch is not what models expect: {problem}"] if problem else [])],
+        facts=facts,
+        warnings=[*experiment.warnings, *problems[:1]],
         denoisers=_denoisers(experiment),
-        rows=rows,
-        counts=table,
+        rows=shown,
+        counts=counts,
         counted=f"{num_rows:,} rows, {totals.examples.sum():,} examples, {totals.raw_tokens:,} raw tokens",
-        notes=notes(table, totals),
+        notes=notes(counts, totals),
     )
 
 
@@ -96,12 +98,12 @@ def pick(source: np.ndarray, rows: np.ndarray, n: int) -> np.ndarray:
     return np.sort(ordered[np.argsort(first)][:n])
 
 
-def _problem(batch: Batch, architecture: str) -> str:
+def _problems(batch: Batch, architecture: str) -> list[str]:
     try:
         check_batch(batch, architecture)
     except ValueError as error:
-        return str(error)
-    return ""
+        return [f"the batch is not what models expect: {error}"]
+    return []
 
 
 def _facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]]:
