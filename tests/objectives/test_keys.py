@@ -53,3 +53,26 @@ def test_choose_makes_every_subset_equally_likely():
     counts = np.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=16)
     pairs = counts[[1, 2, 3, 6, 7, 11]]
     assert pairs.sum() == 6000 and (np.abs(pairs - 1000) < 130).all()
+
+
+def test_draw_makes_every_ordered_sample_equally_likely():
+    keys = np.arange(6000, dtype=np.uint64)
+    drawn = rng.draw(keys, np.asarray([[True, True, False, True]] * 6000), np.full(6000, 2))
+    samples, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert samples.tolist() == [[0, 1], [0, 3], [1, 0], [1, 3], [3, 0], [3, 1]]
+    assert (np.abs(counts - 1000) < 150).all()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=6), st.integers(0, 2**32))
+def test_the_three_ways_to_draw_agree(sizes, seed):
+    lengths, counts = np.minimum(np.asarray(sizes), [[12, 12]]).T
+    counts = np.minimum(counts, lengths)
+    keys = np.random.default_rng(seed).integers(0, 2**63, len(sizes)).astype(np.uint64)
+    allowed = np.arange(12) < lengths[:, None]
+    mask = rng.choose_mask(keys, allowed, counts)
+    for e, (positions, in_order) in enumerate(
+        zip(rng.draw(keys, allowed, counts), rng.choose(keys, allowed, counts), strict=True)
+    ):
+        assert np.sort(positions).tolist() == in_order.tolist()
+        assert np.flatnonzero(mask[e]).tolist() == in_order[: counts[e]].tolist()

@@ -1,0 +1,121 @@
+"""T5's objectives without spans: its literals, its rates, and lengths that no example exceeds."""
+
+import numpy as np
+import pytest
+
+from configs.iid_denoising import VARIANTS
+from objectives import IIDDenoising
+from objectives.corruption import span_starts
+from objectives.errors import ConfigError
+from objectives.noise import iid_counts, iid_noise_mask
+from tests.objectives.helpers import collator, sequence, vocab
+
+EOS = 1
+U_U, D_D, M_F, R10S90_F = (
+    IIDDenoising(**VARIANTS[name]) for name in ("iid_15_u_u", "iid_15_d_d", "iid_15_m_f", "iid_15_r10s90_f")
+)
+
+
+def some_keys(n, seed=0):
+    return np.random.default_rng(seed).integers(0, 2**63, n).astype(np.uint64)
+
+
+def corrupt_by_hand(objective, monkeypatch):
+    """Tokens 10..15, noise 1 1 0 0 1 0, a vocabulary of 1000: the example of t5/data/preprocessors_test.py."""
+    noise = np.asarray([[1, 1, 0, 0, 1, 0]], bool)
+    monkeypatch.setattr("objectives.iid_denoising.iid_noise_mask", lambda *_, **__: noise)
+    tokens = np.arange(10, 16, dtype=np.int32)[None]
+    made = objective.corrupt(tokens, np.asarray([6]), some_keys(1), vocab(size=1000))
+    return sequence(made.inputs), sequence(made.targets)
+
+
+@pytest.mark.parametrize(
+    ("objective", "inputs", "targets"),
+    [
+        # T5's targets are 10 11 999 14 998: no sentinel before the first run, and one after the last.
+        (U_U, [999, 12, 13, 998, 15, EOS], [999, 10, 11, 998, 14, EOS]),
+        (D_D, [12, 13, 15, EOS], [10, 11, 14, EOS]),
+        (M_F, [999, 999, 12, 13, 999, 15, EOS], [10, 11, 12, 13, 14, 15, EOS]),
+    ],
+)
+def test_t5s_literals(objective, inputs, targets, monkeypatch):
+    assert corrupt_by_hand(objective, monkeypatch) == (inputs, targets)
+
+
+def test_bert_style_by_hand_where_all_noise_is_random(monkeypatch):
+    inputs, targets = corrupt_by_hand(IIDDenoising(0.15, "sentinels", 1.0, "full"), monkeypatch)
+    assert targets == [10, 11, 12, 13, 14, 15, EOS]
+    assert inputs[2:4] + inputs[5:] == [12, 13, 15, EOS]
+    assert all(3 <= token < 259 for token in inputs[:-1])
+
+
+def test_bert_style_shows_90_percent_sentinels_and_10_percent_random_tokens():
+    n, length = 300, 400
+    tokens = np.full((n, length), 300, np.int32)  # no ordinary token, so a random one always differs
+    made = R10S90_F.corrupt(tokens, np.full(n, length), some_keys(n), vocab())
+    shown = made.inputs.tokens[:, :length]
+    noise = shown != 300
+    assert noise.mean() == pytest.approx(0.15)
+    assert (shown[noise] == vocab().sentinel(0)).mean() == pytest.approx(0.9, abs=0.01)
+    random_tokens = shown[noise & (shown != vocab().sentinel(0))]
+    assert random_tokens.min() == 3 and random_tokens.max() == 258
+    assert np.abs(np.bincount(random_tokens, minlength=259)[3:] / len(random_tokens) - 1 / 256).max() < 0.006
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 7, 40])
+def test_the_rate_is_exact_at_every_length(length):
+    """As with T5's coins, also where rate * length is no whole number; every position is as likely."""
+    n = 20_000
+    mask = iid_noise_mask(some_keys(n), np.full(n, length), length, noise_density=0.15)
+    assert set(mask.sum(axis=1).tolist()) <= set(int(count) for count in iid_counts(length, 0.15))
+    np.testing.assert_allclose(mask.mean(axis=0), 0.15, atol=4.5 * np.sqrt(0.15 * 0.85 / n))
+
+
+def test_noise_tokens_do_not_seek_each_other():
+    """Runs of noise as coins give them: L p (1 - p) + p^2 on average, lengths geometric."""
+    n, length, p = 2000, 512, 0.15
+    mask = iid_noise_mask(some_keys(n), np.full(n, length), length, noise_density=p)
+    starts = span_starts(mask)
+    assert starts.sum(axis=1).mean() == pytest.approx(length * p * (1 - p) + p * p, rel=0.01)
+    run_lengths = np.bincount(np.cumsum(starts.ravel())[mask.ravel()] - 1)
+    for k in (1, 2, 3):
+        assert (run_lengths == k).mean() == pytest.approx((1 - p) * p ** (k - 1), rel=0.05)
+
+
+def test_t5s_rows_come_out_as_planned():
+    """T5 reads 511 raw tokens with 512 inputs. Its 192 targets leave room for random counts; 77 need 155 at most."""
+    for objective, targets, raw in ((U_U, 155, 511), (D_D, 92, 601), (M_F, 512, 511)):
+        made = collator(objective, "encoder_decoder", inputs=512, targets=targets)
+        assert made.specs[0].raw_length == raw
+    with pytest.raises(
+        ConfigError, match=r"data.targets_length=100 is too short .* set data.targets_length=155 or more"
+    ):
+        collator(U_U, "encoder_decoder", inputs=512, targets=100)
+    with pytest.raises(ConfigError, match=r"data.num_sentinels=50 is too few for x: .* need 77"):
+        collator(U_U, "encoder_decoder", inputs=512, targets=512, sentinels=50)
+
+
+def test_the_longest_inputs_and_targets_are_reached():
+    """Bounds that something meets: every second token noise, and all of it."""
+    for density, length in ((0.5, 9), (0.4, 10), (0.9, 10), (0.75, 3)):
+        objective = IIDDenoising(density, "unique_sentinels", 0.0, "noise_spans")
+        n = 20_000
+        made = objective.corrupt(np.full((n, length), 5, np.int32), np.full(n, length), some_keys(n), vocab())
+        most = objective.output_lengths(np.asarray([length]))
+        assert (made.inputs.lengths.max(), made.targets.lengths.max()) == (most[0][0], most[1][0])
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        (IIDDenoising(0.0, "drop", 0.0, "full"), r"objective.noise_density=0.0 must lie between 0 and 1"),
+        (IIDDenoising(0.15, "sentinels", 1.5, "full"), r"objective.random_token_rate=1.5 must lie between 0 and 1"),
+        (
+            IIDDenoising(0.15, "drop", 0.1, "full"),
+            r"random_token_rate=0.1 does not go with objective.inputs='drop': set",
+        ),
+    ],
+)
+def test_fields_that_cannot_work(objective, message):
+    with pytest.raises(ConfigError, match=message):
+        objective.check("objective")
