@@ -46,8 +46,9 @@ class Corruption(Protocol):
         """What its fields ask of examples on average; train.show puts it beside what it measures. Of these, any:
 
         corrupted: share of the raw tokens that the inputs do not show where they stood; spans: runs of those in an
-        example; span_length: tokens in a run. Of a Masked also selected: share of the positions; masked, random and
-        kept: shares of the selected.
+        example; span_length: tokens in a run; rearranged: share of the examples whose targets tell the whole text, but
+        in another order. Of a Masked also selected: share of the positions; masked, random and kept: shares of the
+        selected.
         """
 
     def corrupt(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):

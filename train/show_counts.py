@@ -22,6 +22,7 @@ STATISTICS = {
     "kept": ("kept", "{:.1%}", "of the selected: shown as they are"),
     "spans": ("spans", "{:.1f}", "in an example"),
     "span_length": ("span length", "{:.2f}", "tokens, on average"),
+    "rearranged": ("rearranged", "{:.1%}", "of the examples: targets tell the whole text, in another order"),
     "inputs": ("inputs", "{:.1f}", "tokens of an example"),
     "targets": ("targets", "{:.1f}", "tokens of an example"),
     "scored": ("scored", "{:.1f}", "tokens of an example"),
@@ -49,7 +50,8 @@ def measure(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
     """Tokens and spans of each example, float [E] each: raw, inputs, targets, scored, used, share, and
 
     hidden: raw tokens that the inputs do not show where they stood; where positions are selected, those positions;
-    spans: runs of them, NaN where that cannot be told (tokens that were dropped without a mark, in several places);
+    spans: runs of them, NaN where there is no telling (tokens dropped without a mark, in several places; a new order);
+    rearranged: 1 where the targets tell the whole text but not in its order, 0 where in its order, NaN for part of it;
     masked, random, kept: of the selected positions, where there are any to select.
     """
     sums = {
@@ -78,23 +80,28 @@ def _of_selected(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
 
 
 def _of_text(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
-    raw, inputs = _body(examples.raw, vocab), _body(examples.inputs, vocab)
-    hidden, spans = np.zeros(len(raw.lengths)), np.zeros(len(raw.lengths))
+    raw, inputs, targets = (_body(one, vocab) for one in (examples.raw, examples.inputs, examples.targets))
+    hidden, spans, rearranged = np.zeros((3, len(raw.lengths)))
     for source in np.unique(examples.source):
         chosen = np.flatnonzero(examples.source == source)
-        of_source = (Sequences(one.tokens[chosen], one.lengths[chosen]) for one in (raw, inputs))
-        hidden[chosen], spans[chosen] = _hidden(*of_source, vocab)
-    return {"raw": raw.lengths, "hidden": hidden, "spans": spans}
+        texts, shown, told = (Sequences(one.tokens[chosen], one.lengths[chosen]) for one in (raw, inputs, targets))
+        hidden[chosen], spans[chosen] = _hidden(texts, shown, vocab)
+        told = compact(told.tokens, _valid(told) & ~_is_mark(told, vocab))
+        is_whole = (told.lengths == texts.lengths).all()
+        rearranged[chosen] = _agreement(texts, told) < texts.lengths if is_whole else np.nan
+    return {"raw": raw.lengths, "hidden": hidden, "spans": spans, "rearranged": rearranged}
 
 
 def _hidden(raw: Sequences, inputs: Sequences, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
     """Hidden tokens and spans of the examples of one denoiser, float [E] each."""
-    valid = valid_positions(inputs.lengths, inputs.tokens.shape[1])
+    valid = _valid(inputs)
     if (raw.lengths == inputs.lengths).all():  # every token kept its place: what stands there is compared
         width = inputs.tokens.shape[1]
         changed = (raw.tokens[:, :width] != inputs.tokens) & valid
-        return changed.sum(axis=1), span_starts(changed).sum(axis=1)
-    marks = (np.isin(inputs.tokens, vocab.sentinels) | (inputs.tokens == vocab.mask)) & valid
+        in_order = [np.sort(np.where(valid, one.tokens[:, :width], -1), axis=1) for one in (raw, inputs)]
+        is_new_order = changed.any() and (in_order[0] == in_order[1]).all()
+        return changed.sum(axis=1), np.where(is_new_order, np.nan, span_starts(changed).sum(axis=1))
+    marks = valid & _is_mark(inputs, vocab)
     hidden = raw.lengths - (valid & ~marks).sum(axis=1)
     if marks.any():  # each mark stands for one span
         return hidden, marks.sum(axis=1)
@@ -105,8 +112,15 @@ def _hidden(raw: Sequences, inputs: Sequences, vocab: Vocab) -> tuple[np.ndarray
 def _body(sequences: Sequences, vocab: Vocab) -> Sequences:
     """The sequences without the tokens that only frame a text."""
     frame = [vocab.pad, vocab.eos, vocab.bos, vocab.cls, vocab.sep, *(id_ for _, id_ in vocab.modes)]
-    tokens, lengths = sequences
-    return compact(tokens, valid_positions(lengths, tokens.shape[1]) & ~np.isin(tokens, frame))
+    return compact(sequences.tokens, _valid(sequences) & ~np.isin(sequences.tokens, frame))
+
+
+def _valid(sequences: Sequences) -> np.ndarray:
+    return valid_positions(sequences.lengths, sequences.tokens.shape[1])
+
+
+def _is_mark(sequences: Sequences, vocab: Vocab) -> np.ndarray:
+    return np.isin(sequences.tokens, vocab.sentinels) | (sequences.tokens == vocab.mask)
 
 
 def _agreement(a: Sequences, b: Sequences) -> np.ndarray:
@@ -168,6 +182,7 @@ class Totals:
             values["inputs"] = sums["inputs"] / examples
             if "masked" not in sums:
                 values["targets"] = sums["targets"] / examples
+                values["rearranged"] = sums["rearranged"] / examples
                 if (sums["scored"] != sums["targets"]).any():
                     values["scored"] = sums["scored"] / examples
             values["useful"] = sums["used"] / sums["share"]

@@ -272,7 +272,22 @@ def test_spans_that_gave_way_to_sentinels_are_counted(ul2, two_examples):
         "share": [16, 16],
         "hidden": [3, 3],
         "spans": [1, 1],  # the second is one gap without a mark
+        "rearranged": [pytest.approx(np.nan, nan_ok=True)] * 2,  # the targets tell a part
     }
+
+
+@pytest.mark.parametrize(
+    ("targets", "rearranged"),
+    [
+        ("abcd</s>", 0),
+        ("<extra_id_0>a<extra_id_1>bcd<extra_id_2></s>", 0),
+        ("<extra_id_0>a<extra_id_1>d<extra_id_2>bc</s>", 1),
+        ("abc</s>", np.nan),
+    ],
+)
+def test_targets_that_tell_the_text_in_another_order(ul2, targets, rearranged):
+    chunk = encoder_decoder_chunk(ul2.tokenizer, ["abcd</s>"], ["</s>"], [targets], source=[0])
+    np.testing.assert_array_equal(measured(ul2, chunk)[1]["rearranged"], [rearranged])
 
 
 @pytest.mark.parametrize(
@@ -287,6 +302,7 @@ def test_spans_that_gave_way_to_sentinels_are_counted(ul2, two_examples):
         ("aaaaaa", "aaa</s>", 3, 1),
         ("abcdef", "cdef</s>", 2, 1),
         ("abcdef", "[MASK]ab[MASK]f</s>", 3, 2),  # a span of no tokens has its mark as well
+        ("abcdef", "acbdfe</s>", 4, np.nan),  # a new order
     ],
 )
 def test_hidden_tokens_and_spans(ul2, raw, inputs, hidden, spans):
@@ -302,7 +318,7 @@ def test_statistics_are_ratios_of_sums_over_all_chunks(ul2):
         examples = take_apart(encoder_decoder_chunk(ul2.tokenizer, [raw], [inputs], ["x</s>"], source=[0]))
         totals.add(examples.source, measure(examples, ul2.tokenizer.vocab))
     table = beside_asked(totals, ul2)
-    r = {name: count.measured for name, count in table["r"].items()}
+    r = {name: count.measured for name, count in table["r"].items() if name != "rearranged"}
     assert r == {
         "share": 1.0,
         "corrupted": 0.6,
@@ -318,6 +334,7 @@ def test_statistics_are_ratios_of_sums_over_all_chunks(ul2):
         "span_length": 3.0,
     }
     assert table["r"]["corrupted"].is_off and table["r"]["share"].is_off and not table["r"]["span_length"].is_off
+    assert np.isnan(table["r"]["rearranged"].measured)
     assert table["s"]["share"].is_off and np.isnan(table["s"]["corrupted"].measured)
 
 
