@@ -13,7 +13,7 @@ from data.store import open_or_build
 from objectives.errors import ConfigError
 from tests.table import PAIRS, small_config, small_experiment
 from tests.train.subprocesses import run_main
-from tests.train.test_show import checked
+from tests.train.test_show_html import checked
 from train import show, show_page
 from train.show_counts import STATISTICS
 from train.show_data import chunks, take_apart
