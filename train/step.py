@@ -28,9 +28,9 @@ class TrainState(NamedTuple):
 
 def init_state(model: ModelConfig, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
     """The state before the first step: parameters drawn from `seed`."""
-    zero = jnp.zeros((), jnp.int32)
     params = init_params(model, jax.random.key(seed))
-    return TrainState(zero, params, optimizer.init(params), zero, zero)
+    step, skipped, in_a_row = jnp.zeros((3,), jnp.int32)  # arrays of their own: a donated state may not share any
+    return TrainState(step, params, optimizer.init(params), skipped, in_a_row)
 
 
 def make_train_step(
