@@ -1,16 +1,17 @@
 """Causal language modelling: GPT-2's and Llama's shapes. Documents are packed and never see each other.
 
     python -m train.main --config=configs/clm.py
-    python -m train.main --config=configs/clm.py --config.data.documents=join     # GPT-2: attention runs across documents
+    python -m train.main --config=configs/clm.py --config.data.documents=join  # as GPT-2: attention across documents
 
-Presets: tiny (default: Llama's pieces), base, medium, large, xl (GPT-2's 124M, 355M, 774M, 1.6B), 7b, 13b, 70b (Llama, Llama 2).
+Presets: tiny (default: Llama's pieces), base or small, medium, large, xl (GPT-2: 124M, 355M, 774M, 1.6B), 7b, 13b, 70b
+(Llama, Llama 2).
 """
 
 from ml_collections import ConfigDict
 
 from configs import architectures, base
 
-SIZES = {"base": architectures.GPT2["small"], **architectures.GPT2, **architectures.LLAMA, "70b": architectures.LLAMA2["70b"]}
+SIZES = {"base": architectures.GPT2["small"], **architectures.GPT2, **architectures.LLAMA, **architectures.LLAMA2}
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:

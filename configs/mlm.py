@@ -13,9 +13,7 @@ from configs import architectures, base
 def get_config(preset: str = "tiny") -> ConfigDict:
     """The experiment at one of its presets."""
     config = base.get_config()
-    config.objective = ConfigDict(
-        {"name": "mlm", "mask_rate": 0.15, "mask_token_rate": 0.8, "random_token_rate": 0.1}
-    )
+    config.objective = ConfigDict({"name": "mlm", "mask_rate": 0.15, "mask_token_rate": 0.8, "random_token_rate": 0.1})
     config.loss.z_loss = 0.0
     config.data.inputs_length = 256
     config.model.update(architectures.BERT["base"] | base.TINY_SIZES | {"num_layers": 4, "dropout_rate": 0.0})

@@ -15,9 +15,7 @@ from configs import architectures, base
 def get_config(preset: str = "tiny") -> ConfigDict:
     """The experiment at one of its presets."""
     config = base.get_config()
-    config.objective = ConfigDict(
-        {"name": "prefix_lm", "target_fraction": 0.5, "split": "uniform", "sentinel": False}
-    )
+    config.objective = ConfigDict({"name": "prefix_lm", "target_fraction": 0.5, "split": "uniform", "sentinel": False})
     config.model.num_layers = 4
     config.data.inputs_length = 256
     config.data.targets_length = 256

@@ -12,8 +12,8 @@ What the paper leaves open, and the field that decides it:
   by example or token   objective.mix_by
   S's split             objective.denoisers.s.target_fraction, .split: 0.25 and uniform, as table 1 has it. The appendix
                         code splits uniformly over the whole length: 0.5.
-  a sentinel for S      objective.denoisers.s.sentinel: none, as in the appendix code. Levanter's port and the prompts of
-                        the released checkpoints put <extra_id_0> there.
+  a sentinel for S      objective.denoisers.s.sentinel: none, as in the appendix code. Levanter's port and the prompts
+                        of the released checkpoints put <extra_id_0> there.
   random roll           objective.denoisers.*.random_roll: off, as in T5. Then r = .15 with spans of 64 tokens has one
                         span at these lengths, and it is always the end of the text. U-PaLM's port turns it on.
   mode tokens' names    data.mode_tokens: [R] [S] [X] as in the paper; released checkpoints: [NLU] [S2S] [NLG].

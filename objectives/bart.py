@@ -11,6 +11,7 @@ from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import InputsTargets
 from objectives.infilling import Cover, cover, covered_share, insert, span_lengths
+from objectives.lengths import OutputLengths
 from objectives.noise import valid_positions
 from objectives.sentences import SentenceEnds, permuted_positions, sentence_ends
 
@@ -70,7 +71,7 @@ class BART:
         return []
 
     def output_lengths(self, raw):
-        return raw + 1, raw + 1
+        return OutputLengths(raw + 1, raw + 1, 2 * (raw + 1))
 
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
@@ -138,7 +139,8 @@ class BART:
         """int32 [E, n]: masks, some of them random tokens instead."""
         keys = rng.fold_in(keys, tag)
         is_random = rng.uniform(rng.fold_in(keys, 0), n) < self.mask_random
-        return np.where(is_random, corruption.random_tokens(rng.fold_in(keys, 1), n, vocab), np.int32(vocab.mask))
+        randoms = corruption.random_tokens(rng.bits(rng.fold_in(keys, 1), n), vocab)
+        return np.where(is_random, randoms, np.int32(vocab.mask))
 
     def _rotate(self, text: Sequences, keys: np.ndarray) -> Sequences:
         first = rng.integers(rng.fold_in(keys, 0), 0, np.maximum(text.lengths, 1) - 1)

@@ -7,6 +7,7 @@ import numpy as np
 
 from objectives.corruption import Sequences
 from objectives.examples import InputsTargets
+from objectives.lengths import OutputLengths
 from objectives.noise import valid_positions
 
 
@@ -26,7 +27,7 @@ class CLM:
         return []
 
     def output_lengths(self, raw):
-        return np.zeros_like(raw), raw
+        return OutputLengths(np.zeros_like(raw), raw, raw)
 
     def num_sentinels(self, raw):
         return np.zeros_like(raw)

@@ -11,7 +11,7 @@ from objectives.batch import Batch, Windows, WindowSpec
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import Denoiser, InputsTargets, Masked
-from objectives.lengths import RowShape, longest_window
+from objectives.lengths import OutputLengths, RowShape, longest_window
 from objectives.vocab import Vocab
 
 
@@ -43,13 +43,13 @@ class Collator:
 
     def examples(self, windows: Windows) -> InputsTargets | Masked:
         """The corrupted examples, in the windows' order, before they are placed."""
-        parts, order = [], []
+        parts, chosen = [], []
         for source, denoiser in enumerate(self.denoisers):
-            chosen = np.flatnonzero(windows.source == source)
-            if len(chosen):
-                parts.append(self._corrupt(denoiser, windows, chosen))
-                order.append(chosen)
-        return _interleave(parts, np.argsort(np.concatenate(order)))
+            of_source = np.flatnonzero(windows.source == source)
+            if len(of_source):
+                parts.append(self._corrupt(denoiser, windows, of_source))
+                chosen.append(of_source)
+        return _interleave(parts, chosen)
 
     def _corrupt(self, denoiser: Denoiser, windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
         lengths = windows.lengths[chosen]
@@ -60,18 +60,20 @@ class Collator:
         return InputsTargets(corruption.prepend(examples.inputs, self.vocab.mode(denoiser.mode)), examples.targets)
 
 
-def _interleave(parts: Sequence[InputsTargets] | Sequence[Masked], order: np.ndarray) -> InputsTargets | Masked:
-    """The parts' examples one after another, then in the given order."""
+def _interleave(parts: Sequence[InputsTargets] | Sequence[Masked], chosen: Sequence[np.ndarray]):
+    """The examples of all parts, InputsTargets or Masked, example i of part p in place chosen[p][i]."""
     if len(parts) == 1:
         return parts[0]  # a single denoiser's examples never left their order
 
     def stacked(arrays):
-        width = max(array.shape[1] for array in arrays)
-        return np.concatenate([np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays])[order]
+        shape = sum(map(len, arrays)), *np.max([array.shape[1:] for array in arrays], axis=0)
+        out = np.zeros(shape, arrays[0].dtype)
+        for array, places in zip(arrays, chosen, strict=True):
+            out[(places, *map(slice, array.shape[1:]))] = array
+        return out
 
     def joined(sequences):
-        lengths = np.concatenate([one.lengths for one in sequences])[order]
-        return Sequences(stacked([one.tokens for one in sequences]), lengths)
+        return Sequences(stacked([one.tokens for one in sequences]), stacked([one.lengths for one in sequences]))
 
     if isinstance(parts[0], Masked):
         return Masked(
@@ -101,8 +103,8 @@ def make_collator(
             vocab.mode(denoiser.mode)
 
         def output_lengths(raw, denoiser=denoiser):
-            inputs, targets = denoiser.corruption.output_lengths(raw)
-            return inputs + bool(denoiser.mode), targets
+            inputs, targets, both = denoiser.corruption.output_lengths(raw)
+            return OutputLengths(inputs + bool(denoiser.mode), targets, both + bool(denoiser.mode))
 
         raw_length = longest_window(output_lengths, shape, denoiser.name)
         _check_sentinels(denoiser, raw_length, shape, vocab)
@@ -140,9 +142,10 @@ def _check_sentinels(denoiser: Denoiser, raw_length: int, shape: RowShape, vocab
         fits = int(np.argmax(needed > vocab.num_sentinels))  # raw lengths 1..fits need no more than there are
         remedy = ""
         if fits:
-            inputs, targets = denoiser.corruption.output_lengths(np.asarray([fits]))
-            both = inputs + (targets if shape.architecture == "decoder_only" else 0) + bool(denoiser.mode)
-            remedy = f", or data.inputs_length={int(both[0]) * shape.examples_per_row} or less"
+            lengths = denoiser.corruption.output_lengths(np.asarray([fits]))
+            taken = lengths.inputs if shape.architecture == "encoder_decoder" else lengths.both
+            instead = (int(taken[0]) + bool(denoiser.mode)) * shape.examples_per_row
+            remedy = f", or data.inputs_length={instead} or less"
         raise ConfigError(
             f"data.num_sentinels={vocab.num_sentinels} is too few for {denoiser.name}: its windows of {raw_length} "
             f"tokens need {needed.max()}; set data.num_sentinels={needed.max()} or more{remedy}"

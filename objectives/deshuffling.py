@@ -9,6 +9,7 @@ from objectives import corruption
 from objectives import keys as rng
 from objectives.corruption import Sequences
 from objectives.examples import InputsTargets
+from objectives.lengths import OutputLengths
 from objectives.noise import valid_positions
 
 
@@ -27,7 +28,7 @@ class Deshuffling:
         return []
 
     def output_lengths(self, raw):
-        return raw + 1, raw + 1
+        return OutputLengths(raw + 1, raw + 1, 2 * (raw + 1))
 
     def num_sentinels(self, raw):
         return np.zeros_like(raw)

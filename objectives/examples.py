@@ -8,6 +8,7 @@ import numpy as np
 
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
+from objectives.lengths import OutputLengths
 from objectives.vocab import Vocab
 
 
@@ -36,8 +37,8 @@ class Corruption(Protocol):
     def check(self, where: str) -> Iterable[str]:
         """Raises ConfigError for fields that cannot work, `where` being their place; returns warnings."""
 
-    def output_lengths(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The most inputs and the most targets that raw lengths, int [n], can give, EOS included."""
+    def output_lengths(self, raw: np.ndarray) -> OutputLengths:
+        """The most that raw lengths, int [n], can give, EOS included."""
 
     def num_sentinels(self, raw: np.ndarray) -> np.ndarray:
         """The most sentinels that raw lengths, int [n], can need."""

@@ -10,6 +10,7 @@ from objectives.clm import CLM
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import InputsTargets
+from objectives.lengths import OutputLengths
 from objectives.noise import valid_positions
 from objectives.vocab import CONTINUATION, Vocab
 
@@ -52,7 +53,8 @@ class FIM(CLM):
 
     def output_lengths(self, raw):
         documents = np.asarray(raw) // self.min_document_length
-        return np.zeros_like(raw), raw + 3 * documents + (documents > 0)  # one, cut by the window's end, lacks its EOS
+        targets = raw + 3 * documents + (documents > 0)  # one, cut by the window's end, lacks its EOS
+        return OutputLengths(np.zeros_like(raw), targets, targets)
 
     def num_sentinels(self, raw):
         return np.full_like(raw, 3)

@@ -9,6 +9,7 @@ from objectives import corruption
 from objectives import keys as rng
 from objectives.errors import ConfigError
 from objectives.examples import InputsTargets, check_density
+from objectives.lengths import OutputLengths
 from objectives.noise import iid_counts, iid_noise_mask
 
 
@@ -61,7 +62,11 @@ class IIDDenoising:
         text = np.stack([raw, raw])
         inputs = {"unique_sentinels": text - noise + spans, "sentinels": text, "drop": text - noise}
         targets = {"noise_spans": noise + spans, "noise_tokens": noise, "full": text}
-        return inputs[self.inputs].max(axis=0) + 1, targets[self.targets].max(axis=0) + 1
+        inputs, targets = (
+            inputs[self.inputs] + 1,
+            targets[self.targets] + 1,
+        )  # for the fewest and for the most noise tokens
+        return OutputLengths(inputs.max(axis=0), targets.max(axis=0), (inputs + targets).max(axis=0))
 
     def num_sentinels(self, raw):
         if self.inputs == "unique_sentinels" or self.targets == "noise_spans":

@@ -2,13 +2,21 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from objectives.errors import ConfigError
 
 Architecture = Literal["encoder_decoder", "decoder_only", "encoder_only"]
+
+
+class OutputLengths(NamedTuple):
+    """Most tokens that examples of given raw lengths can become, int [n] each."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    both: np.ndarray  # inputs and targets of one example together; below their sum where one grows as the other shrinks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,23 +39,21 @@ class RowShape:
         return self.targets_length // self.examples_per_row
 
 
-def longest_window(
-    output_lengths: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], row: RowShape, name: str
-) -> int:
+def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: RowShape, name: str) -> int:
     """Tokens of raw text in the longest window whose inputs and targets fit a row, as do those of all shorter ones.
 
-    output_lengths: raw lengths, int [n] -> the most inputs and the most targets they can give, int [n] each, EOS,
-    sentinels and mode token included. As in T5's `random_spans_helper`, the inputs of an encoder-decoder decide, and
-    targets that do not fit are an error; targets one token too long shorten the window (T5 does so at density .5).
+    output_lengths: raw lengths, int [n] -> the most they can give, EOS, sentinels and mode token included.
+    As in T5's `random_spans_helper`, the inputs of an encoder-decoder decide, and targets that do not fit are an error;
+    targets one token too long shorten the window (T5 does so at density .5).
     Deviation: lengths are the true ones of the noise mask, where the helper sometimes counts zero spans and comes out
     one token too long (128 inputs, density .15, mean span 64).
     """
     raw = np.arange(1, 64 * (row.inputs_length + row.targets_length))
-    inputs, targets = output_lengths(raw)
+    inputs, targets, both = output_lengths(raw)
     if row.architecture != "encoder_decoder":
-        window = _fitting(inputs + targets <= row.inputs_share)
+        window = _fitting(both <= row.inputs_share)
         if window == 0:
-            least = int(inputs[0] + targets[0]) * row.examples_per_row
+            least = int(both[0]) * row.examples_per_row
             raise ConfigError(
                 f"data.inputs_length={row.inputs_length} is too short for {name}{_shared(row)}: "
                 f"set it to {least} or more"

@@ -10,6 +10,7 @@ from objectives import keys as rng
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import Masked, check_density
+from objectives.lengths import OutputLengths
 from objectives.noise import valid_positions
 
 
@@ -50,7 +51,7 @@ class MLM:
         return []
 
     def output_lengths(self, raw):
-        return raw + 2, np.zeros_like(raw)
+        return OutputLengths(raw + 2, np.zeros_like(raw), raw + 2)
 
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
@@ -66,17 +67,15 @@ class MLM:
         candidates &= (targets >= vocab.content_start) & (targets < vocab.content_end)
         counts = np.maximum(np.rint(text.lengths * self.mask_rate).astype(np.int64), 1)
         counts = np.minimum(counts, candidates.sum(axis=1))
-        selected = np.zeros((len(targets), width + 1), bool)
-        np.put_along_axis(selected, rng.choose(rng.fold_in(keys, 0), candidates, counts), True, axis=1)
-        selected = selected[:, :width]
+        selected = rng.choose_mask(rng.fold_in(keys, 0), candidates, counts)
 
-        shown = rng.uniform(rng.fold_in(keys, 1), width)
-        content = vocab.content_end - vocab.content_start
-        random_tokens = vocab.content_start + rng.bits(rng.fold_in(keys, 2), width) % np.uint64(content)
-        inputs = np.where(selected & (shown < self.mask_token_rate), vocab.mask, targets)
-        is_random = selected & (shown >= self.mask_token_rate)
-        is_random &= shown < self.mask_token_rate + self.random_token_rate
-        inputs = np.where(is_random, random_tokens, inputs).astype(np.int32)
+        rows, columns = np.divmod(np.flatnonzero(selected), width)
+        shown = rng.as_uniform(rng.bits_at(rng.fold_in(keys, 1)[rows], columns))
+        random_tokens = corruption.random_tokens(rng.bits_at(rng.fold_in(keys, 2)[rows], columns), vocab)
+        kept = targets[rows, columns]
+        instead = np.where(shown < self.mask_token_rate + self.random_token_rate, random_tokens, kept)
+        inputs = targets.copy()
+        inputs[rows, columns] = np.where(shown < self.mask_token_rate, vocab.mask, instead)
         return Masked(Sequences(inputs, text.lengths), targets, selected)
 
     def hidden(self, tokens, lengths, keys, vocab):

@@ -9,6 +9,7 @@ from objectives import corruption
 from objectives import keys as rng
 from objectives.errors import ConfigError
 from objectives.examples import InputsTargets
+from objectives.lengths import OutputLengths
 from objectives.noise import valid_positions
 
 
@@ -52,7 +53,8 @@ class PrefixLM:
 
     def output_lengths(self, raw):
         shortest, longest = self.prefix_lengths(raw)
-        return longest + 1 + self.sentinel, raw - shortest + 1 + self.sentinel
+        added = 1 + self.sentinel  # on either side
+        return OutputLengths(longest + added, raw - shortest + added, raw + 2 * added)
 
     def num_sentinels(self, raw):
         return np.full_like(raw, int(self.sentinel))

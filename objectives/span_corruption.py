@@ -6,6 +6,7 @@ from typing import ClassVar
 from objectives import corruption
 from objectives.errors import ConfigError
 from objectives.examples import InputsTargets, check_density
+from objectives.lengths import OutputLengths
 from objectives.noise import random_spans_noise_mask, span_counts
 
 
@@ -36,7 +37,7 @@ class SpanCorruption:
     def output_lengths(self, raw):
         noise, _ = span_counts(raw, self.noise_density, self.mean_noise_span_length)
         sentinels = self.num_sentinels(raw)
-        return raw - noise + sentinels + 1, noise + sentinels + 1
+        return OutputLengths(raw - noise + sentinels + 1, noise + sentinels + 1, raw + 2 * (sentinels + 1))
 
     def num_sentinels(self, raw):
         _, spans = span_counts(raw, self.noise_density, self.mean_noise_span_length)

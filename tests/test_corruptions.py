@@ -58,13 +58,17 @@ def example(made, e):
 def test_the_text_comes_back_within_the_lengths_and_sentinels_announced(corruption, lengths, text, seed):
     tokens, lengths, keys = raw_examples(lengths, text, seed)
     made = corruption.corrupt(tokens, lengths, keys, VOCAB)
-    most_inputs, most_targets = corruption.output_lengths(lengths)
+    most_inputs, most_targets, most_of_both = corruption.output_lengths(lengths)
     most_sentinels = corruption.num_sentinels(lengths)
     for e, length in enumerate(lengths):
         raw = tokens[e, :length].tolist()
         inputs, targets = example(made, e)
         assert inputs.dtype == targets.dtype == np.int32
         assert len(inputs) <= most_inputs[e] and (isinstance(made, Masked) or len(targets) <= most_targets[e])
+        assert (
+            isinstance(made, Masked)
+            or len(inputs) + len(targets) <= most_of_both[e] <= most_inputs[e] + most_targets[e]
+        )
         used = set(np.intersect1d(np.concatenate([inputs, targets]), VOCAB.sentinels).tolist())
         assert used == set(VOCAB.sentinels[: len(used)].tolist()) and len(used) <= most_sentinels[e]
         restored = corruption.restore(inputs, targets, VOCAB)
