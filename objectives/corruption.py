@@ -22,28 +22,39 @@ class Sequences(NamedTuple):
 
 def compact(tokens: np.ndarray, keep: np.ndarray) -> Sequences:
     """The kept tokens of each row, moved together. tokens int32 [E, W], keep bool [E, W]."""
-    lengths = keep.sum(axis=1)
-    out = np.zeros((len(tokens), int(lengths.max(initial=0))), np.int32)
-    out[valid_positions(lengths, out.shape[1])] = tokens[keep]
+    return _from_flat(np.compress(keep.ravel(), tokens.ravel()), keep.sum(axis=1))
+
+
+def _from_flat(flat: np.ndarray, lengths: np.ndarray) -> Sequences:
+    """Sequences of the given lengths whose tokens stand one after another in `flat`."""
+    out = np.zeros((len(lengths), int(lengths.max(initial=0))), np.int32)
+    out[valid_positions(lengths, out.shape[1])] = flat
     return Sequences(out, lengths)
 
 
 def append(sequences: Sequences, token: int) -> Sequences:
     """Each sequence with one more token at its end."""
-    tokens = np.pad(sequences.tokens, ((0, 0), (0, 1)))
-    tokens[np.arange(len(tokens)), sequences.lengths] = token
+    num_examples, width = sequences.tokens.shape
+    tokens = np.empty((num_examples, width + 1), np.int32)
+    tokens[:, :width] = sequences.tokens
+    tokens[:, width] = token
+    tokens[np.arange(num_examples), sequences.lengths] = token
     return Sequences(tokens, sequences.lengths + 1)
 
 
 def prepend(sequences: Sequences, token: int) -> Sequences:
     """Each sequence with one more token at its start."""
-    return Sequences(np.pad(sequences.tokens, ((0, 0), (1, 0)), constant_values=token), sequences.lengths + 1)
+    num_examples, width = sequences.tokens.shape
+    tokens = np.empty((num_examples, width + 1), np.int32)
+    tokens[:, 0] = token
+    tokens[:, 1:] = sequences.tokens
+    return Sequences(tokens, sequences.lengths + 1)
 
 
-def random_tokens(keys: np.ndarray, n: int, vocab: Vocab) -> np.ndarray:
-    """int32 [E, n]: ordinary tokens, each as likely."""
+def random_tokens(bits: np.ndarray, vocab: Vocab) -> np.ndarray:
+    """int32 of bits' shape: ordinary tokens, each as likely. bits: random uint64."""
     content = np.uint64(vocab.content_end - vocab.content_start)
-    return (vocab.content_start + rng.bits(keys, n) % content).astype(np.int32)
+    return (vocab.content_start + bits % content).astype(np.int32)
 
 
 def span_starts(noise: np.ndarray) -> np.ndarray:
@@ -54,15 +65,19 @@ def span_starts(noise: np.ndarray) -> np.ndarray:
 
 
 def _sentinels(starts: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """int32 [E, W]: at a start, the sentinel of that span, counted along the row."""
-    return vocab.sentinel(starts.cumsum(axis=1, dtype=np.int32) - 1)
+    """int64 [n]: the sentinel of each start in `starts`, bool [E, W], in row order, counted along its row."""
+    counts = starts.sum(axis=1)
+    before = np.cumsum(counts) - counts
+    return vocab.sentinel(np.arange(counts.sum()) - np.repeat(before, counts))
 
 
 def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
     """Each noise span becomes one sentinel of its own: the inputs of span corruption."""
     valid = valid_positions(lengths, tokens.shape[1])
     starts = span_starts(noise & valid)
-    return compact(np.where(starts, _sentinels(starts, vocab), tokens), (~noise | starts) & valid)
+    shown = tokens.copy()
+    shown.ravel()[np.flatnonzero(starts)] = _sentinels(starts, vocab)
+    return compact(shown, (~noise | starts) & valid)
 
 
 def nonnoise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
@@ -96,10 +111,10 @@ def noise_token_to_sentinel_or_random(
     """
     shown = noise_token_to_sentinel(tokens, noise, lengths, vocab)
     if random_rate:
-        width = tokens.shape[1]
-        is_random = noise & (rng.uniform(rng.fold_in(keys, 0), width) < random_rate)
-        randoms = random_tokens(rng.fold_in(keys, 1), width, vocab)
-        shown = shown._replace(tokens=np.where(is_random, randoms, shown.tokens))
+        rows, columns = np.divmod(np.flatnonzero(noise), tokens.shape[1])
+        is_random = rng.as_uniform(rng.bits_at(rng.fold_in(keys, 0)[rows], columns)) < random_rate
+        rows, columns = rows[is_random], columns[is_random]
+        shown.tokens[rows, columns] = random_tokens(rng.bits_at(rng.fold_in(keys, 1)[rows], columns), vocab)
     return shown
 
 
@@ -120,11 +135,15 @@ def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequenc
     unrolled mask always does. Where it does not (a rolled mask), T5's targets lose the first span's sentinel or gain a
     last one that stands for nothing; these do not.
     """
-    valid = valid_positions(lengths, tokens.shape[1])
-    starts = span_starts(noise & valid)
-    pairs = np.stack([_sentinels(starts, vocab), tokens], axis=-1).reshape(len(tokens), -1)
-    keep = np.stack([starts, noise & valid], axis=-1).reshape(len(tokens), -1)
-    return compact(pairs, keep)
+    noise = noise & valid_positions(lengths, tokens.shape[1])
+    starts = span_starts(noise)
+    kept = np.flatnonzero(noise)
+    is_start = starts.ravel()[kept]
+    place = np.arange(len(kept)) + is_start.cumsum(dtype=np.int32)  # one after another, with each span's sentinel
+    flat = np.empty(len(kept) + int(is_start.sum()), np.int32)
+    flat[place] = tokens.ravel()[kept]
+    flat[place[is_start] - 1] = _sentinels(starts, vocab)
+    return _from_flat(flat, noise.sum(axis=1) + starts.sum(axis=1))
 
 
 def fill_in_spans(inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray:

@@ -14,57 +14,75 @@ from objectives.noise import valid_positions
 from objectives.vocab import Vocab
 
 
-class _Placement:
-    """Where runs of tokens stand in an array of rows: run e at row rows[e], from column starts[e] on."""
+class _Runs:
+    """Rows filled from the left: example after example, each in one or more runs of positions, then padding.
 
-    def __init__(self, rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray, shape: tuple[int, int]):
-        if (starts + lengths > shape[1]).any():
-            raise ValueError(f"examples of {int((starts + lengths).max())} tokens in rows of {shape[1]}")
-        self.starts, self.lengths, self.shape = starts, lengths, shape
-        self.positions = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        self.index = np.repeat(rows * shape[1] + starts, lengths) + self.positions
+    rows: int [E], non-decreasing; lengths: int [E, P], of the runs of each example; width: positions of a row. Arrays
+    are made run by run: NumPy repeats a value many times over far faster than it puts values in their places.
+    """
 
-    def lay(self, flat: np.ndarray | int, *, into: np.ndarray) -> np.ndarray:
-        """Writes the runs' values, one after another in `flat`, to their places; returns `into`."""
-        into.reshape(-1)[self.index] = flat
-        return into
+    def __init__(self, rows: np.ndarray, lengths: np.ndarray, num_rows: int, width: int):
+        used = np.bincount(rows, lengths.sum(axis=1), num_rows).astype(np.int64)
+        if (used > width).any():
+            raise ValueError(f"examples of {used.max()} tokens in rows of {width}")
+        (num_examples, num_parts), row = lengths.shape, np.arange(num_rows)
+        # The runs of all rows as they stand, the padding of each row after its examples.
+        self._place = (np.arange(num_examples) * num_parts + rows)[:, None] + np.arange(num_parts)
+        padding = np.searchsorted(rows, row, side="right") * num_parts + row
+        self._lengths = np.empty(num_examples * num_parts + num_rows, np.int64)
+        self._lengths[self._place], self._lengths[padding] = lengths, width - used
+        self._number_in_row = np.arange(num_examples) - np.searchsorted(rows, rows)
+        self.filled = valid_positions(used, width)  # bool [rows, width]
 
-    def tokens(self, sequences: Sequences, *, into: np.ndarray) -> np.ndarray:
-        return self.lay(sequences.tokens[valid_positions(self.lengths, sequences.tokens.shape[1])], into=into)
+    def spread(self, values: np.ndarray, dtype: type) -> np.ndarray:
+        """[rows, width]: at each position its run's value, 0 on padding. values: what broadcasts to [E, P]."""
+        of_run = np.zeros(len(self._lengths), dtype)
+        of_run[self._place] = values
+        return np.repeat(of_run, self._lengths).reshape(self.filled.shape)
 
-    def per_run(self, values: np.ndarray) -> np.ndarray:
-        return self.lay(np.repeat(values, self.lengths), into=np.zeros(self.shape, np.int32))
+    def segments(self) -> np.ndarray:
+        return self.spread(self._number_in_row[:, None] + 1, np.int32)
+
+    def positions(self) -> np.ndarray:
+        begins = (np.cumsum(self._lengths) - self._lengths)[self._place[:, :1]]
+        positions = np.arange(self.filled.size, dtype=np.int32).reshape(self.filled.shape)
+        positions -= self.spread(begins, np.int32)
+        positions *= self.filled
+        return positions
 
 
-def _one_after_another(lengths: np.ndarray, rows: np.ndarray, shape: tuple[int, int]):
-    """The placement of each row's examples from its left end, and their segment ids, int [E], from 1 on."""
-    first = np.searchsorted(rows, rows)  # the first example of the same row
-    offsets = np.cumsum(lengths) - lengths
-    return _Placement(rows, offsets - offsets[first], lengths, shape), np.arange(len(rows)) - first + 1
+def _lay(array: np.ndarray, lengths: np.ndarray, at: np.ndarray, into: np.ndarray) -> np.ndarray:
+    """The first lengths[e] of array[e], of all e one after another, at the places `at` of `into`, which it returns."""
+    into[at] = array[valid_positions(lengths, array.shape[1])]
+    return into
 
 
-def _decoder_fields(placement: _Placement, segments: np.ndarray, targets: np.ndarray, vocab: Vocab) -> Batch:
-    positions = placement.lay(placement.positions, into=np.zeros(placement.shape, np.int32))
-    inputs = np.full_like(targets, vocab.pad)
-    inputs[:, 1:] = np.where(positions[:, 1:] > 0, targets[:, :-1], vocab.pad)
+def _decoder_fields(runs: _Runs, targets: np.ndarray, source: np.ndarray, vocab: Vocab) -> Batch:
+    positions = runs.positions()
+    inputs = np.empty_like(targets)
+    inputs[:, 1:] = targets[:, :-1]
+    inputs[positions == 0] = vocab.pad
     return {
         "decoder_input_tokens": inputs,
         "decoder_target_tokens": targets,
-        "decoder_segment_ids": placement.per_run(segments),
+        "decoder_segment_ids": runs.segments(),
         "decoder_positions": positions,
+        "example_source": runs.spread(source[:, None], np.int32),
     }
 
 
-def _encoder_fields(placement: _Placement, segments: np.ndarray, inputs: Sequences, vocab: Vocab) -> Batch:
+def _encoder_fields(runs: _Runs, inputs: Sequences, vocab: Vocab) -> Batch:
     return {
-        "encoder_input_tokens": placement.tokens(inputs, into=np.full(placement.shape, vocab.pad, np.int32)),
-        "encoder_segment_ids": placement.per_run(segments),
-        "encoder_positions": placement.lay(placement.positions, into=np.zeros(placement.shape, np.int32)),
+        "encoder_input_tokens": _lay(*inputs, at=runs.filled, into=np.full(runs.filled.shape, vocab.pad, np.int32)),
+        "encoder_segment_ids": runs.segments(),
+        "encoder_positions": runs.positions(),
     }
 
 
 def _never_empty(sequences: Sequences, token: int) -> Sequences:
     """The sequences, `token` in place of each empty one."""
+    if sequences.lengths.all():
+        return sequences
     tokens = np.pad(sequences.tokens, ((0, 0), (0, int(sequences.tokens.shape[1] == 0))))
     tokens[:, 0] = np.where(sequences.lengths == 0, token, tokens[:, 0])
     return Sequences(tokens, np.maximum(sequences.lengths, 1))
@@ -80,14 +98,13 @@ def encoder_decoder(
 ) -> Batch:
     """Inputs to the encoder, targets to the decoder. Where there are no inputs the encoder reads one EOS."""
     inputs, targets = _never_empty(examples.inputs, vocab.eos), examples.targets
-    encoder, _ = _one_after_another(inputs.lengths, rows, (num_rows, shape.inputs_length))
-    decoder, segments = _one_after_another(targets.lengths, rows, (num_rows, shape.targets_length))
-    target_tokens = decoder.tokens(targets, into=np.full(decoder.shape, vocab.pad, np.int32))
+    encoder = _Runs(rows, inputs.lengths[:, None], num_rows, shape.inputs_length)
+    decoder = _Runs(rows, targets.lengths[:, None], num_rows, shape.targets_length)
+    target_tokens = _lay(*targets, at=decoder.filled, into=np.full(decoder.filled.shape, vocab.pad, np.int32))
     return {
-        **_encoder_fields(encoder, segments, inputs, vocab),
-        **_decoder_fields(decoder, segments, target_tokens, vocab),
-        "decoder_loss_weights": decoder.lay(1, into=np.zeros(decoder.shape, np.float32)),
-        "example_source": decoder.per_run(source),
+        **_encoder_fields(encoder, inputs, vocab),
+        **_decoder_fields(decoder, target_tokens, source, vocab),
+        "decoder_loss_weights": decoder.spread(1, np.float32),
     }
 
 
@@ -107,20 +124,17 @@ def decoder_only(
     more, since inputs are shifted right (seqio's PrefixLMFeatureConverter). Without, the sequence is causal throughout.
     """
     inputs, targets = examples
-    both, segments = _one_after_another(inputs.lengths + targets.lengths, rows, (num_rows, shape.inputs_length))
-    inputs_place = _Placement(rows, both.starts, inputs.lengths, both.shape)
-    targets_place = _Placement(rows, both.starts + inputs.lengths, targets.lengths, both.shape)
-    tokens = inputs_place.tokens(inputs, into=np.full(both.shape, vocab.pad, np.int32))
-    tokens = targets_place.tokens(targets, into=tokens)
-    prefix = np.zeros(both.shape, bool)
-    if bidirectional_inputs:
-        reading = np.where(inputs.lengths > 0, inputs.lengths + 1, 0)
-        _Placement(rows, both.starts, reading, both.shape).lay(True, into=prefix)
+    also_reads = (inputs.lengths > 0).astype(np.int64)  # the position of the first target
+    parts = np.stack([inputs.lengths, also_reads, targets.lengths - also_reads], axis=1)
+    runs = _Runs(rows, parts, num_rows, shape.inputs_length)
+    is_target = runs.spread(np.asarray([False, True, True]), np.bool_)
+    tokens = np.full(is_target.shape, vocab.pad, np.int32)
+    tokens = _lay(*inputs, at=runs.filled & ~is_target, into=tokens)
+    tokens = _lay(*targets, at=is_target, into=tokens)
     return {
-        **_decoder_fields(both, segments, tokens, vocab),
-        "decoder_loss_weights": targets_place.lay(1, into=np.zeros(both.shape, np.float32)),
-        "decoder_bidirectional_mask": prefix,
-        "example_source": both.per_run(source),
+        **_decoder_fields(runs, tokens, source, vocab),
+        "decoder_loss_weights": is_target.astype(np.float32),
+        "decoder_bidirectional_mask": runs.spread(np.asarray([True, True, False]) & bidirectional_inputs, np.bool_),
     }
 
 
@@ -129,14 +143,12 @@ def encoder_only(
 ) -> Batch:
     """Inputs and targets side by side; the selected positions are scored, whatever the inputs show there."""
     inputs, targets, selected = examples
-    place, segments = _one_after_another(inputs.lengths, rows, (num_rows, shape.inputs_length))
-    targets = Sequences(targets, inputs.lengths)
+    runs = _Runs(rows, inputs.lengths[:, None], num_rows, shape.inputs_length)
+    fields = _encoder_fields(runs, inputs, vocab)
+    padding, unscored = np.full_like(fields["encoder_input_tokens"], vocab.pad), np.zeros(runs.filled.shape, np.float32)
     return {
-        **_encoder_fields(place, segments, inputs, vocab),
-        "encoder_target_tokens": place.tokens(targets, into=np.full(place.shape, vocab.pad, np.int32)),
-        "encoder_loss_weights": place.lay(
-            selected[valid_positions(inputs.lengths, selected.shape[1])],
-            into=np.zeros(place.shape, np.float32),
-        ),
-        "example_source": place.per_run(source),
+        **fields,
+        "encoder_target_tokens": _lay(targets, inputs.lengths, at=runs.filled, into=padding),
+        "encoder_loss_weights": _lay(selected, inputs.lengths, at=runs.filled, into=unscored),
+        "example_source": runs.spread(source[:, None], np.int32),
     }
