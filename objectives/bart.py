@@ -12,8 +12,8 @@ from objectives.errors import ConfigError
 from objectives.examples import InputsTargets
 from objectives.infilling import Cover, cover, covered_share, insert, span_lengths
 from objectives.lengths import OutputLengths
-from objectives.noise import valid_positions
-from objectives.sentences import SentenceEnds, permuted_positions, sentence_ends
+from objectives.noise import take, valid_positions
+from objectives.sentences import SentenceEnds, permuted_sentences, sentence_ends
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,15 +86,15 @@ class BART:
         covered, _ = self._masked(lengths, keys, tokens.shape[1])
         covered = covered.heads | covered.tails
         if self.permute_sentences:
-            covered = np.take_along_axis(covered, self._places(tokens, lengths, keys, vocab), axis=1)
+            hidden = np.empty_like(covered)
+            np.put_along_axis(hidden, self._order(tokens, lengths, keys, vocab), covered, axis=1)
+            return hidden
         return covered
 
     def corrupt(self, tokens, lengths, keys, vocab):
-        noised = tokens
+        inputs = Sequences(tokens, lengths)
         if self.permute_sentences:
-            noised = np.empty_like(tokens)
-            np.put_along_axis(noised, self._places(tokens, lengths, keys, vocab), tokens, axis=1)
-        inputs = Sequences(noised, lengths)
+            inputs = Sequences(take(tokens, self._order(tokens, lengths, keys, vocab)), lengths)
         if self.mask_rate:
             inputs = self._infill(inputs, keys, vocab)
         if self.rotate:
@@ -105,9 +105,9 @@ class BART:
     def restore(self, inputs, targets, vocab):
         return targets[:-1]
 
-    def _places(self, tokens, lengths, keys, vocab):
+    def _order(self, tokens, lengths, keys, vocab):
         ends = sentence_ends(tokens, lengths, vocab, self.sentence_ends)
-        return permuted_positions(rng.fold_in(keys, 0), ends, self.permute_sentences)
+        return permuted_sentences(rng.fold_in(keys, 0), ends, self.permute_sentences)
 
     def _masked(self, lengths: np.ndarray, keys: np.ndarray, width: int) -> tuple[Cover, np.ndarray]:
         """What is masked, and how many masks are put in besides, int64 [E]."""
@@ -130,7 +130,10 @@ class BART:
         if self.replace_length == 0:
             inputs = corruption.compact(text.tokens, keep & ~heads)
         else:
-            inputs = corruption.compact(np.where(heads, self._masks(keys, 3, width, vocab), text.tokens), keep)
+            shown, per_row = text.tokens.copy(), heads.sum(axis=1)
+            masks = self._masks(keys, 3, int(per_row.max()), vocab)
+            shown.ravel()[np.flatnonzero(heads)] = masks[valid_positions(per_row, masks.shape[1])]
+            inputs = corruption.compact(shown, keep)
         if counts.any():
             inputs = insert(rng.fold_in(keys, 5), inputs, self._masks(keys, 4, int(counts.max()), vocab), counts)
         return inputs
@@ -145,5 +148,6 @@ class BART:
     def _rotate(self, text: Sequences, keys: np.ndarray) -> Sequences:
         first = rng.integers(rng.fold_in(keys, 0), 0, np.maximum(text.lengths, 1) - 1)
         first = np.where(rng.uniform(rng.fold_in(keys, 1), 1)[:, 0] < self.rotate, first, 0)
-        source = (np.arange(text.tokens.shape[1]) + first[:, None]) % np.maximum(text.lengths, 1)[:, None]
-        return Sequences(np.take_along_axis(text.tokens, source, axis=1), text.lengths)
+        source = np.arange(text.tokens.shape[1]) + first[:, None]
+        source -= np.where(source < text.lengths[:, None], 0, text.lengths[:, None])
+        return Sequences(take(text.tokens, source), text.lengths)

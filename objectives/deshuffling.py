@@ -10,7 +10,7 @@ from objectives import keys as rng
 from objectives.corruption import Sequences
 from objectives.examples import InputsTargets
 from objectives.lengths import OutputLengths
-from objectives.noise import valid_positions
+from objectives.noise import take, valid_positions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Deshuffling:
 
     def corrupt(self, tokens, lengths, keys, vocab):
         order = rng.draw(keys, valid_positions(lengths, tokens.shape[1]), lengths)
-        shuffled = np.take_along_axis(tokens, np.minimum(order, tokens.shape[1] - 1), axis=1)
+        shuffled = take(tokens, np.minimum(order, tokens.shape[1] - 1))
         inputs, targets = Sequences(shuffled, lengths), Sequences(tokens, lengths)
         return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
 

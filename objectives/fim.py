@@ -11,7 +11,7 @@ from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import InputsTargets
 from objectives.lengths import OutputLengths
-from objectives.noise import valid_positions
+from objectives.noise import take, valid_positions
 from objectives.vocab import CONTINUATION, Vocab
 
 
@@ -104,7 +104,7 @@ def _reorder(tokens: np.ndarray, lengths: np.ndarray, cuts: np.ndarray, spm: np.
     offset = np.where(place < middle_token, second - (suffix_token + 1), of_middle)  # of the token told there
     offset = np.where(place < suffix_token, -1, offset)
     source = np.clip(place + offset, 0, tokens.shape[1] - 1)
-    out = np.take_along_axis(tokens, source, axis=1)
+    out = take(tokens, source)
     out[:, 0] = vocab.sentinel(0)
     np.put_along_axis(out, suffix_token, vocab.sentinel(1), axis=1)
     np.put_along_axis(out, middle_token, vocab.sentinel(2), axis=1)

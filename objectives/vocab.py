@@ -36,7 +36,7 @@ class Vocab:
 
     def marked(self, tokens: np.ndarray, mark: int) -> np.ndarray:
         """bool, of tokens' shape: where the tokens, ids int, have any bit of `mark`."""
-        return (np.frombuffer(self.marks, np.uint8) & mark).astype(bool)[tokens]
+        return (np.frombuffer(self.marks, np.uint8) & mark).astype(bool).take(tokens)
 
     def sentinel(self, k):
         """Id of the k-th sentinel (int or integer array). The caller has checked k < num_sentinels."""

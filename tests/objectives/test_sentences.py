@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.sentences import permuted_positions, sentence_ends
+from objectives.sentences import permuted_sentences, sentence_ends
 from tests.objectives.helpers import vocab
 
 
@@ -56,10 +56,9 @@ def permute(texts: list[list[str]], share: float, seed: int = 0) -> list[str]:
     for e, sentences in enumerate(texts):
         tokens[e, : lengths[e]] = ids("".join(sentences))
         ends[e, np.cumsum([len(sentence) for sentence in sentences]) - 1] = True
-    places = permuted_positions(some_keys(len(texts), seed), ends, share)
-    assert (np.sort(places, axis=1) == np.arange(tokens.shape[1])).all()
-    moved = np.zeros_like(tokens)
-    np.put_along_axis(moved, places, tokens, axis=1)
+    order = permuted_sentences(some_keys(len(texts), seed), ends, share)
+    assert (np.sort(order, axis=1) == np.arange(tokens.shape[1])).all()
+    moved = np.take_along_axis(tokens, order, axis=1)
     return ["".join(chr(t - 3) for t in row[:length]) for row, length in zip(moved, lengths, strict=True)]
 
 
