@@ -67,7 +67,7 @@ def get_config() -> ConfigDict:
     config.optimizer = ConfigDict()
     config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor"
     config.optimizer.schedule = "cosine"  # or "inverse_sqrt", "constant"; each after linear warm-up
-    config.optimizer.learning_rate = 1e-2  # at the end of warm-up
+    config.optimizer.learning_rate = 2e-2  # at the end of warm-up
     config.optimizer.warmup_steps = 50
     config.optimizer.final_learning_rate_fraction = 0.1  # cosine: where it ends, of learning_rate
     config.optimizer.b1 = 0.9
@@ -82,13 +82,13 @@ def get_config() -> ConfigDict:
     config.optimizer.clip_norm = 1.0  # global norm; 0 is off
 
     config.train = ConfigDict()
-    config.train.steps = 1000
-    config.train.batch_size = 32  # rows, over all devices and processes
+    config.train.steps = 800
+    config.train.batch_size = 16  # rows, over all devices and processes
     config.train.grad_accum_steps = 1
     config.train.log_every = 20
-    config.train.eval_every = 250
+    config.train.eval_every = 200
     config.train.eval_batches = 16
-    config.train.checkpoint_every = 250
+    config.train.checkpoint_every = 200
     config.train.keep_checkpoints = 2  # the newest ones, besides the best
     config.train.max_nonfinite_updates = 5  # in a row, before the run stops
 

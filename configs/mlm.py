@@ -16,6 +16,8 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.objective = ConfigDict({"name": "mlm", "mask_rate": 0.15, "mask_token_rate": 0.8, "random_token_rate": 0.1})
     config.loss.z_loss = 0.0
     config.data.inputs_length = 256
+    config.train.batch_size = 8
+    config.train.steps = 600
     config.model.update(architectures.BERT["base"] | base.TINY_SIZES | {"num_layers": 4, "dropout_rate": 0.0})
     config.optimizer.name = "adamw"
     config.optimizer.learning_rate = 2e-3
