@@ -4,6 +4,8 @@ The generator is SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudora
 per key. A NumPy `Generator` per example would give the same independence at ten times the cost.
 """
 
+import functools
+
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -22,9 +24,14 @@ def _mix(x: np.ndarray) -> np.ndarray:
     return y
 
 
+@functools.cache
+def _salt(tag: int) -> np.ndarray:
+    return _mix(np.asarray([tag + 1], np.uint64) * _GOLDEN)
+
+
 def fold_in(keys: np.ndarray, tag: int) -> np.ndarray:
     """Independent keys, uint64 [E], for one named use (`tag`) of `keys`, uint64 [E]."""
-    return _mix(keys ^ _mix(np.asarray([tag + 1], np.uint64) * _GOLDEN))
+    return _mix(keys ^ _salt(tag))
 
 
 def bits(keys: np.ndarray, n: int) -> np.ndarray:
@@ -64,19 +71,23 @@ def _lottery(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     return tickets
 
 
+def _winners(tickets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """uint64 [E, max(counts)]: the smallest of each row, ascending; of use up to counts[e]."""
+    most = int(counts.max(initial=0))
+    if most < tickets.shape[1]:  # far quicker than to sort them all
+        tickets = np.partition(tickets, most, axis=1)[:, :most]
+    return np.sort(tickets, axis=1)
+
+
 def draw(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Positions drawn without replacement, in the order of drawing, every ordered sample equally likely.
 
     allowed: bool [E, W], the positions that may be drawn; counts: int [E], how many, at most allowed[e].sum().
     Returns int64 [E, max(counts)], filled up with W.
     """
-    width, most = allowed.shape[1], int(counts.max(initial=0))
-    tickets = _lottery(keys, allowed)
-    if most < width:
-        tickets = np.partition(tickets, most, axis=1)[:, :most]
-    tickets.sort(axis=1)
-    positions = (tickets & _INDEX).astype(np.int64)
-    positions[np.arange(most) >= counts[:, None]] = width
+    winners = _winners(_lottery(keys, allowed), counts)
+    positions = (winners & _INDEX).astype(np.int64)
+    positions[np.arange(positions.shape[1]) >= counts[:, None]] = allowed.shape[1]
     return positions
 
 
@@ -89,8 +100,8 @@ def choose(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndar
 
 def choose_mask(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """The positions of `draw` as a mask, bool [E, W]."""
+    if not counts.any():
+        return np.zeros(allowed.shape, bool)
     tickets = _lottery(keys, allowed)
-    last = np.unique(counts) - 1
-    in_order = np.partition(tickets, last[last >= 0], axis=1) if len(last) <= 2 else np.sort(tickets, axis=1)
-    dearest = np.take_along_axis(in_order, np.maximum(counts - 1, 0)[:, None], axis=1)
-    return (tickets <= dearest) & (counts > 0)[:, None]
+    last = _winners(tickets, counts)[np.arange(len(counts)), np.maximum(counts, 1) - 1]
+    return (tickets <= last[:, None]) & (counts > 0)[:, None]
