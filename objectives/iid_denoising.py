@@ -60,12 +60,8 @@ class IIDDenoising:
     def output_lengths(self, raw):
         noise, spans = self._counts(raw)
         text = np.stack([raw, raw])
-        inputs = {"unique_sentinels": text - noise + spans, "sentinels": text, "drop": text - noise}
-        targets = {"noise_spans": noise + spans, "noise_tokens": noise, "full": text}
-        inputs, targets = (
-            inputs[self.inputs] + 1,
-            targets[self.targets] + 1,
-        )  # for the fewest and for the most noise tokens
+        inputs = {"unique_sentinels": text - noise + spans, "sentinels": text, "drop": text - noise}[self.inputs] + 1
+        targets = {"noise_spans": noise + spans, "noise_tokens": noise, "full": text}[self.targets] + 1
         return OutputLengths(inputs.max(axis=0), targets.max(axis=0), (inputs + targets).max(axis=0))
 
     def num_sentinels(self, raw):
