@@ -181,7 +181,7 @@ checkpoints.wait()
 again = checkpoints.restore(abstract(shapes, placed))
 same = jax.jit(lambda a, b: (a == b).all())(again["logits_dense"]["kernel"], state["logits_dense"]["kernel"])
 checkpoints.close()
-print(json.dumps({"rows": list(rows), "total": [int(n) for n in total], "same": bool(same)}))
+print(json.dumps({"rows": rows.tolist(), "total": [int(n) for n in total], "same": bool(same)}))
 """
 
 

@@ -35,6 +35,7 @@ def tiny_experiment(
     sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "num_kv_heads": 2, "head_dim": 8, "d_ff": 16}
     fields["model"] |= sizes | {"architecture": architecture} | (model or {})
     fields["data"] |= {"inputs_length": 48, "targets_length": 48, "num_sentinels": 20} | (data or {})
+    fields["train"] |= {"batch_size": 32}
     return make_experiment(fields | config)
 
 

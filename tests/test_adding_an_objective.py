@@ -1,0 +1,50 @@
+"""The toy objective of docs/adding_an_objective.md, as printed there, passes the tests that go over the table."""
+
+import pathlib
+import re
+import sys
+import types
+
+import pytest
+
+import objectives
+from objectives.errors import ConfigError
+from tests import test_corruptions
+from train.experiment import make_experiment
+
+GUIDE = (pathlib.Path(__file__).parent.parent / "docs" / "adding_an_objective.md").read_text()
+FILES = dict(re.findall(r"`(\w+/\w+\.py)`\n\n```python\n(.*?)```", GUIDE, re.DOTALL))
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """The modules of the guide's two files, in a table that has the guide's line."""
+    modules = {}
+    for path, source in FILES.items():
+        name = path.removesuffix(".py").replace("/", ".")
+        modules[name] = sys.modules[name] = types.ModuleType(name)
+        exec(compile(source, path, "exec"), modules[name].__dict__)
+    objectives.OBJECTIVES["every_nth"] = modules["objectives.every_nth"].EveryNth
+    yield modules
+    del objectives.OBJECTIVES["every_nth"]
+    for name in modules:
+        del sys.modules[name]
+
+
+def test_the_guide_has_two_files(toy):
+    assert list(FILES) == ["objectives/every_nth.py", "configs/every_nth.py"]
+
+
+@pytest.mark.parametrize("test", [name for name in dir(test_corruptions) if name.startswith("test_")])
+def test_the_toy_passes_what_every_corruption_must(toy, test):
+    getattr(test_corruptions, test)(corruption=toy["objectives.every_nth"].EveryNth(4))
+
+
+def test_the_toys_config_stands_on_both_architectures(toy):
+    config = toy["configs.every_nth"].get_config()
+    for architecture in ("encoder_decoder", "decoder_only"):
+        config.model.architecture = architecture
+        assert make_experiment(config.to_dict()).collator.specs[0].raw_length > 90
+    config.objective.period = 1
+    with pytest.raises(ConfigError, match=r"objective.period=1 must be 2 or more"):
+        make_experiment(config.to_dict())
