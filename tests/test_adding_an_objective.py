@@ -41,10 +41,12 @@ def test_the_toy_passes_what_every_corruption_must(toy, test):
 
 
 def test_the_toys_config_stands_on_both_architectures(toy):
-    config = toy["configs.every_nth"].get_config()
-    for architecture in ("encoder_decoder", "decoder_only"):
-        config.model.architecture = architecture
-        assert make_experiment(config.to_dict()).collator.specs[0].raw_length > 90
+    for preset in ("xxl", "tiny"):
+        config = toy["configs.every_nth"].get_config(preset)
+        for architecture in ("encoder_decoder", "decoder_only"):
+            config.model.architecture = architecture
+            made = make_experiment(config.to_dict())
+            assert 0.75 * made.data.inputs_length < made.collator.specs[0].raw_length < made.data.inputs_length
     config.objective.period = 1
     with pytest.raises(ConfigError, match=r"objective.period=1 must be 2 or more"):
         make_experiment(config.to_dict())
