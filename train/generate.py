@@ -12,14 +12,13 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from objectives import SpanCorruption
 from objectives.errors import ConfigError
 from objectives.examples import Denoiser, InputsTargets, Masked
 from objectives.vocab import Vocab
 from train.command import run_command
 from train.experiment import Experiment
 from train.fill_masks import candidates, fill_masks, mask_probabilities, masked_batch, read_masked_prompt
-from train.prompts import Prompt, answer_room, complete, continuation, make_prompt, prompt_batch, read_prompt
+from train.prompts import Prompt, answer_room, complete, continuation, make_prompt, prompt_batch, read_prompt, use_of
 from train.restore import load_experiment, load_params
 from train.run import Run
 from train.sampling import Sampling, decode
@@ -64,8 +63,9 @@ def sample_for_display(run: Run, params: Params) -> str:
     experiment = run.experiment
     denoiser, raw_length = experiment.collator.denoisers[0], experiment.collator.specs[0].raw_length
     raw = np.arange(1, min(raw_length, _SAMPLE_TOKENS) + 1)
-    few_spans = denoiser.corruption.num_sentinels(raw) <= _SAMPLE_SPANS
-    tokens, document = _held_out_text(run, int(raw[few_spans].max(initial=1)))
+    if use_of(denoiser.corruption) == "fill_spans":
+        raw = raw[denoiser.corruption.num_sentinels(raw) <= _SAMPLE_SPANS]
+    tokens, document = _held_out_text(run, int(raw.max(initial=1)))
     hide_and_answer = _sample_answer if experiment.model.has_decoder else _sample_filled_in
     shown = zip(("prompt", "model", "truth"), hide_and_answer(experiment, params, denoiser, tokens), strict=True)
     blocks = [_block(title, _readable(experiment, ids)) for title, ids in shown]
@@ -77,11 +77,15 @@ def _sample_answer(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What of `tokens` is shown, what the model answers, and what is there; ids int32 [n] each, without EOS."""
     vocab = experiment.tokenizer.vocab
-    if isinstance(denoiser.corruption, SpanCorruption):
+    use = use_of(denoiser.corruption)
+    if use == "continue":
+        text, truth = np.split(tokens, [len(tokens) // 2])
+    elif use == "fill_middle":
+        prefix, truth, suffix = np.split(tokens, [len(tokens) // 3, len(tokens) // 2])
+        text = np.concatenate([prefix, [vocab.sentinel(0)], suffix]).astype(np.int32)
+    else:
         corrupted = _corrupt(denoiser, tokens, vocab)
         text, truth = corrupted.inputs.tokens[0, :-1], corrupted.targets.tokens[0, :-1]
-    else:
-        text, truth = np.split(tokens, [len(tokens) // 2])
     prompt = make_prompt(denoiser, text, vocab)
     sampling = Sampling(temperature=0.8, top_k=0, top_p=1.0)
     max_tokens = min(answer_room(experiment, prompt), _SAMPLE_TOKENS)
@@ -208,7 +212,7 @@ def _answered(experiment: Experiment, args: argparse.Namespace) -> Iterator[str]
         num_samples=args.num_samples,
         seed=args.seed,
     )
-    is_infilling = isinstance(prompt.denoiser.corruption, SpanCorruption)
+    is_infilling = use_of(prompt.denoiser.corruption) == "fill_spans"
     for number, said in enumerate(answers, start=1):
         if args.num_samples > 1:
             yield f"--- sample {number} of {args.num_samples}"

@@ -2,21 +2,23 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from data.tokenizer import Tokenizer
-from objectives import CLM, PrefixLM, SpanCorruption, layout
+from objectives import CLM, FIM, IIDDenoising, PrefixLM, SpanCorruption, layout
 from objectives.batch import Batch
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
-from objectives.examples import Denoiser, InputsTargets
+from objectives.examples import Corruption, Denoiser, InputsTargets
 from objectives.lengths import RowShape
 from objectives.vocab import Vocab
 from train.experiment import Experiment
 
 _SENTINEL = r"<extra_id_\d+>"  # as Vocab.names() writes them
+
+Use = Literal["continue", "fill_spans", "fill_middle", "rewrite"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,28 +36,52 @@ class Prompt:
     targets_start: np.ndarray
 
 
+def use_of(corruption: Corruption) -> Use:
+    """What a model of this objective does with a prompt.
+
+    "continue" - goes on with it; "fill_spans" - says what its sentinels stand for, each after its sentinel;
+    "fill_middle" - goes on with it, or says what its one sentinel stands for; "rewrite" - writes the text that it takes
+    the prompt for the spoilt form of.
+    """
+    if isinstance(corruption, FIM):
+        return "fill_middle"
+    if isinstance(corruption, CLM | PrefixLM):
+        return "continue"
+    if isinstance(corruption, IIDDenoising):
+        spans = corruption.inputs == "unique_sentinels" and corruption.targets == "noise_spans"
+        return "fill_spans" if spans else "rewrite"
+    return "fill_spans" if isinstance(corruption, SpanCorruption) else "rewrite"
+
+
 def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Prompt, list[str]]:
     """The prompt that `text` makes for the run's objective, and what the user should be told about it.
 
-    With sentinels ("<extra_id_0>") the first span corruption denoiser reads it; without, the first that continues a
-    text (prefix LM, else CLM), and where there is none, span corruption with a sentinel put at the end. `mode` narrows
-    the choice to the denoisers of that mode token; None for all.
+    With sentinels ("<extra_id_0>") the first denoiser that fills them in reads it; without, the first that continues a
+    text (prefix LM, else CLM), and where there is none, one that fills in spans, with a sentinel put at the end. What
+    only rewrites a text takes any. `mode` narrows the choice to the denoisers of that mode token; None for all.
 
     Raises ConfigError for a prompt or a mode that the run's denoisers cannot take.
     """
     tokenizer, notes = experiment.tokenizer, []
-    num_sentinels = _check_sentinels(text, tokenizer.vocab)
+    num_sentinels = len(re.findall(_SENTINEL, text))
     denoiser = _choose_denoiser(experiment, mode, infill=num_sentinels > 0)
+    use, specials = use_of(denoiser.corruption), _SENTINEL
+    if use == "rewrite":  # spoilt by masks, or by one sentinel again and again
+        specials = "|".join(
+            re.escape(tokenizer.vocab.names()[t]) for t in (tokenizer.vocab.mask, tokenizer.vocab.sentinel(0))
+        )
+    else:
+        _check_sentinels(text, tokenizer.vocab, most=1 if use == "fill_middle" else tokenizer.vocab.num_sentinels)
     for name in dict.fromkeys(one.mode for one in experiment.collator.denoisers if one.mode):
         if name in text:
             notes.append(f"{name} in the prompt is read as ordinary text; a mode is chosen with --mode")
     if not text and not isinstance(denoiser.corruption, CLM):
         raise ConfigError("--prompt is empty, and this run's model continues or fills in a text: give it one")
-    if isinstance(denoiser.corruption, SpanCorruption) and not num_sentinels:
+    if use == "fill_spans" and not num_sentinels:
         last = tokenizer.vocab.names()[tokenizer.vocab.sentinel(0)]
         notes.append(f"{denoiser.name} fills in spans and the prompt marks none, so {last} was put at its end")
         text += last
-    return make_prompt(denoiser, encode(tokenizer, text, _SENTINEL), tokenizer.vocab), notes
+    return make_prompt(denoiser, encode(tokenizer, text, specials), tokenizer.vocab), notes
 
 
 def make_prompt(denoiser: Denoiser, text: np.ndarray, vocab: Vocab) -> Prompt:
@@ -64,6 +90,11 @@ def make_prompt(denoiser: Denoiser, text: np.ndarray, vocab: Vocab) -> Prompt:
     corruption = denoiser.corruption
     if isinstance(corruption, CLM):
         inputs, targets_start = mode, text
+        hole = np.flatnonzero(text == vocab.sentinel(0))
+        if isinstance(corruption, FIM) and len(hole):
+            prefix, suffix = text[: hole[0]], text[hole[0] + 1 :]
+            pre, suf, mid = vocab.sentinels[:3]
+            targets_start = [pre, *prefix, suf, *suffix, mid]
     else:
         announced = [vocab.sentinel(0)] if isinstance(corruption, PrefixLM) and corruption.sentinel else []
         inputs, targets_start = [*mode, *text, *announced, vocab.eos], []
@@ -108,9 +139,14 @@ def continuation(prompt: Prompt, answer: np.ndarray, vocab: Vocab) -> np.ndarray
 
 
 def complete(prompt: Prompt, answer: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """The prompt's text with `answer`, ids int [n] without EOS, in it: after it, or in place of its sentinels."""
-    if isinstance(prompt.denoiser.corruption, SpanCorruption):
+    """The prompt's text with `answer`, ids int [n] without EOS, after it or in place of its sentinels, or alone."""
+    use = use_of(prompt.denoiser.corruption)
+    if use == "fill_spans":
         return fill_spans(prompt.text, parse_spans(answer, vocab), vocab)
+    if use == "rewrite":
+        return answer
+    if vocab.sentinel(0) in prompt.text:
+        return fill_spans(prompt.text, {0: answer}, vocab)
     return np.concatenate([prompt.text, continuation(prompt, answer, vocab)])
 
 
@@ -155,16 +191,16 @@ def check_length(taken: int, room: int, field: str) -> None:
         )
 
 
-def _check_sentinels(text: str, vocab: Vocab) -> int:
-    """How many sentinels `text` has. Raises ConfigError where they are not the first ones, in order."""
+def _check_sentinels(text: str, vocab: Vocab, most: int) -> None:
+    """Raises ConfigError where `text` has more than `most` sentinels or they are not the first ones, in order."""
     written = re.findall(_SENTINEL, text)
     names = vocab.names()
-    if len(written) > vocab.num_sentinels:
-        raise ConfigError(f"--prompt has {len(written)} sentinels and data.num_sentinels={vocab.num_sentinels}")
+    if len(written) > most:
+        why = "this run's model fills in one" if most == 1 else f"data.num_sentinels={vocab.num_sentinels}"
+        raise ConfigError(f"--prompt has {len(written)} sentinels and {why}")
     expected = [names[int(sentinel)] for sentinel in vocab.sentinels[: len(written)]]
     if written != expected:
         raise ConfigError(f"--prompt has the sentinels {', '.join(written)}: number them {', '.join(expected)}")
-    return len(written)
 
 
 def _choose_denoiser(experiment: Experiment, mode: str | None, *, infill: bool) -> Denoiser:
@@ -174,13 +210,13 @@ def _choose_denoiser(experiment: Experiment, mode: str | None, *, infill: bool) 
     if not chosen:
         have = f"its denoisers have {', '.join(modes)}" if modes else "it has none, so leave --mode out"
         raise ConfigError(f"--mode={mode!r} is not a mode of this run: {have}")
-    kinds: Sequence[type] = (SpanCorruption,) if infill else (PrefixLM, CLM, SpanCorruption)
-    for kind in kinds:
-        for denoiser in chosen:
-            if isinstance(denoiser.corruption, kind):
-                return denoiser
+    uses = ("fill_spans", "fill_middle", "rewrite") if infill else ("continue", "fill_middle", "fill_spans", "rewrite")
+    for use in uses:
+        of_use = [denoiser for denoiser in chosen if use_of(denoiser.corruption) == use]
+        if of_use:
+            return min(of_use, key=lambda denoiser: isinstance(denoiser.corruption, CLM))  # prefix LM before CLM
     what = "this run" if mode is None else f"--mode={mode!r}"
-    others = {repr(one.mode): None for one in denoisers if isinstance(one.corruption, SpanCorruption)}
+    others = {repr(one.mode): None for one in denoisers if use_of(one.corruption) == "fill_spans"}
     instead = f", or choose --mode={' or '.join(others)}" if others else ""
     raise ConfigError(f"--prompt has sentinels, and {what} fills in no spans: leave them out{instead}")
 

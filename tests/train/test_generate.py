@@ -7,6 +7,7 @@ import pytest
 
 from objectives.errors import ConfigError
 from tests.train import subprocesses
+from tests.train.test_prompts import BART, FIM
 from tests.train.tiny_experiments import random_params, tiny_experiment
 from train import generate
 from train.checkpoint import Checkpoints
@@ -121,12 +122,16 @@ SAMPLES = [
     ("prefix_lm", "encoder_decoder"),
     ("prefix_lm", "decoder_only"),
     ("mlm", "encoder_only"),
+    (FIM, "decoder_only"),
+    (BART, "encoder_decoder"),
 ]
 
 
 @pytest.mark.parametrize(("objective", "architecture"), SAMPLES)
 def test_a_sample_shows_prompt_model_and_truth(corpus, monkeypatch, objective, architecture):
-    experiment = tiny_experiment(objective, architecture, data=corpus)
+    experiment = tiny_experiment(
+        objective, architecture, data=corpus | ({"documents": "split"} if objective == FIM else {})
+    )
     run = make_run(experiment, show_progress=False)
     lines = {}
 
@@ -144,11 +149,14 @@ def test_a_sample_shows_prompt_model_and_truth(corpus, monkeypatch, objective, a
     expected = prompt[0] + "".join(f" {n}" for n in range(100))
     if objective == "mlm":
         assert "[MASK]" in prompt and "[MASK]" not in model and expected.startswith(truth)
+    elif objective == BART:
+        assert "[MASK]" in prompt and model == "!!!\\x1b" and expected.startswith(truth) and len(truth) > 40
     else:
         assert model == "!!!\\x1b"
         vocab, decode = experiment.tokenizer.vocab, experiment.tokenizer.decode
         shown, said = map(experiment.tokenizer.encode_with_specials, (prompt, truth))
-        whole = fill_spans(shown, parse_spans(said, vocab), vocab) if "<extra" in prompt else np.append(shown, said)
+        spans = {0: said} if objective == FIM else parse_spans(said, vocab)
+        whole = fill_spans(shown, spans, vocab) if "<extra" in prompt else np.append(shown, said)
         assert len(whole) > 8 and expected.startswith(decode(whole))
         assert prompt.count("<extra_id") in ((1, 2) if "<extra" in prompt else (0,))
 

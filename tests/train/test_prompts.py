@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
+from configs.bart import VARIANTS
 from objectives.batch import Windows, check_batch
 from objectives.errors import ConfigError
-from tests.objectives.helpers import vocab
+from tests.objectives.helpers import sequence, vocab
 from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, random_params, tiny_experiment
 from train.fill_masks import candidates, fill_masks, mask_probabilities, masked_batch, read_masked_prompt, token_repr
 from train.prompts import answer_room, complete, continuation, fill_spans, parse_spans, prompt_batch, read_prompt
@@ -54,6 +55,9 @@ def window(experiment, source: int):
     return tokens, Windows(tokens[None], np.array([length]), rows, keys, np.array([source], np.int32))
 
 
+BART = {"name": "bart", **VARIANTS["text_infilling"]}
+IID = {"name": "iid_denoising", "noise_density": 0.15, "random_token_rate": 0.0}
+FIM = {"name": "fim", "fim_rate": 1.0, "spm_rate": 0.0, "min_document_length": 8}
 LAYOUTS = {
     "clm": ("clm", {}),
     "prefix_lm": ("prefix_lm", {}),
@@ -61,6 +65,11 @@ LAYOUTS = {
     "prefix_lm, causal": ("prefix_lm", {"bidirectional_inputs": False}),
     "span_corruption": ("span_corruption", {}),
     "ul2": ("ul2", {}),
+    "bart": (BART | {"mask_rate": 0.3, "permute_sentences": 1.0, "mask_random": 0.0}, {}),
+    "deshuffling": ({"name": "deshuffling"}, {}),
+    "mass-style": (IID | {"inputs": "sentinels", "targets": "full"}, {}),
+    "iid with unique sentinels": (IID | {"inputs": "unique_sentinels", "targets": "noise_spans"}, {}),
+    "iid, dropped": (IID | {"inputs": "drop", "targets": "noise_tokens"}, {}),
 }
 
 
@@ -74,7 +83,7 @@ def test_a_prompt_is_laid_out_as_in_training(objective, data, architecture):
         row = experiment.collator(windows, 1)
         inputs, _ = experiment.collator.examples(windows)
         shown = inputs.tokens[0, : inputs.lengths[0]]
-        if experiment.objective_name == "clm":
+        if objective == "clm":
             typed, given = tokens[:5], 5
         else:
             added_at_end = 1 + getattr(denoiser.corruption, "sentinel", False)  # EOS, and the sentinel before it
@@ -91,6 +100,33 @@ def test_a_prompt_is_laid_out_as_in_training(objective, data, architecture):
                 continue  # of the answer, which nobody knows yet
             width = 48 if name.startswith("encoder") else decoder_width
             assert field.tolist() == [row[name][0, :width].tolist()] * 2, name
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+def test_a_hole_in_the_middle_is_laid_out_as_in_training(architecture):
+    """PSM's row up to <mid>, typed as a prompt with a sentinel in the hole, and the middle put back."""
+    experiment = tiny_experiment(FIM, architecture, data={"documents": "split"})
+    tokens, windows = window(experiment, source=0)
+    windows = windows._replace(keys=np.array([3], np.uint64))  # whose cuts leave no part empty
+    targets = sequence(experiment.collator.examples(windows).targets)
+    pre, suf, mid = (targets.index(experiment.tokenizer.vocab.sentinel(k)) for k in range(3))
+    prefix, suffix, middle = targets[pre + 1 : suf], targets[suf + 1 : mid], targets[mid + 1 : -1]
+    assert prefix and suffix and middle
+    decode, hole = experiment.tokenizer.decode, "<extra_id_0>"
+    prompt, notes = read_prompt(experiment, decode(prefix) + hole + decode(suffix), None)
+    assert notes == [] and prompt.inputs.tolist() == [] and prompt.targets_start.tolist() == targets[: mid + 1]
+    assert complete(prompt, np.array(middle), experiment.tokenizer.vocab).tolist() == tokens.tolist()
+    prompt, _ = read_prompt(experiment, "ab", None)
+    assert prompt.targets_start.tolist() == [100, 101]
+    assert complete(prompt, np.array([50]), experiment.tokenizer.vocab).tolist() == [100, 101, 50]
+
+
+def test_what_rewrites_a_text_answers_with_all_of_it():
+    experiment = tiny_experiment(BART, "encoder_decoder")
+    vocab = experiment.tokenizer.vocab
+    prompt, notes = read_prompt(experiment, "a[MASK]b", None)
+    assert prompt.inputs.tolist() == [100, vocab.mask, 101, vocab.eos] and notes == []
+    assert complete(prompt, np.array([100, 50, 101]), vocab).tolist() == [100, 50, 101]
 
 
 def test_masks_are_laid_out_as_in_training():
@@ -192,6 +228,13 @@ PROMPT_ERRORS = {
         "[S]",
         "fills in no spans: leave them out, or choose --mode='\\[R\\]' or '\\[X\\]'",
     ),
+    "two holes in the middle": (
+        FIM,
+        "decoder_only",
+        "a<extra_id_0>b<extra_id_1>",
+        None,
+        "2 sentinels and this run's model fills in one",
+    ),
     "not Unicode": ("clm", "decoder_only", "a\udcff", None, "not valid UTF-8 at character 1"),
 }
 
@@ -200,7 +243,8 @@ PROMPT_ERRORS = {
     ("objective", "architecture", "text", "mode", "message"), PROMPT_ERRORS.values(), ids=PROMPT_ERRORS
 )
 def test_a_prompt_that_cannot_be_is_refused_in_one_line(objective, architecture, text, mode, message):
-    experiment = tiny_experiment(objective, architecture)
+    data = {"documents": "split"} if objective == FIM else {}
+    experiment = tiny_experiment(objective, architecture, data=data)
     with pytest.raises(ConfigError, match=message) as error:
         answer_room(experiment, read_prompt(experiment, text, mode)[0])
     assert "\n" not in str(error.value)
