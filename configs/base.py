@@ -82,7 +82,7 @@ def get_config() -> ConfigDict:
     config.optimizer.clip_norm = 1.0  # global norm; 0 is off
 
     config.train = ConfigDict()
-    config.train.steps = 800
+    config.train.steps = 600
     config.train.batch_size = 16  # rows, over all devices and processes
     config.train.grad_accum_steps = 1
     config.train.log_every = 20

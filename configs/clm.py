@@ -22,7 +22,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.documents = "pack"
     config.data.inputs_length = 256
     config.train.batch_size = 8
-    config.train.steps = 600
+    config.train.steps = 500
     config.data.targets_length = 256
     config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 4})
     if base.is_paper_scale(config, preset, SIZES):

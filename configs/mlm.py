@@ -17,7 +17,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.loss.z_loss = 0.0
     config.data.inputs_length = 256
     config.train.batch_size = 8
-    config.train.steps = 600
+    config.train.steps = 500
     config.model.update(architectures.BERT["base"] | base.TINY_SIZES | {"num_layers": 4, "dropout_rate": 0.0})
     config.optimizer.name = "adamw"
     config.optimizer.learning_rate = 2e-3

@@ -19,7 +19,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.model.num_layers = 4
     config.data.inputs_length = 256
     config.train.batch_size = 8
-    config.train.steps = 600
+    config.train.steps = 500
     config.data.targets_length = 256
     if base.is_paper_scale(config, preset, architectures.T5_V1_1):
         base.use_t5_recipe(config)

@@ -28,7 +28,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     tiny_targets, paper_targets = TARGETS_LENGTH[config.objective.mean_noise_span_length]
     config.data.inputs_length = 256
     config.train.batch_size = 8
-    config.train.steps = 600
+    config.train.steps = 500
     config.data.targets_length = tiny_targets
     if base.is_paper_scale(config, size, architectures.T5_V1_1):
         base.use_t5_recipe(config)
