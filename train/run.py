@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,11 +55,11 @@ class Run:
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
         """This process's rows of batch `start`, `start` + 1, ..., made ahead by reader threads."""
-        return self._batches(self.train_documents, shuffle=True, start=start)
+        return self._load(self.dataset(self.train_documents, shuffle=True), start)
 
     def heldout_batches(self) -> Iterator[dict[str, jax.Array]]:
         """The `train.eval_batches` global batches that every evaluation of this config reads: the same corruption."""
-        batches_of_rows = self._batches(self.heldout_documents, shuffle=False, start=0)
+        batches_of_rows = self._load(self.dataset(self.heldout_documents, shuffle=False), 0)
         for _ in range(self.experiment.train.eval_batches):
             yield self.to_devices(next(batches_of_rows))
 
@@ -66,19 +67,23 @@ class Run:
         """The global batch, from this process's rows of it."""
         return sharding.to_global(batch, self.batch_sharding)
 
-    def _batches(self, documents: Documents, *, shuffle: bool, start: int) -> Iterator[dict[str, np.ndarray]]:
-        experiment, data = self.experiment, self.experiment.data
-        dataset = batches(
+    def dataset(self, documents: Documents, *, shuffle: bool) -> grain.MapDataset:
+        """This process's rows of every batch, by number. Raises ConfigError where `documents` fill no window."""
+        experiment = self.experiment
+        return batches(
             documents,
             experiment.collator.specs,
             experiment.collator,
             batch_size=experiment.train.batch_size,
-            examples_per_row=data.examples_per_row,
+            examples_per_row=experiment.data.examples_per_row,
             seed=experiment.seed,
             shuffle=shuffle,
             rows=sharding.local_rows(self.batch_sharding, experiment.train.batch_size),
             pad_id=experiment.tokenizer.vocab.pad,
         )
+
+    def _load(self, dataset: grain.MapDataset, start: int) -> Iterator[dict[str, np.ndarray]]:
+        data = self.experiment.data
         return loader(dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
 
 
@@ -103,7 +108,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
         seed=experiment.seed,
     )
     eval_step = make_eval_step(experiment.model, num_sources=num_sources, bytes_of_token=_bytes_of_token(experiment))
-    return Run(
+    run = Run(
         experiment=experiment,
         mesh=mesh,
         store=store,
@@ -120,6 +125,9 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
         ),
         eval_step=jax.jit(eval_step, in_shardings=(state_shardings.params, batch_sharding)),
     )
+    for documents in (train_documents, heldout_documents):
+        run.dataset(documents, shuffle=False)  # raises now, and not at the first evaluation
+    return run
 
 
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:

@@ -128,10 +128,12 @@ def test_rows_that_devices_cannot_share(corpus):
         make_run(experiment)
 
 
-def test_a_corpus_smaller_than_one_window(tmp_path):
-    for i in range(4):
-        (tmp_path / f"{i}.txt").write_text(f"short {i}")
-    config = small_config("clm", "decoder_only", data__source="text", data__path=str(tmp_path),
+@pytest.mark.parametrize(("documents", "side"), [(4, "training"), (40, "held-out")])
+def test_a_corpus_smaller_than_one_window_is_refused_before_training(documents, side, tmp_path):
+    """Documents of 9 tokens and an EOS, of which one is held out; a window has 40."""
+    (tmp_path / "text.txt").write_text("\n".join(f"line {i:04}" for i in range(documents)))
+    config = small_config("clm", "decoder_only", data__source="text", data__path=str(tmp_path / "text.txt"),
+                          data__document_per="line", data__heldout_fraction=0.02,
                           data__cache_dir=str(tmp_path / "cache"))  # fmt: skip
-    with pytest.raises(ConfigError, match=r"tokens.*data.inputs_length"):
-        next(make_run(make_experiment(config)).train_batches(0))
+    with pytest.raises(ConfigError, match=rf"{side}.*tokens.*data.inputs_length"):
+        make_run(make_experiment(config))
