@@ -43,7 +43,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.objective = ConfigDict({"name": "iid_denoising", **VARIANTS[variant]})
     config.data.inputs_length = 256
     config.train.batch_size = 8
-    config.train.steps = 600
+    config.train.steps = 500
     if base.is_paper_scale(config, size, SIZES):
         base.use_t5_recipe(config)
         config.train.batch_size = 128
