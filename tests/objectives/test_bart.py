@@ -245,3 +245,30 @@ def test_short_spans_draw_a_warning():
     assert VARIANT["bart"].check("objective") == []
     (warning,) = variant("bart", poisson_lambda=1.0).check("objective")
     assert "objective.poisson_lambda=1.0" in warning
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    fields=st.fixed_dictionaries(
+        {
+            "permute_sentences": st.floats(0, 1),
+            "mask_rate": st.floats(0, 1),
+            "mask_length": st.sampled_from(["span_poisson", "token"]),
+            "poisson_lambda": st.floats(0.2, 30),
+            "replace_length": st.sampled_from([0, 1]),
+            "rotate": st.floats(0, 1),
+        }
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_any_noise_of_any_text_fits_its_row(lengths, fields, seed):
+    """Whatever the fields: mostly empty spans, spans longer than the text, everything masked, everything deleted."""
+    objective, lengths = variant("bart", **fields), np.asarray(lengths)
+    tokens = np.random.default_rng(seed).integers(3, 259, (len(lengths), lengths.max())).astype(np.int32)
+    made = objective.corrupt(tokens, lengths, some_keys(len(lengths), seed), VOCAB)
+    assert (made.inputs.lengths >= 1).all() and (made.inputs.lengths <= lengths + 1).all()
+    for e, length in enumerate(lengths):
+        inputs = sequence(made.inputs, e)
+        assert inputs[-1] == EOS and EOS not in inputs[:-1]
+        assert sequence(made.targets, e) == [*tokens[e, :length].tolist(), EOS]
