@@ -5,6 +5,9 @@
     python -m train.main --config=configs/prefix_lm.py --config.model.architecture=encoder_decoder
 
 Presets: tiny (default), small, base, large, xl, xxl (T5 v1.1's sizes).
+
+Tiny on two CPU cores that had other work to do: 6 minutes, 500 steps, held-out loss 1.570; the corpus' unigram
+entropy is 3.236.
 """
 
 from ml_collections import ConfigDict

@@ -6,6 +6,9 @@
 
 Sizes: tiny (default), small, base, large, xl, xxl (T5 v1.1). Variants, by T5's names for them: span_3_15_u_u (default),
 span_2_15_u_u, span_5_15_u_u, span_10_15_u_u, whose spans are 3, 2, 5 and 10 tokens long on average.
+
+Tiny on two CPU cores that had other work to do: 5 minutes, 500 steps, held-out loss 2.369; the corpus' unigram
+entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
