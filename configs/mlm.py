@@ -5,7 +5,7 @@
 Presets: tiny (default), base, large (BERT). BERT's learning rate falls linearly to 0; here it is a cosine to 0.
 
 Tiny on two CPU cores that had other work to do: 6 minutes, 500 steps, held-out loss 3.422; the corpus' unigram
-entropy is 3.236.
+entropy is 3.236. So this short a run knows the frequencies of bytes and no more; raise train.steps to go on from it.
 """
 
 from ml_collections import ConfigDict
