@@ -9,7 +9,7 @@ from objectives import corruption
 from objectives import keys as rng
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
-from objectives.examples import InputsTargets
+from objectives.examples import Corruption, InputsTargets
 from objectives.infilling import Cover, cover, covered_share, insert, span_lengths
 from objectives.lengths import OutputLengths
 from objectives.noise import take, valid_positions
@@ -17,7 +17,7 @@ from objectives.sentences import SentenceEnds, permuted_sentences, sentence_ends
 
 
 @dataclasses.dataclass(frozen=True)
-class BART:
+class BART(Corruption):
     """Sentences change places, then spans give way to masks, then the text is rotated. Targets are the original text.
 
     permute_sentences: share of the sentences that change places among themselves, rounded up; 0 is off.

@@ -13,6 +13,12 @@ says the opposite of what it means). B rows; S encoder positions, T decoder posi
 | encoder_target_tokens, encoder_loss_weights | int32 / float32 [B, S] | encoder-only | weights mark the *selected* positions, random and kept ones too |
 | example_source | int32 [B, T] or [B, S] | all | which denoiser made it; shaped like the loss weights |
 
+and, where the objective has them,
+
+| encoder_token_types | int32 [B, S] | encoder-only | sentence A is 0, sentence B is 1 |
+| encoder_attention_order | int32 [B, S] | encoder-only | a token sees those of its segment whose order is not above its own; where absent, all of them |
+| sentence_labels | int32 [B] | encoder-only, decoder-only | the class of the row's text, or of its pair of sentences |
+
 A packed decoder-only row, two examples, (inputs 5 6, targets 7 1) and (inputs 8, targets 9 1), T = 10, pad 0, EOS 1
 (the objective has put EOS where it wants one; here only at the end of targets):
 
@@ -49,6 +55,15 @@ FIELDS = {
         "example_source": np.int32,
     },
 }
+OPTIONAL_FIELDS = {
+    "encoder_decoder": {},
+    "decoder_only": {"sentence_labels": np.int32},
+    "encoder_only": {
+        "encoder_token_types": np.int32,
+        "encoder_attention_order": np.int32,
+        "sentence_labels": np.int32,
+    },
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +74,7 @@ class WindowSpec:
                "pack" - the same windows, but each document's piece is an example of its own, in the same row;
                "split" - a window stops at the end of its document, so the last one of a document is shorter.
     eos: whether each document ends in the EOS token. Where False no window holds an EOS.
+    reads: what else of an example is wanted: "others", "prompt_lengths", "labels" (see Windows).
     """
 
     name: str
@@ -66,29 +82,36 @@ class WindowSpec:
     raw_length: int  # tokens in a window
     documents: Literal["join", "pack", "split"]
     eos: bool
+    reads: tuple[str, ...] = ()
 
 
 class Windows(NamedTuple):
-    """E raw examples of the rows of one batch, in row order."""
+    """E raw examples of the rows of one batch, in row order. The last four are None where no spec reads them."""
 
     tokens: np.ndarray  # int32 [E, R], padded with the vocabulary's pad id; R = the longest raw length
     lengths: np.ndarray  # int32 [E], 1..R
     rows: np.ndarray  # int32 [E], non-decreasing, the row of this (process-local) batch it belongs to
     keys: np.ndarray  # uint64 [E], the example's randomness: a function of (seed, global example index, piece)
     source: np.ndarray  # int32 [E], index into the objective's denoisers
+    others_tokens: np.ndarray | None = None  # int32 [E, R], a window of another document, drawn by the example's key
+    others_lengths: np.ndarray | None = None  # int32 [E], 1..R
+    prompt_lengths: np.ndarray | None = None  # int32 [E], leading tokens of the example that are its prompt
+    labels: np.ndarray | None = None  # int32 [E], the class of the example's document
 
 
 def check_batch(batch: Batch, architecture: str) -> None:
     """Raises ValueError where `batch` is not one of `architecture`'s layout: fields, dtypes, shapes, padding, shift."""
-    fields = FIELDS[architecture]
+    fields = FIELDS[architecture] | {k: v for k, v in OPTIONAL_FIELDS[architecture].items() if k in batch}
     if set(batch) != set(fields):
         raise ValueError(f"{architecture} batch: fields {sorted(set(batch) ^ set(fields))} are missing or unknown")
     rows = {len(array) for array in batch.values()}
     if len(rows) != 1:
         raise ValueError(f"{architecture} batch: fields have different numbers of rows: {sorted(rows)}")
     for name, dtype in fields.items():
-        if batch[name].dtype != dtype or batch[name].ndim != 2:
-            raise ValueError(f"{name} is {batch[name].dtype}{list(batch[name].shape)}, not {np.dtype(dtype)}[B, L]")
+        dimensions = 1 if name == "sentence_labels" else 2
+        if batch[name].dtype != dtype or batch[name].ndim != dimensions:
+            wanted = f"{np.dtype(dtype)}{'[B, L]' if dimensions == 2 else '[B]'}"
+            raise ValueError(f"{name} is {batch[name].dtype}{list(batch[name].shape)}, not {wanted}")
     for side in ("encoder", "decoder"):
         if f"{side}_segment_ids" not in batch:
             continue

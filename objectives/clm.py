@@ -6,13 +6,13 @@ from typing import ClassVar
 import numpy as np
 
 from objectives.corruption import Sequences
-from objectives.examples import InputsTargets
+from objectives.examples import Corruption, InputsTargets
 from objectives.lengths import OutputLengths
 from objectives.noise import valid_positions
 
 
 @dataclasses.dataclass(frozen=True)
-class CLM:
+class CLM(Corruption):
     """Nothing to read, everything to predict; an EOS ends each document.
 
     On an encoder-decoder the encoder reads one EOS, so the decoder is a language model of the same text (T5's paper

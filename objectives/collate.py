@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -54,10 +54,19 @@ class Collator:
     def _corrupt(self, denoiser: Denoiser, windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
         lengths = windows.lengths[chosen]
         tokens = windows.tokens[chosen, : lengths.max()]
-        examples = denoiser.corruption.corrupt(tokens, lengths, windows.keys[chosen], self.vocab)
+        more = also_read(denoiser.corruption.reads, windows, chosen)
+        examples = denoiser.corruption.corrupt(tokens, lengths, windows.keys[chosen], self.vocab, **more)
         if not denoiser.mode:
             return examples
-        return InputsTargets(corruption.prepend(examples.inputs, self.vocab.mode(denoiser.mode)), examples.targets)
+        return examples._replace(inputs=corruption.prepend(examples.inputs, self.vocab.mode(denoiser.mode)))
+
+
+def also_read(reads: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:
+    """The keywords that a corruption which `reads` more than tokens gets for the examples `chosen`, int [n]."""
+    more = {name: getattr(windows, name)[chosen] for name in reads if name != "others"}
+    if "others" in reads:
+        more["others"] = Sequences(windows.others_tokens[chosen], windows.others_lengths[chosen])
+    return more
 
 
 def _interleave(parts: Sequence[InputsTargets] | Sequence[Masked], chosen: Sequence[np.ndarray]):
@@ -75,13 +84,14 @@ def _interleave(parts: Sequence[InputsTargets] | Sequence[Masked], chosen: Seque
     def joined(sequences):
         return Sequences(stacked([one.tokens for one in sequences]), stacked([one.lengths for one in sequences]))
 
-    if isinstance(parts[0], Masked):
-        return Masked(
-            joined([part.inputs for part in parts]),
-            stacked([part.targets for part in parts]),
-            stacked([part.selected for part in parts]),
-        )
-    return InputsTargets(joined([part.inputs for part in parts]), joined([part.targets for part in parts]))
+    fields = {}
+    for name in parts[0]._fields:
+        values = [getattr(part, name) for part in parts]
+        if isinstance(values[0], Sequences):
+            fields[name] = joined(values)
+        elif values[0] is not None:
+            fields[name] = stacked(values)
+    return type(parts[0])(**fields)
 
 
 def make_collator(
@@ -109,7 +119,8 @@ def make_collator(
         raw_length = longest_window(output_lengths, shape, denoiser.name)
         _check_sentinels(denoiser, raw_length, shape, vocab)
         weight = denoiser.weight / (raw_length if mix_by == "token" else 1)
-        specs.append(WindowSpec(denoiser.name, weight, raw_length, documents, denoiser.corruption.eos_in_windows))
+        kind = denoiser.corruption
+        specs.append(WindowSpec(denoiser.name, weight, raw_length, documents, kind.eos_in_windows, kind.reads))
     total = sum(spec.weight for spec in specs)
     specs = tuple(dataclasses.replace(spec, weight=spec.weight / total) for spec in specs)
     return Collator(tuple(denoisers), specs, shape, vocab, bidirectional_inputs), warnings

@@ -8,13 +8,13 @@ import numpy as np
 from objectives import corruption
 from objectives import keys as rng
 from objectives.corruption import Sequences
-from objectives.examples import InputsTargets
+from objectives.examples import Corruption, InputsTargets
 from objectives.lengths import OutputLengths
 from objectives.noise import take, valid_positions
 
 
 @dataclasses.dataclass(frozen=True)
-class Deshuffling:
+class Deshuffling(Corruption):
     """T5's `all_permute`: inputs are the text's tokens, every order equally likely; targets are the text.
 
     T5 shuffles pieces of one document; so does this with data.documents="split", and "join" lets a window run on.

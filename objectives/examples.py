@@ -17,22 +17,34 @@ class InputsTargets(NamedTuple):
 
     inputs: Sequences
     targets: Sequences
+    labels: np.ndarray | None = None  # int32 [E]; None where the objective has no classes
 
 
 class Masked(NamedTuple):
-    """Predict the targets where `selected`, in place. The three share their lengths."""
+    """Predict the targets where `selected`, in place. All share the lengths of the inputs.
+
+    The last three are None where the objective has no use for them; they go to the batch's fields of like names.
+    """
 
     inputs: Sequences
     targets: np.ndarray  # int32 [E, W]
     selected: np.ndarray  # bool [E, W]
+    token_types: np.ndarray | None = None  # int32 [E, W]
+    attention_order: np.ndarray | None = None  # int32 [E, W]
+    labels: np.ndarray | None = None  # int32 [E]
 
 
 class Corruption(Protocol):
-    """tokens -> what to read and what to predict. A frozen dataclass whose fields are config fields."""
+    """tokens -> what to read and what to predict. A frozen dataclass whose fields are config fields.
+
+    `corrupt` and `hidden` also get, as keywords, what `reads` names of an example beside its tokens: others
+    (Sequences), prompt_lengths (int [E]), labels (int [E]); see objectives/batch.py, Windows.
+    """
 
     architectures: ClassVar[frozenset[str]]
     documents: ClassVar[tuple[str, ...]]  # the values of data.documents that it can work with
     eos_in_windows: ClassVar[bool]  # whether raw windows hold an EOS after each document
+    reads: ClassVar[tuple[str, ...]] = ()
 
     def check(self, where: str) -> Iterable[str]:
         """Raises ConfigError for fields that cannot work, `where` being their place; returns warnings."""

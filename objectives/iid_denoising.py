@@ -8,13 +8,13 @@ import numpy as np
 from objectives import corruption
 from objectives import keys as rng
 from objectives.errors import ConfigError
-from objectives.examples import InputsTargets, check_density
+from objectives.examples import Corruption, InputsTargets, check_density
 from objectives.lengths import OutputLengths
 from objectives.noise import iid_counts, iid_noise_mask
 
 
 @dataclasses.dataclass(frozen=True)
-class IIDDenoising:
+class IIDDenoising(Corruption):
     """A share of the tokens is noise, each for itself; how inputs and targets show it is for the fields to say.
 
     inputs: "unique_sentinels" - each run of noise tokens becomes a sentinel of its own;

@@ -123,7 +123,7 @@ def decoder_only(
     With `bidirectional_inputs` the positions that read inputs see each other: as many as there are inputs, and one
     more, since inputs are shifted right (seqio's PrefixLMFeatureConverter). Without, the sequence is causal throughout.
     """
-    inputs, targets = examples
+    inputs, targets, labels = examples
     also_reads = (inputs.lengths > 0).astype(np.int64)  # the position of the first target
     parts = np.stack([inputs.lengths, also_reads, targets.lengths - also_reads], axis=1)
     runs = _Runs(rows, parts, num_rows, shape.inputs_length)
@@ -135,16 +135,26 @@ def decoder_only(
         **_decoder_fields(runs, tokens, source, vocab),
         "decoder_loss_weights": is_target.astype(np.float32),
         "decoder_bidirectional_mask": runs.spread(np.asarray([True, True, False]) & bidirectional_inputs, np.bool_),
+        **({} if labels is None else {"sentence_labels": labels}),
     }
 
 
 def encoder_only(
     examples: Masked, rows: np.ndarray, source: np.ndarray, num_rows: int, shape: RowShape, vocab: Vocab
 ) -> Batch:
-    """Inputs and targets side by side; the selected positions are scored, whatever the inputs show there."""
-    inputs, targets, selected = examples
+    """Inputs and targets side by side; the selected positions are scored, whatever the inputs show there.
+
+    Labels are rows' and not segments': examples that have one stand one to a row, in order.
+    """
+    inputs, targets, selected, token_types, attention_order, labels = examples
     runs = _Runs(rows, inputs.lengths[:, None], num_rows, shape.inputs_length)
     fields = _encoder_fields(runs, inputs, vocab)
+    per_token = {"encoder_token_types": token_types, "encoder_attention_order": attention_order}
+    for name, values in per_token.items():
+        if values is not None:
+            fields[name] = _lay(values, inputs.lengths, at=runs.filled, into=np.zeros(runs.filled.shape, np.int32))
+    if labels is not None:
+        fields["sentence_labels"] = labels
     padding, unscored = np.full_like(fields["encoder_input_tokens"], vocab.pad), np.zeros(runs.filled.shape, np.float32)
     return {
         **fields,

@@ -9,13 +9,13 @@ from objectives import corruption
 from objectives import keys as rng
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
-from objectives.examples import Masked, check_density
+from objectives.examples import Corruption, Masked, check_density
 from objectives.lengths import OutputLengths
 from objectives.noise import valid_positions
 
 
 @dataclasses.dataclass(frozen=True)
-class MLM:
+class MLM(Corruption):
     """[CLS] text [SEP]; a fixed share of the positions is selected, shown masked, random or kept, and all are scored.
 
     mask_rate: selected share of the sequence's length, [CLS] and [SEP] counted, as in BERT: max(1, round(rate * n)).

@@ -8,13 +8,13 @@ import numpy as np
 from objectives import corruption
 from objectives import keys as rng
 from objectives.errors import ConfigError
-from objectives.examples import InputsTargets
+from objectives.examples import Corruption, InputsTargets
 from objectives.lengths import OutputLengths
 from objectives.noise import valid_positions
 
 
 @dataclasses.dataclass(frozen=True)
-class PrefixLM:
+class PrefixLM(Corruption):
     """Where to split a text of L tokens, and how the split shows.
 
     target_fraction d, in (0, 0.5] for "uniform" and (0, 1) for "fixed": the expected share of the text that is target.

@@ -5,13 +5,13 @@ from typing import ClassVar
 
 from objectives import corruption
 from objectives.errors import ConfigError
-from objectives.examples import InputsTargets, check_density
+from objectives.examples import Corruption, InputsTargets, check_density
 from objectives.lengths import OutputLengths
 from objectives.noise import random_spans_noise_mask, span_counts
 
 
 @dataclasses.dataclass(frozen=True)
-class SpanCorruption:
+class SpanCorruption(Corruption):
     """T5's algorithm: its rounding, one sentinel a span, no closing sentinel, EOS after inputs and targets.
 
     With `random_roll` one span may wrap around the ends and count as two, so a place for one more sentinel is kept on
