@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import grain
 import numpy as np
 
+from data.columns import Columns
 from data.documents import Documents
 from data.hashing import example_keys
 from data.order import DrawOrder
@@ -90,6 +91,7 @@ class _BatchReader:
         self._seed = seed
         self._pad_id = pad_id
         self._row_length = max(reader.spec.raw_length for reader in readers)
+        self._columns = Columns(readers, self._row_length, pad_id)
 
     def __call__(self, n: int) -> Batch:
         rows = n * self._batch_size + self._rows
@@ -106,6 +108,7 @@ class _BatchReader:
             keys=example_keys(self._seed, examples[window], piece),
             source=source[window],
         )
+        windows = self._columns.add(windows, segments.documents[segments.begins])
         return self._transform(windows, len(self._rows))
 
     def _segments(self, source: np.ndarray, number: np.ndarray) -> Segments:

@@ -5,8 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from data.documents import Documents
+from data.hashing import mix64, seed_bits
 from objectives.batch import WindowSpec
 from objectives.errors import ConfigError
+
+_OTHERS = np.uint64(seed_bits(0, "others"))  # keeps these draws apart from what the objective draws by the same keys
 
 
 class Segments(NamedTuple):
@@ -16,6 +19,7 @@ class Segments(NamedTuple):
     lengths: np.ndarray  # int64 [n], at least 1
     windows: np.ndarray  # int64 [n], non-decreasing: which of the windows asked for it belongs to
     begins: np.ndarray  # bool [n], whether it begins an example; the others carry on the example before
+    documents: np.ndarray  # int64 [n], the document it is of, as Documents numbers them
 
 
 class WindowReader:
@@ -31,6 +35,8 @@ class WindowReader:
         self._documents = documents
         self._ends = documents.ends(spec.eos)
         num_tokens = int(self._ends[-1])
+        if "others" in spec.reads:
+            self._check_others()
         if spec.documents == "split":
             counts = -(-np.diff(self._ends, prepend=0) // spec.raw_length)
             self._window_ends = np.cumsum(counts)
@@ -63,16 +69,39 @@ class WindowReader:
         lengths = np.minimum(end[windows], self._ends[document]) - begin
         starts = self._in_store(document) + (begin - document_begin)
         begins = np.ones(len(windows), bool) if self.spec.documents == "pack" else nth == 0
-        return Segments(starts, lengths, windows, begins)
+        return Segments(starts, lengths, windows, begins, document)
 
     def _split_segments(self, indices: np.ndarray) -> Segments:
         document = np.searchsorted(self._window_ends, indices, side="right")
         length = self._ends[document] - self._begin(document)
-        windows_before = np.where(document > 0, self._window_ends[document - 1], 0)
-        offset = (indices - windows_before) * self.spec.raw_length
+        offset = (indices - self._windows_before(document)) * self.spec.raw_length
         lengths = np.minimum(length - offset, self.spec.raw_length)
         windows = np.arange(len(indices))
-        return Segments(self._in_store(document) + offset, lengths, windows, np.ones(len(indices), bool))
+        return Segments(self._in_store(document) + offset, lengths, windows, np.ones(len(indices), bool), document)
+
+    def others(self, documents: np.ndarray, keys: np.ndarray) -> Segments:
+        """A window of another document for each of `documents`, int64 [n], drawn by its key, uint64 [n].
+
+        All windows of all other documents are equally likely, so that it is like the reader's own in everything but
+        where it is from. (BERT draws the document first: windows of short ones would come up more often than here.)
+        Of a spec that reads them; the constructor has seen to it that there are others.
+        """
+        first, end = self._windows_before(documents), self._window_ends[documents]
+        drawn = (mix64(keys ^ _OTHERS) % (self._len - (end - first)).astype(np.uint64)).astype(np.int64)
+        return self._split_segments(drawn + np.where(drawn >= first, end - first, 0))
+
+    def _check_others(self) -> None:
+        if self.spec.documents != "split":
+            raise ValueError(f"{self.spec.name!r} reads others, and its documents={self.spec.documents!r}, not 'split'")
+        if len(self._documents) < 2:
+            raise ConfigError(
+                f"{self.spec.name!r} pairs texts of different documents, and there is one {self._documents.label} "
+                "document: add documents to data.path, or set data.document_per='paragraph' or another "
+                "data.heldout_fraction"
+            )
+
+    def _windows_before(self, document: np.ndarray) -> np.ndarray:
+        return np.where(document > 0, self._window_ends[document - 1], 0)
 
     def _begin(self, document: np.ndarray) -> np.ndarray:
         return np.where(document > 0, self._ends[document - 1], 0)

@@ -94,7 +94,7 @@ class Windows(NamedTuple):
     keys: np.ndarray  # uint64 [E], the example's randomness: a function of (seed, global example index, piece)
     source: np.ndarray  # int32 [E], index into the objective's denoisers
     others_tokens: np.ndarray | None = None  # int32 [E, R], a window of another document, drawn by the example's key
-    others_lengths: np.ndarray | None = None  # int32 [E], 1..R
+    others_lengths: np.ndarray | None = None  # int32 [E], 1..R; 0 where the example's own spec does not read them
     prompt_lengths: np.ndarray | None = None  # int32 [E], leading tokens of the example that are its prompt
     labels: np.ndarray | None = None  # int32 [E], the class of the example's document
 

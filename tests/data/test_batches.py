@@ -18,6 +18,7 @@ SPECS = (
     WindowSpec("never", 0.0, 11, "split", True),
     WindowSpec("packed", 0.25, 8, "pack", True),
 )
+PAIRS = (WindowSpec("pairs", 0.6, 5, "split", False, ("others",)), WindowSpec("alone", 0.4, 9, "split", True))
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,8 @@ def documents(tmp_path_factory):
 
 
 def as_dict(windows, num_rows):
-    return {**windows._asdict(), "num_rows": np.array(num_rows)}
+    columns = {name: column for name, column in windows._asdict().items() if column is not None}
+    return {**columns, "num_rows": np.array(num_rows)}
 
 
 def dataset(documents, specs=SPECS, **changes):
@@ -62,12 +64,12 @@ def test_shapes_dtypes_and_padding(documents):
 
 
 @pytest.mark.parametrize("processes", [2, 4, 8])
-@pytest.mark.parametrize("examples_per_row", [1, 3])
-def test_processes_read_the_parts_of_one_batch(documents, processes, examples_per_row):
-    whole = dataset(documents, examples_per_row=examples_per_row)
+@pytest.mark.parametrize(("examples_per_row", "specs"), [(1, SPECS), (3, SPECS), (2, PAIRS)])
+def test_processes_read_the_parts_of_one_batch(documents, processes, examples_per_row, specs):
+    whole = dataset(documents, specs, examples_per_row=examples_per_row)
     share = 8 // processes
     shares = [range(p * share, (p + 1) * share) for p in range(processes)]
-    parts = [dataset(documents, examples_per_row=examples_per_row, rows=rows) for rows in shares]
+    parts = [dataset(documents, specs, examples_per_row=examples_per_row, rows=rows) for rows in shares]
     for n in (0, 1, 57):
         read = [part[n] for part in parts]
         for p, batch in enumerate(read):
