@@ -83,6 +83,21 @@ class MeshConfig:
     tensor: int
 
 
+@dataclasses.dataclass(frozen=True)
+class ExperimentConfig:
+    """A whole config. `objective` and `model` become their own packages' types (train/experiment.py)."""
+
+    seed: int
+    precision: Literal["float32", "bfloat16"]
+    data: DataConfig
+    objective: dict[str, Any]
+    model: dict[str, Any]
+    loss: LossConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    mesh: MeshConfig
+
+
 def from_mapping(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Builds dataclass `cls` from `values`, found at config field `where`.
 

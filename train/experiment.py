@@ -11,7 +11,9 @@ from objectives.collate import Collator, make_collator
 from objectives.errors import ConfigError
 from objectives.lengths import RowShape
 from objectives.ul2 import TableRow
-from train.config import DataConfig, LossConfig, MeshConfig, OptimizerConfig, TrainConfig, from_mapping
+from train.config import DataConfig, ExperimentConfig, MeshConfig, OptimizerConfig, TrainConfig, from_mapping
+from train.learner import Learner
+from train.learners import make_learner
 from train.optimizer import make_optimizer
 
 VOCAB_MULTIPLE = 128  # tables are padded to it, as T5's (32,100 ids, 32,128 rows): even tiles, and axes that divide
@@ -24,11 +26,11 @@ class Experiment:
     config: dict[str, Any]  # as given, nested plain dicts
     seed: int
     data: DataConfig
-    loss: LossConfig
     optimizer: OptimizerConfig
     train: TrainConfig
     mesh: MeshConfig
     model: ModelConfig
+    learner: Learner
     tokenizer: Tokenizer
     collator: Collator
     warnings: tuple[str, ...]
@@ -43,22 +45,9 @@ class Experiment:
         return self.config["objective"]["name"]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Sections:
-    seed: int
-    precision: Literal["float32", "bfloat16"]
-    data: DataConfig
-    objective: dict[str, Any]
-    model: dict[str, Any]
-    loss: LossConfig
-    optimizer: OptimizerConfig
-    train: TrainConfig
-    mesh: MeshConfig
-
-
 def make_experiment(config: Mapping[str, Any]) -> Experiment:
     """Checks a config of configs/base.py's fields. Raises ConfigError, one line, for whatever could not work."""
-    sections = from_mapping(_Sections, config, "")
+    sections = from_mapping(ExperimentConfig, config, "")
     data = sections.data
     _check_positive(data, "data", "inputs_length", "targets_length", "examples_per_row", "num_sentinels")
     _check_positive(sections.train, "train", "steps", "batch_size", "grad_accum_steps", "log_every", "eval_every")
@@ -90,11 +79,11 @@ def make_experiment(config: Mapping[str, Any]) -> Experiment:
         config=_plain(config),
         seed=sections.seed,
         data=data,
-        loss=sections.loss,
         optimizer=sections.optimizer,
         train=sections.train,
         mesh=sections.mesh,
         model=model,
+        learner=make_learner(objective, model, sections, len(collator.denoisers)),
         tokenizer=tokenizer,
         collator=collator,
         warnings=tuple(warnings),
@@ -135,7 +124,7 @@ def _table_row(values: Mapping[str, Any], where: str) -> TableRow:
     return TableRow(corruption, share.weight, share.mode)
 
 
-def _model_config(sections: _Sections, tokenizer: Tokenizer) -> ModelConfig:
+def _model_config(sections: ExperimentConfig, tokenizer: Tokenizer) -> ModelConfig:
     # Filled in here, never in a config: they follow from other fields.
     derived = {
         "vocab_size": -(-tokenizer.vocab.size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,

@@ -16,8 +16,7 @@ from objectives.errors import ConfigError
 def summarize(sums: Mapping[str, Any], source_names: Sequence[str]) -> dict[str, float]:
     """The reported numbers of sums over scored tokens, of one batch or of many batches added up.
 
-    sums: loss_sum (nats), weight_sum, correct_sum: float [];
-          loss_sum_by_source, weight_sum_by_source: float [n], in the order of the n `source_names`.
+    sums: as train.learner.Learner has them; the vectors by source are in the order of `source_names`.
     Returns loss (nats per scored token), perplexity (exp of it, inf where that overflows), accuracy (the share of
     scored tokens whose likeliest prediction is the target) and, for each source that scored a token, `loss/<name>`.
     Where nothing was scored loss, perplexity and accuracy are NaN.
@@ -29,7 +28,7 @@ def summarize(sums: Mapping[str, Any], source_names: Sequence[str]) -> dict[str,
     for name, source_loss, source_weight in zip(source_names, *by_source, strict=True):
         if source_weight > 0:
             summary[f"loss/{name}"] = float(source_loss) / float(source_weight)
-    return summary
+    return summary | {name: _mean_ratio(*pair) for name, pair in sums.get("ratios", {}).items()}
 
 
 def perplexity(loss: float) -> float:
@@ -111,6 +110,13 @@ def _json_number(value: Any) -> int | float | None:
     if isinstance(value, int):
         return value
     return float(value) if math.isfinite(value) else None
+
+
+def _mean_ratio(total: Any, weight: Any) -> float:
+    """total / weight; of vectors, the mean over the entries that have a weight. NaN where none has."""
+    total, weight = np.atleast_1d(np.asarray(total, np.float64)), np.atleast_1d(np.asarray(weight, np.float64))
+    weighed = weight > 0
+    return float((total[weighed] / weight[weighed]).mean()) if weighed.any() else math.nan
 
 
 def _ratio(total: float, weight: float) -> float:

@@ -21,8 +21,9 @@ from train import sharding
 from train.checkpoint import abstract
 from train.config import TrainConfig
 from train.experiment import Experiment
+from train.learner import Batch
 from train.optimizer import make_optimizer
-from train.step import Batch, TrainState, init_state, make_eval_step, make_train_step
+from train.step import TrainState, init_state, make_eval_step, make_train_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Run:
     optimizer: optax.GradientTransformation
     state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: what a checkpoint is restored as
     batch_sharding: NamedSharding
-    train_step: Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]  # donates the state
-    eval_step: Callable[[Any, Batch], dict[str, jax.Array]]  # of parameters
+    train_step: Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]  # donates the state
+    eval_step: Callable[[Any, Batch], dict[str, Any]]  # of parameters
 
     @property
     def state_shardings(self) -> TrainState:
@@ -50,7 +51,7 @@ class Run:
 
     def init_state(self) -> TrainState:
         """The state before the first step; every device makes only its own shards."""
-        init = functools.partial(init_state, self.experiment.model, self.optimizer, self.experiment.seed)
+        init = functools.partial(init_state, self.experiment.learner, self.optimizer, self.experiment.seed)
         return jax.jit(init, out_shardings=self.state_shardings)()
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
@@ -98,16 +99,10 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
     optimizer = make_optimizer(experiment.optimizer, config.steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
-    num_sources = len(experiment.source_names)
     train_step = make_train_step(
-        experiment.model,
-        optimizer,
-        experiment.loss,
-        num_sources=num_sources,
-        grad_accum_steps=config.grad_accum_steps,
-        seed=experiment.seed,
+        experiment.learner, optimizer, grad_accum_steps=config.grad_accum_steps, seed=experiment.seed
     )
-    eval_step = make_eval_step(experiment.model, num_sources=num_sources, bytes_of_token=_bytes_of_token(experiment))
+    eval_step = make_eval_step(experiment.learner, bytes_of_token=_bytes_of_token(experiment))
     run = Run(
         experiment=experiment,
         mesh=mesh,
@@ -133,7 +128,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and places on `mesh`, without making it."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
-    shapes = jax.eval_shape(functools.partial(init_state, experiment.model, optimizer, experiment.seed))
+    shapes = jax.eval_shape(functools.partial(init_state, experiment.learner, optimizer, experiment.seed))
     return abstract(shapes, sharding.shardings(mesh, shapes))
 
 

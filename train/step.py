@@ -1,19 +1,15 @@
 """The train and evaluation steps: one body, plain functions of a pytree state, ready for `jax.jit`."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from models.config import ModelConfig
-from models.transformer import Params, apply, init_params
-from objectives.losses import LossSums, batch_cross_entropy
-from train.config import LossConfig
-
-Batch = Mapping[str, jax.Array]
+from models.transformer import Params
+from train.learner import Batch, Learner, Sums
 
 
 class TrainState(NamedTuple):
@@ -26,46 +22,34 @@ class TrainState(NamedTuple):
     skipped_in_a_row_count: jax.Array  # int32 []: of those, the ones since the last good update
 
 
-def init_state(model: ModelConfig, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
+def init_state(learner: Learner, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
     """The state before the first step: parameters drawn from `seed`."""
-    params = init_params(model, jax.random.key(seed))
+    params = learner.init_params(jax.random.key(seed))
     step, skipped, in_a_row = jnp.zeros((3,), jnp.int32)  # arrays of their own: a donated state may not share any
     return TrainState(step, params, optimizer.init(params), skipped, in_a_row)
 
 
 def make_train_step(
-    model: ModelConfig,
-    optimizer: optax.GradientTransformation,
-    loss: LossConfig,
-    *,
-    num_sources: int,
-    grad_accum_steps: int,
-    seed: int,
-) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]:
+    learner: Learner, optimizer: optax.GradientTransformation, *, grad_accum_steps: int, seed: int
+) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
     """(state, batch) -> (state, metrics): one update from one global batch, [B, ...] arrays.
 
-    Gradients are of the *sum* of the loss over scored tokens, added up over `grad_accum_steps` microbatches and
-    divided once by the weights of the whole batch, so the update does not depend on how the batch is cut up. An update
-    whose gradients are not finite leaves parameters and optimizer state as they were. Metrics are LossSums' fields,
-    grad_norm, useful_token_fraction (positions that are not padding) and the skipped counts.
+    The loss of each of `grad_accum_steps` microbatches is divided by the weights of the whole batch, and their
+    gradients added up, so the update does not depend on how the batch is cut up. An update whose gradients are not
+    finite leaves parameters and optimizer state as they were. Metrics are the learner's Sums, grad_norm,
+    useful_token_fraction (positions that are not padding) and the skipped counts.
     """
 
-    def loss_sum(params: Params, batch: Batch, dropout_key: jax.Array | None) -> tuple[jax.Array, LossSums]:
-        logits = apply(model, params, batch, dropout_key=dropout_key)
-        sums = batch_cross_entropy(
-            logits, batch, num_sources=num_sources, z_loss=loss.z_loss, label_smoothing=loss.label_smoothing
-        )
-        return sums.objective_sum, sums
+    def gradients(params: Params, weights: dict[str, jax.Array], batch: Batch, key: jax.Array) -> tuple[Params, Sums]:
+        def loss(params):
+            return learner.loss(params, batch, weights, key=key, train=True)
 
-    def gradients(params: Params, batch: Batch, key: jax.Array) -> tuple[Params, LossSums]:
-        dropout_key = key if model.dropout_rate else None
-        grads, sums = jax.grad(loss_sum, has_aux=True)(params, batch, dropout_key)
-        return grads, sums
+        return jax.grad(loss, has_aux=True)(params)
 
-    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
-        grads, sums = _accumulate(functools.partial(gradients, state.params), batch, key, grad_accum_steps)
-        grads = jax.tree.map(lambda g: g / jnp.maximum(sums.weight_sum, 1.0), grads)
+        gradients_of = functools.partial(gradients, state.params, learner.weights(batch))
+        grads, sums = _accumulate(gradients_of, batch, key, grad_accum_steps)
         grad_norm = optax.global_norm(grads)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         finite = jnp.isfinite(grad_norm)
@@ -82,7 +66,7 @@ def make_train_step(
             skipped_count=state.skipped_count + skipped,
             skipped_in_a_row_count=(state.skipped_in_a_row_count + 1) * skipped,
         )
-        metrics = sums._asdict() | {
+        metrics = sums | {
             "grad_norm": grad_norm,
             "useful_token_fraction": useful_token_fraction(batch),
             "skipped_count": state.skipped_count,
@@ -93,17 +77,14 @@ def make_train_step(
     return train_step
 
 
-def make_eval_step(
-    model: ModelConfig, *, num_sources: int, bytes_of_token: jax.Array | None
-) -> Callable[[Params, Batch], dict[str, jax.Array]]:
-    """(params, batch) -> sums over the batch: LossSums' fields of the plain cross-entropy, no dropout.
+def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None) -> Callable[[Params, Batch], Sums]:
+    """(params, batch) -> the learner's Sums over the batch. Without dropout; what is drawn is the same every time.
 
     `bytes_of_token`, int32 [V]: raw bytes that a token stands for; adds `bytes_sum`, those of the scored targets.
     """
 
-    def eval_step(params: Params, batch: Batch) -> dict[str, jax.Array]:
-        logits = apply(model, params, batch)
-        sums = batch_cross_entropy(logits, batch, num_sources=num_sources, z_loss=0.0, label_smoothing=0.0)._asdict()
+    def eval_step(params: Params, batch: Batch) -> Sums:
+        _, sums = learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)
         if bytes_of_token is not None:
             scored = batch["decoder_loss_weights"] > 0
             sums["bytes_sum"] = jnp.sum(bytes_of_token[batch["decoder_target_tokens"]] * scored)
@@ -118,7 +99,7 @@ def useful_token_fraction(batch: Batch) -> jax.Array:
     return sum(jnp.sum(array > 0) for array in segments) / sum(array.size for array in segments)
 
 
-def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -> tuple[Params, LossSums]:
+def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -> tuple[Params, Sums]:
     """Gradients and loss sums added up over `steps` microbatches, row r going to microbatch r % steps.
 
     Strided rows keep every device's rows its own when the batch is sharded over rows.

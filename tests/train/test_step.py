@@ -1,5 +1,6 @@
 """The step's arithmetic: one division, whatever the microbatches; by hand where the logits are known."""
 
+import dataclasses
 import functools
 import math
 
@@ -23,10 +24,8 @@ def batch_of(experiment, rows):
 
 
 def step_of(experiment, optimizer, accumulation=1, loss=PLAIN):
-    return jax.jit(
-        make_train_step(experiment.model, optimizer, loss, num_sources=len(experiment.source_names),
-                        grad_accum_steps=accumulation, seed=0)
-    )  # fmt: skip
+    learner = dataclasses.replace(experiment.learner, loss_config=loss)
+    return jax.jit(make_train_step(learner, optimizer, grad_accum_steps=accumulation, seed=0))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def test_accumulation_with_unequal_weights_is_the_large_batch(ul2):
     batch |= {"decoder_loss_weights": weights}
     per_row = np.asarray(weights.sum(axis=1))
     assert len(set(per_row.tolist())) > 4
-    state = init_state(ul2.model, optimizer, seed=0)
+    state = init_state(ul2.learner, optimizer, seed=0)
     loss = LossConfig(z_loss=1e-3, label_smoothing=0.1)
     whole, metrics = step_of(ul2, optimizer, 1, loss)(state, batch)
     for accumulation in (2, 8):
@@ -57,7 +56,7 @@ def test_accumulation_with_unequal_weights_is_the_large_batch(ul2):
 def test_a_mean_of_means_would_be_seen(ul2):
     """The test above can fail: dividing each microbatch by its own weight gives another update."""
     optimizer, batch = optax.sgd(1.0), batch_of(ul2, 8)
-    state = init_state(ul2.model, optimizer, seed=0)
+    state = init_state(ul2.learner, optimizer, seed=0)
     whole, _ = step_of(ul2, optimizer)(state, batch)
     halves = [{name: array[i::2] for name, array in batch.items()} for i in range(2)]
     means = [step_of(ul2, optimizer)(state, half)[0].params for half in halves]
@@ -74,7 +73,7 @@ def test_a_stub_model_with_constant_logits(ul2, monkeypatch):
         tokens = batch[f"{target_side(batch)}_target_tokens"]
         return jnp.zeros((*tokens.shape, size)).at[..., 5].set(2.0) + 0 * params["w"]
 
-    monkeypatch.setattr("train.step.apply", constant)
+    monkeypatch.setattr("train.learners.token_prediction.apply", constant)
     batch = batch_of(ul2, 8)
     targets, weights = (np.asarray(batch[f"decoder_{name}"]) for name in ("target_tokens", "loss_weights"))
     targets = np.where(np.arange(targets.shape[1]) % 3 == 0, 5, np.where(targets == 5, 6, targets))
@@ -87,7 +86,7 @@ def test_a_stub_model_with_constant_logits(ul2, monkeypatch):
         _, metrics = step_of(ul2, optax.sgd(1.0), accumulation)(state, batch)
         assert float(metrics["loss_sum"] / metrics["weight_sum"]) == pytest.approx(expected, rel=1e-5)
         assert float(metrics["correct_sum"]) == fives
-    sums = make_eval_step(ul2.model, num_sources=7, bytes_of_token=None)(state.params, batch)
+    sums = make_eval_step(ul2.learner, bytes_of_token=None)(state.params, batch)
     assert float(sums["loss_sum"] / sums["weight_sum"]) == pytest.approx(expected, rel=1e-5)
 
 
@@ -95,7 +94,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(ul2):
     optimizer = optax.adam(1e-2)
     step, batch = step_of(ul2, optimizer), batch_of(ul2, 8)
     bad = batch | {"decoder_loss_weights": batch["decoder_loss_weights"].at[0, 0].set(jnp.nan)}
-    state = init_state(ul2.model, optimizer, seed=0)
+    state = init_state(ul2.learner, optimizer, seed=0)
     for _ in range(2):
         after, metrics = step(state, bad)
         jax.tree.map(np.testing.assert_array_equal, (after.params, after.opt_state), (state.params, state.opt_state))
@@ -110,16 +109,14 @@ def test_dropout_differs_between_steps_and_microbatches():
     experiment = small_experiment("clm", "decoder_only", model__dropout_rate=0.3)
     optimizer, batch = optax.sgd(0.0), batch_of(experiment, 4)
     step = step_of(experiment, optimizer)
-    state = init_state(experiment.model, optimizer, seed=0)
+    state = init_state(experiment.learner, optimizer, seed=0)
     again, first = step(state, batch)
     _, second = step(again, batch)
     _, repeated = step(state, batch)
     assert float(first["loss_sum"]) == float(repeated["loss_sum"]) != float(second["loss_sum"])
     twice = {name: jnp.concatenate([array[:2]] * 2) for name, array in batch.items()}
-    sums = make_train_step(experiment.model, optimizer, PLAIN, num_sources=1, grad_accum_steps=2, seed=0)(state, twice)
-    same = make_train_step(experiment.model, optimizer, PLAIN, num_sources=1, grad_accum_steps=1, seed=0)(
-        state, {name: array[:2] for name, array in twice.items()}
-    )
+    sums = step_of(experiment, optimizer, 2)(state, twice)
+    same = step(state, {name: array[:2] for name, array in twice.items()})
     assert float(sums[1]["loss_sum"]) != pytest.approx(2 * float(same[1]["loss_sum"]), rel=1e-6)
 
 
@@ -130,7 +127,7 @@ def test_useful_token_fraction_counts_both_stacks():
 
 def test_the_step_learns_one_batch(ul2):
     optimizer, batch = optax.adam(3e-3), batch_of(ul2, 8)
-    step, state = step_of(ul2, optimizer), init_state(ul2.model, optimizer, seed=0)
+    step, state = step_of(ul2, optimizer), init_state(ul2.learner, optimizer, seed=0)
     losses = []
     for _ in range(60):
         state, metrics = step(state, batch)
@@ -139,6 +136,6 @@ def test_the_step_learns_one_batch(ul2):
 
 
 def test_parameters_are_those_of_the_seed(ul2):
-    state = init_state(ul2.model, optax.sgd(1.0), seed=3)
+    state = init_state(ul2.learner, optax.sgd(1.0), seed=3)
     expected = init_params(ul2.model, jax.random.key(3))
     jax.tree.map(np.testing.assert_array_equal, state.params, expected)

@@ -1,0 +1,19 @@
+"""Which learner an objective has: its own by this table, or else the prediction of the tokens that are scored."""
+
+from collections.abc import Callable
+from typing import Any
+
+from models.config import ModelConfig
+from train.config import ExperimentConfig
+from train.learner import Learner
+from train.learners.token_prediction import TokenPrediction
+
+# By the objective's class. Each is called as (objective, model, config, num_sources); it raises ConfigError for fields
+# that cannot work together.
+LEARNERS: dict[type, Callable[[Any, ModelConfig, ExperimentConfig, int], Learner]] = {}
+
+
+def make_learner(objective: Any, model: ModelConfig, config: ExperimentConfig, num_sources: int) -> Learner:
+    """The learner of `objective`, whose table of denoisers has `num_sources` rows."""
+    make = LEARNERS.get(type(objective), TokenPrediction.make)
+    return make(objective, model, config, num_sources)

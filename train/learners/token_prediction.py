@@ -1,0 +1,56 @@
+"""One Transformer that predicts the scored tokens of a batch: CLM, MLM, every denoiser and mixture."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from models.config import ModelConfig
+from models.transformer import Params, apply, init_params
+from objectives.losses import batch_cross_entropy, target_side
+from train.config import ExperimentConfig, LossConfig
+from train.learner import Batch, Sums
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenPrediction:
+    """See train.learner.Learner. The parameters are the Transformer's own."""
+
+    model: ModelConfig
+    loss_config: LossConfig
+    num_sources: int
+
+    @classmethod
+    def make(cls, objective: Any, model: ModelConfig, config: ExperimentConfig, num_sources: int) -> "TokenPrediction":
+        """As LEARNERS has it; every objective will do."""
+        del objective
+        return cls(model, config.loss, num_sources)
+
+    def init_params(self, key: Array) -> Params:
+        return init_params(self.model, key)
+
+    def weights(self, batch: Batch) -> dict[str, Array]:
+        return {"tokens": batch[f"{target_side(batch)}_loss_weights"].sum()}
+
+    def loss(
+        self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
+    ) -> tuple[Array, Sums]:
+        logits = apply(self.model, params, batch, dropout_key=key if train and self.model.dropout_rate else None)
+        sums = batch_cross_entropy(
+            logits,
+            batch,
+            num_sources=self.num_sources,
+            z_loss=self.loss_config.z_loss,
+            label_smoothing=self.loss_config.label_smoothing,
+        )._asdict()
+        return sums.pop("objective_sum") / jnp.maximum(weights["tokens"], 1.0), sums
+
+    def transformer(self, params: Params) -> Params:
+        return params
+
+    def replace_transformer(self, params: Params, transformer: Params) -> Params:
+        return transformer
+
+    def language_model(self, params: Params) -> tuple[ModelConfig, Params]:
+        return self.model, params
