@@ -138,6 +138,11 @@ def _check_kind(denoiser: Denoiser, shape: RowShape, documents: str) -> None:
             f"data.documents={documents!r} does not go with {denoiser.where} ({name}): "
             f"use {' or '.join(repr(d) for d in kind.documents)}"
         )
+    if kind.one_per_row and shape.examples_per_row > 1:
+        raise ConfigError(
+            f"data.examples_per_row={shape.examples_per_row} does not go with {denoiser.where} ({name}), "
+            "which learns one thing of each row: set it to 1"
+        )
     # Windows that are cut into documents give one segment each, and each reads one EOS of the encoder's.
     segments = shape.targets_length // 2 + 1
     if documents == "pack" and shape.architecture == "encoder_decoder" and shape.inputs_length < segments:

@@ -45,6 +45,9 @@ class Corruption(Protocol):
     documents: ClassVar[tuple[str, ...]]  # the values of data.documents that it can work with
     eos_in_windows: ClassVar[bool]  # whether raw windows hold an EOS after each document
     reads: ClassVar[tuple[str, ...]] = ()
+    whole_text: ClassVar[bool] = True  # whether an example tells all of its window, in order, and nothing else
+    one_per_row: ClassVar[bool] = False  # whether it learns one thing of each row, a label for one
+    num_token_types: ClassVar[int] = 0  # values in `Masked.token_types`; 0 where it has none
 
     def check(self, where: str) -> Iterable[str]:
         """Raises ConfigError for fields that cannot work, `where` being their place; returns warnings."""
@@ -68,12 +71,16 @@ class Corruption(Protocol):
         """tokens int32 [E, W], lengths int [E], keys uint64 [E] -> InputsTargets or Masked."""
 
     def hidden(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
-        """bool [E, W]: the raw tokens that the inputs of `corrupt` show nowhere. False after an example's end."""
+        """bool [E, W]: the raw tokens that the inputs of `corrupt` show nowhere. False after an example's end.
+
+        Where it reads others, [E, W + V] with theirs, [E, V], after the example's own.
+        """
 
     def restore(self, inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray | None:
         """The raw tokens, int32 [L], of one example: inputs int32 [n] and targets int32 [m] as `corrupt` made them.
 
-        None where they do not tell the order, as T5's "drop" does not: then they hold each raw token once.
+        None where they do not tell the order, as T5's "drop" does not: then they hold each raw token once. Of a
+        corruption without `whole_text` what the example tells instead, of its own raw tokens and of the others.
         """
 
 

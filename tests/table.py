@@ -60,7 +60,7 @@ def small_experiment(name: str, architecture: str, **overrides) -> Experiment:
 def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: int = 0) -> Windows:
     """Full windows of random text in short lines, `examples_per_row` a row, going round the denoisers row by row.
 
-    same_keys: every row has the randomness of the first.
+    They have every column that a denoiser may read. same_keys: every row has the randomness and the text of the first.
     """
     generator = np.random.default_rng(seed)
     vocab, specs = experiment.tokenizer.vocab, experiment.collator.specs
@@ -69,13 +69,29 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
     source = (row_of if not same_keys else np.zeros_like(row_of)) % len(specs)
     lengths = np.asarray([specs[s].raw_length for s in source])
     width = max(spec.raw_length for spec in specs)
-    tokens = generator.integers(vocab.content_start, vocab.content_end, (len(row_of), width)).astype(np.int32)
-    newlines = np.flatnonzero(vocab.marked(np.arange(vocab.size), NEWLINE))
-    tokens[generator.random(tokens.shape) < 0.1] = newlines[0]
+
+    def text():
+        tokens = generator.integers(vocab.content_start, vocab.content_end, (len(row_of), width)).astype(np.int32)
+        newlines = np.flatnonzero(vocab.marked(np.arange(vocab.size), NEWLINE))
+        tokens[generator.random(tokens.shape) < 0.1] = newlines[0]
+        return tokens
+
+    tokens = text()
     keys = generator.integers(0, 2**63, len(row_of)).astype(np.uint64)
+    more = {"others_tokens": text(), "others_lengths": lengths} | read_beside(generator, lengths)
+    columns = {"tokens": tokens, "lengths": lengths, "keys": keys, **more}
     if same_keys:
-        tokens, keys = np.tile(tokens[:per_row], (rows, 1)), np.tile(keys[:per_row], rows)
-    return Windows(tokens, lengths, row_of, keys, source.astype(np.int32))
+        columns = {name: np.concatenate([column[:per_row]] * rows) for name, column in columns.items()}
+    return Windows(rows=row_of, source=source.astype(np.int32), **columns)
+
+
+def read_beside(generator: np.random.Generator, lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """A prompt and a class for each example: Windows.prompt_lengths, shorter than the example, and Windows.labels."""
+    prompts = np.minimum(generator.integers(1, np.maximum(lengths, 2)), lengths - 1)
+    return {
+        "prompt_lengths": prompts.astype(np.int32),
+        "labels": generator.integers(0, 2, len(lengths)).astype(np.int32),
+    }
 
 
 def changed_token(vocab, tokens):

@@ -8,9 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives import denoisers_of
+from objectives.batch import Windows
+from objectives.collate import also_read
+from objectives.corruption import Sequences
 from objectives.examples import Masked
+from objectives.noise import valid_positions
 from tests.objectives.helpers import vocab
-from tests.table import CASES, changed_token, small_config
+from tests.table import CASES, changed_token, read_beside, small_config
 from train.experiment import make_objective
 
 VOCAB = vocab()
@@ -33,15 +37,51 @@ a_batch = given(
 
 
 def raw_examples(lengths, text, seed):
-    """tokens, with something behind each example's end, lengths and keys."""
+    """Windows with something behind each example's end, and with all that a corruption may read beside them."""
     generator, lengths = np.random.default_rng(seed), np.asarray(lengths)
-    shape = len(lengths), int(lengths.max())
-    tokens = generator.integers(VOCAB.content_start, VOCAB.content_end, shape).astype(np.int32)
-    if text == "lines":
-        tokens[generator.random(shape) < 0.2] = VOCAB.content_start + ord("\n")
-    elif text != "random":
-        tokens[:] = VOCAB.eos
-    return tokens, lengths, generator.integers(0, 2**63, len(lengths)).astype(np.uint64)
+
+    def raw_tokens(lengths):
+        shape = len(lengths), int(lengths.max())
+        tokens = generator.integers(VOCAB.content_start, VOCAB.content_end, shape).astype(np.int32)
+        if text == "lines":
+            tokens[generator.random(shape) < 0.2] = VOCAB.content_start + ord("\n")
+        elif text != "random":
+            tokens[:] = VOCAB.eos
+        return tokens
+
+    tokens, keys = raw_tokens(lengths), generator.integers(0, 2**63, len(lengths)).astype(np.uint64)
+    others = generator.permutation(lengths)
+    return Windows(
+        tokens,
+        lengths,
+        np.arange(len(lengths)),
+        keys,
+        np.zeros(len(lengths), np.int32),
+        others_tokens=raw_tokens(others),
+        others_lengths=others,
+        **read_beside(generator, lengths),
+    )
+
+
+def asked_of(corruption, method, windows, chosen=slice(None)):
+    """What `corrupt` or `hidden` gives for the windows `chosen`, cut to the longest of them as a batch is."""
+    chosen = np.arange(len(windows.lengths))[chosen]
+    lengths = windows.lengths[chosen]
+    more = also_read(corruption.reads, windows, chosen)
+    if "others" in more:
+        more["others"] = Sequences(more["others"].tokens[:, : more["others"].lengths.max()], more["others"].lengths)
+    tokens = windows.tokens[chosen, : lengths.max()]
+    return getattr(corruption, method)(tokens, lengths, windows.keys[chosen], VOCAB, **more)
+
+
+def raw_text(corruption, windows):
+    """Tokens that an example may tell, int32 [E, W], and where they are, bool [E, W]; those of others come last."""
+    tokens, valid = windows.tokens, valid_positions(windows.lengths, windows.tokens.shape[1])
+    if "others" in corruption.reads:
+        tokens = np.concatenate([tokens, windows.others_tokens], axis=1)
+        others = valid_positions(windows.others_lengths, windows.others_tokens.shape[1])
+        valid = np.concatenate([valid, others], axis=1)
+    return tokens, valid
 
 
 def example(made, e):
@@ -52,16 +92,24 @@ def example(made, e):
     return made.inputs.tokens[e, :n], made.targets.tokens[e, : made.targets.lengths[e]]
 
 
+def fields(made, e):
+    """All that is said of example e."""
+    columns = {name: getattr(made, name)[e] for name in made._fields[2:] if getattr(made, name) is not None}
+    lengths = {name: column[: made.inputs.lengths[e]] for name, column in columns.items() if column.ndim}
+    return dict(zip(("inputs", "targets"), example(made, e), strict=True)) | columns | lengths
+
+
 @every_corruption
 @settings(deadline=None, max_examples=30)
 @a_batch
 def test_the_text_comes_back_within_the_lengths_and_sentinels_announced(corruption, lengths, text, seed):
-    tokens, lengths, keys = raw_examples(lengths, text, seed)
-    made = corruption.corrupt(tokens, lengths, keys, VOCAB)
-    most_inputs, most_targets, most_of_both = corruption.output_lengths(lengths)
-    most_sentinels = corruption.num_sentinels(lengths)
+    windows = raw_examples(lengths, text, seed)
+    made, hidden = (asked_of(corruption, method, windows) for method in ("corrupt", "hidden"))
+    most_inputs, most_targets, most_of_both = corruption.output_lengths(windows.lengths)
+    most_sentinels = corruption.num_sentinels(windows.lengths)
+    texts, valid = raw_text(corruption, windows)
     for e, length in enumerate(lengths):
-        raw = tokens[e, :length].tolist()
+        raw = windows.tokens[e, :length].tolist()
         inputs, targets = example(made, e)
         assert inputs.dtype == targets.dtype == np.int32
         assert len(inputs) <= most_inputs[e] and (isinstance(made, Masked) or len(targets) <= most_targets[e])
@@ -70,7 +118,11 @@ def test_the_text_comes_back_within_the_lengths_and_sentinels_announced(corrupti
         used = set(np.intersect1d(np.concatenate([inputs, targets]), VOCAB.sentinels).tolist())
         assert used == set(VOCAB.sentinels[: len(used)].tolist()) and len(used) <= most_sentinels[e]
         restored = corruption.restore(inputs, targets, VOCAB)
-        if restored is None:
+        if not corruption.whole_text:  # all that is shown, and nothing that was not there
+            told = Counter(restored.tolist())
+            assert not told - Counter(texts[e, valid[e]].tolist())
+            assert not Counter(texts[e, valid[e] & ~hidden[e]].tolist()) - told
+        elif restored is None:
             said = Counter([t for t in [*inputs[:-1].tolist(), *targets[:-1].tolist()] if t not in used])
             assert said == Counter(raw)
         else:  # an EOS of the document's may have become one of the example's
@@ -81,37 +133,47 @@ def test_the_text_comes_back_within_the_lengths_and_sentinels_announced(corrupti
 @settings(deadline=None, max_examples=30)
 @a_batch
 def test_inputs_tell_nothing_of_the_hidden_tokens_and_all_the_others(corruption, lengths, text, seed):
-    tokens, lengths, keys = raw_examples(lengths, text, seed)
-    hidden = corruption.hidden(tokens, lengths, keys, VOCAB)
-    assert hidden.shape == tokens.shape and not hidden[np.arange(tokens.shape[1]) >= lengths[:, None]].any()
-    made = corruption.corrupt(tokens, lengths, keys, VOCAB)
-    otherwise = np.where(hidden, changed_token(VOCAB, tokens), tokens)
-    made_otherwise = corruption.corrupt(otherwise, lengths, keys, VOCAB)
-    for e, length in enumerate(lengths):
+    windows = raw_examples(lengths, text, seed)
+    hidden = asked_of(corruption, "hidden", windows)
+    tokens, valid = raw_text(corruption, windows)
+    assert hidden.shape == tokens.shape and not (hidden & ~valid).any()
+    own, others = np.split(np.where(hidden, changed_token(VOCAB, tokens), tokens), [windows.tokens.shape[1]], axis=1)
+    otherwise = windows._replace(tokens=own, others_tokens=others if others.size else windows.others_tokens)
+    made, made_otherwise = (asked_of(corruption, "corrupt", one) for one in (windows, otherwise))
+    for e in range(len(lengths)):
         inputs = example(made, e)[0].tolist()
         assert inputs == example(made_otherwise, e)[0].tolist()
-        assert not Counter(tokens[e, :length][~hidden[e, :length]].tolist()) - Counter(inputs)
+        assert not Counter(tokens[e, valid[e] & ~hidden[e]].tolist()) - Counter(inputs)
 
 
 @every_corruption
 @settings(deadline=None, max_examples=15)
 @a_batch
 def test_an_example_is_the_same_in_any_company(corruption, lengths, text, seed):
-    tokens, lengths, keys = raw_examples(lengths, text, seed)
-    together = corruption.corrupt(tokens, lengths, keys, VOCAB)
-    for e, length in enumerate(lengths):
-        alone = corruption.corrupt(tokens[e : e + 1, :length], lengths[e : e + 1], keys[e : e + 1], VOCAB)
-        for one, other in zip(example(together, e), example(alone, 0), strict=True):
-            np.testing.assert_array_equal(one, other)
+    windows = raw_examples(lengths, text, seed)
+    together = asked_of(corruption, "corrupt", windows)
+    for e in range(len(lengths)):
+        alone = asked_of(corruption, "corrupt", windows, slice(e, e + 1))
+        one, other = fields(together, e), fields(alone, 0)
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 @every_corruption
 def test_as_many_tokens_are_hidden_as_the_fields_ask(corruption):
     """Within a twentieth, over windows long enough that rounding does not show."""
     asked = corruption.asked()
-    tokens, lengths, keys = raw_examples([500] * 400, "random", 0)
-    share = corruption.hidden(tokens, lengths, keys, VOCAB).mean()
+    windows = raw_examples([500] * 400, "random", 0)
     if "selected" in asked:
+        made = asked_of(corruption, "corrupt", windows)
+        at = valid_positions(made.inputs.lengths, made.targets.shape[1])
+        selected, shown = made.selected & at, made.inputs.tokens
+        masked, changed = selected & (shown == VOCAB.mask), selected & (shown != made.targets)
+        counts = {"selected": selected.sum() / at.sum(), "masked": masked.sum() / selected.sum()}
+        counts["random"] = (changed & ~masked).sum() / selected.sum()
+        assert counts == pytest.approx({name: asked[name] for name in counts}, rel=0.05, abs=1e-9)
         asked["corrupted"] = asked["selected"] * (asked["masked"] + asked["random"])
-    if share and "corrupted" in asked:
+    share = asked_of(corruption, "hidden", windows).mean()
+    if corruption.whole_text and share and "corrupted" in asked:
         assert share == pytest.approx(asked["corrupted"], rel=0.05)
