@@ -10,7 +10,7 @@ def get_config() -> ConfigDict:
     """The shared defaults: a `tiny` T5 v1.1 encoder-decoder on the standard library's source text."""
     config = ConfigDict()
     config.seed = 0
-    config.precision = "float32"  # compute: "float32" or "bfloat16"; parameters stay float32
+    config.precision = "float32"  # compute: "float32", "bfloat16", "float16"; parameters stay float32
 
     config.data = ConfigDict()
     config.data.source = "stdlib"  # "stdlib", "text" or "tfds"
@@ -42,6 +42,7 @@ def get_config() -> ConfigDict:
     config.model.num_kv_heads = 4  # fewer than num_heads: grouped-query attention
     config.model.head_dim = 32
     config.model.d_ff = 256
+    config.model.embedding_size = 0  # columns of the embedding tables, projected to d_model; 0: d_model
     config.model.mlp = "gated_gelu"  # "relu", "gelu", "silu", "gated_gelu", "gated_silu"
     config.model.positions = "relative"  # "relative" (T5 buckets), "rope", "learned", "none"
     config.model.relative_num_buckets = 32
@@ -65,11 +66,12 @@ def get_config() -> ConfigDict:
     config.loss.label_smoothing = 0.0
 
     config.optimizer = ConfigDict()
-    config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor"
-    config.optimizer.schedule = "cosine"  # or "inverse_sqrt", "constant"; each after linear warm-up
+    config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor", "lion", "muon"
+    config.optimizer.schedule = "cosine"  # or "linear", "wsd", "inverse_sqrt", "constant"; after linear warm-up
     config.optimizer.learning_rate = 2e-2  # at the end of warm-up
     config.optimizer.warmup_steps = 50
-    config.optimizer.final_learning_rate_fraction = 0.1  # cosine: where it ends, of learning_rate
+    config.optimizer.final_learning_rate_fraction = 0.1  # cosine, linear, wsd: where it ends, of learning_rate
+    config.optimizer.decay_fraction = 0.2  # wsd: the last part of train.steps, where the rate falls
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.98
     config.optimizer.eps = 1e-8
@@ -82,6 +84,7 @@ def get_config() -> ConfigDict:
     config.optimizer.clip_norm = 1.0  # global norm; 0 is off
 
     config.train = ConfigDict()
+    config.train.init_from = ""  # workdir of another run: begin with its Transformer, of the newest checkpoint
     config.train.steps = 600
     config.train.batch_size = 16  # rows, over all devices and processes
     config.train.grad_accum_steps = 1

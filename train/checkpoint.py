@@ -12,7 +12,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
 from objectives.errors import ConfigError
-from train.paths import leaf_name
+from train.paths import array_types
 
 
 class Checkpoints:
@@ -115,8 +115,8 @@ def _check_same_arrays(where: os.PathLike, abstract_state: Any) -> None:
 
     Orbax checks names and shapes as well, but converts dtypes in silence.
     """
-    saved = _arrays(ocp.StandardCheckpointHandler().metadata(where / "state"))
-    wanted = _arrays(abstract_state)
+    saved = array_types(ocp.StandardCheckpointHandler().metadata(where / "state"))
+    wanted = array_types(abstract_state)
     differing = [name for name in {**wanted, **saved} if wanted.get(name) != saved.get(name)]
     if differing:
         name = differing[0]
@@ -125,12 +125,6 @@ def _check_same_arrays(where: os.PathLike, abstract_state: Any) -> None:
             f"{wanted.get(name, 'not there')} now, and {len(differing) - 1} more differ: "
             "use the config of its run, or choose another --workdir"
         )
-
-
-def _arrays(tree: Any) -> dict[str, str]:
-    return {
-        leaf_name(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
 
 
 def _eval_loss(metrics: dict[str, float | None]) -> float:

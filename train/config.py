@@ -45,11 +45,12 @@ class LossConfig:
 class OptimizerConfig:
     """Fields of `config.optimizer`."""
 
-    name: Literal["adamw", "rms_scaled_adamw", "adafactor"]
-    schedule: Literal["cosine", "inverse_sqrt", "constant"]
+    name: Literal["adamw", "rms_scaled_adamw", "adafactor", "lion", "muon"]
+    schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd"]
     learning_rate: float
     warmup_steps: int
     final_learning_rate_fraction: float
+    decay_fraction: float
     b1: float
     b2: float
     eps: float
@@ -62,6 +63,7 @@ class OptimizerConfig:
 class TrainConfig:
     """Fields of `config.train`."""
 
+    init_from: str
     steps: int
     batch_size: int
     grad_accum_steps: int
@@ -88,7 +90,7 @@ class ExperimentConfig:
     """A whole config. `objective` and `model` become their own packages' types (train/experiment.py)."""
 
     seed: int
-    precision: Literal["float32", "bfloat16"]
+    precision: Literal["float32", "bfloat16", "float16"]
     data: DataConfig
     objective: dict[str, Any]
     model: dict[str, Any]

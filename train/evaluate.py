@@ -6,11 +6,11 @@ import math
 
 import jax
 
+from models.transformer import Params
 from train.command import run_command
 from train.metrics import summarize
 from train.restore import load_experiment, load_params
 from train.run import Run, make_run
-from train.step import Params
 
 
 def evaluate(run: Run, params: Params) -> dict[str, float]:

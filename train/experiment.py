@@ -65,10 +65,12 @@ def make_experiment(config: Mapping[str, Any]) -> Experiment:
     make_optimizer(sections.optimizer, sections.train.steps)  # raises for fields that it cannot work with
 
     tokenizer = make_tokenizer(data)
-    model = _model_config(sections, tokenizer)
     objective = make_objective(sections.objective)
+    denoisers = denoisers_of(objective, sections.objective["name"])
+    num_token_types = max(denoiser.corruption.num_token_types for denoiser in denoisers)
+    model = _model_config(sections, tokenizer, num_token_types)
     collator, warnings = make_collator(
-        denoisers_of(objective, sections.objective["name"]),
+        denoisers,
         RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row),
         tokenizer.vocab,
         documents=data.documents,
@@ -124,13 +126,14 @@ def _table_row(values: Mapping[str, Any], where: str) -> TableRow:
     return TableRow(corruption, share.weight, share.mode)
 
 
-def _model_config(sections: ExperimentConfig, tokenizer: Tokenizer) -> ModelConfig:
+def _model_config(sections: ExperimentConfig, tokenizer: Tokenizer, num_token_types: int) -> ModelConfig:
     # Filled in here, never in a config: they follow from other fields.
     derived = {
         "vocab_size": -(-tokenizer.vocab.size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
         "max_length": max(sections.data.inputs_length, sections.data.targets_length),
         "dtype": sections.precision,
-        "num_token_types": 0,
+        "num_token_types": num_token_types,
+        "predicts_tokens": True,
     }
     fixed = sorted(derived.keys() & sections.model.keys())
     if fixed:

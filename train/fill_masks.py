@@ -39,7 +39,9 @@ def masked_batch(experiment: Experiment, text: np.ndarray) -> Batch:
     vocab, length = experiment.tokenizer.vocab, experiment.data.inputs_length
     tokens = np.array([[vocab.cls, *text, vocab.sep]], np.int32)
     check_length(tokens.shape[1], length, f"data.inputs_length={length}")
-    examples = Masked(Sequences(tokens, np.array([tokens.shape[1]])), tokens, tokens == vocab.mask)
+    token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
+    inputs = Sequences(tokens, np.array([tokens.shape[1]]))
+    examples = Masked(inputs, tokens, tokens == vocab.mask, token_types=token_types)
     shape = RowShape(experiment.model.architecture, length, 0, 1)
     return layout.encoder_only(examples, np.zeros(1, np.int64), np.zeros(1, np.int32), 1, shape, vocab)
 

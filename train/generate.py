@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
+from models.transformer import Params
+from objectives import keys as rng
 from objectives.errors import ConfigError
 from objectives.examples import Denoiser, InputsTargets, Masked
 from objectives.vocab import Vocab
@@ -19,10 +21,9 @@ from train.command import run_command
 from train.experiment import Experiment
 from train.fill_masks import candidates, fill_masks, mask_probabilities, masked_batch, read_masked_prompt
 from train.prompts import Prompt, answer_room, complete, continuation, make_prompt, prompt_batch, read_prompt, use_of
-from train.restore import load_experiment, load_params
+from train.restore import language_model, load_experiment, load_params
 from train.run import Run
 from train.sampling import Sampling, decode
-from train.step import Params
 
 _CANDIDATES = 5  # shown for each mask
 _SAMPLE_TOKENS = 128  # the most of a document that the sample for the screen shows, and the most that it adds
@@ -60,7 +61,10 @@ def sample_for_display(run: Run, params: Params) -> str:
     """
     if jax.process_count() > 1:
         return "a run of several processes shows no sample: use python -m train.generate"
-    experiment = run.experiment
+    predicts_tokens = language_model(run.experiment, params)
+    if predicts_tokens is None:
+        return "no sample: this objective trains no prediction of tokens"
+    experiment, params = predicts_tokens
     denoiser, raw_length = experiment.collator.denoisers[0], experiment.collator.specs[0].raw_length
     raw = np.arange(1, min(raw_length, _SAMPLE_TOKENS) + 1)
     if use_of(denoiser.corruption) == "fill_spans":
@@ -98,7 +102,9 @@ def _sample_filled_in(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`tokens` with masks at every selected place, filled in, and as they are; ids int32 [n] each."""
     vocab = experiment.tokenizer.vocab
-    selected = _corrupt(denoiser, tokens, vocab).selected[0, 1:-1]  # between [CLS] and [SEP]
+    rate = denoiser.corruption.asked()["selected"]
+    count = np.array([max(round(rate * len(tokens)), 1)])
+    selected = rng.choose_mask(np.zeros(1, np.uint64), np.ones((1, len(tokens)), bool), count)[0]
     text = np.where(selected, vocab.mask, tokens).astype(np.int32)
     return text, fill_masks(text, mask_probabilities(experiment, params, text), vocab), tokens
 
@@ -188,7 +194,7 @@ def _filled_in(experiment: Experiment, args: argparse.Namespace) -> Iterator[str
         raise ConfigError(f"--{given[0]} has no meaning for this run, whose model fills in masks: leave it out")
     text = read_masked_prompt(experiment, args.prompt)
     masked_batch(experiment, text)  # raises for what does not fit, before the checkpoint is read
-    params, _ = load_params(experiment, args.workdir, args.step)
+    experiment, params = _load_language_model(experiment, args)
     probabilities = mask_probabilities(experiment, params, text)
     for number, line in enumerate(candidates(experiment.tokenizer, probabilities, _CANDIDATES), start=1):
         yield f"mask {number}: {line}"
@@ -201,7 +207,7 @@ def _answered(experiment: Experiment, args: argparse.Namespace) -> Iterator[str]
     max_tokens, more_notes = _max_tokens(experiment, prompt, args.max_tokens)
     for note in (*notes, *more_notes):
         _tell(note)
-    params, _ = load_params(experiment, args.workdir, args.step)
+    experiment, params = _load_language_model(experiment, args)
     sampling = Sampling(args.temperature, args.top_k, args.top_p)
     answers = answer(
         experiment,
@@ -222,6 +228,14 @@ def _answered(experiment: Experiment, args: argparse.Namespace) -> Iterator[str]
         yield f"text: {text}" if is_infilling else text
         if len(said) == max_tokens:
             _tell(f"sample {number} did not end within --max_tokens={max_tokens}")
+
+
+def _load_language_model(experiment: Experiment, args: argparse.Namespace) -> tuple[Experiment, Params]:
+    params, _ = load_params(experiment, args.workdir, args.step)
+    predicts_tokens = language_model(experiment, params)
+    if predicts_tokens is None:
+        raise ConfigError(f"--workdir={args.workdir}: {experiment.objective_name} trains no prediction of tokens")
+    return predicts_tokens
 
 
 def _tell(note: str) -> None:

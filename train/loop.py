@@ -15,6 +15,7 @@ from train.evaluate import evaluate
 from train.experiment import Experiment
 from train.generate import sample_for_display
 from train.metrics import MetricsWriter, summarize
+from train.restore import start_from
 from train.run import Run, make_run
 from train.run_config import check_same_run, read_config, write_config
 from train.schedules import make_schedule
@@ -32,7 +33,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     # Order of a start, or of a continuation:
     # 1. The folder can be written, and the newest checkpoint there, if any, is of this very run.
     # 2. Corpus, mesh, steps: what the config says, from scratch. The corpus must be the run's too.
-    # 3. The state: the checkpoint's, or a new one. Its step is the number of the next batch.
+    # 3. The state: the checkpoint's, or a new one, perhaps with another run's Transformer (train.init_from). Its step
+    #    is the number of the next batch.
     # 4. metrics.jsonl loses the lines after that step. From here on a continued run is the uninterrupted one.
     checkpoints = _open_workdir(workdir, keep=config.keep_checkpoints)
     start = checkpoints.latest_step() or 0
@@ -42,6 +44,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     if jax.process_index() == 0:
         write_config(workdir, resolved)
     state = checkpoints.restore(run.state_shapes) if start else run.init_state()
+    if config.init_from and not start:
+        state = state._replace(params=start_from(run, state.params, config.init_from))
     writer = MetricsWriter(workdir, resume_step=start)
 
     with Display(config.steps, start) as display, StopRequest(display.warn, every=config.log_every) as stop:

@@ -1,5 +1,7 @@
 """Names of the leaves of a tree: what the regular expressions of the decay mask and the sharding table match."""
 
+from typing import Any
+
 import jax
 
 
@@ -11,3 +13,10 @@ def leaf_name(path) -> str:
 def stacks_layers(name: str) -> bool:
     """Whether the leaf of this name is [N, ...], one slice for each scanned layer."""
     return "/layers/" in name
+
+
+def array_types(tree: Any) -> dict[str, str]:
+    """Name -> dtype and shape of each leaf, such as `float32[128, 256]`."""
+    return {
+        leaf_name(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }

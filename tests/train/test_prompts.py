@@ -39,7 +39,7 @@ def test_inputs_and_targets_of_training_are_a_prompt_and_its_answer():
     """Span corruption's own inputs and targets give back the text."""
     experiment = tiny_experiment("span_corruption", "encoder_decoder")
     tokens, windows = window(experiment, source=0)
-    inputs, targets = experiment.collator.examples(windows)
+    inputs, targets, _ = experiment.collator.examples(windows)
     prompt, _ = read_prompt(experiment, experiment.tokenizer.decode(inputs.tokens[0, : inputs.lengths[0] - 1]), None)
     answer = targets.tokens[0, : targets.lengths[0] - 1]
     assert len(parse_spans(answer, experiment.tokenizer.vocab)) > 1
@@ -81,7 +81,7 @@ def test_a_prompt_is_laid_out_as_in_training(objective, data, architecture):
     for source, denoiser in enumerate(experiment.collator.denoisers):
         tokens, windows = window(experiment, source)
         row = experiment.collator(windows, 1)
-        inputs, _ = experiment.collator.examples(windows)
+        inputs = experiment.collator.examples(windows).inputs
         shown = inputs.tokens[0, : inputs.lengths[0]]
         if objective == "clm":
             typed, given = tokens[:5], 5

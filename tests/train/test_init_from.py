@@ -1,0 +1,70 @@
+"""Beginning with another run's Transformer: the very arrays, or one line that says what does not go together."""
+
+import jax
+import numpy as np
+import pytest
+
+from objectives.errors import ConfigError
+from tests.table import small_config
+from train.checkpoint import Checkpoints
+from train.experiment import make_experiment
+from train.loop import train_and_evaluate
+from train.restore import load_experiment, load_params, start_from
+from train.run import make_run
+
+
+def fields(corpus, name="clm", architecture="decoder_only", **overrides):
+    text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
+    return small_config(name, architecture, **(text | overrides))
+
+
+@pytest.fixture(scope="module")
+def clm(corpus, tmp_path_factory):
+    """The workdir of a causal language model that was trained for two steps."""
+    workdir = str(tmp_path_factory.mktemp("clm") / "run")
+    train_and_evaluate(make_experiment(fields(corpus)), workdir)
+    return workdir
+
+
+def test_another_objective_begins_with_the_arrays_of_the_newest_checkpoint(corpus, clm):
+    run = make_run(make_experiment(fields(corpus, "fim")), show_progress=False)
+    before = run.init_state().params
+    params = start_from(run, before, clm)
+    saved, step = load_params(load_experiment(clm), clm)
+    assert step == 2
+    jax.tree.map(np.testing.assert_array_equal, params, saved)
+    assert any(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a != b).any()), params, before)))
+
+
+def test_the_loop_begins_there_once_and_then_continues_itself(corpus, clm, tmp_path, capsys):
+    config = fields(corpus, "clm", train__init_from=clm, optimizer__learning_rate=1e-12, train__steps=2)
+    train_and_evaluate(make_experiment(config), str(tmp_path / "tuned"))
+    saved = load_params(load_experiment(clm), clm)[0]
+    tuned = load_params(load_experiment(tmp_path / "tuned"), tmp_path / "tuned")[0]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), tuned, saved)
+    train_and_evaluate(make_experiment(config), str(tmp_path / "tuned"))
+    assert Checkpoints(tmp_path / "tuned" / "checkpoints", keep=None).latest_step() == 2
+    assert "continuing from step 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model__d_ff": 56}, r"train.init_from=.*mlp/wi_0/kernel is float32\[2, 32, 48\] in that run and .*56\] here"),
+        (
+            {"name": "prefix_lm", "architecture": "encoder_decoder"},
+            r"train.init_from=.* more differ: make config.model",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(corpus, clm, overrides, message):
+    run = make_run(make_experiment(fields(corpus, **overrides)), show_progress=False)
+    with pytest.raises(ConfigError, match=message) as error:
+        start_from(run, run.init_state().params, clm)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_folder_that_is_no_run_is_named(corpus, tmp_path):
+    run = make_run(make_experiment(fields(corpus)), show_progress=False)
+    with pytest.raises(ConfigError, match="is not a run's"):
+        start_from(run, {}, str(tmp_path))
