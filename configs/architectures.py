@@ -14,7 +14,7 @@ The vocabulary's size comes with the tokenizer and the length with the data; nei
 """
 
 _UNUSED = dict(  # Said by every shape, read by none whose other fields do not ask for it.
-    relative_num_buckets=32, relative_max_distance=128, rope_theta=10000.0, initializer_range=0.02
+    embedding_size=0, relative_num_buckets=32, relative_max_distance=128, rope_theta=10000.0, initializer_range=0.02
 )
 
 

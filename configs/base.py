@@ -43,6 +43,7 @@ def get_config() -> ConfigDict:
     config.model.head_dim = 32
     config.model.d_ff = 256
     config.model.embedding_size = 0  # columns of the embedding tables, projected to d_model; 0: d_model
+    config.model.embedding_size = 0  # columns of the embedding tables, projected to d_model; 0: d_model
     config.model.mlp = "gated_gelu"  # "relu", "gelu", "silu", "gated_gelu", "gated_silu"
     config.model.positions = "relative"  # "relative" (T5 buckets), "rope", "learned", "none"
     config.model.relative_num_buckets = 32

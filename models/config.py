@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Fields of `config.model` (configs/base.py says what each means), and four that the caller adds.
+    """Fields of `config.model` (configs/base.py says what each means), and five that the caller adds.
 
     Raises ValueError, one line naming the field, for a value or a combination that cannot be built.
     """
@@ -18,6 +18,7 @@ class ModelConfig:
     num_kv_heads: int
     head_dim: int
     d_ff: int
+    embedding_size: int
     mlp: Literal["relu", "gelu", "silu", "gated_gelu", "gated_silu"]
     positions: Literal["relative", "rope", "learned", "none"]
     relative_num_buckets: int
@@ -40,6 +41,7 @@ class ModelConfig:
     max_length: int  # rows of the position table; read only where positions are learned
     dtype: Literal["float32", "bfloat16"]  # of the computation; parameters are always float32
     num_token_types: int = 0  # rows of the token type table (BERT's sentence A and B); 0 builds none
+    predicts_tokens: bool = True  # False: no prediction head and no output table; only `hidden` can be asked for
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -54,6 +56,11 @@ class ModelConfig:
     def has_decoder(self) -> bool:
         return self.architecture != "encoder_only"
 
+    @property
+    def embedding_width(self) -> int:
+        """Columns of the embedding tables."""
+        return self.embedding_size or self.d_model
+
 
 def _check_value(name: str, value: Any, hint: Any) -> None:
     """Choices are among those declared, sizes are positive, rates are rates."""
@@ -66,6 +73,9 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
     elif name == "num_token_types":
         if value < 0:
             raise ValueError(f"model.num_token_types={value} must not be negative; 0 builds no table")
+    elif name == "embedding_size":
+        if value < 0:
+            raise ValueError(f"model.embedding_size={value} must not be negative; 0 is model.d_model")
     elif hint in (int, float) and value <= 0:
         raise ValueError(f"model.{name}={value} must be positive")
 
@@ -89,6 +99,13 @@ def _check_combinations(config: ModelConfig) -> None:
             )
     if config.scale_logits and not config.tie_embeddings:
         raise ValueError("model.scale_logits=True needs model.tie_embeddings=True: it undoes the width of a tied table")
+    narrow, linear_head = config.embedding_width != config.d_model, config.prediction_head == "linear"
+    if narrow and linear_head and config.tie_embeddings and config.predicts_tokens:
+        raise ValueError(
+            f"model.embedding_size={config.embedding_size} is not model.d_model={config.d_model}: with "
+            "model.tie_embeddings=True it needs model.prediction_head='bert', which maps states back to the table's "
+            "width"
+        )
     if config.num_token_types and not config.has_encoder:
         raise ValueError(
             f"model.num_token_types={config.num_token_types} needs an encoder, "

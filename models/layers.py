@@ -57,14 +57,18 @@ def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 class Norm(nnx.Module):
-    """RMSNorm, or LayerNorm (its bias only where the model has biases): computed in float32, returned in x's dtype."""
+    """RMSNorm, or LayerNorm (its bias only where the model has biases): computed in float32, returned in x's dtype.
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+    features: the size of the axis that is normed, where that is not d_model.
+    """
+
+    def __init__(self, config: ModelConfig, *, features: int | None = None, rngs: nnx.Rngs):
         del rngs  # norms start at scale 1, bias 0
+        features = features or config.d_model
         self.centered = config.norm == "layer"
         self.epsilon = config.norm_epsilon
-        self.scale = nnx.Param(jnp.ones(config.d_model))
-        self.bias = nnx.Param(jnp.zeros(config.d_model)) if self.centered and config.use_bias else None
+        self.scale = nnx.Param(jnp.ones(features))
+        self.bias = nnx.Param(jnp.zeros(features)) if self.centered and config.use_bias else None
 
     def __call__(self, x: Array) -> Array:
         @recomputed
@@ -79,19 +83,19 @@ class Norm(nnx.Module):
 
 
 class Embedding(nnx.Module):
-    """A table of vectors [rows, D]."""
+    """A table of vectors [rows, columns], `config.embedding_width` columns."""
 
     def __init__(self, config: ModelConfig, rows: int, *, rngs: nnx.Rngs):
         self.dtype = config.dtype
-        shape = (rows, config.d_model)
+        shape = (rows, config.embedding_width)
         self.embedding = nnx.Param(initializers.embedding(config)(rngs.params(), shape, jnp.float32))
 
     def __call__(self, ids: Array) -> Array:
-        """int [...] -> [..., D] in the compute dtype. An id beyond the table gives NaN, which no loss survives."""
+        """int [...] -> [..., columns] in the compute dtype; an id beyond the table gives NaN, which no loss survives"""
         return jnp.take(self.embedding[...], ids, axis=0, mode="fill").astype(self.dtype)
 
     def attend(self, x: Array) -> Array:
-        """[positions, D] -> float32 [positions, rows]: the product with every row, for tied output tables."""
+        """[positions, columns] -> float32 [positions, rows]: the product with every row, for tied output tables."""
         table = self.embedding[...].astype(self.dtype)
         return jax.lax.dot_general(x, table, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 
@@ -125,11 +129,15 @@ class MLP(nnx.Module):
 
 
 class PredictionHead(nnx.Module):
-    """What BERT puts before its output table: dense, GELU, norm. `bias` is the logits', if there are biases."""
+    """What BERT puts before its output table: dense (to the table's width, as in ELECTRA), GELU, norm.
+
+    `bias` is the logits', if there are biases.
+    """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
-        self.dense = linear(config, config.d_model, config.d_model, initializers.matrix(config), rngs=rngs)
-        self.norm = Norm(config, rngs=rngs)
+        width = config.embedding_width
+        self.dense = linear(config, config.d_model, width, initializers.matrix(config), rngs=rngs)
+        self.norm = Norm(config, features=width, rngs=rngs)
         self.bias = nnx.Param(jnp.zeros(config.vocab_size)) if config.use_bias else None
 
     def __call__(self, x: Array) -> Array:

@@ -13,7 +13,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Embedding, Norm, PredictionHead, dropout, split_key
+from models.layers import Embedding, Norm, PredictionHead, dropout, linear, split_key
 from models.stack import Stack
 
 Params = dict[str, Any]  # nested dict of arrays
@@ -31,16 +31,21 @@ class Transformer(nnx.Module):
         if config.num_token_types:
             self.token_type_embedder = Embedding(config, config.num_token_types, rngs=rngs)
         if config.embedding_norm:
-            self.embedding_norm = Norm(config, rngs=rngs)
+            self.embedding_norm = Norm(config, features=config.embedding_width, rngs=rngs)
+        if config.embedding_width != config.d_model:
+            # Not named after the embeddings, whose parameters `optimizer.no_decay` knows by their name.
+            self.input_projection = linear(
+                config, config.embedding_width, config.d_model, initializers.matrix(config), rngs=rngs
+            )
         if config.has_encoder:
             self.encoder = Stack(config, causal=False, cross_attention=False, rngs=rngs)
         if config.has_decoder:
             self.decoder = Stack(config, causal=True, cross_attention=config.has_encoder, rngs=rngs)
-        if config.prediction_head == "bert":
+        if config.predicts_tokens and config.prediction_head == "bert":
             self.prediction_head = PredictionHead(config, rngs=rngs)
-        if not config.tie_embeddings:
+        if config.predicts_tokens and not config.tie_embeddings:
             self.logits_dense = nnx.Linear(
-                config.d_model,
+                config.embedding_width if config.prediction_head == "bert" else config.d_model,
                 config.vocab_size,
                 use_bias=False,
                 dtype=config.dtype,
@@ -98,7 +103,7 @@ class Transformer(nnx.Module):
         *,
         dropout_key: Array | None = None,
     ) -> Array:
-        """[B, L, D]: the sum of the tables' rows, normed if the model does so."""
+        """[B, L, D]: the sum of the tables' rows, normed if the model does so, and brought to d_model."""
         config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
         if config.positions == "learned":
             if tokens_BxL.shape[1] > config.max_length:
@@ -111,15 +116,24 @@ class Transformer(nnx.Module):
             x_BxLxD += self.token_type_embedder(token_types_BxL)
         if config.embedding_norm:
             x_BxLxD = self.embedding_norm(x_BxLxD)
-        return dropout(x_BxLxD, config.dropout_rate, dropout_key, shared_axis=1)
+        x_BxLxD = dropout(x_BxLxD, config.dropout_rate, dropout_key, shared_axis=1)
+        if config.embedding_width != config.d_model:
+            x = self.input_projection(x_BxLxD.reshape(-1, config.embedding_width))
+            x_BxLxD = x.reshape(*tokens_BxL.shape, config.d_model)
+        return x_BxLxD
 
     def logits(self, hidden: Array) -> Array:
-        """[..., D] -> float32 [..., V]; any number of positions at a time, as a chunked loss needs."""
+        """[..., D] -> float32 [..., V]; any number of positions at a time, as a chunked loss needs.
+
+        Raises ValueError for a model that predicts no tokens.
+        """
         config, x = self.config, hidden.reshape(-1, self.config.d_model)
+        if not config.predicts_tokens:
+            raise ValueError("a model built with predicts_tokens=False has no logits")
         if config.prediction_head == "bert":
             x = self.prediction_head(x)
         if config.scale_logits:
-            x = x * config.d_model**-0.5
+            x = x * config.embedding_width**-0.5
         logits = self.token_embedder.attend(x) if config.tie_embeddings else self.logits_dense(x)
         if config.prediction_head == "bert" and config.use_bias:
             logits = logits + self.prediction_head.bias[...]

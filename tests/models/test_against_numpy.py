@@ -131,11 +131,12 @@ def test_t5(version):
 # --- BERT -----------------------------------------------------------------------------------------------------------
 
 
-def test_bert_with_sentence_types():
+@pytest.mark.parametrize("embedding_size", [0, 10])
+def test_bert_with_sentence_types(embedding_size):
     config = tiny.config(
         architecture="encoder_only", num_kv_heads=4, mlp="gelu", positions="learned", norm="layer",
         norm_position="post", use_bias=True, tie_embeddings=True, scale_attention=True, embedding_norm=True,
-        prediction_head="bert", initializer="normal", num_token_types=2,
+        prediction_head="bert", initializer="normal", num_token_types=2, embedding_size=embedding_size,
     )  # fmt: skip
     p, types = parameters(config), [0, 0, 1, 1, 0, 1, 1, 0, 0]
     position = [0, 1, 2, 3, 0, 1, 2, 0, 0]
@@ -143,6 +144,9 @@ def test_bert_with_sentence_types():
     x = embedding[ENCODER_TOKENS[0]] + p["position_embedder"]["embedding"][position]
     x = layer_norm(x + p["token_type_embedder"]["embedding"][types], p["embedding_norm"])
     dense = lambda x, p: x @ p["kernel"] + p["bias"]  # noqa: E731
+    if embedding_size:
+        assert embedding.shape == (50, 10)
+        x = dense(x, p["input_projection"])
     for n in range(2):
         block = layer(p["encoder"], n)
         attention = block["self_attention"]

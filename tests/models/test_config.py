@@ -8,7 +8,7 @@ def test_the_fields_are_config_model_and_what_the_caller_adds():
     from configs.base import get_config
 
     shared = set(get_config().model)
-    added = {"vocab_size", "max_length", "dtype", "num_token_types"}
+    added = {"vocab_size", "max_length", "dtype", "num_token_types", "predicts_tokens"}
     assert set(ModelConfig.__dataclass_fields__) == shared | added
 
 
@@ -29,6 +29,8 @@ def test_the_fields_are_config_model_and_what_the_caller_adds():
         (dict(architecture="decoder-only"), "model.architecture='decoder-only'"),
         (dict(dtype="float16"), "model.dtype='float16'"),
         (dict(num_token_types=-1), "model.num_token_types=-1"),
+        (dict(embedding_size=-1), "model.embedding_size=-1"),
+        (dict(embedding_size=8, tie_embeddings=True), "model.prediction_head='bert'"),
         (dict(num_token_types=2, architecture="decoder_only"), "model.num_token_types=2"),
     ],
 )
@@ -37,6 +39,12 @@ def test_what_cannot_be_built_is_refused_in_one_line_that_names_the_field(change
         tiny.config(**changes)
     assert field in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_embeddings_are_as_wide_as_the_model_unless_they_say_otherwise():
+    assert [tiny.config(embedding_size=size).embedding_width for size in (0, 8, 16)] == [16, 8, 16]
+    tiny.config(embedding_size=16, tie_embeddings=True)  # the same width: nothing to map back
+    tiny.config(embedding_size=8, tie_embeddings=True, predicts_tokens=False)
 
 
 def test_limits_of_one_position_scheme_do_not_bind_another():

@@ -58,6 +58,33 @@ def test_every_switch_has_its_parameters_and_layers_alone_have_the_layer_axis():
     assert {"wi", "wo"} == {path.split("/")[3] for path in shapes if "/mlp/" in path}
 
 
+def test_narrow_tables_have_a_way_in_and_a_way_out():
+    changes = dict(positions="learned", embedding_norm=True, prediction_head="bert", embedding_size=10)
+    tied, untied = (tiny.shapes(tiny.config(**changes, tie_embeddings=tie)) for tie in (True, False))
+    assert {path: shape for path, shape in tied.items() if "/layers/" not in path and "final_norm" not in path} == {
+        "token_embedder/embedding": (50, 10),
+        "position_embedder/embedding": (12, 10),
+        "embedding_norm/scale": (10,),
+        "input_projection/kernel": (10, 16),
+        "prediction_head/dense/kernel": (16, 10),
+        "prediction_head/norm/scale": (10,),
+    }
+    assert untied == tied | {"logits_dense/kernel": (10, 50)}
+    assert tiny.shapes(tiny.config(embedding_size=10))["logits_dense/kernel"] == (16, 50)
+
+
+def test_a_model_that_predicts_no_tokens_has_nothing_to_do_so_with():
+    changes = dict(architecture="encoder_only", prediction_head="bert")
+    config, whole = (tiny.config(**changes, predicts_tokens=value) for value in (False, True))
+    heads = {"logits_dense/kernel", "prediction_head/dense/kernel", "prediction_head/norm/scale"}
+    assert tiny.shapes(whole).keys() - tiny.shapes(config).keys() == heads
+    params = tiny.params(whole)
+    without = {name: params[name] for name in ("token_embedder", "encoder")}
+    assert jax.eval_shape(lambda: bind(config, without).hidden(ENCODER)).shape == (1, 5, 16)
+    with pytest.raises(ValueError, match="predicts_tokens=False has no logits"):
+        bind(config, without)(ENCODER)
+
+
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only", "encoder_only"])
 def test_no_stack_reads_the_fields_of_another(architecture):
     config = tiny.config(architecture=architecture)

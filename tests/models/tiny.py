@@ -18,6 +18,7 @@ FIELDS = dict(
     num_kv_heads=2,
     head_dim=6,
     d_ff=20,
+    embedding_size=0,
     mlp="gated_gelu",
     positions="relative",
     relative_num_buckets=8,
