@@ -11,7 +11,8 @@ from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import Corruption, Masked, check_density
 from objectives.lengths import OutputLengths
-from objectives.noise import valid_positions
+from objectives.masking import not_shown, ordinary, show
+from objectives.vocab import Vocab
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,27 +62,29 @@ class MLM(Corruption):
         return {"selected": self.mask_rate, **shown, "kept": 1 - self.mask_token_rate - self.random_token_rate}
 
     def corrupt(self, tokens, lengths, keys, vocab):
-        text = corruption.append(corruption.prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)
-        targets, width = text.tokens, text.tokens.shape[1]
-        candidates = valid_positions(text.lengths, width)
-        candidates &= (targets >= vocab.content_start) & (targets < vocab.content_end)
-        counts = np.maximum(np.rint(text.lengths * self.mask_rate).astype(np.int64), 1)
-        counts = np.minimum(counts, candidates.sum(axis=1))
-        selected = rng.choose_mask(rng.fold_in(keys, 0), candidates, counts)
+        return self.mask(self._text(tokens, lengths, vocab), keys, vocab)
 
-        rows, columns = np.divmod(np.flatnonzero(selected), width)
-        shown = rng.as_uniform(rng.bits_at(rng.fold_in(keys, 1)[rows], columns))
-        random_tokens = corruption.random_tokens(rng.bits_at(rng.fold_in(keys, 2)[rows], columns), vocab)
-        kept = targets[rows, columns]
-        instead = np.where(shown < self.mask_token_rate + self.random_token_rate, random_tokens, kept)
-        inputs = targets.copy()
-        inputs[rows, columns] = np.where(shown < self.mask_token_rate, vocab.mask, instead)
-        return Masked(Sequences(inputs, text.lengths), targets, selected)
+    def mask(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> Masked:
+        """Selects of finished sequences, special tokens and all, and shows. For objectives that build their own."""
+        selected = self.select(text, keys, vocab)
+        shown = show(keys, text.tokens, selected, vocab, self.mask_token_rate, self.random_token_rate)
+        return Masked(Sequences(shown, text.lengths), text.tokens, selected)
+
+    def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
+        """bool [E, W]: the positions of finished sequences that `mask` selects."""
+        candidates = ordinary(text, vocab)
+        counts = np.maximum(np.rint(text.lengths * self.mask_rate).astype(np.int64), 1)
+        return rng.choose_mask(rng.fold_in(keys, 0), candidates, np.minimum(counts, candidates.sum(axis=1)))
+
+    def hides(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
+        """bool [E, W]: the positions of finished sequences where `mask` shows another token."""
+        return not_shown(keys, self.select(text, keys, vocab), self.mask_token_rate, self.random_token_rate)
 
     def hidden(self, tokens, lengths, keys, vocab):
-        selected = self.corrupt(tokens, lengths, keys, vocab).selected
-        shown = rng.uniform(rng.fold_in(keys, 1), selected.shape[1])
-        return (selected & (shown < self.mask_token_rate + self.random_token_rate))[:, 1:-1]
+        return self.hides(self._text(tokens, lengths, vocab), keys, vocab)[:, 1:-1]
 
     def restore(self, inputs, targets, vocab):
         return targets[1:-1]
+
+    def _text(self, tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> Sequences:
+        return corruption.append(corruption.prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)
