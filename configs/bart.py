@@ -7,8 +7,8 @@
 Sizes: tiny (default: BART's pieces), base, large (139M and 406M parameters). Variants, by the paper's names for them:
   bart                   default: text infilling of sentences in random order, as BART itself was trained
   token_masking, token_deletion, text_infilling, sentence_permutation, document_rotation    each noise alone
-The published learning rates fall linearly to 0; here it is a cosine to 0. A sentence here may also end at a line's end,
-for the sake of source text; English needs only sentence_ends="stops".
+Beyond tiny the learning rate falls linearly to 0, as published. A sentence here may also end at a line's end, for the
+sake of source text; English needs only sentence_ends="stops".
 """
 
 from ml_collections import ConfigDict
@@ -56,6 +56,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.data.inputs_length = 512
         config.data.targets_length = 512
         config.loss.label_smoothing = 0.1
+        config.optimizer.schedule = "linear"
         config.optimizer.learning_rate = 4e-4
         config.optimizer.warmup_steps = 10_000
         config.optimizer.final_learning_rate_fraction = 0.0

@@ -8,7 +8,7 @@ from typing import Any
 from objectives.errors import ConfigError
 
 # What a continued run may change, because neither the state, the data nor the meaning of a metric depends on it.
-#   train.steps: how long to run. Where the schedule is a cosine it also moves the cosine's end.
+#   train.steps: how long to run. It also moves the end of a cosine, linear or wsd schedule.
 #   train.grad_accum_steps, mesh.*: the same sums in another order.
 #   train.eval_every may change, train.eval_batches not: the best checkpoint is the lowest of comparable losses.
 #   data.cache_dir: the token store is keyed by what is in it.

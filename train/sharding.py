@@ -24,6 +24,8 @@ AXES = ("data", "fsdp", "tensor")  # rows only; rows and one dimension of each m
 RULES: tuple[tuple[str, P], ...] = (
     # [] or [N]: counters
     (r"(^|/)count", P()),
+    # [3]: the coefficients of Muon's polynomial
+    (r"(^|/)ns_coeffs", P()),
     # [D], [F], [N, D], [N, F], ..., [1]: Adafactor's row and column means, and `v`, whole only where a matrix is small
     (r"(^|/)v(_row|_col)?/.*", P()),
     # [V, D]
@@ -46,6 +48,8 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"/layers/mlp/wi(_[01])?/kernel", P(None, "fsdp", "tensor")),
     # [N, F, D]
     (r"/layers/mlp/wo/kernel", P(None, "tensor", "fsdp")),
+    # [N, 2 * D, D]
+    (r"/layers/projection/kernel", P(None, "fsdp", "tensor")),
     # [D], [N, D], [N, F], [V], ...: too small to be worth splitting
     (r"norm/scale", P()),
     (r"/bias", P()),

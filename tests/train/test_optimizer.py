@@ -5,14 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
+from models.transformer import init_params
 from objectives.errors import ConfigError
+from tests.models import tiny
 from tests.train.test_schedules import CONFIG as SCHEDULE
 from train.optimizer import decay_mask, make_optimizer
 from train.paths import leaf_name
+from train.sharding import AXES, shardings
 
 CONFIG = dataclasses.replace(SCHEDULE, schedule="constant", learning_rate=0.5, warmup_steps=0)
-NAMES = ("adamw", "rms_scaled_adamw", "adafactor")
+NAMES = ("adamw", "rms_scaled_adamw", "adafactor", "lion", "muon")
 
 
 def optimizer(**changes):
@@ -58,11 +63,11 @@ def test_rms_scaled_adamw_by_hand():
 
 
 def test_decay_is_the_rate_times_the_parameter_whatever_its_rms():
-    params = {"a": {"kernel": jnp.array([[8.0, 6.0]])}}
-    gradients = {"a": {"kernel": jnp.zeros((1, 2))}}
+    params = {"encoder": {"layers": {"kernel": jnp.array([[[8.0, 6.0]]])}}}
+    gradients = {"encoder": {"layers": {"kernel": jnp.zeros((1, 1, 2))}}}
     for name in NAMES:
         (update,) = updates_of(optimizer(name=name, weight_decay=0.1), params, [gradients])
-        np.testing.assert_allclose(update["a"]["kernel"], [[-0.4, -0.3]], rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(update["encoder"]["layers"]["kernel"], [[[-0.4, -0.3]]], rtol=1e-6, err_msg=name)
 
 
 def test_adafactor_is_optaxs_where_nothing_is_stacked():
@@ -84,7 +89,105 @@ def test_adafactors_first_step_by_hand():
     np.testing.assert_allclose(update["a"], [-0.5 * 12.5**0.5, 0.5 * 12.5**0.5], rtol=1e-5)
 
 
+def test_lion_by_hand():
+    # Momentum 0, then 0.02 * (1, -1) = (0.02, -0.02). Second: 0.9 * 0.02 - 0.1 * 0.1 > 0, 0.9 * -0.02 + 0.1 * 0.2 > 0.
+    gradients = [{"a": jnp.array([1.0, -1.0])}, {"a": jnp.array([-0.1, 0.2])}]
+    first, second = updates_of(optimizer(name="lion"), {"a": jnp.ones(2)}, gradients)
+    assert first["a"].tolist() == [-0.5, 0.5] and second["a"].tolist() == [-0.5, -0.5]
+
+
+def newton_schulz(matrix):
+    """Five steps of Jordan's quintic in float64, written on the singular values: x -> a x + b x^3 + c x^5."""
+    u, s, v = np.linalg.svd(matrix, full_matrices=False)
+    s = s / np.sqrt((s**2).sum())
+    for _ in range(5):
+        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    return u @ np.diag(s) @ v
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 24), (32, 8)])
+def test_muon_orthogonalises_the_momentum_of_each_layers_matrix(shape):
+    sizes = np.array([0.01, 30.0], np.float32)[:, None, None]  # the layers differ; a norm over both would show
+    params = {"decoder": {"layers": {"kernel": normal(2, *shape)}}}
+    gradients = [{"decoder": {"layers": {"kernel": normal(2, *shape, seed=i + 1) * sizes}}} for i in range(3)]
+    updates = [jax.tree.leaves(update)[0] for update in updates_of(optimizer(name="muon"), params, gradients)]
+    step = 0.5 * 0.2 * max(shape) ** 0.5
+    momentum = np.zeros((2, *shape))
+    for n, (update, gradient) in enumerate(zip(updates, gradients, strict=True), start=1):
+        gradient = np.float64(jax.tree.leaves(gradient)[0])
+        momentum = 0.95 * momentum + 0.05 * gradient
+        looking_ahead = 0.95 * momentum / (1 - 0.95 ** (n + 1)) + 0.05 * gradient / (1 - 0.95**n)
+        for layer in range(2):
+            np.testing.assert_allclose(update[layer], -step * newton_schulz(looking_ahead[layer]), atol=2e-4)
+            singular_values = np.linalg.svd(update[layer], compute_uv=False) / step
+            assert singular_values.min() > 0.6 and singular_values.max() < 1.3, "far from orthogonal"
+            assert np.sqrt(np.mean(np.square(update[layer]))) == pytest.approx(0.5 * 0.2, rel=0.2), "0.2 times the rate"
+
+
+def model_shapes(**changes):
+    """The parameters of a model with every kind of them."""
+    changes = {"positions": "relative", "prediction_head": "bert", "use_bias": True, "norm": "layer"} | changes
+    config = tiny.config(num_token_types=2, embedding_norm=True, tie_embeddings=False, **changes)
+    return jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+
+
+def by_name(tree):
+    return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+@pytest.mark.parametrize("positions", ["relative", "learned"])
+def test_muon_takes_the_layers_matrices_and_nothing_else(positions):
+    shapes = model_shapes(positions=positions)
+    state = by_name(jax.eval_shape(optimizer(name="muon").init, shapes))
+    hidden, other = (
+        {path.partition(f"/{moment}/")[2] for path in state if f"/{group}/" in path and f"/{moment}/" in path}
+        for group, moment in (("hidden", "mu"), ("other", "nu"))
+    )
+    assert hidden | other == by_name(shapes).keys() and not hidden & other
+    attention = {
+        f"{layer}_attention/{kernel}"
+        for layer in ("encoder/layers/self", "decoder/layers/self", "decoder/layers/cross")
+        for kernel in ("query", "key", "value", "out")
+    }
+    mlp = {f"{stack}/layers/mlp/{kernel}" for stack in ("encoder", "decoder") for kernel in ("wi_0", "wi_1", "wo")}
+    assert hidden == {f"{module}/kernel" for module in attention | mlp}
+
+
+def test_muon_gives_the_rest_exactly_adamws_update():
+    shapes = {"token_embedder": {"embedding": (6, 4)}, "encoder": {"layers": {"mlp": {"wo": {"bias": (2, 4)}}}}}
+    shapes["logits_dense"] = {"kernel": (4, 6)}
+    params = jax.tree.map(lambda shape: normal(*shape), shapes, is_leaf=lambda shape: type(shape) is tuple)
+    hidden = {"decoder": {"layers": {"mlp": {"wi": {"kernel": normal(2, 4, 5)}}}}}
+    gradients = [jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i), params | hidden) for i in (1, 2)]
+    changes = {"weight_decay": 0.01, "no_decay": ("embedd",)}
+    muon = updates_of(optimizer(name="muon", **changes), params | hidden, gradients)
+    adamw = updates_of(optimizer(name="adamw", **changes), params | hidden, gradients)
+    for one, other in zip(muon, adamw, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, {k: one[k] for k in params}, {k: other[k] for k in params})
+        assert not np.allclose(*(jax.tree.leaves(update["decoder"])[0] for update in (one, other)), rtol=0.1)
+
+
 @pytest.mark.parametrize("name", NAMES)
+def test_every_array_of_the_state_has_its_place_on_a_mesh(name):
+    mesh = jax.sharding.AbstractMesh((1, 2, 2), AXES, axis_types=(AxisType.Auto,) * 3)
+    shapes = model_shapes(d_model=128, d_ff=256, num_heads=4, num_kv_heads=4, head_dim=32)
+    places = {path: sharding.spec for path, sharding in by_name(shardings(mesh, shapes)).items()}
+    matrices = {path for path, spec in places.items() if {"fsdp", "tensor"} <= set(spec)}
+    assert len(matrices) > 10
+    state = by_name(shardings(mesh, jax.eval_shape(optimizer(name=name).init, shapes)))
+    split = 0
+    for path, sharding in state.items():
+        parameter = next((parameter for parameter in places if path.endswith(f"/{parameter}")), None)
+        if parameter is None or name == "adafactor":
+            assert sharding.spec == P(), path
+        else:
+            assert sharding.spec == places[parameter], path
+            split += parameter in matrices
+    moments = {"adamw": 2, "rms_scaled_adamw": 2, "adafactor": 0, "lion": 1, "muon": 1}
+    assert split >= moments[name] * len(matrices)
+
+
+@pytest.mark.parametrize("name", ["adamw", "rms_scaled_adamw", "adafactor"])  # Lion looks at entries; Muon: see above
 def test_a_stacked_leaf_is_updated_layer_by_layer(name):
     # Layers and gradients of very different sizes, so that an RMS, a clip or a factor over the stack would show.
     sizes = np.array([0.01, 1.0, 30.0], np.float32)
@@ -152,6 +255,8 @@ def test_every_array_of_the_state_is_named_after_its_parameter(name):
     params["logits_dense"] = {"kernel": normal(3, 5)}
     state = jax.eval_shape(optimizer(name=name).init, params)
     endings = ("encoder/layers/mlp/wi/kernel", "logits_dense/kernel", "/count")
+    if name == "muon":
+        endings += ("/ns_coeffs",)
     names = [leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
     assert all(name.endswith(endings) for name in names), names
     assert all(any(name.endswith(ending) for name in names) for ending in endings)

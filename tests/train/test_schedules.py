@@ -13,6 +13,7 @@ CONFIG = OptimizerConfig(
     learning_rate=0.8,
     warmup_steps=4,
     final_learning_rate_fraction=0.25,
+    decay_fraction=0.25,
     b1=0.9,
     b2=0.98,
     eps=1e-8,
@@ -28,7 +29,7 @@ def rates(steps, at, **changes):
 
 
 def test_warm_up_is_linear_from_zero_and_the_same_for_every_schedule():
-    for name in ("cosine", "inverse_sqrt", "constant"):
+    for name in ("cosine", "linear", "inverse_sqrt", "constant", "wsd"):
         assert rates(100, [0, 1, 2, 3, 4], schedule=name) == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8]), name
 
 
@@ -37,6 +38,25 @@ def test_cosine_ends_at_its_fraction_on_the_last_step_and_stays():
     assert rates(12, [4, 8, 12, 20]) == pytest.approx([0.8, 0.5, 0.2, 0.2])
     # A quarter of the way: 0.2 + 0.6 * (1 + cos(pi / 4)) / 2.
     assert rates(12, [6]) == pytest.approx([0.712132])
+
+
+def test_linear_ends_at_its_fraction_on_the_last_step_and_stays():
+    assert rates(12, [4, 6, 8, 12, 20], schedule="linear") == pytest.approx([0.8, 0.65, 0.5, 0.2, 0.2])
+    # BERT's: to 0. Of 8 steps after the warm-up, 7 are gone at the last update of the run.
+    assert rates(12, [11, 12], schedule="linear", final_learning_rate_fraction=0.0) == pytest.approx([0.1, 0.0])
+
+
+def test_wsd_is_stable_and_then_falls_with_the_root_of_the_decay_behind_it():
+    # The last quarter of 64 steps is 16 steps. 1, 4 and 9 of them: 1/4, 1/2 and 3/4 of the way from 0.8 to 0.2.
+    at = [4, 30, 48, 49, 52, 57, 64, 80]
+    assert rates(64, at, schedule="wsd") == pytest.approx([0.8, 0.8, 0.8, 0.65, 0.5, 0.35, 0.2, 0.2])
+
+
+def test_wsd_may_decay_from_the_end_of_warm_up_and_without_one():
+    # 16 of 20 steps, all that warm-up leaves, to 0: half the rate is gone after 4 of them.
+    whole = dict(schedule="wsd", final_learning_rate_fraction=0.0)
+    assert rates(20, [4, 8, 20], decay_fraction=0.8, **whole) == pytest.approx([0.8, 0.4, 0.0])
+    assert rates(16, [0, 4, 16], decay_fraction=1.0, warmup_steps=0, **whole) == pytest.approx([0.8, 0.4, 0.0])
 
 
 def test_inverse_sqrt_falls_with_the_root_of_the_step_from_the_end_of_warm_up():
@@ -63,6 +83,10 @@ def test_without_warm_up_the_first_update_has_the_whole_rate():
         ({"learning_rate": 0.0}, 10, "learning_rate=0.0"),
         ({"learning_rate": float("nan")}, 10, "learning_rate=nan"),
         ({"final_learning_rate_fraction": 1.5}, 10, "final_learning_rate_fraction=1.5"),
+        ({"decay_fraction": 0.0}, 10, "decay_fraction=0.0"),
+        ({"decay_fraction": 1.5}, 10, "decay_fraction=1.5"),
+        ({"schedule": "wsd", "decay_fraction": 0.7}, 10, "decay_fraction=0.7 .* 7 steps .*warmup_steps=4 .* 1 to 6"),
+        ({"schedule": "wsd", "decay_fraction": 0.04}, 10, "decay_fraction=0.04 .* 0 steps"),
         ({}, 0, "train.steps=0"),
     ],
 )
