@@ -32,13 +32,16 @@ def attention_mask(
     *,
     causal: bool,
     bidirectional_mask_BxS: Array | None = None,
+    order_BxL: Array | None = None,
     query_offset: Array | int = 0,
 ) -> Array:
     """bool [B, 1, Q, S]: True where a query sees a key.
 
     It does where both are of the same segment and that is not 0 (padding), and, if `causal`, the key is not after the
-    query or is in the bidirectional prefix. This is the encoder's mask (not causal), the causal one, the prefix LM's
-    (causal, with a prefix) and the cross attention's (not causal, queries and keys of two rows).
+    query or is in the bidirectional prefix, and, where `order_BxL` (int32, of a row that is queries and keys at once)
+    is given, the key's order is not above the query's. This is the encoder's mask (not causal), the causal one, the
+    prefix LM's (causal, with a prefix), the cross attention's (not causal, queries and keys of two rows) and, with an
+    order, that of any other split of a row into what is read first and what later (UniLM).
 
     Query i stands at index `query_offset` + i of the row that the keys are of: not 0 where a cache holds earlier keys.
     """
@@ -50,6 +53,8 @@ def attention_mask(
         if bidirectional_mask_BxS is not None:
             in_reach = in_reach | bidirectional_mask_BxS[:, None, :]
         visible_BxQxS = visible_BxQxS & in_reach
+    if order_BxL is not None:
+        visible_BxQxS = visible_BxQxS & (order_BxL[:, None, :] <= order_BxL[:, :, None])
     return visible_BxQxS[:, None]
 
 

@@ -106,6 +106,7 @@ class Stack(nnx.Module):
         key_segment_ids_BxS: Array,
         *,
         bidirectional_mask_BxS: Array | None = None,
+        order_BxL: Array | None = None,
         encoder_segment_ids_BxE: Array | None = None,
         query_offset: Array | int = 0,
     ) -> Visibility:
@@ -116,6 +117,7 @@ class Stack(nnx.Module):
             key_segment_ids_BxS,
             causal=self.causal,
             bidirectional_mask_BxS=bidirectional_mask_BxS,
+            order_BxL=order_BxL,
             query_offset=query_offset,
         )
         if encoder_segment_ids_BxE is not None:

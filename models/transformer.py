@@ -8,6 +8,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
@@ -87,10 +88,14 @@ class Transformer(nnx.Module):
         """[B, E, D]: the encoder's final states."""
         embed_key, stack_key = split_key(dropout_key, 2)
         segment_ids, positions = batch["encoder_segment_ids"], batch["encoder_positions"]
-        token_types = batch["encoder_token_types"] if self.config.num_token_types else None
+        token_types = None
+        if self.config.num_token_types:  # a text that is no pair is all of its first type
+            token_types = batch.get("encoder_token_types", jnp.zeros_like(segment_ids))
         x_BxExD, _ = self.encoder(
             self.embed(batch["encoder_input_tokens"], positions, token_types, dropout_key=embed_key),
-            self.encoder.visibility(positions, segment_ids, segment_ids),
+            self.encoder.visibility(
+                positions, segment_ids, segment_ids, order_BxL=batch.get("encoder_attention_order")
+            ),
             dropout_key=stack_key,
         )
         return x_BxExD

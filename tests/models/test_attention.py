@@ -53,14 +53,33 @@ def test_a_query_later_in_the_row_sees_the_cached_keys_before_it():
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6), st.booleans())
-def test_mask_by_its_definition(row, causal):
-    segments, prefix = zip(*row, strict=True)
-    seen = mask(segments, causal=causal, bidirectional_mask_BxS=jnp.asarray([prefix]))
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(-1, 2)), min_size=1, max_size=6),
+    st.booleans(),
+    st.booleans(),
+)
+def test_mask_by_its_definition(row, causal, ordered):
+    segments, prefix, order = zip(*row, strict=True)
+    given_order = jnp.asarray([order]) if ordered else None
+    seen = mask(segments, causal=causal, bidirectional_mask_BxS=jnp.asarray([prefix]), order_BxL=given_order)
     for q in range(len(row)):
         for k in range(len(row)):
-            same = segments[q] == segments[k] != 0
-            assert seen[q, k] == (same and (not causal or k <= q or prefix[k]))
+            visible = segments[q] == segments[k] != 0 and (not causal or k <= q or prefix[k])
+            assert seen[q, k] == (visible and (not ordered or order[k] <= order[q]))
+
+
+def test_an_order_hides_what_is_read_later_in_any_arrangement():
+    # Two segments; in the first, a text of order 0 around two tokens written after it, left to right.
+    seen = mask([1, 1, 1, 1, 2, 2, 0], causal=False, order_BxL=jnp.asarray([[0, 1, 2, 0, 5, 5, 0]]))
+    assert seen.tolist() == [
+        [1, 0, 0, 1, 0, 0, 0],
+        [1, 1, 0, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0, 0],
+        [1, 0, 0, 1, 0, 0, 0],
+        [0, 0, 0, 0, 1, 1, 0],
+        [0, 0, 0, 0, 1, 1, 0],
+        [0, 0, 0, 0, 0, 0, 0],
+    ]
 
 
 def attention_inputs(num_heads=4, num_kv_heads=2):

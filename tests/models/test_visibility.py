@@ -93,3 +93,15 @@ def test_gradients_reach_exactly_the_visible_tokens(architecture, prefix):
         through_cross = np.zeros((8, 6))
         through_cross[:4, :3] = through_cross[4:7, 3:5] = 1
         np.testing.assert_array_equal(jacobian[:, batch["encoder_input_tokens"][0]] != 0, through_cross)
+
+
+def test_an_encoder_reads_in_the_order_that_its_batch_gives():
+    config = tiny.config(architecture="encoder_only")
+    params, batch = tiny.params(config), packed_batch(FIRST, SECOND)
+    at_once = {**batch, "encoder_attention_order": jnp.full_like(batch["encoder_segment_ids"], 3)}
+    np.testing.assert_array_equal(tiny.run(config, params, batch), tiny.run(config, params, at_once))
+    in_turn = {**batch, "encoder_attention_order": jnp.tile(jnp.arange(6), (3, 1))}
+    later = {**in_turn, "encoder_input_tokens": batch["encoder_input_tokens"].at[0, 2].set(40)}
+    before, after = tiny.run(config, params, in_turn), tiny.run(config, params, later)
+    np.testing.assert_array_equal(before[0, :2], after[0, :2])
+    assert (before[0, 2] != after[0, 2]).any()
