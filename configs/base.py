@@ -13,10 +13,10 @@ def get_config() -> ConfigDict:
     config.precision = "float32"  # compute: "float32", "bfloat16", "float16"; parameters stay float32
 
     config.data = ConfigDict()
-    config.data.source = "stdlib"  # "stdlib", "text" or "tfds"
-    config.data.path = ""  # text: files, folders or globs, comma-separated; tfds: "name/config:version"
+    config.data.source = "stdlib"  # or "stdlib_functions", "text", "jsonl", "tfds": see data/sources.py
+    config.data.path = ""  # text, jsonl: files, folders or globs, comma-separated; tfds: "name/config:version"
     config.data.document_per = "file"  # text: "file", "line" or "paragraph" (blocks between blank lines)
-    config.data.on_unreadable = "error"  # a file that is not UTF-8 or cannot be read: "error" or "skip"
+    config.data.on_unreadable = "error"  # a file that is not UTF-8, a line that is no JSON: "error" or "skip"
     config.data.tokenizer = "byte"  # "byte", or the path of a SentencePiece .model file
     config.data.num_sentinels = 100
     config.data.mode_tokens = (
@@ -43,7 +43,6 @@ def get_config() -> ConfigDict:
     config.model.head_dim = 32
     config.model.d_ff = 256
     config.model.embedding_size = 0  # columns of the embedding tables, projected to d_model; 0: d_model
-    config.model.embedding_size = 0  # columns of the embedding tables, projected to d_model; 0: d_model
     config.model.mlp = "gated_gelu"  # "relu", "gelu", "silu", "gated_gelu", "gated_silu"
     config.model.positions = "relative"  # "relative" (T5 buckets), "rope", "learned", "none"
     config.model.relative_num_buckets = 32
@@ -58,6 +57,7 @@ def get_config() -> ConfigDict:
     config.model.scale_attention = False  # True: divide by sqrt(head_dim); T5 folds it into the query's init
     config.model.embedding_norm = False  # BERT: a norm right after the embeddings
     config.model.prediction_head = "linear"  # "linear", or "bert": dense, gelu, norm before the output table
+    config.model.num_token_types = 0  # sentence types; objectives on pairs have 2 anyway, as has a run that starts there
     config.model.initializer = "t5"  # "t5", or "normal": N(0, initializer_range) for every matrix
     config.model.initializer_range = 0.02
     config.model.dropout_rate = 0.0

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 class DataFields(Protocol):
     """Fields of `config.data` that decide which documents there are and how they become tokens."""
 
-    source: Literal["stdlib", "text", "tfds"]
+    source: Literal["stdlib", "stdlib_functions", "text", "jsonl", "tfds"]
     path: str
     document_per: Literal["file", "line", "paragraph"]
     on_unreadable: Literal["error", "skip"]

@@ -18,7 +18,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     flags = argparse.ArgumentParser(
         prog="python -m data.prepare", description="Text to a token store, once.", allow_abbrev=False
     )
-    flags.add_argument("--source", choices=["stdlib", "text", "tfds"], default="stdlib")
+    flags.add_argument("--source", choices=["stdlib", "stdlib_functions", "text", "jsonl", "tfds"], default="stdlib")
     flags.add_argument("--path", default="", help="files, folders or globs, comma-separated; tfds: name/config:version")
     flags.add_argument("--document_per", choices=["file", "line", "paragraph"], default="file")
     flags.add_argument("--on_unreadable", choices=["error", "skip"], default="error")
@@ -42,10 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"tokens           {meta['num_tokens']:,} as {meta['dtype']}, with one EOS a document")
     print(f"bytes of text    {meta['num_bytes']:,}")
     print(f"unigram entropy  {store.unigram_entropy():.4f} nats per token, EOS left out")
-    print(
-        f"left out         {meta['skipped_empty']:,} empty documents, {len(meta['skipped_files']):,} unreadable files"
-    )
-    for path in meta["skipped_files"]:
+    unreadable = f"{len(meta['skipped_files']):,} unreadable files, {meta['skipped_lines']:,} unreadable lines"
+    print(f"left out         {meta['skipped_empty']:,} empty documents, {unreadable}")
+    for path in [*meta["skipped_files"], *filter(None, [meta["first_skipped_line"]])]:
         print(f"  unreadable: {path}")
     return 0
 

@@ -6,8 +6,10 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 |---|---|---|
 | tokens.bin | the smallest unsigned dtype that will do, [N] | all documents one after another, each with its EOS |
 | offsets.npy | int64 [documents + 1] | document d is tokens[offsets[d] : offsets[d + 1]], its EOS last |
-| digests.npy | uint64 [documents] | BLAKE2b of the document's text: the same whatever the tokenizer |
+| digests.npy | uint64 [documents] | BLAKE2b of its prompt, where it has one, else of its text: not of tokens |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
+| prompt_lengths.npy | int32 [documents] | how many of its first tokens are its prompt; 0 where it has none |
+| label_ids.npy, labels.json | int32 [documents], strings | the class that each document is of, "" for none |
 | unigram_counts.npy | int64 [ids] | how often each content id stands in the corpus; EOS is not counted |
 | meta.json | | counts, what was left out, and the size of every other file |
 """
@@ -31,14 +33,16 @@ from data.tokenizer import Tokenizer
 from data.writer import write_store
 from objectives.errors import ConfigError
 
-_FORMAT = 1
+_FORMAT = 2
+_ARRAYS = ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts")
 _STALE_SECONDS = 24 * 3600
 
 
 class TokenStore:
     """A corpus on disk. Arrays are memory maps: safe to read from any number of threads and processes.
 
-    Attributes: folder; meta; tokens, offsets, digests, name_ids, unigram_counts as in the module's table.
+    Attributes: folder; meta; tokens, offsets, digests, name_ids, prompt_lengths, label_ids, unigram_counts as in the
+    module's table.
     """
 
     def __init__(self, folder: Path):
@@ -51,10 +55,8 @@ class TokenStore:
                     raise ValueError(f"{name} has {actual} bytes, not {size}")
             # Plain arrays over the maps: indexing a np.memmap itself is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
-            self.offsets, self.digests, self.name_ids, self.unigram_counts = (
-                np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
-                for name in ("offsets", "digests", "name_ids", "unigram_counts")
-            )
+            arrays = (np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in _ARRAYS)
+            self.offsets, self.digests, self.name_ids, self.prompt_lengths, self.label_ids, self.unigram_counts = arrays
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"token store {folder} is damaged ({type(error).__name__}: {error}): "
@@ -65,6 +67,11 @@ class TokenStore:
     def names(self) -> list[str]:
         """The files or datasets that `name_ids` points into."""
         return json.loads((self.folder / "names.json").read_text(encoding="utf-8"))
+
+    @functools.cached_property
+    def labels(self) -> list[str]:
+        """The classes that `label_ids` points into."""
+        return json.loads((self.folder / "labels.json").read_text(encoding="utf-8"))
 
     def __len__(self) -> int:
         """Number of documents."""

@@ -12,7 +12,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from data.sources import Skipped, Source
+from data.raw import RawDocument, Skipped
+from data.sources import Source
 from data.tokenizer import Tokenizer
 from objectives.errors import ConfigError
 
@@ -28,19 +29,21 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
     skipped = Skipped()
     with open(folder / "tokens.bin", "wb") as tokens, _progress_bar(source, progress) as show:
         writer = _Writer(tokens, tokenizer)
-        for name, text in source.documents(skipped):
-            if not writer.add(name, text):
+        for document in source.documents(skipped):
+            if not writer.add(document):
                 skipped.empty += 1
             if writer.pending_tokens >= _FLUSH_TOKENS:
                 writer.flush()
                 show(writer.num_bytes)
         writer.flush()
     if not writer.digests:
-        left_out = f"{skipped.empty} empty documents and {len(skipped.files)} unreadable files were left out"
+        unreadable = f"{len(skipped.files)} unreadable files and {skipped.lines} unreadable lines"
+        left_out = f"{skipped.empty} empty documents, {unreadable} were left out"
         raise ConfigError(f"{source.where} holds no document with any text in it ({left_out}): name other text")
-    for name in ("offsets", "digests", "name_ids", "unigram_counts"):
+    for name in ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts"):
         np.save(folder / f"{name}.npy", np.asarray(getattr(writer, name)))
     _write_json(folder / "names.json", list(writer.names))
+    _write_json(folder / "labels.json", list(writer.labels))
     meta = {
         "dtype": writer.dtype.name,
         "num_documents": len(writer.digests),
@@ -48,6 +51,8 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
         "num_bytes": writer.num_bytes,
         "skipped_empty": skipped.empty,
         "skipped_files": skipped.files,
+        "skipped_lines": skipped.lines,
+        "first_skipped_line": skipped.first_line,
         "file_sizes": {file.name: file.stat().st_size for file in sorted(folder.iterdir())},
     }
     _write_json(folder / "meta.json", meta)
@@ -61,7 +66,9 @@ class _Writer:
         num_ids = max(vocab.content_end, vocab.eos + 1, vocab.unk + 1)
         self.dtype = np.min_scalar_type(num_ids - 1)
         self.offsets, self.digests, self.name_ids = array("q", [0]), array("Q"), array("i")
+        self.prompt_lengths, self.label_ids = array("i"), array("i")
         self.names: dict[str, int] = {}
+        self.labels: dict[str, int] = {}
         self.unigram_counts = np.zeros(num_ids, np.int64)  # of content tokens
         self.num_bytes = 0
         self.pending_tokens = 0
@@ -70,18 +77,26 @@ class _Writer:
         self._tokenizer = tokenizer
         self._eos = np.array([vocab.eos], np.int32)
 
-    def add(self, name: str, text: str) -> bool:
-        """Takes one document. False where it leaves no token, as a SentencePiece model's normalisation can."""
-        ids = self._tokenizer.encode(text)
-        if not ids.size:
+    def add(self, document: RawDocument) -> bool:
+        """Takes one document. False where its text leaves no token, as a SentencePiece model's normalisation can.
+
+        Prompt and response become tokens apart. Together they could share a token at the boundary, and then no length
+        of the prompt would be right: part of the response unscored, or part of the prompt predicted.
+        """
+        prompt, text = map(self._tokenizer.encode, (document.prompt, document.text))
+        if not text.size:
             return False
-        raw = text.encode("utf-8")
-        self._pending += [ids, self._eos]
-        self.pending_tokens += ids.size + 1
-        self.num_bytes += len(raw)
-        self.offsets.append(self.offsets[-1] + ids.size + 1)
-        self.digests.append(int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest()))
-        self.name_ids.append(self.names.setdefault(name, len(self.names)))
+        # One prompt's responses share a digest, and so are all trained on or all held out.
+        digested = (document.prompt or document.text).encode("utf-8")
+        length = prompt.size + text.size + 1
+        self._pending += [prompt, text, self._eos]
+        self.pending_tokens += length
+        self.num_bytes += len(document.prompt.encode("utf-8")) + len(document.text.encode("utf-8"))
+        self.offsets.append(self.offsets[-1] + length)
+        self.digests.append(int.from_bytes(hashlib.blake2b(digested, digest_size=8).digest()))
+        self.name_ids.append(self.names.setdefault(document.name, len(self.names)))
+        self.prompt_lengths.append(prompt.size)
+        self.label_ids.append(self.labels.setdefault(document.label, len(self.labels)))
         return True
 
     def flush(self) -> None:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class DataConfig:
     """Fields of `config.data`; configs/base.py says what each means."""
 
-    source: Literal["stdlib", "text", "tfds"]
+    source: Literal["stdlib", "stdlib_functions", "text", "jsonl", "tfds"]
     path: str
     document_per: Literal["file", "line", "paragraph"]
     on_unreadable: Literal["error", "skip"]

@@ -14,7 +14,7 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
     """Prints devices, mesh, parameters, corpus, batch, windows and the entropy to beat; then the warnings."""
     for name, value in summary_lines(run, workdir).items():
         display.message(f"{name:>10}  {value}")
-    for warning in (*run.experiment.warnings, *_skipped_files(run), *accelerator_warning()):
+    for warning in (*run.experiment.warnings, *_skipped(run), *accelerator_warning()):
         display.warn(warning)
 
 
@@ -42,9 +42,14 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     }
 
 
-def _skipped_files(run: Run) -> list[str]:
-    files = run.store.meta["skipped_files"]
-    return [f"{len(files)} files could not be read and are left out, {files[0]} among them"] if files else []
+def _skipped(run: Run) -> list[str]:
+    meta, warnings = run.store.meta, []
+    if files := meta["skipped_files"]:
+        warnings.append(f"{len(files)} files could not be read and are left out, {files[0]} among them")
+    if meta["skipped_lines"]:
+        first = meta["first_skipped_line"]
+        warnings.append(f"{meta['skipped_lines']} lines could not be read and are left out, {first} the first")
+    return warnings
 
 
 def accelerator_warning() -> list[str]:

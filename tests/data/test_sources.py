@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.files import split_text
-from data.sources import Skipped, open_source
+from data.raw import RawDocument, Skipped
+from data.sources import open_source
 from objectives.errors import ConfigError
 from tests.data.corpus import data_fields, write_texts
 
@@ -19,20 +20,22 @@ def read(fields):
 
 
 def texts(fields):
-    return [text for _, text in read(fields)[0]]
+    return [document.text for document in read(fields)[0]]
 
 
 def test_stdlib_is_the_library_and_nothing_else(tmp_path):
     fields = data_fields(tmp_path, source="stdlib", path="")
     source = open_source(fields)
     documents, _ = read(fields)
-    names = [name for name, _ in documents]
+    names = [document.name for document in documents]
     assert names == sorted(names) and len(names) == len(set(names))
     assert {"json/decoder.py", "argparse.py"} <= set(names)
     assert not [name for name in names if {"site-packages", "test", "tests", "idle_test"} & set(name.split("/"))]
     with open(os.__file__, encoding="utf-8", newline="") as file:
-        assert dict(documents)["os.py"] == file.read()
-    total = sum(len(text.encode()) for _, text in documents)
+        assert {document.name: document for document in documents}["os.py"] == RawDocument("os.py", file.read())
+    labels = {document.name: document.label for document in documents}
+    assert labels["json/decoder.py"] == "json" and labels["xml/dom/minidom.py"] == "xml"
+    total = sum(len(document.text.encode()) for document in documents)
     assert 8e6 < total <= source.num_bytes < 20e6
 
 
@@ -49,8 +52,8 @@ def test_a_file_is_taken_byte_for_byte(tmp_path):
 def test_lines_end_at_newlines_only(tmp_path):
     write_texts(tmp_path, ["a\r\n\n b\x0c\u2028c \n   \nlast", "\nx\n"])
     documents, skipped = read(data_fields(tmp_path, document_per="line"))
-    assert [text for _, text in documents] == ["a", " b\x0c\u2028c ", "last", "x"]
-    assert [os.path.basename(name) for name, _ in documents] == ["000.txt"] * 3 + ["001.txt"]
+    assert [document.text for document in documents] == ["a", " b\x0c\u2028c ", "last", "x"]
+    assert [os.path.basename(document.name) for document in documents] == ["000.txt"] * 3 + ["001.txt"]
     assert skipped.empty == 3  # two in the first file, one in the second
 
 
@@ -117,7 +120,7 @@ def test_a_file_that_is_not_utf8_is_named_or_skipped_whole(tmp_path, document_pe
     with pytest.raises(ConfigError, match=re.escape(f"{bad} is not UTF-8 (byte 13): ")):
         read(data_fields(tmp_path, document_per=document_per))
     documents, skipped = read(data_fields(tmp_path, document_per=document_per, on_unreadable="skip"))
-    assert [text for _, text in documents] == ["good", "good too"]
+    assert [document.text for document in documents] == ["good", "good too"]
     assert skipped.files == [str(bad)]
 
 

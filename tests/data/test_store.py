@@ -200,6 +200,8 @@ def test_meta_is_what_prepare_prints(tmp_path):
         "num_bytes": 4,
         "skipped_empty": 0,
         "skipped_files": [],
+        "skipped_lines": 0,
+        "first_skipped_line": "",
     }
     assert sizes["tokens.bin"] == 12 and set(sizes) == {path.name for path in store.folder.iterdir()} - {"meta.json"}
     assert TokenStore(store.folder).meta["num_tokens"] == 6

@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from data.sources import Skipped, open_source
+from data.raw import Skipped
+from data.sources import open_source
 from objectives.errors import ConfigError
 from tests.data.corpus import data_fields
 
@@ -54,8 +55,8 @@ def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
     skipped = Skipped()
     source = open_source(data_fields(tmp_path, source="tfds", path="tiny_texts:1.0.0"))
     documents = list(source.documents(skipped))
-    assert sorted(text for _, text in documents) == ["drüben", "one\n\ntwo"]  # TFDS shuffles when it writes
-    assert {name for name, _ in documents} == {"tiny_texts:1.0.0"} and skipped.empty == 1
+    assert sorted(document.text for document in documents) == ["drüben", "one\n\ntwo"]  # TFDS shuffles when it writes
+    assert {document.name for document in documents} == {"tiny_texts:1.0.0"} and skipped.empty == 1
     assert list(source.documents(Skipped())) == documents
     assert source.identity["dataset"] == "tiny_texts/1.0.0"
     assert "tensorflow" not in sys.modules
@@ -63,7 +64,7 @@ def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
 
 def test_documents_may_be_parts_of_examples(prepared, tmp_path):
     source = open_source(data_fields(tmp_path, source="tfds", path="tiny_texts", document_per="paragraph"))
-    assert sorted(text for _, text in source.documents(Skipped())) == ["drüben", "one", "two"]
+    assert sorted(document.text for document in source.documents(Skipped())) == ["drüben", "one", "two"]
 
 
 @pytest.mark.parametrize(
