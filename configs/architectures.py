@@ -9,12 +9,18 @@ The vocabulary's size comes with the tokenizer and the length with the data; nei
 | T5 v1.0 small, base, large, 3b, 11b | 60.5M, 222.9M, 737.7M, 2.852B, 11.307B | 32128 |
 | UL2 20b | 19.59B | 32128 |
 | BERT base, large (no pooler, no sentence types) | 109.5M, 335.2M | 30522, 512 positions |
+| ELECTRA small; base, large (no head, no sentence types) | 13.5M; BERT's | 30522, 512 positions |
 | GPT-2 small, medium, large, xl | 124.4M, 354.8M, 774.0M, 1.558B | 50257, 1024 positions |
 | Llama 7b, 13b; Llama 2 70b | 6.738B, 13.016B; 68.977B | 32000 |
 """
 
 _UNUSED = dict(  # Said by every shape, read by none whose other fields do not ask for it.
-    embedding_size=0, relative_num_buckets=32, relative_max_distance=128, rope_theta=10000.0, initializer_range=0.02
+    embedding_size=0,
+    num_token_types=0,
+    relative_num_buckets=32,
+    relative_max_distance=128,
+    rope_theta=10000.0,
+    initializer_range=0.02,
 )
 
 
@@ -79,6 +85,13 @@ _BERT = dict(
 BERT = {
     "base": dict(_BERT, num_layers=12, **_heads(768, 12), d_ff=3072),
     "large": dict(_BERT, num_layers=24, **_heads(1024, 16), d_ff=4096),
+}
+
+# The discriminators (google-research/electra); the released small one.
+ELECTRA = {
+    "small": dict(_BERT, num_layers=12, **_heads(256, 4), d_ff=1024) | dict(embedding_size=128),
+    "base": BERT["base"],
+    "large": BERT["large"],
 }
 
 _GPT2 = dict(

@@ -33,14 +33,14 @@ class ModelConfig:
     scale_attention: bool
     embedding_norm: bool
     prediction_head: Literal["linear", "bert"]
+    num_token_types: int  # rows of the token type table (BERT's sentence A and B); 0 builds none
     initializer: Literal["t5", "normal"]
     initializer_range: float
     dropout_rate: float
 
     vocab_size: int  # rows of the embedding table, padding rows included
     max_length: int  # rows of the position table; read only where positions are learned
-    dtype: Literal["float32", "bfloat16"]  # of the computation; parameters are always float32
-    num_token_types: int = 0  # rows of the token type table (BERT's sentence A and B); 0 builds none
+    dtype: Literal["float32", "bfloat16", "float16"]  # of the computation; parameters are always float32
     predicts_tokens: bool = True  # False: no prediction head and no output table; only `hidden` can be asked for
 
     def __post_init__(self) -> None:

@@ -11,9 +11,7 @@ from tests.models import tiny
 
 
 def build(shape, vocab_size, max_length=1, **changes):
-    return ModelConfig(
-        **{**shape, **changes}, vocab_size=vocab_size, max_length=max_length, dtype="float32", num_token_types=0
-    )
+    return ModelConfig(**{**shape, **changes}, vocab_size=vocab_size, max_length=max_length, dtype="float32")
 
 
 def count(*args, **changes):
@@ -22,7 +20,7 @@ def count(*args, **changes):
 
 def test_every_shape_is_a_whole_description():
     fields = set(get_config().model)
-    for family in ("T5_V1_1", "T5_V1_0", "UL2", "BERT", "GPT2", "LLAMA", "LLAMA2"):
+    for family in ("T5_V1_1", "T5_V1_0", "UL2", "BERT", "ELECTRA", "GPT2", "LLAMA", "LLAMA2"):
         for shape in getattr(architectures, family).values():
             assert set(shape) == fields
 
@@ -76,3 +74,10 @@ def test_bert(size, n, d, f, parameters):
     head = (d * d + d) + 2 * d + 30522  # dense, norm, output bias; the table is the words'
     assert embeddings + n * layer + head == parameters
     assert count(architectures.BERT[size], 30522, max_length=512) == parameters
+
+
+def test_electra_small():
+    embeddings = (30522 + 512 + 2) * 128  # words, positions, norm
+    layer = 4 * (256 * 256 + 256) + 4 * 256 + (256 * 1024 + 1024) + (1024 * 256 + 256)
+    assert embeddings + (128 * 256 + 256) + 12 * layer == 13482752
+    assert count(architectures.ELECTRA["small"], 30522, max_length=512, predicts_tokens=False) == 13482752

@@ -33,6 +33,7 @@ FIELDS = dict(
     scale_attention=False,
     embedding_norm=False,
     prediction_head="linear",
+    num_token_types=0,
     initializer="t5",
     initializer_range=0.02,
     dropout_rate=0.0,

@@ -88,14 +88,9 @@ def test_every_parameter_of_the_models_has_its_place(architecture):
         "use_bias": True,
         "embedding_norm": True,
         "prediction_head": "bert",
-    }
-    extra = {
-        "vocab_size": V,
-        "max_length": L,
-        "dtype": "float32",
         "num_token_types": 2 * (architecture == "encoder_only"),
     }
-    model = ModelConfig(**config, **extra)
+    model = ModelConfig(**config, vocab_size=V, max_length=L, dtype="float32")
     params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
     for name, spec in specs(shardings(make_mesh(ONE), params)).items():
         # Nothing large is left whole by mistake: only vectors, and relative biases, are on every device.
