@@ -15,6 +15,7 @@ class LossSums(NamedTuple):
     correct_sum: jax.Array  # [] tokens whose likeliest prediction is the target
     loss_sum_by_source: jax.Array  # [sources]
     weight_sum_by_source: jax.Array  # [sources]
+    correct_sum_by_source: jax.Array  # [sources]
 
 
 def cross_entropy(
@@ -56,6 +57,7 @@ def cross_entropy(
         correct_sum=correct_BxL.sum(),
         loss_sum_by_source=by_source(nll_BxL),
         weight_sum_by_source=by_source(weights_BxL),
+        correct_sum_by_source=by_source(correct_BxL),
     )
 
 

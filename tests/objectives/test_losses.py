@@ -34,6 +34,7 @@ def test_by_hand():
     assert float(sums.correct_sum) == 2  # 0.25 loses to 0.5
     np.testing.assert_allclose(sums.loss_sum_by_source, [-math.log(0.7), -math.log(0.9 * 0.25), 0], rtol=1e-5)
     assert sums.weight_sum_by_source.tolist() == [1, 2, 0]
+    assert sums.correct_sum_by_source.tolist() == [1, 1, 0]
 
 
 def test_z_loss_is_the_square_of_log_z():
