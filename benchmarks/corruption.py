@@ -1,8 +1,8 @@
 """How fast objectives turn raw tokens into batches, on one core: `python -m benchmarks.corruption [OBJECTIVE ...]`.
 
-One JSON line for each objective of the table, and for each variant of its config: raw tokens a second that go through
-the collator alone (corruption and layout; no reading, no model), in batches of 64 rows of 512 tokens of the standard
-library's source. OBJECTIVE is a name of the table, or with a variant as in "bart:token_deletion".
+One JSON line for each file of configs/, and for each of its variants: raw tokens a second that go through the collator
+alone (corruption and layout; no reading, no model), in batches of 64 rows of 512 tokens of the standard library's
+source. OBJECTIVE is the name of such a file, or with a variant as in "bart:token_deletion".
 """
 
 import argparse
@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import pathlib
+import pkgutil
 import statistics
 import sysconfig
 import time
@@ -17,8 +18,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+import configs
 from data.tokenizer import Tokenizer
-from objectives import OBJECTIVES
 from objectives.batch import Windows
 from train.experiment import Experiment, make_experiment
 
@@ -28,8 +29,8 @@ _NUM_BATCHES = 8  # different ones, gone through again and again
 
 
 def every_variant() -> Iterator[str]:
-    """The objectives of the table, "name" or "name:variant"."""
-    for name in OBJECTIVES:
+    """The files of configs/, "name" or "name:variant"."""
+    for name in sorted({module.name for module in pkgutil.iter_modules(configs.__path__)} - {"base", "architectures"}):
         variants = getattr(importlib.import_module(f"configs.{name}"), "VARIANTS", {})
         yield from (f"{name}:{variant}" for variant in variants) if variants else (name,)
 
@@ -51,7 +52,8 @@ def source_text(tokenizer: Tokenizer) -> np.ndarray:
 def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windows:
     """A batch's full windows of `text`, of each denoiser as many as it should have; two documents each where packed."""
     generator, specs, vocab = np.random.default_rng(seed), experiment.collator.specs, experiment.tokenizer.vocab
-    source = generator.choice(len(specs), ROWS, p=[spec.weight for spec in specs]).astype(np.int32)
+    weights = np.asarray([spec.mean_weight for spec in specs])
+    source = generator.choice(len(specs), ROWS, p=weights / weights.sum()).astype(np.int32)
     lengths, rows = np.asarray([specs[k].raw_length for k in source]), np.arange(ROWS)
     if experiment.data.documents == "pack":
         first = generator.integers(1, lengths)

@@ -41,7 +41,8 @@ def batches(
       batch_size: rows of the global batch.
       examples_per_row: windows in a row.
       seed: any int. It decides the order and the examples' keys.
-      shuffle: a new order each epoch; else the documents' own, every time the same.
+      shuffle: a new order each epoch; else the documents' own, every time the same, and where weights change, all the
+        time the mean of the first and the last.
       rows: this process's rows of the global batch, ascending; they need not be neighbours.
       pad_id: fills tokens after the end of an example.
 
@@ -51,7 +52,10 @@ def batches(
     if not rows.size or rows[0] < 0 or rows[-1] >= batch_size or (np.diff(rows) <= 0).any():
         raise ValueError(f"rows={rows.tolist()} must be ascending rows of a batch of {batch_size}")
     readers = [WindowReader(documents, spec) for spec in specs]
-    order = DrawOrder(list(map(len, readers)), [spec.weight for spec in specs], seed=seed, shuffle=shuffle)
+    lengths, weights, ramps = list(map(len, readers)), [spec.weight for spec in specs], [spec.ramp for spec in specs]
+    if not shuffle:  # held-out batches are compared between steps
+        weights, ramps = [spec.mean_weight for spec in specs], ()
+    order = DrawOrder(lengths, weights, seed=seed, shuffle=shuffle, ramps=ramps)
     reader = _BatchReader(readers, order, transform, batch_size, examples_per_row, rows, seed, pad_id)
     return grain.MapDataset.range(sys.maxsize // (batch_size * examples_per_row)).map(reader)
 

@@ -6,56 +6,118 @@ Here a whole batch is drawn at once for a fraction of a microsecond an example, 
 with grain's version.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from data.hashing import STEP, mix64, seed_bits
+from objectives.batch import Ramp
 from objectives.errors import ConfigError
 
-_PERIOD = 1 << 16
+_BLOCKS = 1000  # of constant shares, that stand for a ramp
+_GAP = 1000  # examples: what lies farther apart is drawn apart
 _ROUNDS = 6
 
 
 class DrawOrder:
-    """Draws from several sources by weight, evenly spread; from each source, every window once an epoch, for ever."""
+    """Draws from several sources by weight, evenly spread; from each source, every window once an epoch, for ever.
 
-    def __init__(self, lengths: Sequence[int], weights: Sequence[float], *, seed: int, shuffle: bool):
+    A source's shares of the examples, added up from the start of the run, say how many draws it is due by any example;
+    its n-th draw, n = 0, 1, ..., falls due where that sum passes n + 1/2. Example i is the i-th draw of all to fall
+    due, of several at once the first source's. So of any examples in a row a source has what its shares come to, give
+    or take one or two, whether they are constant or not, and its windows follow each other without a gap.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        weights: Sequence[float],
+        *,
+        seed: int,
+        shuffle: bool,
+        ramps: Sequence[Ramp | None] = (),
+    ):
         """
         Args:
           lengths: windows in each source, at least 1.
           weights: shares of the sources, in any unit. 0: never drawn.
           seed: any int.
           shuffle: a new order each epoch; else 0, 1, 2, ... every time.
+          ramps: how the weight of each source changes, None where it does not; none at all where no weight does. The
+            line of a ramp is stairs of at most 1000 equal steps, each as high as the line in its middle.
 
-        Raises ConfigError for weights that are negative, not finite, all 0, or too small beside the others.
+        Raises ConfigError for weights that are negative, not finite, or all 0 at once.
         """
-        shares = np.asarray(weights, np.float64)
-        total = shares.sum()
-        if not (np.isfinite(total) and total > 0 and shares.min() >= 0):
+        self._starts, shares = _blocks(weights, ramps or (None,) * len(weights))
+        totals = shares.sum(axis=1, keepdims=True)
+        if not (np.isfinite(totals).all() and totals.min() > 0 and shares.min() >= 0):
             raise ConfigError(f"the denoisers' weights {tuple(weights)} must be finite, not negative and not all 0")
-        self._per_period = np.round(shares / total * _PERIOD).astype(np.int64)
-        if ((self._per_period == 0) & (shares > 0)).any():
-            raise ConfigError(f"the denoisers' weights {tuple(weights)}: set one below 1/{_PERIOD} of their sum to 0")
-        # A source with c draws in the period takes them at (0.5, 1.5, ..., c - 0.5) / c of it: as even as can be.
-        source = np.repeat(np.arange(len(shares), dtype=np.int32), self._per_period)
-        nth = np.concatenate([np.arange(count) for count in self._per_period])
-        order = np.argsort((nth + 0.5) / self._per_period[source], kind="stable")
-        self._source, self._nth = source[order], nth[order]
+        self._shares = shares / totals
+        grown = np.cumsum(self._shares[:-1] * np.diff(self._starts)[:, None], axis=0)
+        self._due_at_start = np.concatenate([np.zeros((1, len(weights))), grown])
         self._lengths = np.asarray(lengths, np.int64)
         self._shuffle = shuffle
-        self._seeds = np.array([seed_bits(seed, f"shuffle {k}") for k in range(len(shares))], np.uint64)
+        self._seeds = np.array([seed_bits(seed, f"shuffle {k}") for k in range(len(weights))], np.uint64)
 
     def draw(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Examples' numbers in the run, int64 [n] -> their sources, int32 [n], and windows there, int64 [n]."""
-        period, slot = np.divmod(examples, len(self._source))
-        source = self._source[slot]
-        epoch, window = np.divmod(period * self._per_period[source] + self._nth[slot], self._lengths[source])
+        source, nth = np.empty(len(examples), np.int32), np.empty(len(examples), np.int64)
+        ascending = np.argsort(examples, kind="stable")
+        for part in np.split(ascending, np.flatnonzero(np.diff(examples[ascending]) > _GAP) + 1):
+            if part.size:
+                wanted = examples[part]
+                sources, draws = self._from_to(int(wanted[0]), int(wanted[-1]))
+                source[part], nth[part] = sources[wanted - wanted[0]], draws[wanted - wanted[0]]
+        epoch, window = np.divmod(nth, self._lengths[source])
         if self._shuffle:
             keys = mix64(self._seeds[source] + STEP * epoch.astype(np.uint64))
             window = permute(window, self._lengths[source], keys)
         return source, window
+
+    def _from_to(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of examples first..last: the source, int64 [n], and which of its draws it is, int64 [n], counted from 0."""
+        # Of K sources each is at most half a draw ahead or behind, so example i falls due within K/2 examples of i.
+        slack = len(self._lengths) + 1
+        begin, end = self._drawn_before(max(first - slack, 0)), self._drawn_before(last + slack)
+        draws = [np.arange(*span) for span in zip(begin, end, strict=True)]
+        due = np.concatenate([self._falls_due(k, nth) for k, nth in enumerate(draws)])
+        source = np.repeat(np.arange(len(draws)), end - begin)
+        here = np.argsort(due, kind="stable")[first - begin.sum() :][: last - first + 1]
+        return source[here], np.concatenate(draws)[here]
+
+    def _drawn_before(self, example: int) -> np.ndarray:
+        """int64 [K]: the draws of each source that fall due before an example."""
+        block = np.searchsorted(self._starts, example, side="right") - 1
+        due = self._due_at_start[block] + self._shares[block] * (example - self._starts[block])
+        return np.maximum(np.ceil(due - 0.5), 0).astype(np.int64)
+
+    def _falls_due(self, source: int, nth: np.ndarray) -> np.ndarray:
+        """Where draws nth, int64 [n], of one source fall due, float64 [n], counted in examples."""
+        at_start, due = self._due_at_start[:, source], nth + 0.5
+        block = np.searchsorted(at_start, due, side="right") - 1  # of the blocks without a share none: the next
+        return self._starts[block] + (due - at_start[block]) / self._shares[block, source]
+
+
+def _blocks(weights: Sequence[float], ramps: Sequence[Ramp | None]) -> tuple[np.ndarray, np.ndarray]:
+    """The run in blocks of constant weights: the examples at which they begin, float64 [S], and the weights, [S, K]."""
+    edges = sorted({0}.union(*(ramp[:2] for ramp in ramps if ramp)))
+    starts = []
+    for begin, end in itertools.pairwise(edges):
+        changes = any(ramp and ramp.begin <= begin < ramp.end for ramp in ramps)
+        starts.append(np.linspace(begin, end, min(_BLOCKS, end - begin) if changes else 1, endpoint=False))
+    starts = np.concatenate([*starts, edges[-1:]])
+    return starts, weights_at(weights, ramps, (starts + np.append(starts[1:], edges[-1] + 2)) / 2)
+
+
+def weights_at(weights: Sequence[float], ramps: Sequence[Ramp | None], examples: np.ndarray) -> np.ndarray:
+    """The weights of K sources at examples of the run, float [n] -> float64 [n, K]."""
+    columns = [
+        np.interp(examples, ramp[:2], (weight, ramp.weight)) if ramp else np.full(len(examples), weight)
+        for weight, ramp in zip(weights, ramps, strict=True)
+    ]
+    return np.stack(columns, axis=1).astype(np.float64)
 
 
 def permute(index: np.ndarray, length: np.ndarray, keys: np.ndarray) -> np.ndarray:

@@ -9,10 +9,10 @@ from objectives.deshuffling import Deshuffling
 from objectives.examples import Denoiser
 from objectives.fim import FIM
 from objectives.iid_denoising import IIDDenoising
+from objectives.mixture import Mixture
 from objectives.mlm import MLM
 from objectives.prefix_lm import PrefixLM
 from objectives.span_corruption import SpanCorruption
-from objectives.ul2 import UL2
 
 OBJECTIVES = {
     "bart": BART,
@@ -20,15 +20,15 @@ OBJECTIVES = {
     "deshuffling": Deshuffling,
     "fim": FIM,
     "iid_denoising": IIDDenoising,
+    "mixture": Mixture,
     "mlm": MLM,
     "prefix_lm": PrefixLM,
     "span_corruption": SpanCorruption,
-    "ul2": UL2,
 }
 
 
 def denoisers_of(objective, name: str) -> tuple[Denoiser, ...]:
     """The objective's table of denoisers: its own, or itself as the only row."""
-    if isinstance(objective, UL2):
+    if isinstance(objective, Mixture):
         return objective.rows("objective")
-    return (Denoiser(name, "objective", objective, weight=1.0, mode=""),)
+    return (Denoiser(name, "objective", objective, weight=1.0, mode="", final_weight=1.0),)

@@ -66,6 +66,15 @@ OPTIONAL_FIELDS = {
 }
 
 
+class Ramp(NamedTuple):
+    """How a weight changes in a run: from `begin` on it leaves its first value in a straight line, to be at its last
+    one from `end` on. Both are examples of the run, begin <= end; where they are equal it jumps."""
+
+    begin: int
+    end: int
+    weight: float  # the last one, in the unit of the first
+
+
 @dataclasses.dataclass(frozen=True)
 class WindowSpec:
     """What an objective asks of the data for one of its denoisers.
@@ -75,14 +84,26 @@ class WindowSpec:
                "split" - a window stops at the end of its document, so the last one of a document is shorter.
     eos: whether each document ends in the EOS token. Where False no window holds an EOS.
     reads: what else of an example is wanted: "others", "prompt_lengths", "labels" (see Windows).
+    ramp: how the weight changes in the course of the run; None: it does not.
     """
 
     name: str
-    weight: float  # share of the examples
+    weight: float  # share of the examples; of the first ones, where there is a ramp
     raw_length: int  # tokens in a window
     documents: Literal["join", "pack", "split"]
     eos: bool
     reads: tuple[str, ...] = ()
+    ramp: Ramp | None = None
+
+    @property
+    def final_weight(self) -> float:
+        """The weight at the end of the run. Beside those of the other specs it is a share."""
+        return self.ramp.weight if self.ramp else self.weight
+
+    @property
+    def mean_weight(self) -> float:
+        """The mean of the first and the last weight: that of held-out batches, which do not change with the step."""
+        return (self.weight + self.final_weight) / 2
 
 
 class Windows(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from objectives import corruption, layout
-from objectives.batch import Batch, Windows, WindowSpec
+from objectives.batch import Batch, Ramp, Windows, WindowSpec
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import Denoiser, InputsTargets, Masked
@@ -102,9 +102,16 @@ def make_collator(
     documents: str,
     bidirectional_inputs: bool,
     mix_by: str = "example",
+    ramp: tuple[int, int] | None = None,
 ) -> tuple[Collator, list[str]]:
-    """The collator and the warnings to show. Raises ConfigError for whatever could not work, before any data is read:
-    architectures, document handling, densities, lengths that cannot fit, too few sentinels, unknown mode tokens."""
+    """The collator and the warnings to show.
+
+    mix_by: what the weights share out, examples or raw tokens: "example" or "token".
+    ramp: the examples of the run between which the shares go from the weights to the final weights, if they differ.
+
+    Raises ConfigError for whatever could not work, before any data is read: architectures, document handling,
+    densities, lengths that cannot fit, too few sentinels, unknown mode tokens.
+    """
     warnings, specs = [], []
     for denoiser in denoisers:
         warnings += denoiser.corruption.check(denoiser.where)
@@ -118,12 +125,23 @@ def make_collator(
 
         raw_length = longest_window(output_lengths, shape, denoiser.name)
         _check_sentinels(denoiser, raw_length, shape, vocab)
-        weight = denoiser.weight / (raw_length if mix_by == "token" else 1)
         kind = denoiser.corruption
-        specs.append(WindowSpec(denoiser.name, weight, raw_length, documents, kind.eos_in_windows, kind.reads))
-    total = sum(spec.weight for spec in specs)
-    specs = tuple(dataclasses.replace(spec, weight=spec.weight / total) for spec in specs)
+        specs.append(WindowSpec(denoiser.name, denoiser.weight, raw_length, documents, kind.eos_in_windows, kind.reads))
+    specs = _with_shares(specs, [denoiser.final_weight for denoiser in denoisers], mix_by, ramp)
     return Collator(tuple(denoisers), specs, shape, vocab, bidirectional_inputs), warnings
+
+
+def _with_shares(
+    specs: Sequence[WindowSpec], final_weights: Sequence[float], mix_by: str, ramp: tuple[int, int] | None
+) -> tuple[WindowSpec, ...]:
+    """The specs with shares of the examples for weights, the first ones adding to 1, the last ones in their unit."""
+    tokens = np.asarray([spec.raw_length if mix_by == "token" else 1 for spec in specs])
+    first, last = (np.asarray(w) / sum(w) / tokens for w in ([spec.weight for spec in specs], final_weights))
+    first, last = (first / first.sum()).tolist(), (last / first.sum()).tolist()
+    return tuple(
+        dataclasses.replace(spec, weight=weight, ramp=Ramp(*ramp, final) if ramp else None)
+        for spec, weight, final in zip(specs, first, last, strict=True)
+    )
 
 
 def _check_kind(denoiser: Denoiser, shape: RowShape, documents: str) -> None:

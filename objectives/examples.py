@@ -93,6 +93,7 @@ class Denoiser:
     corruption: Corruption
     weight: float
     mode: str  # a name in data.mode_tokens, put before the inputs; "" for none
+    final_weight: float  # the weight at the end of a mixture's schedule
 
 
 def check_density(density: float, field: str) -> None:

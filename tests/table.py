@@ -1,26 +1,52 @@
-"""Every declared pair of objective and architecture, small: what the tests over the whole table run on.
+"""Every declared pair of config and architecture, small: what the tests over the whole table run on.
 
-A new line in OBJECTIVES and its config are in PAIRS, and the config's VARIANTS in CASES, without a change here.
+A new file in configs/ is in PAIRS, and its VARIANTS in CASES, without a change here.
 """
 
 import importlib
+import pathlib
 import re
 
 import numpy as np
 
-from objectives import OBJECTIVES
+from objectives import Mixture, denoisers_of
 from objectives.batch import Windows
 from objectives.vocab import NEWLINE
-from train.experiment import Experiment, make_experiment
+from train.experiment import Experiment, make_experiment, make_objective
 
-PAIRS = [(name, architecture) for name, one in OBJECTIVES.items() for architecture in sorted(one.architectures)]
-# The same, once for each variant in the objective's config, named as on the command line: "bart:token_deletion".
+_FOLDER = pathlib.Path(__file__).parent.parent / "configs"
+CONFIGS = sorted(path.stem for path in _FOLDER.glob("[!_]*.py") if path.stem not in ("base", "architectures"))
+
+
+def objective_of(name: str):
+    """The objective of a config, "config" or "config:preset"."""
+    config, _, preset = name.partition(":")
+    fields = importlib.import_module(f"configs.{config}").get_config(preset or "tiny").to_dict()["objective"]
+    return make_objective(fields)
+
+
+def _variants(config: str) -> list[str]:
+    """The config once for each of its VARIANTS, named as on the command line: "bart:token_deletion".
+
+    Of those that differ in the weights of a mixture alone, the first.
+    """
+    names = {}
+    for variant in getattr(importlib.import_module(f"configs.{config}"), "VARIANTS", [""]):
+        name = ":".join(filter(None, [config, variant]))
+        objective = objective_of(name)
+        rows = tuple((one.mode, one.corruption) for one in denoisers_of(objective, config))
+        names.setdefault(rows if isinstance(objective, Mixture) else name, name)
+    return list(names.values())
+
+
+PAIRS = [(name, architecture) for name in CONFIGS for architecture in sorted(objective_of(name).architectures)]
 CASES = [
-    (":".join(filter(None, [name, variant])), architecture)
-    for name, architecture in PAIRS
-    for variant in getattr(importlib.import_module(f"configs.{name}"), "VARIANTS", [""])
+    (name, architecture)
+    for config in CONFIGS
+    for name in _variants(config)
+    for architecture in sorted(objective_of(name).architectures)
 ]
-SMALL_OBJECTIVE = {"fim": {"min_document_length": 8}}
+SMALL_OBJECTIVE = {"electra": {"generator_size": 0.5}, "fim": {"min_document_length": 8}}
 SMALL_MODEL = {"num_layers": 2, "d_model": 32, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "d_ff": 48}
 
 
@@ -34,9 +60,9 @@ def presets_of(config: str) -> list[str]:
 
 
 def small_config(name: str, architecture: str, **overrides):
-    """The objective's own config at its smallest; `overrides` are dotted fields, written with __ for the dot.
+    """A config at its smallest; `overrides` are dotted fields, written with __ for the dot.
 
-    name: an objective, or "objective:preset".
+    name: a file of configs/, or "file:preset".
     """
     name, _, preset = name.partition(":")
     config = importlib.import_module(f"configs.{name}").get_config(preset or "tiny")
@@ -46,6 +72,8 @@ def small_config(name: str, architecture: str, **overrides):
     config.optimizer.warmup_steps = 1
     config.train.update({"steps": 2, "batch_size": 8, "log_every": 1, "eval_every": 2, "eval_batches": 1})
     config.train.checkpoint_every = 2
+    if "end_step" in config.objective:  # a mixture's schedule: over the steps there are
+        config.objective.update({"begin_step": 0, "end_step": 2})
     fields = config.to_dict()
     for field, value in overrides.items():
         section, _, name = field.rpartition("__")

@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
-from objectives import OBJECTIVES, UL2, denoisers_of
+from objectives import OBJECTIVES, Mixture, denoisers_of
 from objectives.collate import Collator, make_collator
 from objectives.errors import ConfigError
 from objectives.lengths import RowShape
-from objectives.ul2 import TableRow
+from objectives.mixture import TableRow
 from train.config import DataConfig, ExperimentConfig, MeshConfig, OptimizerConfig, TrainConfig, from_mapping
 from train.learner import Learner
-from train.learners import make_learner
+from train.learners import LEARNERS, make_learner
 from train.optimizer import make_optimizer
 
 VOCAB_MULTIPLE = 128  # tables are padded to it, as T5's (32,100 ids, 32,128 rows): even tiles, and axes that divide
@@ -75,7 +75,8 @@ def make_experiment(config: Mapping[str, Any]) -> Experiment:
         tokenizer.vocab,
         documents=data.documents,
         bidirectional_inputs=data.bidirectional_inputs,
-        mix_by=objective.mix_by if isinstance(objective, UL2) else "example",
+        mix_by=objective.mix_by if isinstance(objective, Mixture) else "example",
+        ramp=_ramp(objective, sections) if isinstance(objective, Mixture) else None,
     )
     return Experiment(
         config=_plain(config),
@@ -98,19 +99,21 @@ def make_objective(fields: Mapping[str, Any], where: str = "objective") -> Any:
     name = fields.pop("name", None)
     if name not in OBJECTIVES:
         raise ConfigError(f"config.{where}.name={name!r} must be one of {', '.join(map(repr, OBJECTIVES))}")
-    if OBJECTIVES[name] is UL2:
-        table = fields.get("denoisers")
-        if not isinstance(table, Mapping):
-            raise ConfigError(f"config.{where}.denoisers must be a table of denoisers, as in configs/ul2.py")
-        rows = {row: _table_row(values, f"{where}.denoisers.{row}") for row, values in table.items()}
-        mix = from_mapping(_Mixing, {key: value for key, value in fields.items() if key != "denoisers"}, where)
-        return UL2(rows, mix.mix_by)
+    if OBJECTIVES[name] is Mixture:
+        return _mixture(fields, where)
     return from_mapping(OBJECTIVES[name], fields, where)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Mixing:
     mix_by: Literal["example", "token"]
+    schedule: Literal["constant", "linear"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _LinearMixing(_Mixing):
+    begin_step: int
+    end_step: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,11 +122,48 @@ class _Share:
     mode: str
 
 
-def _table_row(values: Mapping[str, Any], where: str) -> TableRow:
-    shares = {field.name for field in dataclasses.fields(_Share)}
-    share = from_mapping(_Share, {key: value for key, value in values.items() if key in shares}, where)
-    corruption = make_objective({key: value for key, value in values.items() if key not in shares}, where)
-    return TableRow(corruption, share.weight, share.mode)
+@dataclasses.dataclass(frozen=True)
+class _LinearShare(_Share):
+    final_weight: float
+
+
+def _mixture(fields: Mapping[str, Any], where: str) -> Mixture:
+    fields, is_linear = dict(fields), fields.get("schedule") == "linear"
+    table = fields.pop("denoisers", None)
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"config.{where}.denoisers must be a table of denoisers, as in configs/ul2.py")
+    mixing = from_mapping(_LinearMixing if is_linear else _Mixing, fields, where)
+    rows = {name: _table_row(row, f"{where}.denoisers.{name}", is_linear) for name, row in table.items()}
+    steps = (mixing.begin_step, mixing.end_step) if is_linear else ()
+    return Mixture(rows, mixing.mix_by, *steps)
+
+
+def _table_row(values: Mapping[str, Any], where: str, is_linear: bool) -> TableRow:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"config.{where}={values!r} must be a group of fields, as in configs/ul2.py")
+    if "final_weight" in values and not is_linear:
+        raise ConfigError(f"config.{where}.final_weight goes with objective.schedule='linear': remove it, or set that")
+    kind = _LinearShare if is_linear else _Share
+    names = {field.name for field in dataclasses.fields(kind)}
+    share = from_mapping(kind, {key: value for key, value in values.items() if key in names}, where)
+    corruption = make_objective({key: value for key, value in values.items() if key not in names}, where)
+    if isinstance(corruption, Mixture) or type(corruption) in LEARNERS:
+        why = "is a mixture itself" if isinstance(corruption, Mixture) else "trains more than the prediction of tokens"
+        raise ConfigError(f"config.{where}.name={values['name']!r} {why}: it cannot be a row of a mixture")
+    return TableRow(corruption, share.mode, share.weight, share.final_weight if is_linear else share.weight)
+
+
+def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | None:
+    """The examples between which the shares change."""
+    if all(row.weight == row.final_weight for row in mixture.denoisers.values()):
+        return None
+    if mixture.end_step > sections.train.steps:
+        raise ConfigError(
+            f"objective.end_step={mixture.end_step} must be train.steps={sections.train.steps} or less, "
+            "or the run would end before the weights are the final ones"
+        )
+    examples_per_step = sections.train.batch_size * sections.data.examples_per_row
+    return mixture.begin_step * examples_per_step, mixture.end_step * examples_per_step
 
 
 def _model_config(sections: ExperimentConfig, tokenizer: Tokenizer, num_token_types: int) -> ModelConfig:

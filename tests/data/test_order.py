@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from data.hashing import example_keys, mix64
 from data.order import DrawOrder, permute
+from objectives.batch import Ramp
 from objectives.errors import ConfigError
 
 
@@ -120,6 +121,89 @@ def test_weights_that_are_none(weights):
         DrawOrder([5, 5], weights, seed=0, shuffle=True)
 
 
-def test_a_weight_too_small_to_be_drawn_is_said_to_be():
-    with pytest.raises(ConfigError, match="set one below 1/65536 of their sum to 0"):
-        DrawOrder([5, 5], (1.0, 1e-7), seed=0, shuffle=True)
+# A ramp's examples: the weights go from (3, 1, 0) to (0, 1, 3) between the 400th and the 2400th.
+WEIGHTS, FINAL = np.array([3.0, 1.0, 0.0]), np.array([0.0, 1.0, 3.0])
+RAMPS = tuple(Ramp(400, 2400, weight) for weight in FINAL)
+
+
+def ramp_order(lengths=(60, 35, 7), **changes):
+    return DrawOrder(list(lengths), WEIGHTS, **{"seed": 0, "shuffle": True, "ramps": RAMPS} | changes)
+
+
+def test_a_ramp_by_hand():
+    # Up to example 4 only the first source; from 8 on only the second; between them blocks of one example with shares
+    # 7:1, 5:3, 3:5 and 1:7 of 8. The first source is due 4, 4.875, 5.5, 5.875, 6 draws by examples 4 to 8, and the
+    # second 0, 0.125, 0.5, 1.125, 2. So the first's draws fall due at 0.5, 1.5, 2.5, 3.5, 4 + 4/7 and 6; the second's
+    # at 6, where the first source goes first, 7 + 3/7, 8.5, 9.5, ...
+    ramps = [Ramp(4, 8, 0.0), Ramp(4, 8, 2.0)]
+    source, window = DrawOrder([9, 9], [2.0, 0.0], seed=0, shuffle=False, ramps=ramps).draw(np.arange(10))
+    assert source.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
+    assert window.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+
+
+def test_a_jump_by_hand():
+    ramps = [Ramp(4, 4, 1.0), Ramp(4, 4, 1.0), None]
+    source, window = DrawOrder([9, 9, 9], [1.0, 0.0, 0.0], seed=0, shuffle=False, ramps=ramps).draw(np.arange(8))
+    assert source.tolist() == [0, 0, 0, 0, 0, 1, 0, 1]
+    assert window.tolist() == [0, 1, 2, 3, 4, 0, 5, 1]
+
+
+def test_a_ramp_begins_and_ends_at_its_weights():
+    source, _ = ramp_order().draw(np.arange(20_000))
+    shares = [np.bincount(part, minlength=3) / len(part) for part in (source[:400], source[2400:])]
+    np.testing.assert_allclose(shares, [WEIGHTS / 4, FINAL / 4], atol=2 / 400)
+
+
+@settings(deadline=None, max_examples=30)
+@given(begin=st.integers(0, 5000), length=st.integers(100, 5000))
+def test_shares_follow_a_ramp_over_any_stretch(begin, length):
+    source, _ = ramp_order().draw(np.arange(begin, begin + length))
+    middle = np.arange(begin, begin + length) + 0.5
+    weights = WEIGHTS + (FINAL - WEIGHTS) * np.clip((middle - 400) / 2000, 0, 1)[:, None]
+    drawn = np.bincount(source, minlength=3)
+    assert np.abs(drawn - (weights / 4).sum(axis=0)).max() < 2  # of 100 examples or 5000
+
+
+def test_shares_of_a_long_ramp_follow_it_too():
+    """One of a million examples is drawn in blocks of a thousand, and no stretch of a hundredth shows it."""
+    ramps = [Ramp(0, 10**6, 0.0), Ramp(0, 10**6, 1.0)]
+    order = DrawOrder([10**5] * 2, [1.0, 0.0], seed=0, shuffle=True, ramps=ramps)
+    for begin in (0, 123_456, 500_000, 989_900):
+        source, _ = order.draw(np.arange(begin, begin + 10_000))
+        assert abs(source.mean() - (begin + 5000) / 10**6) < 0.001
+
+
+def test_every_window_once_an_epoch_under_a_ramp():
+    source, window = ramp_order().draw(np.arange(5000))
+    for k, length in enumerate([60, 35, 7]):
+        mine = window[source == k]
+        epochs = [mine[i : i + length].tolist() for i in range(0, len(mine) - length + 1, length)]
+        assert len(epochs) >= 15
+        assert all(sorted(epoch) == list(range(length)) for epoch in epochs)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 6000), min_size=1, max_size=40), st.booleans())
+def test_examples_of_a_ramp_do_not_depend_on_what_they_are_drawn_with(examples, shuffle):
+    whole = ramp_order(shuffle=shuffle).draw(np.arange(6001))
+    some = ramp_order(shuffle=shuffle).draw(np.array(examples))
+    assert [part.tolist() for part in some] == [part[examples].tolist() for part in whole]
+
+
+def test_examples_far_apart_are_drawn_as_if_alone():
+    order = ramp_order()
+    examples = np.array([10**12, 5, 10**9, 2399, 10**12 + 1])
+    source, window = order.draw(examples)
+    alone = [order.draw(examples[i : i + 1]) for i in range(5)]
+    assert source.tolist() == [int(one[0][0]) for one in alone]
+    assert window.tolist() == [int(one[1][0]) for one in alone]
+
+
+def test_a_share_of_one_in_a_million_is_drawn_once_in_a_million():
+    source, _ = DrawOrder([5, 5], (1.0, 1e-6), seed=0, shuffle=True).draw(np.arange(499_990, 500_010))
+    assert source.sum() == 1
+
+
+def test_weights_that_are_all_0_at_the_end_of_a_ramp():
+    with pytest.raises(ConfigError, match="must be finite, not negative and not all 0"):
+        DrawOrder([5, 5], (1.0, 0.0), seed=0, shuffle=True, ramps=[Ramp(0, 10, 0.0), None])

@@ -15,8 +15,9 @@ OBJECTIVES = {
     "prefix_lm": PREFIX_LM,
     "span_corruption": SPANS,
     "ul2": {
-        "name": "ul2",
+        "name": "mixture",
         "mix_by": "example",
+        "schedule": "constant",
         "denoisers": {
             "r": {"weight": 1.0, "mode": "[R]", **SPANS},
             "s": {"weight": 1.0, "mode": "[S]", **PREFIX_LM},
