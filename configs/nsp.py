@@ -1,0 +1,30 @@
+"""BERT whole (Devlin et al. 2019): masked tokens, and whether sentence B follows sentence A (NSP).
+
+    python -m train.main --config=configs/nsp.py
+    python -m train.main --config=configs/nsp.py:mlm_only
+
+Sizes: tiny (default), base, large (BERT, with sentence types and pooler). Variants:
+  nsp        default: the loss is MLM's and the pair's, unweighted, as in BERT
+  mlm_only   the ablation: the same pairs, types and masks to the bit, and no loss of the pair
+"""
+
+from ml_collections import ConfigDict
+
+from configs import architectures, base, mlm
+
+_NSP = mlm.VARIANTS["bert"] | dict(
+    name="nsp",
+    sentence_ends="stops_and_newlines",  # English needs only "stops"
+    short_seq_prob=0.1,
+    pair_weight=1.0,
+)
+VARIANTS = {"nsp": _NSP, "mlm_only": _NSP | dict(pair_weight=0.0)}
+
+
+def get_config(preset: str = "tiny") -> ConfigDict:
+    """The experiment at one of its presets."""
+    size, variant = base.split_preset(preset, architectures.BERT, VARIANTS)
+    config = mlm.get_config(size)
+    config.objective = ConfigDict(VARIANTS[variant])
+    config.data.documents = "split"
+    return config

@@ -1,0 +1,196 @@
+"""Pairs of sentences beside masked tokens: BERT's next sentence prediction, ALBERT's sentence order prediction."""
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from objectives import keys as rng
+from objectives.corruption import Sequences
+from objectives.errors import ConfigError
+from objectives.lengths import OutputLengths
+from objectives.mlm import MLM
+from objectives.noise import take, valid_positions
+from objectives.sentences import SentenceEnds, sentence_ends
+from objectives.vocab import Vocab
+
+_DRAWS = 10  # the first tag of keys that MLM leaves free
+_TEXT, _CUT, _LABEL, _OTHER, _TRIM_A, _TRIM_B = range(_DRAWS, _DRAWS + 6)
+
+
+class Pair(NamedTuple):
+    """Two pieces of E texts, A and B: where each begins and how many tokens it has; int64 [E], labels int32 [E]."""
+
+    first_begins: np.ndarray
+    first_lengths: np.ndarray
+    second_begins: np.ndarray
+    second_lengths: np.ndarray
+    labels: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePairs(MLM):
+    """[CLS] A [SEP] B [SEP], masked as MLM masks it; A is of token type 0 with [CLS] and its [SEP], B of type 1.
+
+    A is the first sentences of a window of one document: of n sentences 1 to n - 1, each number as likely. What B is,
+    and what the label says of it, is the subclass's.
+
+    sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/sentences.py).
+    short_seq_prob: share of the windows of which only the first 2 to all tokens are used, each length as likely, so that
+        short texts are seen too. BERT and ALBERT: 0.1.
+    pair_weight: what the pair's loss counts beside MLM's. At 0 the inputs and all that is masked stay what they are, and
+        only the loss of the pair goes: the ablation. BERT and ALBERT: 1.
+
+    Deviations from the reference (create_pretraining_data.py of google-research/bert and albert): a window is as long
+    as a row can hold, so it may begin and end within a sentence, and nothing of two sentences that follow one another
+    is ever cut to fit; what a short text or a foreign B leaves unused is not put back, it comes again in another epoch;
+    masks are drawn anew for every window.
+    """
+
+    sentence_ends: SentenceEnds
+    short_seq_prob: float
+    pair_weight: float
+
+    documents: ClassVar = ("split",)
+    eos_in_windows: ClassVar = False
+    whole_text: ClassVar = False
+    one_per_row: ClassVar = True
+    num_token_types: ClassVar = 2
+
+    def check(self, where: str) -> list[str]:
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ConfigError(f"{where}.short_seq_prob={self.short_seq_prob} must lie between 0 and 1; BERT uses 0.1")
+        if not 0 <= self.pair_weight < float("inf"):
+            raise ConfigError(f"{where}.pair_weight={self.pair_weight} must be 0 (the ablation) or more; BERT uses 1")
+        return super().check(where)
+
+    def output_lengths(self, raw):
+        inputs = np.maximum(raw, 2) + 3
+        return OutputLengths(inputs, np.zeros_like(raw), inputs)
+
+    def pair(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> Pair:
+        """The pieces of the windows that make the pairs, and the labels. Other keywords are those of `corrupt`."""
+        raise NotImplementedError
+
+    def corrupt(self, tokens, lengths, keys, vocab, **more):
+        pair = self.pair(tokens, lengths, keys, vocab, **more)
+        text, _, token_types = _joined(_side_by_side(tokens, **more), pair, vocab)
+        return self.mask(text, keys, vocab)._replace(token_types=token_types, labels=pair.labels)
+
+    def hidden(self, tokens, lengths, keys, vocab, **more):
+        both = _side_by_side(tokens, **more)
+        text, places, _ = _joined(both, self.pair(tokens, lengths, keys, vocab, **more), vocab)
+        rows, columns = np.nonzero((places >= 0) & ~self.hides(text, keys, vocab))
+        hidden = valid_positions(lengths, tokens.shape[1])
+        for sequences in more.values():
+            hidden = np.concatenate([hidden, valid_positions(sequences.lengths, sequences.tokens.shape[1])], axis=1)
+        hidden[rows, places[rows, columns]] = False
+        return hidden
+
+    def restore(self, inputs, targets, vocab):
+        return targets[(targets != vocab.cls) & (targets != vocab.sep)]
+
+    def _cut(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
+        """How much of each window is used, and where A ends in it, 0 for a single sentence: int64 [E] each."""
+        is_short = rng.uniform(rng.fold_in(keys, _TEXT), 2)[:, 1] < self.short_seq_prob
+        short = rng.integers(rng.fold_in(keys, _TEXT), np.minimum(lengths, 2), lengths)
+        used = np.where(is_short, short, lengths).astype(np.int64)
+        ends = sentence_ends(tokens, used, vocab, self.sentence_ends)
+        ends[np.arange(len(ends)), used - 1] = False
+        return used, _random_column(rng.fold_in(keys, _CUT), ends) + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class NSP(SentencePairs):
+    """Next sentence prediction (Devlin et al. 2019): B follows A (label 0) or is of another document (label 1).
+
+    A foreign B comes with probability 1/2, and always after an A that is all there is: so it is of a little more than
+    half of the pairs, as in BERT. It begins with a sentence, as a true B does, never with the window's first, which may
+    be cut: a random one of those that leave it as many tokens as the true B has, so that a label cannot be told from
+    lengths; where no sentence does, the earliest. An A that is a single sentence, and its B, which may then have as many
+    tokens, are trimmed as BERT trims: of the longer one, at its front or at its end with probability 1/2, a token at a
+    time, until both together have the tokens of the window (2 at least).
+    """
+
+    reads: ClassVar = ("others",)
+
+    def pair(self, tokens, lengths, keys, vocab, *, others):
+        used, cut = self._cut(tokens, lengths, keys, vocab)
+        is_random = (rng.uniform(rng.fold_in(keys, _LABEL), 1)[:, 0] < 0.5) | (cut == 0)
+        first = np.where(cut == 0, used, cut)
+        wanted = np.where(cut == 0, used, used - cut)
+
+        ends = sentence_ends(*others, vocab, self.sentence_ends)
+        starts = np.zeros_like(ends)
+        starts[:, 1:] = ends[:, :-1]
+        starts &= valid_positions(others.lengths, starts.shape[1])
+        roomy = starts & valid_positions(others.lengths - wanted + 1, starts.shape[1])
+        begins = np.maximum(_random_column(rng.fold_in(keys, _OTHER), roomy), 0)
+        begins = np.where(roomy.any(axis=1), begins, starts.argmax(axis=1))
+
+        second = np.where(is_random, np.minimum(wanted, others.lengths - begins), used - cut)
+        limit = np.maximum(used, 2)
+        kept_first = np.minimum(first, np.maximum(limit - second, (limit + 1) // 2))
+        kept_second = np.minimum(second, limit - kept_first)
+        return Pair(
+            _heads(rng.fold_in(keys, _TRIM_A), first - kept_first),
+            kept_first,
+            np.where(
+                is_random, tokens.shape[1] + begins + _heads(rng.fold_in(keys, _TRIM_B), second - kept_second), cut
+            ),
+            kept_second,
+            is_random.astype(np.int32),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SOP(SentencePairs):
+    """Sentence order prediction (Lan et al. 2020): A and B follow one another (label 0) or are swapped (label 1).
+
+    Each with probability 1/2. A single sentence is cut in two at any token, each cut as likely; ALBERT pairs it with a
+    random B and labels that as swapped. A window of one token is an A in order with an empty B, which nobody could swap.
+    """
+
+    def pair(self, tokens, lengths, keys, vocab):
+        used, cut = self._cut(tokens, lengths, keys, vocab)
+        cut = np.where(cut == 0, rng.integers(rng.fold_in(keys, _OTHER), 1, np.maximum(used - 1, 1)), cut)
+        is_swapped = (rng.uniform(rng.fold_in(keys, _LABEL), 1)[:, 0] < 0.5) & (used > 1)
+        begins, sizes = np.stack([np.zeros_like(cut), cut], axis=1), np.stack([cut, used - cut], axis=1)
+        begins[is_swapped], sizes[is_swapped] = begins[is_swapped, ::-1], sizes[is_swapped, ::-1]
+        return Pair(begins[:, 0], sizes[:, 0], begins[:, 1], sizes[:, 1], is_swapped.astype(np.int32))
+
+
+def _random_column(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """int64 [E]: one of the columns where `allowed`, bool [E, W], each as likely; -1 where there is none."""
+    counts = allowed.sum(axis=1)
+    columns = np.append(np.flatnonzero(allowed) % allowed.shape[1], 0)
+    nth = rng.integers(keys, 0, np.maximum(counts - 1, 0))
+    return np.where(counts > 0, columns[np.cumsum(counts) - counts + nth], -1)
+
+
+def _heads(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
+    """int64 [E]: how many of `tosses`, int [E], fair coins fall heads."""
+    most = int(tosses.max())
+    return ((rng.uniform(keys, most) < 0.5) & valid_positions(tosses, most)).sum(axis=1)
+
+
+def _side_by_side(tokens: np.ndarray, others: Sequences | None = None) -> np.ndarray:
+    """int32 [E, W + V]: each window and, after it, what it may be paired with."""
+    return tokens if others is None else np.concatenate([tokens, others.tokens], axis=1)
+
+
+def _joined(tokens: np.ndarray, pair: Pair, vocab: Vocab) -> tuple[Sequences, np.ndarray, np.ndarray]:
+    """[CLS] A [SEP] B [SEP], and for each of its positions, int [E, W]: its place in `tokens`, -1 for the special ones
+    and beyond the end; int32 [E, W]: its token type."""
+    first_sep = pair.first_lengths[:, None] + 1
+    last_sep = first_sep + pair.second_lengths[:, None] + 1
+    lengths = last_sep[:, 0] + 1
+    at = np.arange(int(lengths.max()))
+    in_first = at < first_sep
+    places = at + np.where(in_first, pair.first_begins[:, None] - 1, pair.second_begins[:, None] - first_sep - 1)
+    is_text = (at > 0) & (at != first_sep) & (at < last_sep)
+    places = np.where(is_text, places, -1)
+    joined = take(tokens, np.maximum(places, 0))
+    joined[~is_text] = vocab.sep
+    joined[:, 0] = vocab.cls
+    return Sequences(joined, lengths), places, (at > first_sep).astype(np.int32)
