@@ -79,14 +79,17 @@ class Display:
         if len(names) > 1:
             table = Table(box=None, padding=(0, 2), header_style="dim")
             table.add_column()
-            for header in ("loss", "perplexity", "change"):
+            has_accuracy = any(name.startswith("accuracy/") for name in metrics)
+            for header in ("loss", "perplexity", *["acc"] * has_accuracy, "change"):
                 table.add_column(header, justify="right", min_width=8)
             for name in names:
-                loss, before = metrics[name], self._eval.get(name)
+                loss, before, short = metrics[name], self._eval.get(name), name.removeprefix("loss/")
+                accuracy = f"{metrics[f'accuracy/{short}']:.3f}" if f"accuracy/{short}" in metrics else ""
                 table.add_row(
-                    Text(name.removeprefix("loss/")),
+                    Text(short),
                     f"{loss:.4f}",
                     _amount(perplexity(loss)),
+                    *[accuracy] * has_accuracy,
                     "" if before is None else f"{loss - before:+.4f}",
                 )
             self._console.print(table)

@@ -18,16 +18,17 @@ def summarize(sums: Mapping[str, Any], source_names: Sequence[str]) -> dict[str,
 
     sums: as train.learner.Learner has them; the vectors by source are in the order of `source_names`.
     Returns loss (nats per scored token), perplexity (exp of it, inf where that overflows), accuracy (the share of
-    scored tokens whose likeliest prediction is the target) and, for each source that scored a token, `loss/<name>`.
-    Where nothing was scored loss, perplexity and accuracy are NaN.
+    scored tokens whose likeliest prediction is the target) and, for each source that scored a token, `loss/<name>` and
+    `accuracy/<name>`. Where nothing was scored loss, perplexity and accuracy are NaN.
     """
     weight = float(sums["weight_sum"])
     loss = _ratio(float(sums["loss_sum"]), weight)
     summary = {"loss": loss, "perplexity": perplexity(loss), "accuracy": _ratio(float(sums["correct_sum"]), weight)}
-    by_source = np.asarray(sums["loss_sum_by_source"]), np.asarray(sums["weight_sum_by_source"])
-    for name, source_loss, source_weight in zip(source_names, *by_source, strict=True):
-        if source_weight > 0:
-            summary[f"loss/{name}"] = float(source_loss) / float(source_weight)
+    weights = np.asarray(sums["weight_sum_by_source"])
+    for metric, key in (("loss", "loss_sum_by_source"), ("accuracy", "correct_sum_by_source")):
+        for name, total, source_weight in zip(source_names, np.asarray(sums[key]), weights, strict=True):
+            if source_weight > 0:
+                summary[f"{metric}/{name}"] = float(total) / float(source_weight)
     return summary | {name: _mean_ratio(*pair) for name, pair in sums.get("ratios", {}).items()}
 
 

@@ -65,7 +65,8 @@ def test_time_left_is_estimated_from_the_steps_done():
 def test_an_evaluation_is_a_table_with_the_change_since_the_last():
     def use(display):
         display.eval(250, {"loss": 3.0, "perplexity": 20.086, "accuracy": 0.25, "loss/r": 2.0, "loss/[S]": 5.0})
-        display.eval(500, {"loss": 2.5, "perplexity": 12.182, "bits_per_byte": 3.6, "loss/r": 1.5, "loss/[S]": 6.0})
+        metrics = {"loss": 2.5, "perplexity": 12.182, "bits_per_byte": 3.6, "loss/r": 1.5, "loss/[S]": 6.0}
+        display.eval(500, metrics | {"accuracy/r": 0.5, "accuracy/[S]": 0.125})
 
     rows = [" ".join(line.split()) for line in shown(use).splitlines()]
     assert rows == [
@@ -74,9 +75,9 @@ def test_an_evaluation_is_a_table_with_the_change_since_the_last():
         "r 2.0000 7.39",
         "[S] 5.0000 148",
         "eval at step 500: loss 2.5000 perplexity 12.2 bits/byte 3.600",
-        "loss perplexity change",
-        "r 1.5000 4.48 -0.5000",
-        "[S] 6.0000 403 +1.0000",
+        "loss perplexity acc change",
+        "r 1.5000 4.48 0.500 -0.5000",
+        "[S] 6.0000 403 0.125 +1.0000",
     ]
 
 

@@ -11,39 +11,42 @@ from objectives.errors import ConfigError
 from train.metrics import MetricsWriter, summarize
 
 
-def sums(loss=(6.0,), weight=(4.0,), correct=1.0):
+def sums(loss=(6.0,), weight=(4.0,), correct=(1.0,)):
     return {
         "loss_sum": jnp.float32(sum(loss)),
         "weight_sum": jnp.float32(sum(weight)),
-        "correct_sum": jnp.float32(correct),
+        "correct_sum": jnp.float32(sum(correct)),
         "loss_sum_by_source": jnp.array(loss, jnp.float32),
         "weight_sum_by_source": jnp.array(weight, jnp.float32),
+        "correct_sum_by_source": jnp.array(correct, jnp.float32),
     }
 
 
 def test_summary_by_hand():
     # -ln of 0.7, 0.9 and 0.25, the probabilities of the true tokens, add to 1.84833; two of them are the likeliest.
     loss = -(math.log(0.7) + math.log(0.9) + math.log(0.25))
-    summary = summarize(sums((loss,), (3.0,), 2.0), ["clm"])
+    summary = summarize(sums((loss,), (3.0,), (2.0,)), ["clm"])
     assert summary == {
         "loss": pytest.approx(0.61611, abs=1e-5),
         "perplexity": pytest.approx(1.85170, abs=1e-4),
         "accuracy": pytest.approx(2 / 3),
         "loss/clm": pytest.approx(0.61611, abs=1e-5),
+        "accuracy/clm": pytest.approx(2 / 3),
     }
 
 
 def test_the_loss_weighs_tokens_and_not_denoisers():
-    summary = summarize(sums((1.0, 9.0), (1.0, 3.0)), ["r", "x"])
+    summary = summarize(sums((1.0, 9.0), (1.0, 3.0), (1.0, 0.0)), ["r", "x"])
     assert (summary["loss"], summary["loss/r"], summary["loss/x"]) == (2.5, 1.0, 3.0)  # not (1 + 3) / 2
+    assert (summary["accuracy"], summary["accuracy/r"], summary["accuracy/x"]) == (0.25, 1.0, 0.0)
 
 
 def test_a_denoiser_without_scored_tokens_is_left_out():
-    assert "loss/s" not in summarize(sums((1.0, 0.0), (1.0, 0.0)), ["r", "s"])
+    assert not {"loss/s", "accuracy/s"} & set(summarize(sums((1.0, 0.0), (1.0, 0.0), (0.0, 0.0)), ["r", "s"]))
 
 
 def test_nothing_scored_and_overflow_are_numbers_still():
-    assert math.isnan(summarize(sums((0.0,), (0.0,), 0.0), ["r"])["loss"])
+    assert math.isnan(summarize(sums((0.0,), (0.0,), (0.0,)), ["r"])["loss"])
     assert summarize(sums((4000.0,), (4.0,)), ["r"])["perplexity"] == math.inf
 
 
