@@ -10,6 +10,7 @@ from data.columns import Columns
 from data.documents import Documents
 from data.hashing import example_keys
 from data.order import DrawOrder
+from data.usable import usable
 from data.windows import Segments, WindowReader, gather
 from objectives.batch import Batch, Windows, WindowSpec
 
@@ -60,6 +61,11 @@ def batches(
     return grain.MapDataset.range(sys.maxsize // (batch_size * examples_per_row)).map(reader)
 
 
+def left_out(documents: Documents, specs: Sequence[WindowSpec]) -> list[str]:
+    """For people: which of the documents no window of a spec has, because data.on_unusable is "skip"."""
+    return list(dict.fromkeys(what for spec in specs for what in usable(documents, spec)[1]))
+
+
 def loader(dataset: grain.MapDataset, *, start: int, threads: int, prefetch: int) -> Iterator[Batch]:
     """Batches `start`, `start` + 1, ... of `dataset`, in that order, made ahead by reader threads.
 
@@ -94,7 +100,7 @@ class _BatchReader:
         self._rows = rows
         self._seed = seed
         self._pad_id = pad_id
-        self._row_length = max(reader.spec.raw_length for reader in readers)
+        self._row_length = max(reader.longest for reader in readers)
         self._columns = Columns(readers, self._row_length, pad_id)
 
     def __call__(self, n: int) -> Batch:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from data.usable import classes_of
 from data.windows import WindowReader, gather
 from objectives.batch import Windows
 
@@ -16,20 +17,33 @@ class Columns:
         self._readers = readers
         self._width = width
         self._pad_id = pad_id
+        self._of_document: dict[str, dict[int, np.ndarray]] = {"prompt_lengths": {}, "labels": {}}
+        for source, reader in enumerate(readers):
+            documents, spec = reader.documents, reader.spec
+            if "prompt_lengths" in spec.reads:
+                self._of_document["prompt_lengths"][source] = documents.store.prompt_lengths[documents.index]
+            if "labels" in spec.reads:
+                self._of_document["labels"][source] = classes_of(documents, spec)
 
     def add(self, windows: Windows, documents: np.ndarray) -> Windows:
-        """The windows with their columns. documents: int64 [E], that each example is of."""
-        if others := self._sources("others"):
-            tokens = np.full((len(documents), self._width), self._pad_id, np.int32)
-            lengths = np.zeros(len(documents), np.int32)
-            for source in others:
-                chosen = np.flatnonzero(windows.source == source)
-                if len(chosen):
-                    reader = self._readers[source]
-                    segments = reader.others(documents[chosen], windows.keys[chosen])
-                    tokens[chosen], lengths[chosen] = gather(reader.tokens, segments, self._width, self._pad_id)
-            windows = windows._replace(others_tokens=tokens, others_lengths=lengths)
+        """The windows with their columns. documents: int64 [E], that each example is of, as its reader numbers them."""
+        if any("others" in reader.spec.reads for reader in self._readers):
+            windows = self._add_others(windows, documents)
+        for column, of_document in self._of_document.items():
+            if of_document:
+                values = np.zeros(len(documents), np.int32)
+                for source, value in of_document.items():
+                    chosen = np.flatnonzero(windows.source == source)
+                    values[chosen] = value[documents[chosen]]
+                windows = windows._replace(**{column: values})
         return windows
 
-    def _sources(self, column: str) -> list[int]:
-        return [source for source, reader in enumerate(self._readers) if column in reader.spec.reads]
+    def _add_others(self, windows: Windows, documents: np.ndarray) -> Windows:
+        tokens = np.full((len(documents), self._width), self._pad_id, np.int32)
+        lengths = np.zeros(len(documents), np.int32)
+        for source, reader in enumerate(self._readers):
+            chosen = np.flatnonzero(windows.source == source)
+            if len(chosen) and "others" in reader.spec.reads:
+                segments = reader.others(documents[chosen], windows.keys[chosen])
+                tokens[chosen], lengths[chosen] = gather(reader.tokens, segments, self._width, self._pad_id)
+        return windows._replace(others_tokens=tokens, others_lengths=lengths)

@@ -29,6 +29,10 @@ class Documents:
     def __len__(self) -> int:
         return len(self.index)
 
+    def subset(self, chosen: np.ndarray) -> "Documents":
+        """Those that are `chosen`, bool [n], in the same order."""
+        return Documents(self.store, self.index[chosen], self.label)
+
     def tokens(self, i: int) -> np.ndarray:
         """Document i without its EOS, unsigned [length]."""
         d = self.index[i]

@@ -1,11 +1,14 @@
 """Windows of fixed length over documents, read at random: what one WindowSpec asks for."""
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
 from data.documents import Documents
 from data.hashing import mix64, seed_bits
+from data.rows import plan_rows
+from data.usable import sizes_of, usable
 from objectives.batch import WindowSpec
 from objectives.errors import ConfigError
 
@@ -26,18 +29,27 @@ class WindowReader:
     """All windows of a spec over some documents, numbered 0..len-1; every token is in exactly one of them.
 
     A window costs two binary searches, however many documents there are. Safe to use from any number of threads.
+
+    Attributes: spec; documents, those that the spec can use (data/usable.py); tokens, of their store; longest, tokens
+    that an example can have.
     """
 
     def __init__(self, documents: Documents, spec: WindowSpec):
-        """Raises ConfigError where the documents do not fill one window (only "split" takes shorter ones)."""
+        """Raises ConfigError where the documents do not fill one window ("join" and "pack" take none that is shorter),
+        and as `usable` does."""
         self.spec = spec
+        self.documents, _ = usable(documents, spec)
         self.tokens = documents.store.tokens
-        self._documents = documents
-        self._ends = documents.ends(spec.eos)
+        self.longest = spec.raw_length
+        self._ends = self.documents.ends(spec.eos)
         num_tokens = int(self._ends[-1])
         if "others" in spec.reads:
             self._check_others()
-        if spec.documents == "split":
+        if spec.documents == "whole":
+            self.longest = int(np.diff(self._ends, prepend=0).max())
+            self._in_rows, self._row_ends = _plan(documents, spec)
+            self._len = len(self._row_ends)
+        elif spec.documents == "split":
             counts = -(-np.diff(self._ends, prepend=0) // spec.raw_length)
             self._window_ends = np.cumsum(counts)
             self._len = int(self._window_ends[-1])
@@ -57,6 +69,8 @@ class WindowReader:
         """The runs that windows `indices`, int64 [w], are made of, window by window."""
         if self.spec.documents == "split":
             return self._split_segments(indices)
+        if self.spec.documents == "whole":
+            return self._whole_segments(indices)
         begin = indices * self.spec.raw_length
         end = np.minimum(begin + self.spec.raw_length, self._ends[-1])
         first = np.searchsorted(self._ends, begin, side="right")
@@ -79,6 +93,15 @@ class WindowReader:
         windows = np.arange(len(indices))
         return Segments(self._in_store(document) + offset, lengths, windows, np.ones(len(indices), bool), document)
 
+    def _whole_segments(self, indices: np.ndarray) -> Segments:
+        first = np.where(indices > 0, self._row_ends[indices - 1], 0)
+        counts = self._row_ends[indices] - first
+        windows = np.repeat(np.arange(len(indices)), counts)
+        nth = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        document = self._in_rows[first[windows] + nth]
+        lengths = self._ends[document] - self._begin(document)
+        return Segments(self._in_store(document), lengths, windows, np.ones(len(windows), bool), document)
+
     def others(self, documents: np.ndarray, keys: np.ndarray) -> Segments:
         """A window of another document for each of `documents`, int64 [n], drawn by its key, uint64 [n].
 
@@ -93,9 +116,9 @@ class WindowReader:
     def _check_others(self) -> None:
         if self.spec.documents != "split":
             raise ValueError(f"{self.spec.name!r} reads others, and its documents={self.spec.documents!r}, not 'split'")
-        if len(self._documents) < 2:
+        if len(self.documents) < 2:
             raise ConfigError(
-                f"{self.spec.name!r} pairs texts of different documents, and there is one {self._documents.label} "
+                f"{self.spec.name!r} pairs texts of different documents, and there is one {self.documents.label} "
                 "document: add documents to data.path, or set data.document_per='paragraph' or another "
                 "data.heldout_fraction"
             )
@@ -107,12 +130,18 @@ class WindowReader:
         return np.where(document > 0, self._ends[document - 1], 0)
 
     def _in_store(self, document: np.ndarray) -> np.ndarray:
-        return self._documents.store.offsets[self._documents.index[document]]
+        return self.documents.store.offsets[self.documents.index[document]]
 
     def read(self, index: int) -> list[np.ndarray]:
-        """The examples that one window gives, each int32 [length]; their lengths sum to raw_length at most."""
-        padded, lengths = gather(self.tokens, self.segments(np.array([index])), self.spec.raw_length, 0)
+        """The examples that one window gives, each int32 [length]."""
+        padded, lengths = gather(self.tokens, self.segments(np.array([index])), self.longest, 0)
         return [tokens[:length] for tokens, length in zip(padded, lengths, strict=True)]
+
+
+@functools.lru_cache(maxsize=4)  # both sides of a run's split: an evaluation must not plan them again
+def _plan(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarray]:
+    documents, _ = usable(documents, spec)
+    return plan_rows(sizes_of(documents, spec), np.array([room.positions for room in spec.rooms]))
 
 
 def gather(tokens: np.ndarray, segments: Segments, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,25 +4,38 @@ An entry of OBJECTIVES is a frozen dataclass whose fields are those of `config.o
 """
 
 from objectives.bart import BART
+from objectives.classification import Classification
 from objectives.clm import CLM
+from objectives.contrastive import SimCSE
 from objectives.deshuffling import Deshuffling
+from objectives.electra import ELECTRA
 from objectives.examples import Denoiser
 from objectives.fim import FIM
 from objectives.iid_denoising import IIDDenoising
 from objectives.mixture import Mixture
 from objectives.mlm import MLM
+from objectives.multi_token_prediction import MultiTokenPrediction
 from objectives.prefix_lm import PrefixLM
+from objectives.sentence_pairs import NSP, SOP
+from objectives.sft import SFT
 from objectives.span_corruption import SpanCorruption
 
 OBJECTIVES = {
     "bart": BART,
+    "classification": Classification,
     "clm": CLM,
     "deshuffling": Deshuffling,
+    "electra": ELECTRA,
     "fim": FIM,
     "iid_denoising": IIDDenoising,
     "mixture": Mixture,
     "mlm": MLM,
+    "multi_token_prediction": MultiTokenPrediction,
+    "nsp": NSP,
     "prefix_lm": PrefixLM,
+    "sft": SFT,
+    "simcse": SimCSE,
+    "sop": SOP,
     "span_corruption": SpanCorruption,
 }
 

@@ -75,25 +75,42 @@ class Ramp(NamedTuple):
     weight: float  # the last one, in the unit of the first
 
 
+class Room(NamedTuple):
+    """The positions that one stack has in a row, and which of a whole document's tokens take them."""
+
+    field: str  # of the config, that says how many there are
+    positions: int
+    prompt: bool  # whether the prompt stands here
+    rest: bool  # whether what follows the prompt does
+    added: int  # positions for EOS and the like
+
+
 @dataclasses.dataclass(frozen=True)
 class WindowSpec:
     """What an objective asks of the data for one of its denoisers.
 
     documents: "join" - documents run on one after another and a window is one text, across document ends (T5);
                "pack" - the same windows, but each document's piece is an example of its own, in the same row;
-               "split" - a window stops at the end of its document, so the last one of a document is shorter.
+               "split" - a window stops at the end of its document, so the last one of a document is shorter;
+               "whole" - a window is a row's fill of documents, none of them cut, each an example of its own.
     eos: whether each document ends in the EOS token. Where False no window holds an EOS.
     reads: what else of an example is wanted: "others", "prompt_lengths", "labels" (see Windows).
     ramp: how the weight changes in the course of the run; None: it does not.
+    rooms: of "whole": what a row has room for, by stack.
+    classes: of what reads labels: their names, in the order of their numbers.
+    on_unusable: what to do about documents that have no room in a row, or none of the classes: "error" or "skip".
     """
 
     name: str
     weight: float  # share of the examples; of the first ones, where there is a ramp
-    raw_length: int  # tokens in a window
-    documents: Literal["join", "pack", "split"]
+    raw_length: int  # tokens in a window; of "whole", in a document that fits whatever its prompt's share is
+    documents: Literal["join", "pack", "split", "whole"]
     eos: bool
     reads: tuple[str, ...] = ()
     ramp: Ramp | None = None
+    rooms: tuple[Room, ...] = ()
+    classes: tuple[str, ...] = ()
+    on_unusable: Literal["error", "skip"] = "error"
 
     @property
     def final_weight(self) -> float:
@@ -109,7 +126,7 @@ class WindowSpec:
 class Windows(NamedTuple):
     """E raw examples of the rows of one batch, in row order. The last four are None where no spec reads them."""
 
-    tokens: np.ndarray  # int32 [E, R], padded with the vocabulary's pad id; R = the longest raw length
+    tokens: np.ndarray  # int32 [E, R], padded with the vocabulary's pad id; R = the longest there can be
     lengths: np.ndarray  # int32 [E], 1..R
     rows: np.ndarray  # int32 [E], non-decreasing, the row of this (process-local) batch it belongs to
     keys: np.ndarray  # uint64 [E], the example's randomness: a function of (seed, global example index, piece)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from objectives import corruption, layout
-from objectives.batch import Batch, Ramp, Windows, WindowSpec
+from objectives.batch import Batch, Ramp, Room, Windows, WindowSpec
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import Denoiser, InputsTargets, Masked
-from objectives.lengths import OutputLengths, RowShape, longest_window
+from objectives.lengths import OutputLengths, RowShape, longest_window, whole_document
 from objectives.vocab import Vocab
 
 
@@ -103,9 +103,11 @@ def make_collator(
     bidirectional_inputs: bool,
     mix_by: str = "example",
     ramp: tuple[int, int] | None = None,
+    on_unusable: str = "error",
 ) -> tuple[Collator, list[str]]:
     """The collator and the warnings to show.
 
+    documents, on_unusable: as in WindowSpec.
     mix_by: what the weights share out, examples or raw tokens: "example" or "token".
     ramp: the examples of the run between which the shares go from the weights to the final weights, if they differ.
 
@@ -119,16 +121,38 @@ def make_collator(
         if denoiser.mode:
             vocab.mode(denoiser.mode)
 
-        def output_lengths(raw, denoiser=denoiser):
-            inputs, targets, both = denoiser.corruption.output_lengths(raw)
-            return OutputLengths(inputs + bool(denoiser.mode), targets, both + bool(denoiser.mode))
-
-        raw_length = longest_window(output_lengths, shape, denoiser.name)
+        rooms = _rooms(denoiser, shape) if documents == "whole" else ()
+        if rooms:
+            raw_length = whole_document(rooms, shape, denoiser.name)
+        else:
+            raw_length = longest_window(functools.partial(_output_lengths, denoiser), shape, denoiser.name)
         _check_sentinels(denoiser, raw_length, shape, vocab)
         kind = denoiser.corruption
-        specs.append(WindowSpec(denoiser.name, denoiser.weight, raw_length, documents, kind.eos_in_windows, kind.reads))
+        specs.append(
+            WindowSpec(
+                name=denoiser.name,
+                weight=denoiser.weight,
+                raw_length=raw_length,
+                documents=documents,
+                eos=kind.eos_in_windows,
+                reads=kind.reads,
+                rooms=rooms,
+                classes=kind.classes if "labels" in kind.reads else (),
+                on_unusable=on_unusable,
+            )
+        )
     specs = _with_shares(specs, [denoiser.final_weight for denoiser in denoisers], mix_by, ramp)
     return Collator(tuple(denoisers), specs, shape, vocab, bidirectional_inputs), warnings
+
+
+def _output_lengths(denoiser: Denoiser, raw: np.ndarray) -> OutputLengths:
+    inputs, targets, both = denoiser.corruption.output_lengths(raw)
+    return OutputLengths(inputs + bool(denoiser.mode), targets, both + bool(denoiser.mode))
+
+
+def _rooms(denoiser: Denoiser, shape: RowShape) -> tuple[Room, ...]:
+    first, *others = denoiser.corruption.rooms(shape)
+    return first._replace(added=first.added + bool(denoiser.mode)), *others
 
 
 def _with_shares(

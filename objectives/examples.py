@@ -6,9 +6,10 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from objectives.batch import Room
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
-from objectives.lengths import OutputLengths
+from objectives.lengths import OutputLengths, RowShape
 from objectives.vocab import Vocab
 
 
@@ -44,7 +45,7 @@ class Corruption(Protocol):
     architectures: ClassVar[frozenset[str]]
     documents: ClassVar[tuple[str, ...]]  # the values of data.documents that it can work with
     eos_in_windows: ClassVar[bool]  # whether raw windows hold an EOS after each document
-    reads: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...]] = ()  # where "labels" is among them, `classes` are their names: tuple[str, ...]
     whole_text: ClassVar[bool] = True  # whether an example tells all of its window, in order, and nothing else
     one_per_row: ClassVar[bool] = False  # whether it learns one thing of each row, a label for one
     num_token_types: ClassVar[int] = 0  # values in `Masked.token_types`; 0 where it has none
@@ -57,6 +58,9 @@ class Corruption(Protocol):
 
     def num_sentinels(self, raw: np.ndarray) -> np.ndarray:
         """The most sentinels that raw lengths, int [n], can need."""
+
+    def rooms(self, shape: RowShape) -> tuple[Room, ...]:
+        """What a document takes of a row's stacks; asked of corruptions that work with data.documents="whole"."""
 
     def asked(self) -> dict[str, float]:
         """What its fields ask of examples on average; train.show puts it beside what it measures. Of these, any:

@@ -7,7 +7,7 @@ non-decreasing, `source` int [E] says which denoiser made the example. Results f
 import numpy as np
 
 from objectives.batch import Batch
-from objectives.corruption import Sequences
+from objectives.corruption import Sequences, append, prepend
 from objectives.examples import InputsTargets, Masked
 from objectives.lengths import RowShape
 from objectives.noise import valid_positions
@@ -139,13 +139,23 @@ def decoder_only(
     }
 
 
+def _read_at_cls(examples: InputsTargets, vocab: Vocab) -> Masked:
+    text = append(prepend(examples.inputs, vocab.cls), vocab.sep)
+    selected = np.zeros(text.tokens.shape, bool)
+    selected[:, 0] = True
+    return Masked(text, text.tokens, selected, labels=examples.labels)
+
+
 def encoder_only(
-    examples: Masked, rows: np.ndarray, source: np.ndarray, num_rows: int, shape: RowShape, vocab: Vocab
+    examples: Masked | InputsTargets, rows: np.ndarray, source: np.ndarray, num_rows: int, shape: RowShape, vocab: Vocab
 ) -> Batch:
     """Inputs and targets side by side; the selected positions are scored, whatever the inputs show there.
 
-    Labels are rows' and not segments': examples that have one stand one to a row, in order.
+    Labels are rows' and not segments': examples that have one stand one to a row, in order. Inputs that come with a
+    label and targets in sequence have the label read at [CLS]: [CLS] inputs [SEP], with nothing selected but [CLS].
     """
+    if isinstance(examples, InputsTargets):
+        examples = _read_at_cls(examples, vocab)
     inputs, targets, selected, token_types, attention_order, labels = examples
     runs = _Runs(rows, inputs.lengths[:, None], num_rows, shape.inputs_length)
     fields = _encoder_fields(runs, inputs, vocab)

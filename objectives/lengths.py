@@ -1,11 +1,12 @@
 """Which raw window fills a row: worked out from output lengths, so that nothing is ever cut to fit."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from objectives.batch import Room
 from objectives.errors import ConfigError
 
 Architecture = Literal["encoder_decoder", "decoder_only", "encoder_only"]
@@ -76,6 +77,22 @@ def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: R
             f"data.inputs_length={row.inputs_length}: set data.targets_length={needed} or more{remedy}"
         )
     return window
+
+
+def whole_document(rooms: Sequence[Room], row: RowShape, name: str) -> int:
+    """Tokens of the longest document that fits a row whole, whatever part of it is its prompt: what `longest_window` is
+    where windows are cut. Raises ConfigError where not even one token fits, and where rows are shared out already."""
+    if row.examples_per_row > 1:
+        raise ConfigError(
+            f"data.examples_per_row={row.examples_per_row} does not go with data.documents='whole', "
+            "which puts as many documents in a row as fit: set it to 1"
+        )
+    for room in rooms:
+        if room.positions <= room.added:
+            raise ConfigError(
+                f"{room.field}={room.positions} is too short for {name}: set it to {room.added + 1} or more"
+            )
+    return min(room.positions - room.added for room in rooms)
 
 
 def _fitting(fits: np.ndarray) -> int:

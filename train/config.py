@@ -24,7 +24,8 @@ class DataConfig:
     mode_tokens: tuple[str, ...]
     inputs_length: int
     targets_length: int
-    documents: Literal["join", "pack", "split"]
+    documents: Literal["join", "pack", "split", "whole"]
+    on_unusable: Literal["error", "skip"]
     examples_per_row: int
     bidirectional_inputs: bool
     heldout_fraction: float

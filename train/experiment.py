@@ -1,7 +1,7 @@
 """An experiment: a config made whole. What does not go together is refused here, before anything slow."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from data.tokenizer import Tokenizer, make_tokenizer
@@ -9,6 +9,7 @@ from models.config import ModelConfig
 from objectives import OBJECTIVES, Mixture, denoisers_of
 from objectives.collate import Collator, make_collator
 from objectives.errors import ConfigError
+from objectives.examples import Denoiser
 from objectives.lengths import RowShape
 from objectives.mixture import TableRow
 from train.config import DataConfig, ExperimentConfig, MeshConfig, OptimizerConfig, TrainConfig, from_mapping
@@ -45,8 +46,11 @@ class Experiment:
         return self.config["objective"]["name"]
 
 
-def make_experiment(config: Mapping[str, Any]) -> Experiment:
-    """Checks a config of configs/base.py's fields. Raises ConfigError, one line, for whatever could not work."""
+def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None) -> Experiment:
+    """Checks a config of configs/base.py's fields. Raises ConfigError, one line, for whatever could not work.
+
+    vocab_size: ids of a tokenizer that is not here, to plan with (train.plan); None: the tokenizer's.
+    """
     sections = from_mapping(ExperimentConfig, config, "")
     data = sections.data
     _check_positive(data, "data", "inputs_length", "targets_length", "examples_per_row", "num_sentinels")
@@ -67,13 +71,13 @@ def make_experiment(config: Mapping[str, Any]) -> Experiment:
     tokenizer = make_tokenizer(data)
     objective = make_objective(sections.objective)
     denoisers = denoisers_of(objective, sections.objective["name"])
-    num_token_types = max(denoiser.corruption.num_token_types for denoiser in denoisers)
-    model = _model_config(sections, tokenizer, num_token_types)
+    model = _model_config(sections, vocab_size or tokenizer.vocab.size, denoisers)
     collator, warnings = make_collator(
         denoisers,
         RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row),
         tokenizer.vocab,
         documents=data.documents,
+        on_unusable=data.on_unusable,
         bidirectional_inputs=data.bidirectional_inputs,
         mix_by=objective.mix_by if isinstance(objective, Mixture) else "example",
         ramp=_ramp(objective, sections) if isinstance(objective, Mixture) else None,
@@ -166,24 +170,27 @@ def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | Non
     return mixture.begin_step * examples_per_step, mixture.end_step * examples_per_step
 
 
-def _model_config(sections: ExperimentConfig, tokenizer: Tokenizer, num_token_types: int) -> ModelConfig:
+def _model_config(sections: ExperimentConfig, vocab_size: int, denoisers: Sequence[Denoiser]) -> ModelConfig:
     # Filled in here, never in a config: they follow from other fields.
     derived = {
-        "vocab_size": -(-tokenizer.vocab.size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
+        "vocab_size": -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
         "max_length": max(sections.data.inputs_length, sections.data.targets_length),
         "dtype": sections.precision,
-        "num_token_types": num_token_types,
         "predicts_tokens": True,
     }
     fixed = sorted(derived.keys() & sections.model.keys())
     if fixed:
         raise ConfigError(f"unknown config field model.{fixed[0]}: it follows from the tokenizer, lengths or precision")
     try:
-        return from_mapping(ModelConfig, {**sections.model, **derived}, "model")
+        model = from_mapping(ModelConfig, {**sections.model, **derived}, "model")
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(f"config.{error}") from error
+    types = max(denoiser.corruption.num_token_types for denoiser in denoisers)
+    if model.architecture == "encoder_only" and types > model.num_token_types:
+        return dataclasses.replace(model, num_token_types=types)
+    return model
 
 
 def _check_positive(section: Any, where: str, *names: str) -> None:

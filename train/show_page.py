@@ -10,7 +10,7 @@ from data.documents import Documents
 from objectives.batch import Batch, check_batch
 from train.experiment import Experiment
 from train.show_counts import STATISTICS, Count, Totals, beside_asked, measure, notes
-from train.show_data import chunks, take_apart
+from train.show_data import asked_shares, chunk_numbers, chunks, take_apart
 from train.show_rows import Row, rows_of, strips_of
 
 _COUNTED_POSITIONS = 1 << 22
@@ -19,7 +19,7 @@ _COUNTED_POSITIONS = 1 << 22
 class DenoiserFacts(NamedTuple):
     name: str
     mode: str
-    weight: float  # share of the examples
+    share: str  # of the examples
     window: str
     corruption: str
     fields: str
@@ -49,10 +49,11 @@ def make_page(experiment: Experiment, documents: Documents, *, title: str, num_e
     dataset, chunk_rows = chunks(experiment, documents)
     positions = sum(strip.states.size for strip in strips_of(dataset[0].batch, 0))
     num_chunks = math.ceil(max(_COUNTED_POSITIONS / positions, num_examples) / chunk_rows)
+    numbers = chunk_numbers(experiment, num_chunks, chunk_rows)
     num_rows = num_chunks * chunk_rows
     totals = Totals(len(experiment.collator.denoisers))
     source, row, problems = [], [], []
-    for n in range(num_chunks):
+    for n in numbers:
         chunk = dataset[n]
         problems += _problems(chunk.batch, experiment.model.architecture)
         examples = take_apart(chunk)
@@ -65,11 +66,11 @@ def make_page(experiment: Experiment, documents: Documents, *, title: str, num_e
     for n in np.unique(np.searchsorted(first, chosen, side="right") - 1):
         here = chosen[(chosen >= first[n]) & (chosen < first[n + 1])] - first[n]
         number = 1 + sum(len(row.examples) for row in shown)
-        shown += rows_of(experiment, dataset[n], n * chunk_rows, here, number)
+        shown += rows_of(experiment, dataset[numbers[n]], numbers[n] * chunk_rows, here, number)
     facts = _facts(experiment, documents)
     if not problems:
         facts.append(("checked", f"dtypes, shift, segments and padding of {num_rows:,} rows"))
-    counts = beside_asked(totals, experiment)
+    counts = beside_asked(totals, experiment, asked_shares(experiment, numbers, chunk_rows))
     return Page(
         title=title,
         facts=facts,
@@ -108,7 +109,7 @@ def _problems(batch: Batch, architecture: str) -> list[str]:
 
 def _facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]]:
     shape, data, config = experiment.collator.shape, experiment.data, experiment.config["objective"]
-    own = _fields({key: value for key, value in config.items() if key not in ("name", "denoisers")})
+    own = _fields({key: value for key, value in config.items() if key not in _SHOWN_ELSEWHERE})
     stacks = {
         "encoder_decoder": f"an encoder of {shape.inputs_length} positions, a decoder of {shape.targets_length}",
         "encoder_only": f"an encoder of {shape.inputs_length} positions",
@@ -119,6 +120,7 @@ def _facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]
     several = len(experiment.collator.denoisers) > 1
     return [
         ("objective", experiment.objective_name + (f", {own}" if several and own else "")),
+        *_schedule(experiment),
         ("architecture", f"{shape.architecture}: {stacks[shape.architecture]}"),
         ("rows", f"{experiment.train.batch_size} in a batch, {of_row}"),
         ("text", f"{data.source} {data.path}".strip() + f", {len(documents):,} {documents.label} documents"),
@@ -127,21 +129,35 @@ def _facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]
     ]
 
 
+_SHOWN_ELSEWHERE = ("name", "denoisers", "schedule", "begin_step", "end_step")
+
+
+def _schedule(experiment: Experiment) -> list[tuple[str, str]]:
+    if not any(spec.ramp for spec in experiment.collator.specs):
+        return []
+    config = experiment.config["objective"]
+    steps = f"steps {config['begin_step']:,} and {config['end_step']:,}"
+    between = f"each share goes in a straight line from its first to its last between {steps}"
+    return [("schedule", f"{config['schedule']}: {between}; held-out examples have the mean of both")]
+
+
 _DOCUMENTS = {
     "join": "joined: a window runs on across their ends",
     "pack": "packed: each one's part of a window is an example of its own",
     "split": "split: a window stops at the end of its document",
+    "whole": "whole: a window is as many as fit in a row, each an example of its own",
 }
 
 
 def _denoisers(experiment: Experiment) -> list[DenoiserFacts]:
-    found = []
+    found, final = [], sum(spec.final_weight for spec in experiment.collator.specs)
     for denoiser, spec in zip(experiment.collator.denoisers, experiment.collator.specs, strict=True):
+        share = f"{spec.weight:.1%}" + (f" → {spec.final_weight / final:.1%}" if spec.ramp else "")
         corruption = denoiser.corruption
         fields = {field.name: getattr(corruption, field.name) for field in dataclasses.fields(corruption)}
         window = f"{spec.raw_length} tokens" + (", with EOS" if spec.eos else "")
         name = type(corruption).__name__
-        found.append(DenoiserFacts(denoiser.name, denoiser.mode, spec.weight, window, name, _fields(fields)))
+        found.append(DenoiserFacts(denoiser.name, denoiser.mode, share, window, name, _fields(fields)))
     return found
 
 

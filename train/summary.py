@@ -6,6 +6,7 @@ import os
 import jax
 import numpy as np
 
+from data.batches import left_out
 from train.display import Display
 from train.run import Run
 
@@ -14,6 +15,9 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
     """Prints devices, mesh, parameters, corpus, batch, windows and the entropy to beat; then the warnings."""
     for name, value in summary_lines(run, workdir).items():
         display.message(f"{name:>10}  {value}")
+    for documents in (run.train_documents, run.heldout_documents):
+        for what in left_out(documents, run.experiment.collator.specs):
+            display.message(f"{'left out':>10}  {what}")
     for warning in (*run.experiment.warnings, *_skipped(run), *accelerator_warning()):
         display.warn(warning)
 
@@ -26,7 +30,9 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     mesh = " x ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items())
     targets = f" + {data.targets_length}" if model.architecture == "encoder_decoder" else ""
     accumulation = f", in {config.grad_accum_steps} parts" if config.grad_accum_steps > 1 else ""
-    windows = ", ".join(f"{spec.name} {spec.raw_length}" for spec in experiment.collator.specs)
+    windows = ", ".join(f"{spec.name} {spec.raw_length}" for spec in experiment.collator.specs) + " raw tokens"
+    if data.documents == "whole":
+        windows = "whole documents, as many as fit in a row"
     entropy = store.unigram_entropy()
     return {
         "workdir": workdir,
@@ -37,7 +43,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
             f"{len(run.train_documents):,} documents to train on, {len(run.heldout_documents):,} held out"
         ),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
-        "windows": f"{windows} raw tokens",
+        "windows": windows,
         "to beat": f"{entropy:.3f} nats a token, {entropy / np.log(2):.3f} bits: the corpus' unigram entropy",
     }
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data.tokenizer import ByteTokenizer, SentencePieceTokenizer, make_tokenizer
 from objectives.errors import ConfigError
-from objectives.vocab import CONTINUATION, NEWLINE, SPACE, STOP
+from objectives.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP
 from tests.data.corpus import data_fields
 
 BYTE = ByteTokenizer(num_sentinels=100, mode_tokens=("[R]", "[S]", "[X]"))
@@ -33,9 +33,12 @@ def test_byte_special_ids_follow_the_bytes_and_sentinels_come_last():
 def test_byte_marks_by_hand():
     ids = BYTE.encode("a. Hé!\n")
     marks = {STOP: "01000010", NEWLINE: "00000001", SPACE: "00100001", CONTINUATION: "00000100"}
+    marks |= {BLANK: "00100001", PUNCTUATION: "01000010"}
     for mark, expected in marks.items():
         assert BYTE.vocab.marked(ids, mark).tolist() == [digit == "1" for digit in expected], mark
-    assert not BYTE.vocab.marked(np.array([0, 1, 2, *range(259, 366)]), STOP | NEWLINE | SPACE | CONTINUATION).any()
+    assert not BYTE.vocab.marked(
+        np.array([0, 1, 2, *range(259, 366)]), STOP | NEWLINE | SPACE | CONTINUATION | BLANK | PUNCTUATION
+    ).any()
 
 
 @settings(deadline=None, max_examples=50)
@@ -149,6 +152,7 @@ def test_sentencepiece_marks(pieces):
     marked = pieces.vocab.marked(ids, SPACE)
     assert marked[0] and marked.sum() == 3, texts  # three words, each led by the space that the model writes before it
     assert pieces.vocab.marked(ids, CONTINUATION).tolist() == [False] * (len(ids) - 1) + [True]
+    assert pieces.vocab.marked(pieces.encode("("), PUNCTUATION).any()
     newline = pieces.encode_with_specials("<0x0A>")
     assert not pieces.vocab.marked(newline, NEWLINE).any()  # only text that looks like the byte's name
     assert pieces.vocab.marked(np.array([pieces._model.piece_to_id("<0x0A>")]), NEWLINE).all()

@@ -4,13 +4,26 @@ from collections.abc import Callable
 from typing import Any
 
 from models.config import ModelConfig
+from objectives import ELECTRA, NSP, SOP, Classification, MultiTokenPrediction, SimCSE
 from train.config import ExperimentConfig
 from train.learner import Learner
+from train.learners.classification import ClassificationLearner
+from train.learners.contrastive import ContrastiveLearner
+from train.learners.electra import ElectraLearner
+from train.learners.multi_token_prediction import MultiTokenLearner
+from train.learners.sentence_pairs import SentencePairsLearner
 from train.learners.token_prediction import TokenPrediction
 
 # By the objective's class. Each is called as (objective, model, config, num_sources); it raises ConfigError for fields
 # that cannot work together.
-LEARNERS: dict[type, Callable[[Any, ModelConfig, ExperimentConfig, int], Learner]] = {}
+LEARNERS: dict[type, Callable[[Any, ModelConfig, ExperimentConfig, int], Learner]] = {
+    Classification: ClassificationLearner.make,
+    ELECTRA: ElectraLearner.make,
+    MultiTokenPrediction: MultiTokenLearner.make,
+    NSP: SentencePairsLearner.make,
+    SOP: SentencePairsLearner.make,
+    SimCSE: ContrastiveLearner.make,
+}
 
 
 def make_learner(objective: Any, model: ModelConfig, config: ExperimentConfig, num_sources: int) -> Learner:
