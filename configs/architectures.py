@@ -14,6 +14,8 @@ The vocabulary's size comes with the tokenizer and the length with the data; nei
 | Llama 7b, 13b; Llama 2 70b | 6.738B, 13.016B; 68.977B | 32000 |
 """
 
+from configs import base
+
 _UNUSED = dict(  # Said by every shape, read by none whose other fields do not ask for it.
     embedding_size=0,
     num_token_types=0,
@@ -93,6 +95,9 @@ ELECTRA = {
     "base": BERT["base"],
     "large": BERT["large"],
 }
+
+# For tiny presets. With learned positions it predicts no better than the tokens' frequencies do in its first 500 steps.
+TINY_ENCODER = BERT["base"] | base.TINY_SIZES | dict(num_layers=4, positions="rope", dropout_rate=0.0)
 
 _GPT2 = dict(
     _BERT,

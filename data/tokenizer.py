@@ -2,13 +2,16 @@
 
 import hashlib
 import re
+import string
 from pathlib import Path
 
 import numpy as np
 
 from data.fields import DataFields
 from objectives.errors import ConfigError
-from objectives.vocab import CONTINUATION, NEWLINE, SPACE, STOP, Vocab
+from objectives.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
+
+_PUNCTUATION = tuple(mark.encode() for mark in string.punctuation)
 
 
 class Tokenizer:
@@ -221,4 +224,6 @@ def _marks(text: bytes) -> int:
         | NEWLINE * text.endswith((b"\n", b"\r"))
         | SPACE * text[:1].isspace()
         | CONTINUATION * (len(text) == 1 and 0x80 <= text[0] < 0xC0)
+        | BLANK * text.isspace()
+        | PUNCTUATION * text.startswith(_PUNCTUATION)
     )

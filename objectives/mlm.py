@@ -1,7 +1,7 @@
 """Masked language modelling (Devlin et al. 2019; google-research/bert create_pretraining_data.py)."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -13,21 +13,36 @@ from objectives.examples import Corruption, Masked, check_density
 from objectives.lengths import OutputLengths
 from objectives.masking import not_shown, ordinary, show
 from objectives.vocab import Vocab
+from objectives.words import choose_ngrams, word_starts
 
 
 @dataclasses.dataclass(frozen=True)
 class MLM(Corruption):
     """[CLS] text [SEP]; a fixed share of the positions is selected, shown masked, random or kept, and all are scored.
 
-    mask_rate: selected share of the sequence's length, [CLS] and [SEP] counted, as in BERT: max(1, round(rate * n)).
-    mask_token_rate, random_token_rate: of the selected; the rest is kept. BERT: 0.8, 0.1, 0.1.
-    Deviations from BERT, both as RoBERTa's: masks are drawn anew for every window, and random ids are ordinary tokens,
-    never special ones (BERT draws from the whole vocabulary). Special tokens are never selected.
+    mask_rate: selected share of the sequence's length n, [CLS] and [SEP] counted; special tokens are never selected.
+    mask_token_rate, random_token_rate: of the selected, each token by itself; the rest is kept. BERT: 0.8, 0.1, 0.1.
+    mask_count: how many are selected: "rounded" - max(1, round(rate * n)), BERT's; "probabilistic" -
+        int(rate * n + U[0, 1)), RoBERTa's, rate * n on average; here too one at least.
+    mask_unit: "token", or "word": words whole (objectives/words.py), as many as fit the count, which is then the most.
+        Where every word is longer than that, single tokens are selected instead.
+    ngram_weights: how often 1, 2, 3, ... units in a row are selected together. (1.0,): each by itself, as in BERT;
+        (6, 3, 2), proportional to 1 / n, of words: ALBERT; 0.2 * 0.8^(n - 1) up to 10, of words: SpanBERT.
+
+    A text without an ordinary token, nothing but the ends of documents, has nothing selected and scores nothing.
+
+    Deviations: masks are drawn anew for every window and random ids are ordinary tokens, as RoBERTa's, where BERT draws
+    once and from the whole vocabulary; RoBERTa may select <s> and </s>; n-grams are drawn as choose_ngrams says;
+    SpanBERT shows all tokens of a span in one way, cuts the last word of the last span to fit the count, and adds a
+    second loss, predicting each token from its span's borders, which is not here.
     """
 
     mask_rate: float
     mask_token_rate: float
     random_token_rate: float
+    mask_count: Literal["rounded", "probabilistic"]
+    mask_unit: Literal["token", "word"]
+    ngram_weights: tuple[float, ...]
 
     architectures: ClassVar = frozenset({"encoder_only"})
     documents: ClassVar = ("join", "split")
@@ -43,6 +58,11 @@ class MLM(Corruption):
             raise ConfigError(
                 f"{where}.mask_token_rate={self.mask_token_rate} and random_token_rate={self.random_token_rate} "
                 "add up to more than 1; the rest of the selected tokens is kept, so lower one of them"
+            )
+        if not self.ngram_weights or min(self.ngram_weights) < 0 or not 0 < sum(self.ngram_weights) < float("inf"):
+            raise ConfigError(
+                f"{where}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, none below 0 and "
+                "one above; (1.0,) selects each by itself"
             )
         if not 0.05 <= self.mask_rate <= 0.4:
             return [
@@ -73,8 +93,16 @@ class MLM(Corruption):
     def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
         """bool [E, W]: the positions of finished sequences that `mask` selects."""
         candidates = ordinary(text, vocab)
-        counts = np.maximum(np.rint(text.lengths * self.mask_rate).astype(np.int64), 1)
-        return rng.choose_mask(rng.fold_in(keys, 0), candidates, np.minimum(counts, candidates.sum(axis=1)))
+        expected = text.lengths * self.mask_rate
+        if self.mask_count == "rounded":
+            counts = np.rint(expected)
+        else:
+            counts = np.floor(expected + rng.uniform(rng.fold_in(keys, 3), 1)[:, 0])
+        counts = np.minimum(np.maximum(counts.astype(np.int64), 1), candidates.sum(axis=1))
+        if self.mask_unit == "token" and len(self.ngram_weights) == 1:
+            return rng.choose_mask(rng.fold_in(keys, 0), candidates, counts)
+        starts = candidates if self.mask_unit == "token" else word_starts(text.tokens, candidates, vocab)
+        return choose_ngrams(rng.fold_in(keys, 0), candidates, starts, counts, self.ngram_weights)
 
     def hides(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
         """bool [E, W]: the positions of finished sequences where `mask` shows another token."""

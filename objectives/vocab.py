@@ -11,6 +11,8 @@ STOP = 1  # ends in ".", "!" or "?"
 NEWLINE = 2  # ends in a line's end
 SPACE = 4  # begins with whitespace
 CONTINUATION = 8  # a byte that carries on a UTF-8 character begun before
+BLANK = 16  # nothing but whitespace
+PUNCTUATION = 32  # begins with ASCII punctuation
 
 
 @dataclasses.dataclass(frozen=True)

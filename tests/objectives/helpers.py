@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import string
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from objectives import denoisers_of
 from objectives.batch import Windows
 from objectives.collate import make_collator
 from objectives.lengths import RowShape
-from objectives.vocab import CONTINUATION, NEWLINE, SPACE, STOP, Vocab
+from objectives.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
 
 REFERENCE = json.loads(pathlib.Path(__file__).with_name("t5_seqio_vectors.json").read_text())
 
@@ -18,7 +19,8 @@ def vocab(size: int = 400, num_sentinels: int = 100) -> Vocab:
     """ByT5-like ids: pad 0, EOS 1, unk 2, bytes from 3, then specials, sentinels from the top down."""
     modes = (("[R]", 263), ("[S]", 264), ("[X]", 265))
     marks = bytearray(size)
-    for text, mark in (((".", "!", "?"), STOP), ("\n", NEWLINE), ("\n\t ", SPACE)):
+    kinds = {".!?": STOP, "\n": NEWLINE, "\n\t ": SPACE | BLANK, string.punctuation: PUNCTUATION}
+    for text, mark in kinds.items():
         for char in text:
             marks[3 + ord(char)] |= mark
     marks[3 + 0x80 : 3 + 0xC0] = bytes([CONTINUATION] * 64)

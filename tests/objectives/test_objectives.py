@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives import CLM, MLM, PrefixLM, SpanCorruption
+from objectives import CLM, PrefixLM, SpanCorruption
 from objectives import keys as rng
 from objectives.errors import ConfigError
 from objectives.noise import random_spans_noise_mask
@@ -103,47 +103,6 @@ def test_prefix_split_is_uniform_between_its_bounds(fraction, least):
     assert (np.abs(counts[least:20] - expected) < 5 * np.sqrt(expected)).all()
 
 
-BERT = MLM(0.15, 0.8, 0.1)
-
-
-@settings(deadline=None, max_examples=40)
-@given(lengths=st.lists(st.integers(1, 120), min_size=1, max_size=5), seed=st.integers(0, 2**32))
-def test_mlm_selects_exactly_and_gives_back_the_text(lengths, seed):
-    lengths = np.asarray(lengths)
-    tokens = np.random.default_rng(seed).integers(3, 259, (len(lengths), lengths.max())).astype(np.int32)
-    made = BERT.corrupt(tokens, lengths, some_keys(len(lengths), seed), VOCAB)
-    for e, length in enumerate(lengths):
-        size = length + 2
-        inputs, targets = made.inputs.tokens[e, :size], made.targets[e, :size]
-        assert targets.tolist() == [VOCAB.cls, *tokens[e, :length].tolist(), VOCAB.sep]
-        selected = made.selected[e]
-        assert selected[:size].sum() == min(max(1, round(0.15 * size)), length) and not selected[size:].any()
-        assert not selected[0] and not selected[size - 1]
-        assert (inputs == targets)[~selected[:size]].all()
-
-
-def test_mlm_shows_80_10_10_and_never_a_special_token():
-    n, length = 400, 200
-    tokens = np.random.default_rng(0).integers(3, 259, (n, length)).astype(np.int32)
-    tokens[:, 50] = EOS  # a document's end inside the window
-    made = BERT.corrupt(tokens, np.full(n, length), some_keys(n), VOCAB)
-    selected = made.selected
-    assert not selected[:, 51].any()
-    shown, truth = made.inputs.tokens[selected], made.targets[selected]
-    masked, kept = shown == VOCAB.mask, shown == truth
-    assert masked.mean() == pytest.approx(0.8, abs=0.012)
-    assert kept.mean() == pytest.approx(0.1 + 0.1 / 256, abs=0.01)
-    random_tokens = shown[~masked]
-    assert random_tokens.min() >= 3 and random_tokens.max() < 259
-    # Every position of the text is selected equally often.
-    assert np.abs(np.delete(selected.mean(axis=0)[1:-1], 50) - 30 / 199).max() < 0.09
-
-
-def test_windows_of_special_tokens_only_have_nothing_to_select():
-    made = BERT.corrupt(np.full((1, 3), EOS, np.int32), np.asarray([3]), some_keys(1), VOCAB)
-    assert not made.selected.any()
-
-
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
@@ -152,21 +111,11 @@ def test_windows_of_special_tokens_only_have_nothing_to_select():
         (SpanCorruption(0.15, 0.5, False), r"objective.mean_noise_span_length=0.5 must be 1 or more"),
         (PrefixLM(0.75, "uniform", False), r"objective.target_fraction=0.75 must hold 0 < d <= 0.5"),
         (PrefixLM(1.0, "fixed", False), r"objective.target_fraction=1.0 must hold 0 < d < 1"),
-        (MLM(1.5, 0.8, 0.1), r"objective.mask_rate=1.5 must lie between 0 and 1"),
-        (MLM(0.15, 0.95, 0.1), r"add up to more than 1"),
-        (MLM(0.15, -0.1, 0.1), r"objective.mask_token_rate=-0.1 must lie between"),
     ],
 )
 def test_fields_that_cannot_work(objective, message):
     with pytest.raises(ConfigError, match=message):
         objective.check("objective")
-
-
-def test_unusual_mask_rates_draw_a_warning():
-    assert BERT.check("objective") == []
-    for rate in (0.04, 0.41):
-        (warning,) = MLM(rate, 0.8, 0.1).check("objective")
-        assert f"objective.mask_rate={rate}" in warning
 
 
 def test_masks_of_two_purposes_do_not_share_randomness():

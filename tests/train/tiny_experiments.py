@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from configs import mlm
 from configs.base import get_config
 from models.transformer import Params, init_params
 from train.experiment import Experiment, make_experiment
@@ -11,7 +12,7 @@ SPANS = {"name": "span_corruption", "noise_density": 0.3, "mean_noise_span_lengt
 PREFIX_LM = {"name": "prefix_lm", "target_fraction": 0.5, "split": "uniform", "sentinel": False}
 OBJECTIVES = {
     "clm": {"name": "clm"},
-    "mlm": {"name": "mlm", "mask_rate": 0.15, "mask_token_rate": 0.8, "random_token_rate": 0.1},
+    "mlm": {"name": "mlm", **mlm.VARIANTS["bert"]},
     "prefix_lm": PREFIX_LM,
     "span_corruption": SPANS,
     "ul2": {
