@@ -1,11 +1,11 @@
 """SimCSE without labels (Gao et al. 2021): a text read twice, under two draws of dropout, is to be nearest to itself.
 
     python -m train.main --config=configs/simcse.py
-    python -m train.main --config=configs/simcse.py:base --config.train.init_from=WORKDIR --config.data.document_per=line
+    python -m train.main --config=configs/simcse.py:base --config.train.init_from=WORKDIR
 
 Sizes: tiny (default, from nothing), base, large (BERT). SimCSE starts from a trained BERT: give train.init_from the
 workdir of a run of configs/mlm.py or nsp.py (then with --config.model.num_token_types=2). Its texts are sentences of at
-most 32 tokens, a line each; of a longer document every 30 tokens are a text here. Variants:
+most 32 tokens, as data.document_per="line" may give; of a longer document every 30 tokens are a text here. Variants:
   simcse     default: the contrast alone, no token is masked
   with_mlm   beside masked language modelling, which counts a tenth
 """

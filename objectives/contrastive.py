@@ -90,7 +90,7 @@ def clip_loss(a_BxD: jax.Array, b_BxD: jax.Array, log_scale: jax.Array) -> RowSu
 
 
 def alignment(a_BxD: jax.Array, b_BxD: jax.Array) -> jax.Array:
-    """Wang & Isola 2020, float32 []: squared distance of a pair's points on the sphere, summed over pairs. Low is good."""
+    """Wang & Isola 2020, float32 []: the squared distances on the sphere of a and b, summed over rows."""
     return jnp.square(_unit(a_BxD) - _unit(b_BxD)).sum()
 
 

@@ -36,10 +36,10 @@ class SentencePairs(MLM):
     and what the label says of it, is the subclass's.
 
     sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/sentences.py).
-    short_seq_prob: share of the windows of which only the first 2 to all tokens are used, each length as likely, so that
-        short texts are seen too. BERT and ALBERT: 0.1.
-    pair_weight: what the pair's loss counts beside MLM's. At 0 the inputs and all that is masked stay what they are, and
-        only the loss of the pair goes: the ablation. BERT and ALBERT: 1.
+    short_seq_prob: share of the windows of which only the first 2 to all tokens are used, each length as likely: short
+        texts are to be seen too. BERT and ALBERT: 0.1.
+    pair_weight: what the pair's loss counts beside MLM's. At 0, the ablation, only that loss goes: inputs and masks are
+        the same to the bit. BERT and ALBERT: 1.
 
     Deviations from the reference (create_pretraining_data.py of google-research/bert and albert): a window is as long
     as a row can hold, so it may begin and end within a sentence, and nothing of two sentences that follow one another
@@ -104,12 +104,12 @@ class SentencePairs(MLM):
 class NSP(SentencePairs):
     """Next sentence prediction (Devlin et al. 2019): B follows A (label 0) or is of another document (label 1).
 
-    A foreign B comes with probability 1/2, and always after an A that is all there is: so it is of a little more than
-    half of the pairs, as in BERT. It begins with a sentence, as a true B does, never with the window's first, which may
-    be cut: a random one of those that leave it as many tokens as the true B has, so that a label cannot be told from
-    lengths; where no sentence does, the earliest. An A that is a single sentence, and its B, which may then have as many
-    tokens, are trimmed as BERT trims: of the longer one, at its front or at its end with probability 1/2, a token at a
-    time, until both together have the tokens of the window (2 at least).
+    A foreign B comes with probability 1/2, and always after an A that is the whole window: with a little more than half
+    of the pairs, as in BERT. It begins with a sentence, as a true B does, and not with the first of its window, which
+    may be cut: with a random one of those that leave it as many tokens as the true B has, so that lengths do not tell
+    the label; where none does, with the earliest. After an A that is the whole window B may be as long, and both are
+    trimmed as BERT trims: a token at a time of the longer one, at its front or its end with probability 1/2, until
+    together they have the tokens of the window, or 2.
     """
 
     reads: ClassVar = ("others",)
@@ -129,18 +129,11 @@ class NSP(SentencePairs):
         begins = np.where(roomy.any(axis=1), begins, starts.argmax(axis=1))
 
         second = np.where(is_random, np.minimum(wanted, others.lengths - begins), used - cut)
-        limit = np.maximum(used, 2)
-        kept_first = np.minimum(first, np.maximum(limit - second, (limit + 1) // 2))
-        kept_second = np.minimum(second, limit - kept_first)
-        return Pair(
-            _heads(rng.fold_in(keys, _TRIM_A), first - kept_first),
-            kept_first,
-            np.where(
-                is_random, tokens.shape[1] + begins + _heads(rng.fold_in(keys, _TRIM_B), second - kept_second), cut
-            ),
-            kept_second,
-            is_random.astype(np.int32),
-        )
+        kept_first, kept_second = kept_of_pair(first, second, np.maximum(used, 2))
+        first_begins = _heads(rng.fold_in(keys, _TRIM_A), first - kept_first)
+        other_begins = tokens.shape[1] + begins + _heads(rng.fold_in(keys, _TRIM_B), second - kept_second)
+        second_begins = np.where(is_random, other_begins, cut)
+        return Pair(first_begins, kept_first, second_begins, kept_second, is_random.astype(np.int32))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +141,7 @@ class SOP(SentencePairs):
     """Sentence order prediction (Lan et al. 2020): A and B follow one another (label 0) or are swapped (label 1).
 
     Each with probability 1/2. A single sentence is cut in two at any token, each cut as likely; ALBERT pairs it with a
-    random B and labels that as swapped. A window of one token is an A in order with an empty B, which nobody could swap.
+    random B and labels that as swapped. A window of one token is an A in order, with an empty B.
     """
 
     def pair(self, tokens, lengths, keys, vocab):
@@ -158,6 +151,13 @@ class SOP(SentencePairs):
         begins, sizes = np.stack([np.zeros_like(cut), cut], axis=1), np.stack([cut, used - cut], axis=1)
         begins[is_swapped], sizes[is_swapped] = begins[is_swapped, ::-1], sizes[is_swapped, ::-1]
         return Pair(begins[:, 0], sizes[:, 0], begins[:, 1], sizes[:, 1], is_swapped.astype(np.int32))
+
+
+def kept_of_pair(first: np.ndarray, second: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many tokens of A and of B are left once the longer one, B where they are equal, has lost one after another
+    until both together have `limit`, int [E] each (google-research/bert, truncate_seq_pair)."""
+    kept = np.minimum(first, np.maximum(limit - second, (limit + 1) // 2))
+    return kept, np.minimum(second, limit - kept)
 
 
 def _random_column(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
