@@ -1,0 +1,76 @@
+"""Multi-token prediction (Gloeckle et al. 2024, arXiv 2404.19737; DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from objectives.clm import CLM
+from objectives.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiTokenPrediction(CLM):
+    """CLM that predicts the next n tokens of every position, each with a head of its own.
+
+    num_future_tokens: n, 2 or more. L_i is the mean loss of the i-th token ahead, so L_1 is CLM's.
+    heads: "independent" - Gloeckle et al.: a layer for each, from the same trunk; L_1 + w (L_2 + ... + L_n), w = 1.
+           "sequential" - DeepSeek-V3: a module for each further one (its D = n - 1), that reads the states of the one
+           before and the token that this one predicted; L_1 + w / D (L_2 + ... + L_n), where the paper's w, its
+           lambda, is 0.3 and later 0.1.
+    loss_weight: w.
+
+    Deviation: both papers divide each sum by the length of the sequence; L_i is divided by how many tokens it scores,
+    a little fewer the further ahead they are.
+    """
+
+    num_future_tokens: int
+    heads: Literal["independent", "sequential"]
+    loss_weight: float
+
+    architectures: ClassVar = frozenset({"decoder_only"})
+
+    def check(self, where: str) -> list[str]:
+        if self.num_future_tokens < 2:
+            raise ConfigError(
+                f"{where}.num_future_tokens={self.num_future_tokens} must be 2 or more; 1 is {where}.name='clm'"
+            )
+        if not 0 < self.loss_weight < float("inf"):
+            raise ConfigError(
+                f"{where}.loss_weight={self.loss_weight} must be above 0: nothing else trains the heads; the papers "
+                "use 1.0 for independent heads and 0.3 for sequential ones"
+            )
+        return []
+
+    @property
+    def loss_weights(self) -> tuple[float, ...]:
+        """What L_1, ..., L_n count in the sum that is minimised."""
+        further = self.num_future_tokens - 1
+        return (1.0, *[self.loss_weight / (further if self.heads == "sequential" else 1)] * further)
+
+
+class FutureTokens(NamedTuple):
+    """What lies i - 1 positions further on in the same segment, [n, B, T] for i = 1, ..., n; 0 where there is nothing.
+
+    The first of each is the batch's own field.
+    """
+
+    input_tokens: jax.Array  # int32
+    positions: jax.Array  # int32
+    target_tokens: jax.Array  # int32: the i-th token ahead of what the position has read
+    loss_weights: jax.Array  # float32: that token is scored where it is scored as the next one
+
+
+def future_tokens(batch: Mapping[str, jax.Array], num_future_tokens: int) -> FutureTokens:
+    """The decoder fields of a batch (objectives/batch.py) from each of the next `num_future_tokens` positions."""
+    segment_ids_BxT = batch["decoder_segment_ids"]
+    T = segment_ids_BxT.shape[1]
+
+    def ahead(field_BxT: jax.Array, by: int) -> jax.Array:
+        same_segment_BxT = (jnp.roll(segment_ids_BxT, -by, axis=1) == segment_ids_BxT) & (jnp.arange(T) < T - by)
+        return jnp.where(same_segment_BxT, jnp.roll(field_BxT, -by, axis=1), 0)
+
+    names = ("decoder_input_tokens", "decoder_positions", "decoder_target_tokens", "decoder_loss_weights")
+    return FutureTokens(*(jnp.stack([ahead(batch[name], by) for by in range(num_future_tokens)]) for name in names))

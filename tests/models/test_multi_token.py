@@ -1,0 +1,153 @@
+"""The heads beside a Transformer: what they read, what they share with it, and that they leave it as it is."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.multi_token import bind_heads, init_heads
+from models.transformer import bind, init_params
+from tests.models import tiny
+
+NUM_HEADS = 2
+SEGMENTS = [1, 1, 1, 1, 1, 2, 2, 2, 0]
+L = len(SEGMENTS)
+# The same row over and over; in row j + 1 the token j is another one.
+ROW = np.asarray([0, 5, 6, 7, 8, 0, 9, 10, 0])
+ROWS = np.stack([ROW, *np.where(np.eye(L, dtype=bool), ROW + 20, ROW)])
+BATCH = tiny.rows("decoder", [SEGMENTS] * len(ROWS), ROWS)
+BATCH |= {"decoder_bidirectional_mask": jnp.zeros((len(ROWS), L), bool)}
+
+ROPE = tiny.config(architecture="decoder_only", positions="rope")
+RELATIVE = tiny.config(architecture="decoder_only", positions="relative", num_layers=3)
+POST_NORM = tiny.config(
+    architecture="decoder_only", positions="learned", norm="layer", norm_position="post", use_bias=True
+)
+CASES = [
+    pytest.param("independent", RELATIVE, id="independent, relative"),
+    pytest.param("independent", POST_NORM, id="independent, learned, post-norm"),
+    pytest.param("sequential", ROPE, id="sequential, rope"),
+    pytest.param("sequential", POST_NORM, id="sequential, learned, post-norm"),
+]
+
+
+def head_shapes(config, kind):
+    return jax.eval_shape(lambda: init_heads(config, kind, NUM_HEADS, jax.random.key(0)))
+
+
+def draw(shapes, seed):
+    """Parameters of which none is at 0 or 1, so that each shows in the result."""
+    rng = np.random.default_rng(seed)
+
+    def leaf(path, shape):
+        noise = rng.normal(size=shape.shape).astype(np.float32)
+        return 1 + 0.1 * noise if "norm" in jax.tree_util.keystr(path) else 0.3 * noise
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+
+@functools.cache
+def transformer_params(config):
+    return draw(jax.eval_shape(lambda: init_params(config, jax.random.key(0))), 0)
+
+
+@functools.cache
+def head_params(config, kind):
+    return draw(head_shapes(config, kind), 1)
+
+
+def last_layer_as_heads(config):
+    last = jax.tree.map(lambda x: x[-1:], transformer_params(config)["decoder"]["layers"])
+    return {"layers": jax.tree.map(lambda x: np.repeat(x, NUM_HEADS, axis=0), last)}
+
+
+def ahead(name, by):
+    """What stands `by` places on in the same segment, 0 where nothing does."""
+    field = np.asarray(BATCH[f"decoder_{name}"])
+    moved = np.zeros_like(field)
+    for t in range(L - by):
+        if SEGMENTS[t + by] == SEGMENTS[t]:
+            moved[:, t] = field[:, t + by]
+    return moved
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def run(config, kind, params, heads, tokens, positions, dropout_key):
+    bound, transformer = bind_heads(config, kind, NUM_HEADS, heads), bind(config, params)
+    more = (tokens, positions) if kind == "sequential" else ()
+    states = bound(transformer, BATCH, *more, dropout_key=dropout_key)
+    return states, transformer.hidden(BATCH)
+
+
+def hidden(config, kind, heads=None, dropout_key=None):
+    """[1 + heads, rows, L, D] and, of the Transformer alone, [rows, L, D]."""
+    tokens, positions = (
+        np.stack([ahead(name, by) for by in range(1, NUM_HEADS + 1)]) for name in ("input_tokens", "positions")
+    )
+    heads = head_params(config, kind) if heads is None else heads
+    made = run(config, kind, transformer_params(config), heads, tokens, positions, dropout_key)
+    return jax.tree.map(np.asarray, made)
+
+
+@pytest.mark.parametrize(("kind", "config"), CASES)
+def test_a_head_reaches_exactly_the_tokens_that_it_may(kind, config):
+    """An independent head reads up to its position; the k-th of sequential ones k more. None reads another segment."""
+    states, plain = hidden(config, kind)
+    np.testing.assert_allclose(states[0], plain, rtol=1e-5, atol=1e-6)
+    moved = (states[:, 1:] != states[:, :1]).any(-1).swapaxes(1, 2)  # [1 + heads, position, changed token]
+    (t, j), segments = np.indices((L, L)), np.asarray(SEGMENTS)
+    for k in range(NUM_HEADS + 1):
+        reach = (segments[t] == segments[j]) & (j <= t + (k if kind == "sequential" else 0))
+        np.testing.assert_array_equal(moved[k], np.where(segments[t] == 0, t == j, reach), err_msg=f"head {k}")
+
+
+@pytest.mark.parametrize("config", [RELATIVE, POST_NORM], ids=["relative", "learned, post-norm"])
+def test_an_independent_head_with_the_last_layers_parameters_is_the_next_tokens(config):
+    states, _ = hidden(config, "independent", last_layer_as_heads(config))
+    np.testing.assert_allclose(states[1], states[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(states[2], states[1])
+
+
+@pytest.mark.parametrize(("kind", "config"), [("independent", RELATIVE), ("sequential", ROPE)])
+def test_heads_have_parameters_of_their_own(kind, config):
+    states, _ = hidden(config, kind)
+    second = jax.tree.map(lambda x: x * np.where(np.arange(NUM_HEADS) == 1, 1.5, 1).reshape(-1, *[1] * (x.ndim - 1)),
+                          head_params(config, kind))  # fmt: skip
+    changed, _ = hidden(config, kind, jax.tree.map(np.float32, second))
+    np.testing.assert_array_equal(changed[:2], states[:2])
+    assert (changed[2] != states[2]).any()
+
+
+def test_parameters_by_name_and_shape():
+    layers = head_shapes(ROPE, "sequential")["layers"]
+    assert layers["projection"]["kernel"].shape == (NUM_HEADS, 32, 16)
+    assert layers["self_attention"]["query"]["kernel"].shape == (NUM_HEADS, 16, 24)
+    assert set(layers) - set(head_shapes(ROPE, "independent")["layers"]) == {
+        "projection", "hidden_norm", "embedding_norm", "final_norm"}  # fmt: skip
+    assert "final_norm" not in head_shapes(POST_NORM, "sequential")["layers"]
+
+
+def test_a_sequential_head_puts_the_states_before_the_embedding():
+    """With a projection of [I, 2 I] and RMSNorms of scale 1: rms(h) + 2 rms(e). The RMS of (6, 8, 14 zeros) is 2.5."""
+    heads = bind_heads(ROPE, "sequential", NUM_HEADS, head_params(ROPE, "sequential"))
+    head = jax.tree.map(lambda x: x[0], heads.layers)
+    for norm in (head.hidden_norm, head.embedding_norm):
+        norm.scale[...] = jnp.ones(16)
+    head.projection.kernel[...] = jnp.concatenate([jnp.eye(16), 2 * jnp.eye(16)])
+    states, embedded = jnp.zeros(16).at[:2].set(jnp.asarray([6.0, 8.0])), jnp.full(16, -7.0)
+    merged = head.merge(states[None, None], embedded[None, None])
+    np.testing.assert_allclose(merged[0, 0], [0.4, 1.2, *[-2.0] * 14], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["independent", "sequential"])
+def test_each_head_draws_its_own_dropout(kind):
+    config = dataclasses.replace(ROPE, dropout_rate=0.3)
+    heads = last_layer_as_heads(config) if kind == "independent" else head_params(config, kind)
+    first, again, other = (hidden(config, kind, heads, jax.random.key(seed))[0] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert all((a != b).any() for a, b in zip(first, other, strict=True))
+    if kind == "independent":  # without dropout these are all the same
+        assert (first[1] != first[2]).any() and (first[0] != first[1]).any()

@@ -1,0 +1,105 @@
+"""Which tokens lie ahead of a position, by hand and against a loop; what the fields may say and what they weigh."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives.batch import check_batch
+from objectives.errors import ConfigError
+from objectives.multi_token_prediction import MultiTokenPrediction, future_tokens
+from tests.objectives.helpers import collator, random_windows
+
+# Documents 5 6 7 8 (EOS 1 last) and 9, then padding; the token 7 is not scored.
+SEGMENTS = [1, 1, 1, 1, 1, 2, 2, 0, 0]
+PACKED = {
+    "decoder_input_tokens": [0, 5, 6, 7, 8, 0, 9, 0, 0],
+    "decoder_target_tokens": [5, 6, 7, 8, 1, 9, 1, 0, 0],
+    "decoder_loss_weights": [1, 1, 0, 1, 1, 1, 1, 0, 0],
+    "decoder_segment_ids": SEGMENTS,
+    "decoder_positions": [0, 1, 2, 3, 4, 0, 1, 0, 0],
+}
+
+
+def batch_of(fields):
+    dtypes = {name: np.float32 if name.endswith("weights") else np.int32 for name in fields}
+    return {name: jnp.asarray([values], dtypes[name]) for name, values in fields.items()}
+
+
+def test_a_packed_row_by_hand():
+    future = future_tokens(batch_of(PACKED), 3)
+    assert future.target_tokens[:, 0].tolist() == [
+        [5, 6, 7, 8, 1, 9, 1, 0, 0],
+        [6, 7, 8, 1, 0, 1, 0, 0, 0],
+        [7, 8, 1, 0, 0, 0, 0, 0, 0],
+    ]
+    assert future.loss_weights[:, 0].tolist() == [
+        [1, 1, 0, 1, 1, 1, 1, 0, 0],
+        [1, 0, 1, 1, 0, 1, 0, 0, 0],
+        [0, 1, 1, 0, 0, 0, 0, 0, 0],
+    ]
+    assert future.input_tokens[:, 0].tolist() == [
+        [0, 5, 6, 7, 8, 0, 9, 0, 0],
+        [5, 6, 7, 8, 0, 9, 0, 0, 0],
+        [6, 7, 8, 0, 0, 0, 0, 0, 0],
+    ]
+    assert future.positions[:, 0].tolist() == [
+        [0, 1, 2, 3, 4, 0, 1, 0, 0],
+        [1, 2, 3, 4, 0, 1, 0, 0, 0],
+        [2, 3, 4, 0, 0, 0, 0, 0, 0],
+    ]
+    assert future.target_tokens.dtype == jnp.int32 and future.loss_weights.dtype == jnp.float32
+
+
+def test_a_full_row_does_not_come_round_to_its_start():
+    full = {name: values[:5] for name, values in PACKED.items()}
+    future = future_tokens(batch_of(full), 7)
+    assert future.target_tokens[:, 0, 3].tolist() == [8, 1, 0, 0, 0, 0, 0]
+    assert future.loss_weights[5:].sum() == 0 and future.input_tokens[5:].sum() == 0
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    num_future_tokens=st.sampled_from([2, 5]),
+    seed=st.integers(0, 2**32),
+)
+def test_every_segment_is_as_if_alone(lengths, num_future_tokens, seed):
+    """A row of CLM's own: the i-th token ahead of position t is text[t + i - 1] of its document, if that is there."""
+    windows = random_windows(np.random.default_rng(seed), lengths, rows=[0] * len(lengths))
+    objective = MultiTokenPrediction(num_future_tokens, "independent", 1.0)
+    batch = collator(objective, "decoder_only", inputs=40, documents="pack")(windows, 1)
+    check_batch(batch, "decoder_only")
+    future = future_tokens({name: jnp.asarray(array) for name, array in batch.items()}, num_future_tokens)
+    for i in range(1, num_future_tokens + 1):
+        row = []
+        for text, length in zip(windows.tokens, lengths, strict=True):
+            row += [*text[i - 1 : length].tolist(), *[0] * min(i - 1, length)]
+        assert future.target_tokens[i - 1, 0].tolist() == row + [0] * (40 - len(row))
+        assert float(future.loss_weights[i - 1].sum()) == sum(max(length - i + 1, 0) for length in lengths)
+        assert (future.loss_weights[i - 1] == (future.target_tokens[i - 1] > 0)).all()
+
+
+def test_what_each_loss_counts():
+    """Gloeckle et al.: the plain sum. DeepSeek-V3: lambda times the mean over its modules, beside the next token's."""
+    assert MultiTokenPrediction(4, "independent", 1.0).loss_weights == (1, 1, 1, 1)
+    assert MultiTokenPrediction(2, "sequential", 0.3).loss_weights == (1, 0.3)
+    assert MultiTokenPrediction(4, "sequential", 0.3).loss_weights == pytest.approx((1, 0.1, 0.1, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ((1, "independent", 1.0), r"objective.num_future_tokens=1 must be 2 or more; 1 is objective.name='clm'"),
+        ((4, "independent", 0.0), r"objective.loss_weight=0.0 must be above 0"),
+        ((4, "sequential", float("nan")), r"objective.loss_weight=nan must be above 0"),
+    ],
+)
+def test_what_cannot_work_is_refused(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        MultiTokenPrediction(*fields).check("objective")
+
+
+def test_the_papers_settings_are_not_warned_about():
+    assert MultiTokenPrediction(4, "independent", 1.0).check("objective") == []
