@@ -189,11 +189,11 @@ class Totals:
         return values
 
 
-def beside_asked(totals: Totals, experiment: Experiment) -> dict[str, dict[str, Count]]:
-    """For each denoiser, by its name, its statistics beside what was asked."""
+def beside_asked(totals: Totals, experiment: Experiment, shares: np.ndarray) -> dict[str, dict[str, Count]]:
+    """For each denoiser, by its name, its statistics beside what was asked; `shares`, float [denoisers], are asked."""
     statistics, table = totals.statistics(), {}
-    for k, (denoiser, spec) in enumerate(zip(experiment.collator.denoisers, experiment.collator.specs, strict=True)):
-        asked = denoiser.corruption.asked() | {"share": spec.weight}
+    for k, denoiser in enumerate(experiment.collator.denoisers):
+        asked = denoiser.corruption.asked() | {"share": float(shares[k])}
         of_denoiser = {name: float(values[k]) for name, values in statistics.items()}
         # Half a token, and half a span, of an example.
         rounding = dict.fromkeys(("corrupted", "selected"), 0.5 / max(totals.raw_per_example[k], 1))

@@ -7,6 +7,7 @@ import numpy as np
 
 from data.batches import batches
 from data.documents import Documents
+from data.order import weights_at
 from objectives.batch import Batch, Windows
 from objectives.corruption import Sequences
 from objectives.noise import valid_positions
@@ -54,6 +55,24 @@ def chunks(experiment: Experiment, documents: Documents) -> tuple[grain.MapDatas
         pad_id=experiment.tokenizer.vocab.pad,
     )
     return dataset, num_rows
+
+
+def chunk_numbers(experiment: Experiment, num_chunks: int, chunk_rows: int) -> list[int]:
+    """The chunks to look at: the first ones or, where the mixture changes for longer than these last, as many from all
+    over the run up to where it has changed."""
+    ends = [spec.ramp.end for spec in experiment.collator.specs if spec.ramp]
+    last = max(ends, default=0) // (chunk_rows * experiment.collator.shape.examples_per_row) + 1
+    if not ends or last < num_chunks:
+        return list(range(num_chunks))
+    return np.linspace(0, last, num_chunks).round().astype(int).tolist()
+
+
+def asked_shares(experiment: Experiment, numbers: list[int], chunk_rows: int) -> np.ndarray:
+    """The share of the windows of these chunks that each denoiser should have, float64 [denoisers]."""
+    specs, size = experiment.collator.specs, chunk_rows * experiment.collator.shape.examples_per_row
+    examples = (np.asarray(numbers)[:, None] * size + np.arange(size)).ravel()
+    weights = weights_at([spec.weight for spec in specs], [spec.ramp for spec in specs], examples)
+    return (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
 
 
 def sides(batch: Batch) -> list[str]:

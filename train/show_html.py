@@ -44,7 +44,7 @@ def _denoisers(page: Page) -> str:
         [
             f"<th scope=row>{escape(one.name)}</th>",
             f"<td>{_span('mode', one.mode) if one.mode else '-'}</td>",
-            f"<td class=n>{one.weight:.1%}</td><td class=w>{escape(one.window)}</td>",
+            f"<td class=n>{one.share}</td><td class=w>{escape(one.window)}</td>",
             f"<td><b>{escape(one.corruption)}</b> {escape(one.fields)}</td>",
         ]
         for one in page.denoisers

@@ -47,7 +47,7 @@ def _print_head(page: Page, console: Console) -> None:
     for one in page.denoisers:
         mode = [Text.assemble((one.mode, STYLES["mode"]))] if modes else []
         what = Text.assemble((one.corruption, "bold"), f" {one.fields}" if one.fields else "")
-        table.add_row(Text(one.name), *mode, f"{one.weight:.1%}", one.window, what)
+        table.add_row(Text(one.name), *mode, one.share, one.window, what)
     console.print(table)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from data.batches import batches
 from data.store import open_or_build
 from objectives.errors import ConfigError
-from tests.table import PAIRS, small_config, small_experiment
+from tests.table import PAIRS, reads_corpus, shares_rows, small_config, small_experiment
 from tests.train.subprocesses import run_main
 from tests.train.test_show_html import checked
 from train import show, show_page
@@ -28,7 +28,7 @@ def few_counted(monkeypatch):
 
 
 def experiment_of(corpus, name, architecture, **overrides):
-    text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
+    text = reads_corpus(name, corpus)
     experiment = small_experiment(name, architecture, **text, **overrides)
     store = open_or_build(experiment.data, experiment.tokenizer, progress=False)
     return experiment, store.split(experiment.data.heldout_fraction, experiment.seed)[0]
@@ -40,8 +40,10 @@ def printed(page, **options):
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("examples_per_row", [1, 2])
-@pytest.mark.parametrize(("name", "architecture"), PAIRS)
+@pytest.mark.parametrize(
+    ("name", "architecture", "examples_per_row"),
+    [(*pair, n) for pair in PAIRS for n in (1, 2)[: 1 + shares_rows(pair[0])]],
+)
 def test_every_pair_is_shown(name, architecture, examples_per_row, corpus):
     """Each denoiser has an example and its counts; the batches are sound; nothing of what was asked goes unmeasured."""
     experiment, documents = experiment_of(corpus, name, architecture, data__examples_per_row=examples_per_row,
@@ -89,12 +91,29 @@ class _MoreThanAsked:
 
     said: object
     done: object
+    reads = ()
 
     def asked(self):
         return self.said.asked()
 
     def corrupt(self, *arguments):
         return self.done.corrupt(*arguments)
+
+
+def test_a_schedule_is_shown_from_its_start_to_its_end(corpus):
+    """Rows from all over the run, though those of its beginning would fill the page."""
+    experiment, documents = experiment_of(corpus, "ul2r:clm_then_ul2r", "decoder_only", train__steps=1000,
+                                          objective__begin_step=900, objective__end_step=1000)  # fmt: skip
+    page = make_page(experiment, documents, title="", num_examples=5)
+    shares = ["100.0% → 0.0%", "0.0% → 25.0%", "0.0% → 50.0%", "0.0% → 12.5%", "0.0% → 12.5%"]
+    assert [(one.name, one.share) for one in page.denoisers] == list(
+        zip(["clm", "r", "s", "x1", "x2"], shares, strict=True)
+    )
+    assert "between steps 900 and 1,000" in dict(page.facts)["schedule"] and "0.0% → 25.0%" in printed(page)
+    examples = {one.denoiser: row.batch for row in page.rows for one in row.examples}
+    assert len(examples) == 5 and all((batch > 900) == (name != "clm") for name, batch in examples.items())
+    assert not any(counts["share"].is_off for counts in page.counts.values())
+    assert page.counts["clm"]["share"].measured == 0.5
 
 
 def test_a_batch_that_models_do_not_expect_is_a_warning(corpus, monkeypatch):

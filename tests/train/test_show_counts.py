@@ -88,7 +88,7 @@ def test_statistics_are_ratios_of_sums_over_all_chunks(ul2):
     for raw, inputs in (("abcdefgh", "ab<extra_id_0>gh</s>"), ("ab", "<extra_id_0></s>")):  # 4 of 8, 2 of 2 hidden
         examples = take_apart(encoder_decoder_chunk(ul2.tokenizer, [raw], [inputs], ["x</s>"], source=[0]))
         totals.add(examples.source, measure(examples, ul2.tokenizer.vocab))
-    table = beside_asked(totals, ul2)
+    table = beside_asked(totals, ul2, np.full(3, 1 / 3))
     r = {name: count.measured for name, count in table["r"].items() if name != "rearranged"}
     assert r == {
         "share": 1.0,

@@ -55,7 +55,7 @@ def test_html_is_whole_loads_nothing_and_escapes_text():
         ul2.tokenizer, [hostile], ["[R]<script><extra_id_0>\nb</s>"], ["<extra_id_0>&'\"</s>"], source=[0], width=40
     )
     rows = rows_of(ul2, chunk, 0, np.asarray([0]), 1)
-    shown = page(rows, denoisers=[DenoiserFacts("<d>", "[R]", 1.0, "<w>", "<c>", "<f>")])
+    shown = page(rows, denoisers=[DenoiserFacts("<d>", "[R]", "100.0%", "<w>", "<c>", "<f>")])
     html = html_page(shown)
     parser = checked(html)
     assert "http:" not in html and "https:" not in html

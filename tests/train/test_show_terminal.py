@@ -38,7 +38,7 @@ def printed(shown, width=60, **options):
 
 def test_a_page_in_plain_text(ul2, two_examples):
     rows = rows_of(ul2, two_examples, 33, np.asarray([0, 1]), 1)
-    denoiser = DenoiserFacts("r", "[R]", 1.0, "5 tokens", "SpanCorruption", "noise_density 0.15")
+    denoiser = DenoiserFacts("r", "[R]", "100.0%", "5 tokens", "SpanCorruption", "noise_density 0.15")
     assert printed(page(rows, denoisers=[denoiser])) == [
         "a title",
         "rows  2",
