@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from data.batches import batches, loader
 from data.documents import Documents
@@ -51,7 +51,7 @@ class Run:
 
     def init_state(self) -> TrainState:
         """The state before the first step; every device makes only its own shards."""
-        init = functools.partial(init_state, self.experiment.learner, self.optimizer, self.experiment.seed)
+        init = functools.partial(_init_state, self.experiment, self.optimizer)
         return jax.jit(init, out_shardings=self.state_shardings)()
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
@@ -93,7 +93,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
     mesh = sharding.make_mesh(experiment.mesh)
     batch_sharding = sharding.batch_sharding(mesh)
     config = experiment.train
-    _check_microbatch(config, mesh)
+    check_microbatch(config, mesh)
     store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
     train_documents, heldout_documents = store.split(experiment.data.heldout_fraction, experiment.seed)
     optimizer = make_optimizer(experiment.optimizer, config.steps)
@@ -128,11 +128,16 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and places on `mesh`, without making it."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
-    shapes = jax.eval_shape(functools.partial(init_state, experiment.learner, optimizer, experiment.seed))
+    shapes = jax.eval_shape(functools.partial(_init_state, experiment, optimizer))
     return abstract(shapes, sharding.shardings(mesh, shapes))
 
 
-def _check_microbatch(config: TrainConfig, mesh: Mesh) -> None:
+def _init_state(experiment: Experiment, optimizer: optax.GradientTransformation) -> TrainState:
+    return init_state(experiment.learner, optimizer, experiment.seed, experiment.model.dtype)
+
+
+def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
+    """Raises ConfigError where a batch's rows do not divide among the devices and their microbatches."""
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
     if config.batch_size % (parts * config.grad_accum_steps):
         raise ConfigError(

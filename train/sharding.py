@@ -4,11 +4,12 @@ Models never name a mesh axis: arrays get their place from their path, by the on
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from objectives.batch import Batch
@@ -36,8 +37,16 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"position_embedder/embedding", P(None, "fsdp")),
     # [2, D]
     (r"token_type_embedder/embedding", P(None, "fsdp")),
+    # [E, D]: from narrower tables
+    (r"input_projection/kernel", P("fsdp", "tensor")),
+    # [D, D] or [D, E]
+    (r"(prediction|discriminator)_head/dense/kernel", P("fsdp", "tensor")),
     # [D, D]
-    (r"prediction_head/dense/kernel", P("fsdp", "tensor")),
+    (r"pooler/dense/kernel", P("fsdp", "tensor")),
+    # [D, C]
+    (r"classes_dense/kernel", P("fsdp", None)),
+    # [D, 1]
+    (r"discriminator_head/logits/kernel", P()),
     # [H, 32]
     (r"relative_position_bias/embedding", P()),
     # [N, D, H*K]
@@ -56,13 +65,18 @@ RULES: tuple[tuple[str, P], ...] = (
 )
 
 
-def make_mesh(config: MeshConfig) -> Mesh:
-    """All devices of all processes as a mesh with axes ("data", "fsdp", "tensor"), in an order that suits the network.
+def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """`devices` (default: all of all processes) as a mesh with axes ("data", "fsdp", "tensor"), in an order that suits
+    the network. Raises ConfigError where the sizes of `mesh_shape` do not multiply to their number."""
+    shape = mesh_shape(config, jax.device_count() if devices is None else len(devices))
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
-    `data=-1` takes the devices that the other axes leave. Raises ConfigError where the sizes do not multiply to the
-    number of devices.
+
+def mesh_shape(config: MeshConfig, count: int) -> tuple[int, int, int]:
+    """The sizes of the axes for `count` devices; `data=-1` takes those that the other axes leave.
+
+    Raises ConfigError where they do not multiply to `count`.
     """
-    count = jax.device_count()
     for name in AXES:
         size = getattr(config, name)
         if size < 1 and not (name == "data" and size == -1):
@@ -73,11 +87,10 @@ def make_mesh(config: MeshConfig) -> Mesh:
             f"config.mesh.data={config.data}, config.mesh.fsdp={config.fsdp}, config.mesh.tensor={config.tensor}: "
             f"the product must be the number of devices, {count}"
         )
-    axis_types = (AxisType.Auto,) * len(AXES)
-    return jax.make_mesh((data, config.fsdp, config.tensor), AXES, axis_types=axis_types)
+    return data, config.fsdp, config.tensor
 
 
-def shardings(mesh: Mesh, tree: Any) -> Any:
+def shardings(mesh: Mesh | AbstractMesh, tree: Any) -> Any:
     """A tree of NamedSharding like `tree`, whose leaves have a shape (arrays or jax.ShapeDtypeStruct).
 
     Leaves without dimensions are on every device. Raises ValueError for a path that no rule matches, and ConfigError
@@ -88,7 +101,7 @@ def shardings(mesh: Mesh, tree: Any) -> Any:
     )
 
 
-def batch_sharding(mesh: Mesh) -> NamedSharding:
+def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """Of a batch's arrays, [B, ...]: rows split over "data" and "fsdp"."""
     return NamedSharding(mesh, P(("data", "fsdp")))
 
@@ -116,7 +129,7 @@ def to_global(batch: Batch, sharding: NamedSharding) -> dict[str, jax.Array]:
     return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in batch.items()}
 
 
-def _spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> P:
+def _spec(name: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
     if not shape:
         return P()
     spec = next((spec for pattern, spec in RULES if re.search(f"(?:{pattern})$", name)), None)

@@ -1,0 +1,176 @@
+"""One run on one topology: compiled for it where the compiler is here, else added up from shapes."""
+
+import dataclasses
+import functools
+import math
+import re
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
+
+from objectives.batch import Windows
+from train import sharding
+from train.experiment import Experiment
+from train.flops import train_step_flops
+from train.hlo import collective_bytes
+from train.learner import Batch
+from train.optimizer import make_optimizer
+from train.run import abstract_state, check_microbatch
+from train.step import TrainState, make_train_step
+from train.topology import Topology
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What a run takes. Bytes are of one device."""
+
+    topology: Topology
+    mesh: dict[str, int]
+    num_params: int
+    positions_per_step: int
+    parameter_bytes: int
+    optimizer_bytes: int
+    batch_bytes: int
+    activation_bytes: int  # kept for the backward pass, by their shapes, before the compiler fuses any of them away
+    temporary_bytes: int  # compiled: all that is neither argument nor result; else activations and gradients
+    total_bytes: int  # the most that is in use at once
+    flops: float  # a step, all devices: train.flops
+    collectives: dict[str, int]  # kind -> bytes; empty where nothing was compiled
+    compile_seconds: float  # 0 where nothing was compiled
+
+    @property
+    def fits(self) -> bool | None:
+        """None where the chip's memory is not known."""
+        chip = self.topology.chip
+        return None if chip is None else self.total_bytes <= chip.memory_bytes
+
+    @property
+    def roofline_seconds(self) -> float | None:
+        """The least time of a step: at the chips' peak, or at the speed of reading parameters and state once."""
+        chip = self.topology.chip
+        if chip is None:
+            return None
+        moved = 2 * (self.parameter_bytes + self.optimizer_bytes) + self.batch_bytes
+        return max(self.flops / self.topology.num_devices / chip.peak_flops, moved / chip.memory_bandwidth)
+
+
+def estimate(experiment: Experiment, topology: Topology) -> Estimate:
+    """Plans `experiment` on `topology`.
+
+    Raises ConfigError where the mesh does not fit the number of devices, or an axis or the batch does not divide.
+    """
+    shape = sharding.mesh_shape(experiment.mesh, topology.num_devices)
+    if topology.devices:
+        mesh = sharding.make_mesh(experiment.mesh, topology.devices)
+    else:
+        mesh = AbstractMesh(shape, sharding.AXES)
+    check_microbatch(experiment.train, mesh)
+    state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
+    parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
+    optimizer_bytes = _device_bytes(state) - parameters
+    activations = _activation_bytes(experiment, state, batch, mesh)
+    if topology.devices:
+        temporaries, total, collectives, seconds = _compiled(experiment, state, batch)
+    else:
+        temporaries, collectives, seconds = activations + parameters, {}, 0.0  # gradients are as large as parameters
+        total = parameters + optimizer_bytes + batch_bytes + temporaries
+    segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
+    data = experiment.data
+    return Estimate(
+        topology=topology,
+        mesh=dict(zip(sharding.AXES, shape, strict=True)),
+        num_params=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
+        positions_per_step=sum(array.size for array in segments),
+        parameter_bytes=parameters,
+        optimizer_bytes=optimizer_bytes,
+        batch_bytes=batch_bytes,
+        activation_bytes=activations,
+        temporary_bytes=temporaries,
+        total_bytes=total,
+        flops=train_step_flops(
+            experiment.model,
+            rows=experiment.train.batch_size,
+            inputs_length=data.inputs_length,
+            targets_length=data.targets_length,
+        ),
+        collectives=collectives,
+        compile_seconds=seconds,
+    )
+
+
+def abstract_batch(experiment: Experiment, place: NamedSharding) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes, dtypes and places of the global batch: those of one row of made-up text, `train.batch_size` times."""
+    spec, per_row = experiment.collator.specs[0], experiment.data.examples_per_row
+    tokens = np.full((per_row, spec.raw_length), experiment.tokenizer.vocab.content_start, np.int32)
+    lengths, zeros = np.full(per_row, spec.raw_length, np.int32), np.zeros(per_row, np.int32)
+    keys = np.arange(per_row, dtype=np.uint64)
+    row = experiment.collator(Windows(tokens, lengths, zeros, keys, zeros, tokens, lengths, zeros + 1, zeros), 1)
+    rows = experiment.train.batch_size
+    return {
+        name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype, sharding=place) for name, array in row.items()
+    }
+
+
+def _device_bytes(tree: Any) -> int:
+    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, mesh: Mesh | AbstractMesh) -> int:
+    """What a microbatch's forward pass keeps for the backward pass, on one device, as if "tensor" split none of it."""
+    learner = experiment.learner
+    parts = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
+    batch = {
+        name: jax.ShapeDtypeStruct((array.shape[0] // parts, *array.shape[1:]), array.dtype)
+        for name, array in batch.items()
+    }
+    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state.params)
+
+    def kept(params, batch):
+        def loss(params):
+            return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
+
+        given = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
+        backward = jax.vjp(loss, params)[1]
+        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(backward) if id(leaf) not in given]
+
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(kept, params, batch))
+
+
+def _compiled(
+    experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]
+) -> tuple[int, int, dict[str, int], float]:
+    """Temporaries and the total, bytes of one device; collectives; seconds that the compiler took."""
+    train_step = make_train_step(
+        experiment.learner,
+        make_optimizer(experiment.optimizer, experiment.train.steps),
+        grad_accum_steps=experiment.train.grad_accum_steps,
+        seed=experiment.seed,
+    )
+    places = functools.partial(jax.tree.map, lambda leaf: leaf.sharding)
+    step = jax.jit(
+        train_step, in_shardings=(places(state), places(batch)), out_shardings=(places(state), None), donate_argnums=0
+    )
+    begin = time.perf_counter()
+    try:
+        compiled = step.lower(state, batch).compile()
+    except jax.errors.JaxRuntimeError as error:  # a TPU's compiler gives up where memory is short, and says by how much
+        needed = re.search(r"\(([\d.]+)([KMG])\) exceeds", str(error))
+        if not needed:
+            raise
+        temporaries = int(float(needed[1]) * 2 ** {"K": 10, "M": 20, "G": 30}[needed[2]])
+        total = temporaries + _device_bytes(state) + _device_bytes(batch)
+        return temporaries, total, {}, time.perf_counter() - begin
+    memory = compiled.memory_analysis()
+    total = (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+        + memory.generated_code_size_in_bytes
+    )
+    collectives = collective_bytes(compiled.as_text())
+    return memory.temp_size_in_bytes, total, collectives, time.perf_counter() - begin

@@ -1,0 +1,47 @@
+"""A plan in words and numbers."""
+
+from collections.abc import Iterator
+
+from train.hardware import GIB
+from train.plan_estimate import Estimate
+
+
+def report_lines(config: str, plan: Estimate) -> Iterator[str]:
+    """The lines that `python -m train.plan` prints of one estimate."""
+    topology, chip = plan.topology, plan.topology.chip
+    mesh = " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items())
+    how = f"compiled for it in {plan.compile_seconds:.0f} s" if plan.compile_seconds else "by shapes, not compiled"
+    yield f"{config} on {topology.name}: {topology.num_devices} devices, mesh {mesh}; {how}"
+    yield f"  parameters         {plan.num_params / 1e6:,.1f}M"
+    yield f"  positions a step   {plan.positions_per_step:,}"
+    yield "  memory of a device"
+    for name, size in _memory(plan):
+        yield f"    {name:<34}{size / GIB:9.3f} GiB"
+    if chip is not None:
+        yield f"    {'the device has':<34}{chip.memory_bytes / GIB:9.3f} GiB"
+    yield f"  model FLOPs a step {plan.flops:.3e}"
+    if plan.roofline_seconds is not None:
+        rate = plan.positions_per_step / plan.roofline_seconds
+        yield f"  roofline           {plan.roofline_seconds * 1e3:,.1f} ms a step at best, {rate:,.0f} positions/s"
+    if plan.compile_seconds:
+        moved = ", ".join(f"{kind} {size / GIB:.2f} GiB" for kind, size in plan.collectives.items())
+        yield f"  collectives        {moved or 'none'}{' a device and step' if moved else ''}"
+    if plan.fits is None:
+        yield f"  fits               not said: {topology.name} does not tell how much memory a device has"
+    elif plan.fits:
+        yield f"  fits               yes, {(chip.memory_bytes - plan.total_bytes) / GIB:.2f} GiB to spare"
+    else:
+        yield f"  fits               no, {(plan.total_bytes - chip.memory_bytes) / GIB:.2f} GiB too much"
+
+
+def _memory(plan: Estimate) -> Iterator[tuple[str, int]]:
+    yield "parameters", plan.parameter_bytes
+    yield "optimizer", plan.optimizer_bytes
+    yield "batch", plan.batch_bytes
+    if plan.compile_seconds:
+        yield "temporaries, activations included", plan.temporary_bytes
+        yield "(activations by shapes, unfused)", plan.activation_bytes
+    else:
+        yield "gradients", plan.parameter_bytes
+        yield "activations", plan.activation_bytes
+    yield "together", plan.total_bytes
