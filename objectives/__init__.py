@@ -19,6 +19,7 @@ from objectives.prefix_lm import PrefixLM
 from objectives.sentence_pairs import NSP, SOP
 from objectives.sft import SFT
 from objectives.span_corruption import SpanCorruption
+from objectives.unilm import UniLM
 
 OBJECTIVES = {
     "bart": BART,
@@ -37,6 +38,7 @@ OBJECTIVES = {
     "simcse": SimCSE,
     "sop": SOP,
     "span_corruption": SpanCorruption,
+    "unilm": UniLM,
 }
 
 

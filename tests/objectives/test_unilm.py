@@ -1,0 +1,77 @@
+"""UniLM's four attention patterns: what the sequences are, and what each token of them sees."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from configs.unilm import VARIANTS
+from objectives.mlm import MLM
+from objectives.unilm import UniLM
+from tests.objectives.helpers import vocab
+
+VOCAB = vocab()
+CLS, SEP, MASK = VOCAB.cls, VOCAB.sep, VOCAB.mask
+_PATTERNS = {name: fields for name, fields in VARIANTS.items() if name != "unilm"}
+UNILMS = {name: UniLM(**{k: v for k, v in fields.items() if k != "name"}) for name, fields in _PATTERNS.items()}
+
+
+def some_keys(n, seed=0):
+    return np.random.default_rng(seed).integers(0, 2**63, n).astype(np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("attention", "targets", "orders"),
+    [
+        ("bidirectional", [[CLS, 7, 8, 9, SEP], [CLS, 7, SEP]], [[0, 0, 0, 0, 0], [0, 0, 0]]),
+        ("left_to_right", [[CLS, 7, 8, 9, SEP], [CLS, 7, SEP]], [[0, 1, 2, 3, 4], [0, 1, 2]]),
+        ("right_to_left", [[CLS, 7, 8, 9, SEP], [CLS, 7, SEP]], [[4, 3, 2, 1, 0], [2, 1, 0]]),
+        ("sequence_to_sequence", [[CLS, 7, 8, SEP, 9, SEP], [CLS, SEP, 7, SEP]], [[0, 0, 0, 0, 1, 2], [0, 0, 1, 2]]),
+    ],
+)
+def test_each_pattern_by_hand(monkeypatch, attention, targets, orders):
+    """Texts 7 8 9 and 7. The cut of the first falls after its second token, that of the second before its only one."""
+    drawn = []
+
+    def integers(keys, low, high):
+        drawn.append((low.tolist(), high.tolist()))
+        return high
+
+    monkeypatch.setattr("objectives.unilm.rng.integers", integers)
+    unilm = UNILMS[attention]
+    tokens, lengths, keys = np.asarray([[7, 8, 9], [7, 99, 99]], np.int32), np.asarray([3, 1]), some_keys(2)
+    made = unilm.corrupt(tokens, lengths, keys, VOCAB)
+    assert drawn == [([1, 0], [2, 0])]
+    hidden = unilm.hidden(tokens, lengths, keys, VOCAB)
+    for e, length in enumerate(made.inputs.lengths):
+        assert made.targets[e, :length].tolist() == targets[e]
+        assert made.attention_order[e, :length].tolist() == orders[e]
+        assert made.selected[e].sum() == 1 and targets[e][np.flatnonzero(made.selected[e])[0]] < VOCAB.mask
+        assert (
+            unilm.restore(made.inputs.tokens[e, :length], made.targets[e, :length], VOCAB).tolist()
+            == tokens[e, : lengths[e]].tolist()
+        )
+    assert made.inputs.lengths.tolist() == unilm.output_lengths(lengths).inputs.tolist()
+    assert hidden.sum() == ((made.inputs.tokens != made.targets) & made.selected).sum()
+
+
+def test_each_cut_is_as_likely():
+    n = 4000
+    made = UNILMS["sequence_to_sequence"].corrupt(np.full((n, 5), 7, np.int32), np.full(n, 5), some_keys(n), VOCAB)
+    cuts = np.argmax(made.targets == SEP, axis=1) - 1
+    counts = np.bincount(cuts, minlength=5)
+    assert counts[0] == 0 and counts.sum() == counts[1:5].sum()
+    assert np.abs(counts[1:] - n / 4).max() < 5 * np.sqrt(n / 4)
+
+
+def test_the_bidirectional_pattern_is_mlm():
+    """The same selection and the same inputs from the same keys."""
+    unilm = UNILMS["bidirectional"]
+    mlm = MLM(**{field.name: getattr(unilm, field.name) for field in dataclasses.fields(MLM)})
+    tokens = np.random.default_rng(0).integers(3, 259, (5, 60)).astype(np.int32)
+    lengths = np.asarray([60, 1, 17, 40, 2])
+    made, expected = (one.corrupt(tokens, lengths, some_keys(5), VOCAB) for one in (unilm, mlm))
+    for one, other, n in zip(made.inputs.tokens, expected.inputs.tokens, lengths, strict=True):
+        assert one[: n + 2].tolist() == other[: n + 2].tolist()
+    np.testing.assert_array_equal(made.selected, expected.selected)
+    assert expected.attention_order is None and not made.attention_order.any()
