@@ -1,0 +1,133 @@
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives.electra import ELECTRA, replace_tokens, replaced_token_loss, sample_tokens, scored_positions
+from objectives.errors import ConfigError
+from tests.objectives.helpers import random_windows, sequence, vocab
+
+VOCAB = vocab()
+PAPER = ELECTRA(
+    mask_rate=0.15,
+    mask_token_rate=0.85,
+    generator_size=0.25,
+    generator_weight=1.0,
+    discriminator_weight=50.0,
+    temperature=1.0,
+)
+
+
+def corrupt(objective, lengths, seed=0):
+    windows = random_windows(np.random.default_rng(seed), lengths)
+    return objective.corrupt(windows.tokens, windows.lengths, windows.keys, VOCAB)
+
+
+def test_one_token_is_always_selected_masked_or_kept():
+    """[CLS] x [SEP]: max(1, round(3 * 0.15)) = 1, and only x may be selected."""
+    shown = []
+    for seed in range(40):
+        made = corrupt(PAPER, [1], seed)
+        original = sequence(made.inputs._replace(tokens=made.targets))
+        assert (original[0], original[2]) == (VOCAB.cls, VOCAB.sep)
+        assert made.selected.tolist() == [[False, True, False]]
+        assert sequence(made.inputs) in ([VOCAB.cls, VOCAB.mask, VOCAB.sep], original)
+        shown.append(sequence(made.inputs)[1] == VOCAB.mask)
+    assert 0 < sum(shown) < 40
+
+
+def test_15_percent_selected_of_these_85_masked_and_15_kept():
+    made = corrupt(PAPER, [510] * 400)
+    assert (made.selected.sum(axis=1) == round(512 * 0.15)).all()
+    masked = made.inputs.tokens == VOCAB.mask
+    assert not (masked & ~made.selected).any()
+    assert masked.sum() / made.selected.sum() == pytest.approx(0.85, abs=0.01)  # 30,800 draws: 5 deviations
+    np.testing.assert_array_equal(made.inputs.tokens[~masked], made.targets[~masked])  # none is random
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8), rate=st.floats(0.01, 0.99), padding=st.integers(0, 9)
+)
+def test_a_row_never_has_more_selected_than_announced(lengths, rate, padding):
+    objective = dataclasses.replace(PAPER, mask_rate=rate)
+    width = sum(lengths) + 2 * len(lengths) + padding
+    most = objective.most_selected(width, len(lengths))
+    assert corrupt(objective, lengths).selected.sum() <= most <= width
+
+
+def test_scored_positions_come_first_and_are_all_different():
+    weights = jnp.asarray([[0, 1, 0, 0, 1.0], [0, 0, 0.5, 0, 0], [0, 0, 0, 0, 0]])
+    positions = np.asarray(scored_positions(weights, 3))
+    assert positions[0, :2].tolist() == [1, 4] and positions[1, 0] == 2
+    assert [len(set(row)) for row in positions.tolist()] == [3, 3, 3]
+    assert np.take_along_axis(np.asarray(weights), positions, 1).sum(axis=1).tolist() == [2, 0.5, 0]
+
+
+def test_samples_stand_in_the_original_text_and_one_that_is_the_original_is_no_replacement():
+    tokens = jnp.asarray([[90, 11, 12, 13, 91, 0], [90, 21, 22, 91, 0, 0]])
+    positions = jnp.asarray([[3, 1, 0], [2, 5, 4]])
+    samples = jnp.asarray([[77, 11, 66], [55, 44, 33]])  # of these 66, 44 and 33 are for positions that are not scored
+    inputs, replaced = replace_tokens(tokens, samples, positions, jnp.asarray([[1, 1, 0], [1, 0, 0]]) > 0)
+    assert inputs.tolist() == [[90, 11, 12, 77, 91, 0], [90, 21, 55, 91, 0, 0]]
+    assert replaced.tolist() == [[False, False, False, True, False, False], [False, False, True, False, False, False]]
+
+
+def test_samples_follow_the_softmax_at_its_temperature_and_carry_no_gradient():
+    logits = jnp.log(jnp.asarray([0.5, 0.3, 0.2]))
+    for temperature, expected in ((1.0, [0.5, 0.3, 0.2]), (0.5, [0.25 / 0.38, 0.09 / 0.38, 0.04 / 0.38])):
+        samples = sample_tokens(jnp.broadcast_to(logits, (20000, 3)), jax.random.key(0), temperature)
+        assert samples.dtype == jnp.int32
+        np.testing.assert_allclose(np.bincount(samples, minlength=3) / 20000, expected, atol=0.015)
+    assert (sample_tokens(jnp.broadcast_to(logits, (100, 3)), jax.random.key(0), 1e-3) == 0).all()
+
+    def through_samples(logits):
+        return jnp.sum(jnp.asarray([1.0, 2.0, 3.0])[sample_tokens(logits, jax.random.key(1), 1.0)] * logits.sum() ** 0)
+
+    assert not jax.grad(through_samples)(logits).any()
+
+
+def test_replaced_token_loss_by_hand():
+    """Said to be replaced with probability 3/4, 3/4, 1/4, 1/4 and, for padding, 3/4; the first and third are."""
+    third = math.log(3)
+    logits = jnp.asarray([[third, third, -third, -third, third]])
+    replaced = jnp.asarray([[True, False, True, False, True]])
+    sums = replaced_token_loss(logits, replaced, jnp.asarray([[1.0, 1, 1, 1, 0]]))
+    assert float(sums.loss_sum) == pytest.approx(-math.log(3 / 4 * 1 / 4 * 1 / 4 * 3 / 4), rel=1e-6)
+    counts = sums._asdict()
+    del counts["loss_sum"]
+    assert {name: float(value) for name, value in counts.items()} == {
+        "weight_sum": 4,
+        "correct_sum": 2,  # the first and the fourth
+        "replaced_sum": 2,
+        "found_sum": 2,  # the first two
+        "found_replaced_sum": 1,
+    }
+
+
+def test_replaced_token_loss_of_huge_half_precision_logits_is_finite():
+    logits = jnp.asarray([[3e4, -3e4]], jnp.bfloat16)
+    sums = replaced_token_loss(logits, jnp.asarray([[True, True]]), jnp.ones((1, 2)))
+    assert sums.loss_sum.dtype == jnp.float32 and float(sums.loss_sum) == pytest.approx(3e4, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("generator_size", 0.0, r"objective.generator_size=0.0 must lie above 0 and not above 1"),
+        ("generator_size", 1.5, r"objective.generator_size=1.5 must lie"),
+        ("generator_weight", 0.0, r"objective.generator_weight=0.0 must be a positive number"),
+        ("discriminator_weight", math.inf, r"objective.discriminator_weight=inf must be"),
+        ("temperature", math.nan, r"objective.temperature=nan must be"),
+        ("mask_token_rate", 1.1, r"objective.mask_token_rate=1.1"),
+        ("mask_rate", 1.0, r"objective.mask_rate=1.0"),
+    ],
+)
+def test_fields_that_cannot_work_are_named(field, value, message):
+    with pytest.raises(ConfigError, match=message):
+        dataclasses.replace(PAPER, **{field: value}).check("objective")
