@@ -2,13 +2,12 @@
 
 import functools
 
-import jax
 from flax import nnx
 from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import linear, recomputed
+from models.layers import gelu, linear, recomputed
 from models.transformer import Params
 
 
@@ -30,7 +29,7 @@ class DiscriminatorHead(nnx.Module):
 
     def __call__(self, hidden_BxLxD: Array) -> Array:
         B, L, D = hidden_BxLxD.shape
-        x = recomputed(jax.nn.gelu)(self.dense(hidden_BxLxD.reshape(B * L, D)))
+        x = recomputed(gelu)(self.dense(hidden_BxLxD.reshape(B * L, D)))
         return self.logits(x).reshape(B, L)
 
 

@@ -10,12 +10,16 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 
-# GELU is the tanh approximation everywhere, as in BERT, GPT-2 and T5 v1.1.
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": jax.nn.relu,
-    "gelu": jax.nn.gelu,
-    "silu": jax.nn.silu,
-}
+
+def gelu(x: Array) -> Array:
+    """The tanh approximation, as in BERT, GPT-2 and T5 v1.1; in x's dtype.
+
+    Worked out in float32: it cubes, and from 148 on the gradient of a float16 cube would be NaN.
+    """
+    return jax.nn.gelu(x.astype(jnp.float32)).astype(x.dtype)
+
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "gelu": gelu, "silu": jax.nn.silu}
 
 
 def split_key(key: Array | None, num: int) -> tuple[Array | None, ...]:
@@ -141,4 +145,4 @@ class PredictionHead(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(config.vocab_size)) if config.use_bias else None
 
     def __call__(self, x: Array) -> Array:
-        return self.norm(recomputed(jax.nn.gelu)(self.dense(x)))
+        return self.norm(recomputed(gelu)(self.dense(x)))

@@ -146,6 +146,8 @@ class _Loop:
             "useful_token_fraction": float(values["useful_token_fraction"]),
             "skipped_updates": int(values["skipped_count"]),
         }
+        if "loss_scale" in values:
+            metrics["loss_scale"] = float(values["loss_scale"])
         seconds, steps = time.perf_counter() - self.clock, step - self.clock_step
         if steps > 0:
             tokens = steps * self.positions * metrics["useful_token_fraction"]

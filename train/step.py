@@ -10,6 +10,7 @@ import optax
 
 from models.transformer import Params
 from train.learner import Batch, Learner, Sums
+from train.loss_scale import LossScale, adjusted, can_shrink, initial_loss_scale, scaled, unscaled
 
 
 class TrainState(NamedTuple):
@@ -19,37 +20,56 @@ class TrainState(NamedTuple):
     params: Params  # float32
     opt_state: Any
     skipped_count: jax.Array  # int32 []: updates left out because a gradient was not finite
-    skipped_in_a_row_count: jax.Array  # int32 []: of those, the ones since the last good update
+    skipped_in_a_row_count: jax.Array  # int32 []: those since the last good one that no smaller loss scale could help
+    loss_scale: LossScale | None = None  # of float16 only
 
 
-def init_state(learner: Learner, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
-    """The state before the first step: parameters drawn from `seed`."""
+def init_state(
+    learner: Learner, optimizer: optax.GradientTransformation, seed: int, precision: str = "float32"
+) -> TrainState:
+    """The state before the first step: parameters drawn from `seed`, a loss scale if `precision` is "float16"."""
     params = learner.init_params(jax.random.key(seed))
     step, skipped, in_a_row = jnp.zeros((3,), jnp.int32)  # arrays of their own: a donated state may not share any
-    return TrainState(step, params, optimizer.init(params), skipped, in_a_row)
+    return TrainState(step, params, optimizer.init(params), skipped, in_a_row, initial_loss_scale(precision))
 
 
 def make_train_step(
-    learner: Learner, optimizer: optax.GradientTransformation, *, grad_accum_steps: int, seed: int
+    learner: Learner,
+    optimizer: optax.GradientTransformation,
+    *,
+    grad_accum_steps: int,
+    seed: int,
+    axis_name: str | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
     """(state, batch) -> (state, metrics): one update from one global batch, [B, ...] arrays.
 
+    Under `jax.jit` sums over sharded rows are sums over devices too. Under `jax.pmap` each device has rows of its own,
+    and the same body adds up over `axis_name`: weights before the loss, gradients and metrics after it.
+
     The loss of each of `grad_accum_steps` microbatches is divided by the weights of the whole batch, and their
     gradients added up, so the update does not depend on how the batch is cut up. An update whose gradients are not
-    finite leaves parameters and optimizer state as they were. Metrics are the learner's Sums, grad_norm,
-    useful_token_fraction (positions that are not padding) and the skipped counts.
+    finite leaves parameters and optimizer state as they were. Where the state has a loss scale (float16), gradients are
+    taken of the scaled loss, and the scale moves with every update. Metrics are the learner's Sums, grad_norm,
+    useful_token_fraction (positions that are not padding), the skipped counts, and the loss_scale if there is one.
     """
 
-    def gradients(params: Params, weights: dict[str, jax.Array], batch: Batch, key: jax.Array) -> tuple[Params, Sums]:
+    def gradients(state: TrainState, weights: dict[str, jax.Array], batch: Batch, key: jax.Array):
         def loss(params):
-            return learner.loss(params, batch, weights, key=key, train=True)
+            loss, sums = learner.loss(params, batch, weights, key=key, train=True)
+            return scaled(loss, state.loss_scale), sums
 
-        return jax.grad(loss, has_aux=True)(params)
+        return jax.grad(loss, has_aux=True)(state.params)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
-        gradients_of = functools.partial(gradients, state.params, learner.weights(batch))
-        grads, sums = _accumulate(gradients_of, batch, key, grad_accum_steps)
+        weights, useful = learner.weights(batch), useful_token_fraction(batch)
+        if axis_name is not None:
+            key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
+            weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
+        grads, sums = _accumulate(functools.partial(gradients, state, weights), batch, key, grad_accum_steps)
+        if axis_name is not None:
+            grads, sums = jax.lax.psum((grads, sums), axis_name)
+        grads = unscaled(grads, state.loss_scale)
         grad_norm = optax.global_norm(grads)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         finite = jnp.isfinite(grad_norm)
@@ -58,20 +78,23 @@ def make_train_step(
             (optax.apply_updates(state.params, updates), opt_state),
             (state.params, state.opt_state),
         )
-        skipped = 1 - finite.astype(jnp.int32)
+        unexplained = ~finite & ~can_shrink(state.loss_scale)
         state = TrainState(
             step=state.step + 1,
             params=params,
             opt_state=opt_state,
-            skipped_count=state.skipped_count + skipped,
-            skipped_in_a_row_count=(state.skipped_in_a_row_count + 1) * skipped,
+            skipped_count=state.skipped_count + ~finite,
+            skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + unexplained),
+            loss_scale=adjusted(state.loss_scale, finite),
         )
         metrics = sums | {
             "grad_norm": grad_norm,
-            "useful_token_fraction": useful_token_fraction(batch),
+            "useful_token_fraction": useful,
             "skipped_count": state.skipped_count,
             "skipped_in_a_row_count": state.skipped_in_a_row_count,
         }
+        if state.loss_scale is not None:
+            metrics["loss_scale"] = state.loss_scale.factor
         return state, metrics
 
     return train_step

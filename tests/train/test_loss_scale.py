@@ -1,0 +1,186 @@
+"""Float16: the loss scale's moves by hand, what it saves and skips, and that what must be float32 stays so."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from models.attention import KeysValues, dot_product_attention
+from models.layers import gelu
+from tests.table import random_windows
+from tests.train.tiny_experiments import random_params, tiny_experiment
+from train.checkpoint import Checkpoints, abstract
+from train.loss_scale import LossScale, adjusted, initial_loss_scale
+from train.step import TrainState, init_state, make_train_step
+
+ZERO = jnp.zeros((), jnp.int32)
+
+
+def scale_of(factor, good_count=0):
+    return LossScale(jnp.float32(factor), jnp.int32(good_count))
+
+
+@pytest.mark.parametrize(
+    ("before", "finite", "after"),
+    [
+        ((1024, 7), True, (1024, 8)),
+        ((1024, 7), False, (512, 0)),
+        ((1024, 1998), True, (1024, 1999)),
+        ((1024, 1999), True, (2048, 0)),
+        ((1024, 1999), False, (512, 0)),
+        ((1, 5), False, (1, 0)),
+        ((2.0**24, 1999), True, (2.0**24, 0)),
+    ],
+)
+def test_moves_by_hand(before, finite, after):
+    moved = adjusted(scale_of(*before), jnp.asarray(finite))
+    assert (float(moved.factor), int(moved.good_count)) == after
+    assert (moved.factor.dtype, moved.good_count.dtype) == (jnp.float32, jnp.int32)
+
+
+def test_only_float16_has_a_scale():
+    assert initial_loss_scale("float32") is None and initial_loss_scale("bfloat16") is None
+    assert float(initial_loss_scale("float16").factor) == 2**15
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A learner of one parameter, 1 at first, whose gradient is the batch's only number, by way of float16."""
+
+    def init_params(self, key):
+        return {"w": jnp.ones(())}
+
+    def weights(self, batch):
+        return {}
+
+    def loss(self, params, batch, weights, *, key, train):
+        return batch["x_segment_ids"][0] * params["w"].astype(jnp.float16).astype(jnp.float32), {}
+
+
+def run_product(gradients, scale):
+    """The state and metrics after each update by the gradient that is given, learning rate 1."""
+    optimizer, learner = optax.sgd(1.0), Product()
+    step = jax.jit(make_train_step(learner, optimizer, grad_accum_steps=1, seed=0))
+    state = init_state(learner, optimizer, seed=0)._replace(loss_scale=scale)
+    for gradient in gradients:
+        state, metrics = step(state, {"x_segment_ids": jnp.full((1,), gradient, jnp.float32)})
+        yield state, metrics
+
+
+def test_gradients_that_float16_does_not_have_are_saved_exactly():
+    for scale, moved in ((None, 0.0), (scale_of(2**15), 2.0**-26)):
+        ((_, metrics),) = run_product([2.0**-26], scale)
+        assert float(metrics["grad_norm"]) == moved
+
+
+def test_what_overflows_is_skipped_until_the_scale_fits_and_does_not_count_towards_a_stop():
+    # 8 * 2^15, 8 * 2^14 and 8 * 2^13 = 65,536 are infinite in float16, 8 * 2^12 is not.
+    states, metrics = zip(*run_product([8.0] * 5, scale_of(2**15)), strict=True)
+    assert [float(state.params["w"]) for state in states] == [1, 1, 1, -7, -15]
+    assert [float(m["loss_scale"]) for m in metrics] == [2**14, 2**13, 2**12, 2**12, 2**12]
+    assert [int(m["skipped_count"]) for m in metrics] == [1, 2, 3, 3, 3]
+    assert [int(m["skipped_in_a_row_count"]) for m in metrics] == [0] * 5
+    assert int(states[-1].step) == 5 and int(states[-1].loss_scale.good_count) == 2
+
+
+def test_gradients_that_no_scale_makes_finite_count_once_it_is_at_its_floor():
+    states, metrics = zip(*run_product([np.nan] * 5 + [1.0, np.nan], scale_of(4)), strict=True)
+    assert [float(m["loss_scale"]) for m in metrics] == [2, 1, 1, 1, 1, 1, 1]
+    assert [int(m["skipped_in_a_row_count"]) for m in metrics] == [0, 0, 1, 2, 3, 0, 1]
+    assert int(metrics[-1]["skipped_count"]) == 6 and float(states[-1].params["w"]) == 0
+
+
+def test_t5_skips_recovers_and_learns_and_resumes_bit_for_bit(tmp_path):
+    sizes = {"data": {"inputs_length": 24, "targets_length": 16}, "model": {"mlp": "relu"}}
+    experiment = tiny_experiment("span_corruption", "encoder_decoder", precision="float16", **sizes)
+    batch = jax.tree.map(jnp.asarray, experiment.collator(random_windows(experiment, 4, same_keys=False), 4))
+    params = jax.tree.map(jnp.asarray, random_params(experiment, scale=0.5))
+    optimizer = optax.sgd(0.1, momentum=0.9)
+    state = TrainState(ZERO, params, optimizer.init(params), ZERO, ZERO, scale_of(2**24, good_count=3))
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    state = jax.device_put(state, place)  # as a restored one is: it compiles once
+    step = jax.jit(make_train_step(experiment.learner, optimizer, grad_accum_steps=1, seed=0))
+    losses, factors = [], []
+    checkpoints = Checkpoints(tmp_path, keep=9)
+    for number in range(16):
+        if number in (2, 12):
+            checkpoints.save(number, state)
+        before = state
+        state, metrics = step(state, batch)
+        losses.append(float(metrics["loss_sum"] / metrics["weight_sum"]))
+        factors.append(float(metrics["loss_scale"]))
+        if not np.isfinite(metrics["grad_norm"]):
+            jax.tree.map(np.testing.assert_array_equal, state.params, before.params)
+            jax.tree.map(np.testing.assert_array_equal, state.opt_state, before.opt_state)
+    skipped = int(state.skipped_count)
+    assert 3 <= skipped <= 9 and factors == [2.0 ** (24 - min(n + 1, skipped)) for n in range(16)]
+    assert int(state.loss_scale.good_count) == 16 - skipped
+    assert losses[0] == losses[skipped] and losses[-1] < 0.8 * losses[0]
+
+    wanted = abstract(state, jax.tree.map(lambda _: place, state))
+    for number in (2, 12):
+        resumed = checkpoints.restore(wanted, number)
+        assert float(resumed.loss_scale.factor) == factors[number - 1]
+        for _ in range(number, 16):
+            resumed, _ = step(resumed, batch)
+        jax.tree.map(np.testing.assert_array_equal, resumed, state)
+    checkpoints.close()
+
+
+def equations(jaxpr):
+    """Of a jaxpr and of those inside it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
+                yield from equations(getattr(inner, "jaxpr", inner))
+
+
+# What softmax, norms, the loss and the z-loss are made of.
+FLOAT32_ONLY = {"exp", "log", "log1p", "logistic", "tanh", "sqrt", "rsqrt", "div", "square", "integer_pow",
+                "reduce_sum", "reduce_max", "argmax", "cumsum"}  # fmt: skip
+
+T5 = ("span_corruption", "encoder_decoder", {})
+BERT = ("mlm", "encoder_only", dict(mlp="gelu", positions="learned", norm="layer", norm_position="post", use_bias=True,
+                                    tie_embeddings=True, embedding_norm=True, prediction_head="bert"))  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("model", [T5, BERT])
+def test_softmax_norms_and_losses_are_float32(model, precision):
+    name, architecture, model = model
+    experiment = tiny_experiment(name, architecture, precision=precision, model=model)
+    batch = experiment.collator(random_windows(experiment, 4, same_keys=False), 4)
+    extras = dataclasses.replace(experiment.learner.loss_config, z_loss=1e-4, label_smoothing=0.1)
+    learner = dataclasses.replace(experiment.learner, loss_config=extras)
+    params = jax.eval_shape(learner.init_params, jax.random.key(0))
+
+    def loss(params):
+        return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
+
+    for function, also in ((loss, set()), (jax.grad(loss), {"reduce_sum"})):  # the gradient of a bias is a sum
+        in_half, in_float32 = set(), set()
+        for equation in equations(jax.make_jaxpr(function)(params).jaxpr):
+            dtypes = {getattr(variable.aval, "dtype", None) for variable in equation.invars}
+            (in_half if jnp.dtype(precision) in dtypes else in_float32).add(equation.primitive.name)
+        assert not in_half & FLOAT32_ONLY - also
+        assert "dot_general" in in_half and {"exp", "log", "rsqrt", "reduce_sum", "reduce_max"} <= in_float32
+    assert jax.eval_shape(loss, params).dtype == jnp.float32
+
+
+def test_scores_beyond_float16_are_ranked_all_the_same():
+    # Products of 2 * 200 * 200 = 80,000 and 2 * 200 * 199.5 = 79,800: both infinite in float16.
+    query = jnp.full((1, 1, 1, 2), 200, jnp.float16)
+    keys = jnp.asarray([[[[200, 200], [199.5, 199.5]]]], jnp.float16)
+    values = jnp.asarray([[[[1, 2], [3, 4]]]], jnp.float16)
+    seen = jnp.ones((1, 1, 1, 2), bool)
+    mixed = dot_product_attention(query, KeysValues(keys, values), mask_Bx1xQxS=seen, bias_1xHxQxS=None, scale=1.0)
+    assert mixed.dtype == jnp.float16 and mixed.tolist() == [[[[1, 2]]]]
+
+
+def test_gelu_has_a_gradient_wherever_float16_has_numbers():
+    x = jnp.asarray([-6e4, -150, 0, 150, 6e4], jnp.float16)
+    assert jax.vmap(jax.grad(gelu))(x).tolist() == [0, 0, 0.5, 1, 1]
