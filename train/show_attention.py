@@ -25,9 +25,9 @@ def pictures(batch: Batch, row: int) -> list[Picture]:
     segments = {side: batch[f"{side}_segment_ids"][[row]] for side in sides(batch)}
     found = []
     for side, ids in segments.items():
-        prefix = batch.get("decoder_bidirectional_mask") if side == "decoder" else None
-        prefix = None if prefix is None else prefix[[row]]
-        mask = attention_mask(ids, ids, causal=side == "decoder", bidirectional_mask_BxS=prefix)
+        fields = {"bidirectional_mask_BxS": f"{side}_bidirectional_mask", "order_BxL": f"{side}_attention_order"}
+        given = {name: batch[field][[row]] for name, field in fields.items() if field in batch}
+        mask = attention_mask(ids, ids, causal=side == "decoder", **given)
         found.append(Picture(f"{side} self-attention", _cells(mask, ids[0], ids[0], is_self=True)))
     if len(segments) == 2:
         queries, keys = segments["decoder"], segments["encoder"]

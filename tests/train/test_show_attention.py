@@ -32,6 +32,17 @@ def test_the_picture_is_of_the_models_mask():
     np.testing.assert_array_equal(cross.cells, [[s, h, h], [h, s, s]])
 
 
+def test_an_encoder_that_reads_in_an_order():
+    """UniLM's [CLS] x [SEP] y [SEP]: three positions see each other, two see those and what comes before."""
+    batch = {
+        "encoder_segment_ids": np.asarray([[0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0]]),
+        "encoder_attention_order": np.asarray([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 2, 0]]),
+    }
+    [picture] = pictures(batch, 1)
+    drawn = ["".join("·#>_"[cell] for cell in row) for row in picture.cells]
+    assert drawn == ["#>>··_", "##>··_", "###··_", "####·_", "#####_", "______"]
+
+
 def test_shrinking_keeps_small_segments_and_edges():
     h, s, a, p = HIDDEN, SEEN, AHEAD, PADDING
     cells = np.asarray([[s, h, h, h, p], [h, s, h, h, p], [h, h, s, a, p], [h, h, s, s, p], [p, p, p, p, p]])
