@@ -43,7 +43,7 @@ class UniLM(MLM):
     def corrupt(self, tokens, lengths, keys, vocab):
         cuts = self._cuts(lengths, keys)
         text, _ = self._text_and_places(tokens, lengths, cuts, vocab)
-        return self.mask(text, keys, vocab)._replace(attention_order=self._order(text, cuts))
+        return self.mask(text, keys, vocab)._replace(attention_order=self.order(text, cuts))
 
     def hidden(self, tokens, lengths, keys, vocab):
         text, places = self._text_and_places(tokens, lengths, self._cuts(lengths, keys), vocab)
@@ -77,8 +77,11 @@ class UniLM(MLM):
         np.put_along_axis(out, lengths + 1 + self._is_cut, vocab.sep, axis=1)
         return Sequences(out, lengths[:, 0] + 2 + self._is_cut), places
 
-    def _order(self, text: Sequences, cuts: np.ndarray) -> np.ndarray:
-        """int32 [E, W]: a token sees those whose order is not above its own."""
+    def order(self, text: Sequences, cuts: np.ndarray) -> np.ndarray:
+        """int32 [E, W]: a token of finished sequences sees those whose order is not above its own.
+
+        cuts: int [E], tokens of S1, where the text is cut; all of a text that is not cut.
+        """
         place = np.arange(text.tokens.shape[1])
         order = {
             "bidirectional": np.zeros_like(place),

@@ -16,6 +16,7 @@ from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import Masked
 from objectives.lengths import RowShape
+from objectives.unilm import UniLM
 from objectives.vocab import Vocab
 from train.experiment import Experiment
 from train.prompts import check_length, encode
@@ -34,6 +35,8 @@ def read_masked_prompt(experiment: Experiment, text: str) -> np.ndarray:
 def masked_batch(experiment: Experiment, text: np.ndarray) -> Batch:
     """One row of `text`, ids int32 [n] with masks among them, as MLM lays it out: [CLS] text [SEP].
 
+    Where all that the run trains on is UniLM's, of one pattern, the text is read in that; it is not cut in two.
+
     Raises ConfigError where the text is longer than its row.
     """
     vocab, length = experiment.tokenizer.vocab, experiment.data.inputs_length
@@ -41,7 +44,10 @@ def masked_batch(experiment: Experiment, text: np.ndarray) -> Batch:
     check_length(tokens.shape[1], length, f"data.inputs_length={length}")
     token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
     inputs = Sequences(tokens, np.array([tokens.shape[1]]))
-    examples = Masked(inputs, tokens, tokens == vocab.mask, token_types=token_types)
+    corruptions, order = [denoiser.corruption for denoiser in experiment.collator.denoisers], None
+    if len(corruptions) == 1 and isinstance(corruptions[0], UniLM):
+        order = corruptions[0].order(inputs, np.array([len(text)]))
+    examples = Masked(inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=order)
     shape = RowShape(experiment.model.architecture, length, 0, 1)
     return layout.encoder_only(examples, np.zeros(1, np.int64), np.zeros(1, np.int32), 1, shape, vocab)
 

@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from configs.unilm import VARIANTS
+from configs.unilm import VARIANTS, get_config
 from objectives.mlm import MLM
 from objectives.unilm import UniLM
 from tests.objectives.helpers import vocab
+from train.experiment import make_experiment
+from train.fill_masks import masked_batch, read_masked_prompt
 
 VOCAB = vocab()
 CLS, SEP, MASK = VOCAB.cls, VOCAB.sep, VOCAB.mask
@@ -53,6 +55,29 @@ def test_each_pattern_by_hand(monkeypatch, attention, targets, orders):
         )
     assert made.inputs.lengths.tolist() == unilm.output_lengths(lengths).inputs.tolist()
     assert hidden.sum() == ((made.inputs.tokens != made.targets) & made.selected).sum()
+
+
+@pytest.mark.parametrize(
+    ("attention", "order"),
+    [
+        ("bidirectional", [0, 0, 0, 0]),
+        ("left_to_right", [0, 1, 2, 3]),
+        ("right_to_left", [3, 2, 1, 0]),
+        ("sequence_to_sequence", [0, 0, 0, 0]),
+    ],
+)
+def test_a_prompt_is_read_in_the_pattern_of_the_run(attention, order):
+    """[CLS] a [MASK] [SEP], which is all S1 where texts are cut."""
+    experiment = make_experiment(get_config(attention).to_dict())
+    text = read_masked_prompt(experiment, "a[MASK]")
+    batch = masked_batch(experiment, text)
+    assert batch["encoder_input_tokens"][0, :4].tolist() == [CLS, ord("a") + 3, MASK, SEP]
+    assert batch["encoder_attention_order"][0, :4].tolist() == order
+
+
+def test_a_prompt_of_a_mixture_is_read_in_both_directions():
+    experiment = make_experiment(get_config("unilm").to_dict())
+    assert "encoder_attention_order" not in masked_batch(experiment, read_masked_prompt(experiment, "[MASK]"))
 
 
 def test_each_cut_is_as_likely():
