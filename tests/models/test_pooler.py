@@ -1,0 +1,46 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.pooler import bind_classifier, bind_pooler, init_classifier, init_pooler, state_at
+from tests.models import tiny
+
+D = tiny.FIELDS["d_model"]
+
+
+@pytest.fixture(scope="module")
+def params():
+    """A classifier's, of which none is at 0."""
+    generator, config = np.random.default_rng(0), tiny.config()
+    shapes = jax.eval_shape(lambda: init_classifier(config, 3, jax.random.key(0)))
+    return jax.tree.map(lambda leaf: np.float32(generator.standard_normal(leaf.shape)), shapes)
+
+
+def test_a_classifier_is_tanh_of_a_dense_layer_and_a_dense_layer(params):
+    states = np.random.default_rng(1).standard_normal((5, D)).astype(np.float32)
+    dense, classes = params["pooler"]["dense"], params["classes_dense"]
+    assert dense["kernel"].shape == (D, D) and classes["kernel"].shape == (D, 3) and classes["bias"].shape == (3,)
+    pooled = np.tanh(states @ dense["kernel"] + dense["bias"])
+    np.testing.assert_allclose(bind_pooler(tiny.config(), params["pooler"])(states), pooled, atol=1e-5)
+    logits = bind_classifier(tiny.config(), 3, params)(states)
+    np.testing.assert_allclose(logits, pooled @ classes["kernel"] + classes["bias"], atol=1e-4)
+
+
+def test_a_pooler_alone_has_the_classifiers_parameters(params):
+    alone = jax.eval_shape(lambda: init_pooler(tiny.config(), jax.random.key(0)))
+    assert jax.tree.map(jnp.shape, params["pooler"]) == jax.tree.map(lambda leaf: leaf.shape, alone)
+
+
+def test_bfloat16_states_give_float32_logits_and_dropout_needs_a_key(params):
+    config = tiny.config(dtype="bfloat16", dropout_rate=0.5)
+    classifier, states = bind_classifier(config, 3, params), jnp.ones((2, D), jnp.bfloat16)
+    without, dropped = classifier(states), classifier(states, dropout_key=jax.random.key(0))
+    assert without.dtype == dropped.dtype == jnp.float32
+    np.testing.assert_array_equal(without[0], without[1])
+    assert (dropped[0] != dropped[1]).any()  # each row by itself
+
+
+def test_state_at_takes_one_position_of_each_row():
+    hidden = np.arange(2 * 3 * 4).reshape(2, 3, 4)
+    np.testing.assert_array_equal(state_at(hidden, jnp.asarray([2, 0])), [hidden[0, 2], hidden[1, 0]])
