@@ -14,7 +14,7 @@ Presets: tiny (default), base, large (BERT, with its settings for GLUE: batches 
 
 from ml_collections import ConfigDict
 
-from configs import mlm
+from configs import architectures, base, mlm
 
 # Packages of 13 modules and more that every installation of Python 3.11 and later has.
 PACKAGES = ("asyncio", "email", "encodings", "importlib", "multiprocessing", "unittest", "xml")
@@ -22,7 +22,7 @@ PACKAGES = ("asyncio", "email", "encodings", "importlib", "multiprocessing", "un
 
 def get_config(preset: str = "tiny") -> ConfigDict:
     """The experiment at one of its presets."""
-    config = mlm.get_config(preset)
+    config = mlm.get_config()
     config.objective = ConfigDict({"name": "classification", "classes": PACKAGES})
     config.data.documents = "split"
     config.data.on_unusable = "skip"
@@ -30,10 +30,16 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.inputs_length = 256
     config.data.bidirectional_inputs = False
     config.train.steps = 300
-    if preset != "tiny":
+    if base.is_paper_scale(config, preset, architectures.BERT):
+        config.precision = "bfloat16"
         config.data.inputs_length = 512
+        config.optimizer.schedule = "linear"
         config.optimizer.learning_rate = 2e-5
         config.optimizer.warmup_steps = 500
+        config.optimizer.final_learning_rate_fraction = 0.0
+        config.optimizer.b2 = 0.999
+        config.optimizer.eps = 1e-6
+        config.optimizer.weight_decay = 0.01
         config.train.batch_size = 32
         config.train.steps = 5000
     return config

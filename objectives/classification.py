@@ -42,13 +42,13 @@ class Classification(Corruption):
         return []
 
     def output_lengths(self, raw):
-        return OutputLengths(raw, np.ones_like(raw), raw + 2)  # [CLS] and [SEP]; a decoder needs one less
+        return OutputLengths(raw + 1, np.ones_like(raw), raw + 2)  # with [CLS] and [SEP]; a decoder has only an EOS
 
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
 
     def asked(self):
-        return {"corrupted": 0.0}
+        return {}
 
     def hidden(self, tokens, lengths, keys, vocab, *, labels):
         return np.zeros(tokens.shape, bool)

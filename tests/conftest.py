@@ -16,7 +16,9 @@ import pytest
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> pathlib.Path:
-    """A folder with `text`, 30 modules of the standard library, and room for a token store in `cache`."""
+    """A folder with `text`, 30 modules of the standard library, and room for token stores in `cache`; `pairs.jsonl`,
+    60 prompts and responses of 39 bytes or fewer, and `labelled.jsonl`, 60 texts of the classes "a" and "b"."""
+    import json
     import sysconfig
 
     folder = tmp_path_factory.mktemp("corpus")
@@ -24,4 +26,10 @@ def corpus(tmp_path_factory) -> pathlib.Path:
     modules = sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:30]
     for module in modules:
         (folder / "text" / f"{module.stem}.txt").write_bytes(module.read_bytes())
+    lines = [line for module in modules[:8] for line in module.read_text(encoding="utf-8").split("\n")]
+    short = sorted({line for line in lines if line.isascii() and len(line.strip()) >= 12 and len(line) < 40})[:60]
+    pairs = [{"prompt": line[:k], "response": line[k:]} for k, line in zip([3, 7] * 30, short, strict=True)]
+    labelled = [{"text": "\n".join(lines[20 * k : 20 * (k + 1)]), "label": "ab"[k % 2]} for k in range(60)]
+    for name, documents in {"pairs.jsonl": pairs, "labelled.jsonl": labelled}.items():
+        (folder / name).write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
     return folder

@@ -28,15 +28,18 @@ def objective_of(name: str):
 def _variants(config: str) -> list[str]:
     """The config once for each of its VARIANTS, named as on the command line: "bart:token_deletion".
 
-    Of those that differ in the weights of a mixture alone, the first.
+    Those whose denoisers are all rows of a mixture before them are left out.
     """
-    names = {}
+    names, mixed = [], set()
     for variant in getattr(importlib.import_module(f"configs.{config}"), "VARIANTS", [""]):
         name = ":".join(filter(None, [config, variant]))
         objective = objective_of(name)
-        rows = tuple((one.mode, one.corruption) for one in denoisers_of(objective, config))
-        names.setdefault(rows if isinstance(objective, Mixture) else name, name)
-    return list(names.values())
+        rows = {(one.mode, one.corruption) for one in denoisers_of(objective, config)}
+        if not rows <= mixed:
+            names.append(name)
+        if isinstance(objective, Mixture):
+            mixed |= rows
+    return names
 
 
 PAIRS = [(name, architecture) for name in CONFIGS for architecture in sorted(objective_of(name).architectures)]
@@ -46,7 +49,11 @@ CASES = [
     for name in _variants(config)
     for architecture in sorted(objective_of(name).architectures)
 ]
-SMALL_OBJECTIVE = {"electra": {"generator_size": 0.5}, "fim": {"min_document_length": 8}}
+SMALL_OBJECTIVE = {
+    "classification": {"classes": ("a", "b")},
+    "electra": {"generator_size": 0.5},
+    "fim": {"min_document_length": 8},
+}
 SMALL_MODEL = {"num_layers": 2, "d_model": 32, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "d_ff": 48}
 
 
@@ -79,6 +86,24 @@ def small_config(name: str, architecture: str, **overrides):
         section, _, name = field.rpartition("__")
         fields[section][name] = value
     return fields
+
+
+def reads_corpus(name: str, corpus: pathlib.Path) -> dict[str, str]:
+    """Overrides that have a config read the tests' `corpus`, of it what its objective can use."""
+    reads = {column for one in denoisers_of(objective_of(name), name) for column in one.corruption.reads}
+    files = {"prompt_lengths": "pairs.jsonl", "labels": "labelled.jsonl"}
+    path = next((files[column] for column in reads if column in files), "text")
+    return {
+        "data__source": path.partition(".")[2] or "text",
+        "data__path": str(corpus / path),
+        "data__cache_dir": str(corpus / "cache"),
+    }
+
+
+def shares_rows(name: str) -> bool:
+    """Whether data.examples_per_row may be more than one."""
+    kinds = [one.corruption for one in denoisers_of(objective_of(name), name)]
+    return not any(kind.one_per_row or kind.documents == ("whole",) for kind in kinds)
 
 
 def small_experiment(name: str, architecture: str, **overrides) -> Experiment:

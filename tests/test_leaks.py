@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from models.transformer import apply, init_params
-from objectives import denoisers_of
 from objectives.batch import check_batch
 from objectives.collate import also_read
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import Masked
 from objectives.losses import target_side
-from tests.table import CASES, PAIRS, changed_token, random_windows, small_config, small_experiment
-from train.experiment import make_objective
+from tests.table import CASES, PAIRS, changed_token, random_windows, shares_rows, small_experiment
 
 ROWS = 16
 
@@ -112,10 +110,9 @@ def with_inputs_of(before, after, rows):
 @pytest.mark.parametrize(("name", "architecture"), PAIRS)
 def test_packed_examples_do_not_see_each_other(name, architecture):
     """Every token of the first example of each row changes; no logit of the second moves."""
-    objective = make_objective(small_config(name, architecture)["objective"])
-    if any(denoiser.corruption.one_per_row for denoiser in denoisers_of(objective, name)):
-        with pytest.raises(ConfigError, match=r"data.examples_per_row=2 does not go with objective"):
-            experiment_of(name, architecture, data__examples_per_row=2, data__documents="split")
+    if not shares_rows(name):
+        with pytest.raises(ConfigError, match=r"data.examples_per_row=2 does not go with"):
+            experiment_of(name, architecture, data__examples_per_row=2)
         return
     experiment = experiment_of(name, architecture, data__examples_per_row=2, data__documents="split")
     windows = random_windows(experiment, 4, same_keys=False)
@@ -123,11 +120,13 @@ def test_packed_examples_do_not_see_each_other(name, architecture):
 
 
 @pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
-def test_packed_documents_do_not_see_each_other(architecture):
-    experiment = experiment_of("clm", architecture)
+@pytest.mark.parametrize("name", ["clm", "sft"])
+def test_packed_documents_do_not_see_each_other(name, architecture):
+    experiment = experiment_of(name, architecture)
     windows = random_windows(experiment, 4, same_keys=False)
-    lengths = np.asarray([13, 27, 39, 1])
-    windows = windows._replace(rows=np.asarray([0, 0, 1, 1]), lengths=lengths)
+    lengths = np.asarray([13, 25, 37, 1])
+    prompts = np.minimum(windows.prompt_lengths, lengths - 1)
+    windows = windows._replace(rows=np.asarray([0, 0, 1, 1]), lengths=lengths, prompt_lengths=prompts)
     assert_segment_is_alone(experiment, windows, 2)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
+from data.usable import usable
 from models.transformer import Params
 from objectives import keys as rng
 from objectives.errors import ConfigError
@@ -66,12 +67,17 @@ def sample_for_display(run: Run, params: Params) -> str:
         return "no sample: this objective trains no prediction of tokens"
     experiment, params = predicts_tokens
     denoiser, raw_length = experiment.collator.denoisers[0], experiment.collator.specs[0].raw_length
-    raw = np.arange(1, min(raw_length, _SAMPLE_TOKENS) + 1)
-    if use_of(denoiser.corruption) == "fill_spans":
-        raw = raw[denoiser.corruption.num_sentinels(raw) <= _SAMPLE_SPANS]
-    tokens, document = _held_out_text(run, int(raw.max(initial=1)))
-    hide_and_answer = _sample_answer if experiment.model.has_decoder else _sample_filled_in
-    shown = zip(("prompt", "model", "truth"), hide_and_answer(experiment, params, denoiser, tokens), strict=True)
+    if use_of(denoiser.corruption) == "respond":
+        prompt, response, document = _held_out_pair(run)
+        texts = prompt, _said(experiment, params, denoiser, prompt), response
+    else:
+        raw = np.arange(1, min(raw_length, _SAMPLE_TOKENS) + 1)
+        if use_of(denoiser.corruption) == "fill_spans":
+            raw = raw[denoiser.corruption.num_sentinels(raw) <= _SAMPLE_SPANS]
+        tokens, document = _held_out_text(run, int(raw.max(initial=1)))
+        hide_and_answer = _sample_answer if experiment.model.has_decoder else _sample_filled_in
+        texts = hide_and_answer(experiment, params, denoiser, tokens)
+    shown = zip(("prompt", "model", "truth"), texts, strict=True)
     blocks = [_block(title, _readable(experiment, ids)) for title, ids in shown]
     return "\n".join([f"a sample ({denoiser.name}), from the held-out {document}:", *blocks])
 
@@ -90,11 +96,17 @@ def _sample_answer(
     else:
         corrupted = _corrupt(denoiser, tokens, vocab)
         text, truth = corrupted.inputs.tokens[0, :-1], corrupted.targets.tokens[0, :-1]
+    return text, _said(experiment, params, denoiser, text), truth
+
+
+def _said(experiment: Experiment, params: Params, denoiser: Denoiser, text: np.ndarray) -> np.ndarray:
+    """One answer to the prompt `text`, ids int32 [n] each."""
+    vocab = experiment.tokenizer.vocab
     prompt = make_prompt(denoiser, text, vocab)
     sampling = Sampling(temperature=0.8, top_k=0, top_p=1.0)
     max_tokens = min(answer_room(experiment, prompt), _SAMPLE_TOKENS)
     [said] = answer(experiment, params, prompt, sampling, max_tokens=max_tokens, num_samples=1, seed=0)
-    return text, continuation(prompt, said, vocab), truth
+    return continuation(prompt, said, vocab)
 
 
 def _sample_filled_in(
@@ -120,6 +132,14 @@ def _held_out_text(run: Run, length: int) -> tuple[np.ndarray, str]:
     lengths = offsets[documents.index + 1] - offsets[documents.index] - 1  # without EOS
     i = int(np.argmax(np.minimum(lengths, length)))
     return documents.tokens(i)[:length].astype(np.int32), documents.name(i)
+
+
+def _held_out_pair(run: Run) -> tuple[np.ndarray, np.ndarray, str]:
+    """The first held-out document that training could have read: its prompt and the start of its response, int32."""
+    documents, _ = usable(run.heldout_documents, run.experiment.collator.specs[0])
+    tokens = documents.tokens(0).astype(np.int32)
+    prompt, response = np.split(tokens, [documents.store.prompt_lengths[documents.index[0]]])
+    return prompt, response[:_SAMPLE_TOKENS], documents.name(0)
 
 
 def _block(title: str, text: str) -> str:

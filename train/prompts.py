@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from data.tokenizer import Tokenizer
-from objectives import CLM, FIM, IIDDenoising, PrefixLM, SpanCorruption, layout
+from objectives import CLM, FIM, SFT, IIDDenoising, PrefixLM, SpanCorruption, layout
 from objectives.batch import Batch
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
@@ -18,7 +18,7 @@ from train.experiment import Experiment
 
 _SENTINEL = r"<extra_id_\d+>"  # as Vocab.names() writes them
 
-Use = Literal["continue", "fill_spans", "fill_middle", "rewrite"]
+Use = Literal["continue", "respond", "fill_spans", "fill_middle", "rewrite"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +39,16 @@ class Prompt:
 def use_of(corruption: Corruption) -> Use:
     """What a model of this objective does with a prompt.
 
-    "continue" - goes on with it; "fill_spans" - says what its sentinels stand for, each after its sentinel;
-    "fill_middle" - goes on with it, or says what its one sentinel stands for; "rewrite" - writes the text that it takes
-    the prompt for the spoilt form of.
+    "continue" - goes on with it; "respond" - answers it, as it was fine-tuned to; "fill_spans" - says what its
+    sentinels stand for, each after its sentinel; "fill_middle" - goes on with it, or says what its one sentinel stands
+    for; "rewrite" - writes the text that it takes the prompt for the spoilt form of.
     """
     if isinstance(corruption, FIM):
         return "fill_middle"
     if isinstance(corruption, CLM | PrefixLM):
         return "continue"
+    if isinstance(corruption, SFT):
+        return "respond"
     if isinstance(corruption, IIDDenoising):
         spans = corruption.inputs == "unique_sentinels" and corruption.targets == "noise_spans"
         return "fill_spans" if spans else "rewrite"
@@ -95,6 +97,8 @@ def make_prompt(denoiser: Denoiser, text: np.ndarray, vocab: Vocab) -> Prompt:
             prefix, suffix = text[: hole[0]], text[hole[0] + 1 :]
             pre, suf, mid = vocab.sentinels[:3]
             targets_start = [pre, *prefix, suf, *suffix, mid]
+    elif isinstance(corruption, SFT):
+        inputs, targets_start = [*mode, *text, *([vocab.eos] if corruption.inputs_eos else [])], []
     else:
         announced = [vocab.sentinel(0)] if isinstance(corruption, PrefixLM) and corruption.sentinel else []
         inputs, targets_start = [*mode, *text, *announced, vocab.eos], []
@@ -210,7 +214,9 @@ def _choose_denoiser(experiment: Experiment, mode: str | None, *, infill: bool) 
     if not chosen:
         have = f"its denoisers have {', '.join(modes)}" if modes else "it has none, so leave --mode out"
         raise ConfigError(f"--mode={mode!r} is not a mode of this run: {have}")
-    uses = ("fill_spans", "fill_middle", "rewrite") if infill else ("continue", "fill_middle", "fill_spans", "rewrite")
+    uses = ("fill_spans", "fill_middle", "rewrite")
+    if not infill:
+        uses = ("respond", "continue", "fill_middle", "fill_spans", "rewrite")
     for use in uses:
         of_use = [denoiser for denoiser in chosen if use_of(denoiser.corruption) == use]
         if of_use:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data.batches import left_out
 from data.documents import Documents
 from objectives.batch import Batch, check_batch
 from train.experiment import Experiment
@@ -117,15 +118,19 @@ def _facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]
         f"bidirectional_inputs {experiment.collator.bidirectional_inputs}",
     }
     of_row = f"{shape.examples_per_row} window{'s' if shape.examples_per_row > 1 else ''} in each"
-    several = len(experiment.collator.denoisers) > 1
+    denoisers = experiment.collator.denoisers
+    several = len(denoisers) > 1
     return [
         ("objective", experiment.objective_name + (f", {own}" if several and own else "")),
         *_schedule(experiment),
+        *([("all denoisers", _fields(common))] if (common := _common_fields(experiment)) else []),
         ("architecture", f"{shape.architecture}: {stacks[shape.architecture]}"),
         ("rows", f"{experiment.train.batch_size} in a batch, {of_row}"),
         ("text", f"{data.source} {data.path}".strip() + f", {len(documents):,} {documents.label} documents"),
+        *(("left out", what) for what in left_out(documents, experiment.collator.specs)),
         ("windows", f"documents are {_DOCUMENTS[data.documents]}"),
         ("tokenizer", f"{data.tokenizer}, {experiment.tokenizer.vocab.size:,} ids"),
+        *(("in the step", one) for one in dict.fromkeys(d.corruption.on_device for d in denoisers) if one),
     ]
 
 
@@ -149,13 +154,22 @@ _DOCUMENTS = {
 }
 
 
+def _common_fields(experiment: Experiment) -> dict[str, Any]:
+    """The fields that are the same in all rows of a table of several."""
+    first, *others = [vars(denoiser.corruption) for denoiser in experiment.collator.denoisers]
+    return {name: value for name, value in first.items() if others and all((name, value) in o.items() for o in others)}
+
+
 def _denoisers(experiment: Experiment) -> list[DenoiserFacts]:
     found, final = [], sum(spec.final_weight for spec in experiment.collator.specs)
+    common = _common_fields(experiment)
     for denoiser, spec in zip(experiment.collator.denoisers, experiment.collator.specs, strict=True):
         share = f"{spec.weight:.1%}" + (f" → {spec.final_weight / final:.1%}" if spec.ramp else "")
         corruption = denoiser.corruption
-        fields = {field.name: getattr(corruption, field.name) for field in dataclasses.fields(corruption)}
-        window = f"{spec.raw_length} tokens" + (", with EOS" if spec.eos else "")
+        names = [field.name for field in dataclasses.fields(corruption) if field.name not in common]
+        fields = {name: getattr(corruption, name) for name in names}
+        window = f"{spec.raw_length} tokens" if spec.documents != "whole" else "as many as fit"
+        window += ", with EOS" if spec.eos else ""
         name = type(corruption).__name__
         found.append(DenoiserFacts(denoiser.name, denoiser.mode, share, window, name, _fields(fields)))
     return found

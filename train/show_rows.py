@@ -62,7 +62,8 @@ def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.nda
         for e in chosen[examples.rows[chosen] == row]:
             denoiser = experiment.collator.denoisers[examples.source[e]]
             sections = _sections(experiment, chunk.batch, examples, e)
-            facts = _example_facts(chunk.batch, examples, measured, e)
+            classes = experiment.collator.specs[examples.source[e]].classes
+            facts = _example_facts(chunk.batch, examples, measured, e, classes)
             shown.append(Example(number, denoiser.name, denoiser.mode, int(examples.segments[e]), sections, facts))
             number += 1
         batch, row_of_batch = divmod(int(first_row + row), experiment.train.batch_size)
@@ -108,7 +109,9 @@ def _sections(experiment: Experiment, batch: Batch, examples: Examples, e: int) 
     return found
 
 
-def _example_facts(batch: Batch, examples: Examples, measured: dict[str, np.ndarray], e: int) -> str:
+def _example_facts(
+    batch: Batch, examples: Examples, measured: dict[str, np.ndarray], e: int, classes: tuple[str, ...]
+) -> str:
     one = {name: values[e] for name, values in measured.items()}
     body, inputs, hidden, spans = (_int(one[name]) for name in ("raw", "inputs", "hidden", "spans"))
     raw = examples.raw.lengths[e]
@@ -124,6 +127,8 @@ def _example_facts(batch: Batch, examples: Examples, measured: dict[str, np.ndar
     if "decoder_bidirectional_mask" in batch:
         prefix = batch["decoder_bidirectional_mask"][row][batch["decoder_segment_ids"][row] == segment]
         parts.append(f"the first {prefix.sum()} positions see each other" if prefix.any() else "causal throughout")
+    if classes:
+        parts.append(f"class {classes[batch['sentence_labels'][row]]}")
     return ", ".join([*parts, *_other_fields(batch, row, segment)])
 
 

@@ -121,6 +121,24 @@ def test_a_hole_in_the_middle_is_laid_out_as_in_training(architecture):
     assert complete(prompt, np.array([50]), experiment.tokenizer.vocab).tolist() == [100, 101, 50]
 
 
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+@pytest.mark.parametrize("inputs_eos", [False, True])
+def test_a_prompt_to_be_answered_is_laid_out_as_in_training(inputs_eos, architecture):
+    """The prompt of a pair, typed, is its row up to the response, which put after it gives back the pair."""
+    data = {"documents": "whole", "bidirectional_inputs": False}
+    experiment = tiny_experiment({"name": "sft", "inputs_eos": inputs_eos}, architecture, data=data)
+    tokens, windows = window(experiment, source=0)
+    windows = windows._replace(prompt_lengths=np.array([5], np.int32))
+    prompt, notes = read_prompt(experiment, experiment.tokenizer.decode(tokens[:5]), None)
+    inputs = sequence(experiment.collator.examples(windows).inputs)
+    assert notes == [] and prompt.inputs.tolist() == inputs and len(inputs) == 5 + inputs_eos
+    row, batch = experiment.collator(windows, 1), prompt_batch(experiment, prompt, 1)
+    for name in set(batch) - {"decoder_target_tokens", "decoder_loss_weights", "example_source"}:
+        width = 48 if name.startswith("encoder") else 1 if experiment.model.has_encoder else len(inputs) + 1
+        assert batch[name].tolist() == row[name][:, :width].tolist(), name
+    assert complete(prompt, tokens[5:], experiment.tokenizer.vocab).tolist() == tokens.tolist()
+
+
 def test_what_rewrites_a_text_answers_with_all_of_it():
     experiment = tiny_experiment(BART, "encoder_decoder")
     vocab = experiment.tokenizer.vocab

@@ -11,6 +11,7 @@ from rich.console import Console
 from data.batches import batches
 from data.store import open_or_build
 from objectives.errors import ConfigError
+from objectives.examples import Corruption
 from tests.table import PAIRS, reads_corpus, shares_rows, small_config, small_experiment
 from tests.train.subprocesses import run_main
 from tests.train.test_show_html import checked
@@ -62,6 +63,7 @@ def test_every_pair_is_shown(name, architecture, examples_per_row, corpus):
     assert all(len(line) <= 80 for line in text.splitlines()) and "\x1b" not in text
     assert text.count("\nexample ") == len(examples) and "\ncounts over " in text and "█" in text
     assert printed(page, force_terminal=True, color_system="standard").count("\x1b[1mexample ") == len(examples)
+    assert "…" not in text.split("\ncounts over ")[1]
     html = html_page(page)
     checked(html)
     assert html.count("<h4>example ") == len(examples)
@@ -86,12 +88,11 @@ def test_counts_agree_with_the_config_and_a_wrong_objective_is_seen(name, archit
 
 
 @dataclasses.dataclass(frozen=True)
-class _MoreThanAsked:
+class _MoreThanAsked(Corruption):
     """Asks for one thing and does another."""
 
     said: object
     done: object
-    reads = ()
 
     def asked(self):
         return self.said.asked()

@@ -1,0 +1,61 @@
+"""Classification: rows by hand, on an encoder and on a decoder."""
+
+import numpy as np
+import pytest
+
+from objectives import Classification, denoisers_of
+from objectives.batch import Windows, check_batch
+from objectives.collate import make_collator
+from objectives.errors import ConfigError
+from objectives.lengths import RowShape
+from tests.objectives.helpers import vocab
+
+VOCAB = vocab()
+TEXTS = np.asarray([[10, 11, 12], [20, 7, 7]], np.int32)
+WINDOWS = Windows(
+    TEXTS, np.asarray([3, 1]), np.arange(2), np.zeros(2, np.uint64), np.zeros(2, np.int32),
+    labels=np.asarray([1, 0], np.int32),
+)  # fmt: skip
+
+
+def collator(architecture, classes=("news", "sport"), length=6):
+    return make_collator(
+        denoisers_of(Classification(classes), "classification"),
+        RowShape(architecture, length, length, 1),
+        VOCAB,
+        documents="split",
+        bidirectional_inputs=False,
+    )[0]
+
+
+def test_an_encoder_reads_the_label_at_cls():
+    batch = collator("encoder_only")(WINDOWS, 2)
+    check_batch(batch, "encoder_only")
+    texts = [[VOCAB.cls, 10, 11, 12, VOCAB.sep, 0], [VOCAB.cls, 20, VOCAB.sep, 0, 0, 0]]
+    assert batch["encoder_input_tokens"].tolist() == batch["encoder_target_tokens"].tolist() == texts
+    assert batch["encoder_loss_weights"].tolist() == [[1, 0, 0, 0, 0, 0]] * 2
+    assert batch["encoder_segment_ids"].tolist() == [[1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0]]
+    assert batch["sentence_labels"].tolist() == [1, 0] and batch["sentence_labels"].dtype == np.int32
+
+
+def test_a_decoder_reads_the_label_where_it_has_read_the_text():
+    batch = collator("decoder_only")(WINDOWS, 2)
+    check_batch(batch, "decoder_only")
+    assert batch["decoder_input_tokens"].tolist() == [[0, 10, 11, 12, 0, 0], [0, 20, 0, 0, 0, 0]]
+    assert batch["decoder_target_tokens"].tolist() == [[10, 11, 12, VOCAB.eos, 0, 0], [20, VOCAB.eos, 0, 0, 0, 0]]
+    assert batch["decoder_loss_weights"].tolist() == [[0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 0]]
+    assert not batch["decoder_bidirectional_mask"].any()
+    assert batch["sentence_labels"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+def test_windows_fill_a_row_and_know_the_classes(architecture):
+    [spec] = collator(architecture).specs
+    assert spec.raw_length == 4 and spec.documents == "split" and not spec.eos
+    assert spec.reads == ("labels",) and spec.classes == ("news", "sport")
+
+
+@pytest.mark.parametrize("classes", [(), ("news",), ("news", "news")])
+def test_classes_that_tell_nothing(classes):
+    with pytest.raises(ConfigError, match=r"objective\.classes=.* must be the names of two classes or more, each once"):
+        collator("encoder_only", classes)

@@ -1,0 +1,98 @@
+"""Prompt-masked fine-tuning: examples and rows by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from objectives import SFT, denoisers_of
+from objectives.batch import Windows
+from objectives.collate import make_collator
+from objectives.errors import ConfigError
+from objectives.lengths import RowShape
+from tests.objectives.helpers import vocab
+
+VOCAB = vocab()
+EOS = VOCAB.eos
+# Prompt 10 11 12, response 13 14; no prompt, response 20; prompt 30, response 31.
+TOKENS = np.asarray([[10, 11, 12, 13, 14], [20, 7, 7, 7, 7], [30, 31, 7, 7, 7]], np.int32)
+LENGTHS, PROMPTS = np.asarray([5, 1, 2]), np.asarray([3, 0, 1], np.int32)
+WINDOWS = Windows(
+    TOKENS, LENGTHS, np.asarray([0, 0, 1]), np.zeros(3, np.uint64), np.zeros(3, np.int32), prompt_lengths=PROMPTS
+)
+
+
+def collator(architecture, *, inputs=12, targets=5, inputs_eos=False, per_row=1):
+    shape = RowShape(architecture, inputs, targets, per_row)
+    return make_collator(
+        denoisers_of(SFT(inputs_eos), "sft"), shape, VOCAB, documents="whole", bidirectional_inputs=False
+    )[0]
+
+
+@pytest.mark.parametrize("inputs_eos", [False, True])
+def test_examples_by_hand(inputs_eos):
+    made = SFT(inputs_eos).corrupt(TOKENS, LENGTHS, np.zeros(3, np.uint64), VOCAB, prompt_lengths=PROMPTS)
+    read = [row[:n].tolist() for row, n in zip(*made.inputs, strict=True)]
+    told = [row[:n].tolist() for row, n in zip(*made.targets, strict=True)]
+    end = [EOS] * inputs_eos
+    assert read == [[10, 11, 12, *end], end, [30, *end]] and told == [[13, 14, EOS], [20, EOS], [31, EOS]]
+
+
+def test_a_packed_decoder_row_by_hand():
+    batch = collator("decoder_only")(WINDOWS, 2)
+    expected = {
+        "decoder_target_tokens": [10, 11, 12, 13, 14, EOS, 20, EOS, 0, 0, 0, 0],
+        "decoder_input_tokens": [0, 10, 11, 12, 13, 14, 0, 20, 0, 0, 0, 0],
+        "decoder_loss_weights": [0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0],
+        "decoder_segment_ids": [1, 1, 1, 1, 1, 1, 2, 2, 0, 0, 0, 0],
+        "decoder_positions": [0, 1, 2, 3, 4, 5, 0, 1, 0, 0, 0, 0],
+        "decoder_bidirectional_mask": [0] * 12,
+    }
+    assert {name: batch[name][0].astype(int).tolist() for name in expected} == expected
+
+
+def test_a_packed_encoder_decoder_row_by_hand():
+    batch = collator("encoder_decoder", inputs=5)(WINDOWS, 2)
+    expected = {
+        "encoder_input_tokens": [10, 11, 12, EOS, 0],  # what reads nothing reads one EOS
+        "encoder_segment_ids": [1, 1, 1, 2, 0],
+        "decoder_target_tokens": [13, 14, EOS, 20, EOS],
+        "decoder_input_tokens": [0, 13, 14, 0, 20],
+        "decoder_loss_weights": [1, 1, 1, 1, 1],
+        "decoder_segment_ids": [1, 1, 1, 2, 2],
+    }
+    assert {name: batch[name][0].astype(int).tolist() for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("inputs_eos", "taken"), [(False, [[6, 2, 3], [3, 0, 1], [3, 2, 2]]), (True, [[7, 3, 4], [4, 1, 2], [3, 2, 2]])]
+)
+def test_rooms_are_what_examples_take(inputs_eos, taken):
+    """Positions of the three examples in a decoder's row, and in an encoder's and its decoder's."""
+    one = [collator(kind, inputs_eos=inputs_eos).specs[0].rooms for kind in ("decoder_only", "encoder_decoder")]
+    sizes = [(r.prompt * PROMPTS + r.rest * (LENGTHS - PROMPTS) + r.added).tolist() for rooms in one for r in rooms]
+    assert sizes == taken
+    made = SFT(inputs_eos).corrupt(TOKENS, LENGTHS, np.zeros(3, np.uint64), VOCAB, prompt_lengths=PROMPTS)
+    assert (made.inputs.lengths + made.targets.lengths).tolist() == taken[0]
+    assert made.inputs.lengths.tolist() == taken[1] and made.targets.lengths.tolist() == taken[2]
+
+
+@pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
+def test_a_mode_token_takes_a_position(architecture):
+    row = denoisers_of(SFT(False), "sft")[0]
+    shape = RowShape(architecture, 12, 12, 1)
+    plain, marked = (
+        make_collator([one], shape, VOCAB, documents="whole", bidirectional_inputs=False)[0].specs[0].rooms
+        for one in (row, dataclasses.replace(row, mode="[S]"))
+    )
+    assert marked == (plain[0]._replace(added=plain[0].added + 1), *plain[1:])
+
+
+def test_rows_that_hold_no_document():
+    with pytest.raises(ConfigError, match=r"data\.targets_length=1 is too short for sft: set it to 2 or more"):
+        collator("encoder_decoder", targets=1)
+    with pytest.raises(ConfigError, match=r"data\.inputs_length=2 is too short for sft: set it to 3 or more"):
+        collator("decoder_only", inputs=2, inputs_eos=True)
+    message = r"data\.examples_per_row=2 does not go with data\.documents='whole', which puts as many documents in a"
+    with pytest.raises(ConfigError, match=message):
+        collator("decoder_only", per_row=2)
