@@ -51,11 +51,18 @@ class Collator:
                 chosen.append(of_source)
         return _interleave(parts, chosen)
 
+    @property
+    def _orders_attention(self) -> bool:
+        # Whichever denoisers a batch happens to have, it has the same fields.
+        return any(denoiser.corruption.orders_attention for denoiser in self.denoisers)
+
     def _corrupt(self, denoiser: Denoiser, windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
         lengths = windows.lengths[chosen]
         tokens = windows.tokens[chosen, : lengths.max()]
         more = also_read(denoiser.corruption.reads, windows, chosen)
         examples = denoiser.corruption.corrupt(tokens, lengths, windows.keys[chosen], self.vocab, **more)
+        if isinstance(examples, Masked) and examples.attention_order is None and self._orders_attention:
+            examples = examples._replace(attention_order=np.zeros(examples.targets.shape, np.int32))
         if not denoiser.mode:
             return examples
         return examples._replace(inputs=corruption.prepend(examples.inputs, self.vocab.mode(denoiser.mode)))

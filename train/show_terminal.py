@@ -167,16 +167,17 @@ def _block(above: int, below: int, plain: bool) -> tuple[str, str]:
 def _print_counts(page: Page, console: Console) -> None:
     _line(console)
     _line(console, Text.assemble(("counts", "bold"), f" over {page.counted}"))
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("denoiser", no_wrap=True)
-    for name in page.statistics:
-        table.add_column(STATISTICS[name][0], justify="right")
-    for denoiser, counts in page.counts.items():
-        table.add_row(Text(denoiser, "bold"), *(_measured(name, counts[name]) for name in page.statistics))
-        asked = [(name, counts[name].asked) for name in page.statistics]
-        cells = ("" if value is None else number(name, value) for name, value in asked)
-        table.add_row(Text("  asked", "dim"), *(Text(cell, "dim") for cell in cells))
-    console.print(table)
+    for statistics in _side_by_side(page, console.width):
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        table.add_column("denoiser", no_wrap=True)
+        for name in statistics:
+            table.add_column(STATISTICS[name][0], justify="right", width=_width(page, name))
+        for denoiser, counts in page.counts.items():
+            table.add_row(Text(denoiser, "bold"), *(_measured(name, counts[name]) for name in statistics))
+            asked = [_asked(name, counts[name]) for name in statistics]
+            if any(asked):
+                table.add_row(Text("  asked", "dim"), *(Text(cell, "dim") for cell in asked))
+        console.print(table)
     off = any(one.is_off for counts in page.counts.values() for one in counts.values())
     if off:
         _line(
@@ -187,6 +188,30 @@ def _print_counts(page: Page, console: Console) -> None:
         )
     for note in page.notes:
         _wrapped(console, Text.assemble(("note: ", "bold")), Text(note))
+
+
+def _side_by_side(page: Page, width: int) -> list[list[str]]:
+    """The statistics in tables that are no wider than the terminal."""
+    names = max(len(name) for name in ("denoiser", *page.counts))
+    tables, left = [[]], width - names
+    for name in page.statistics:
+        needed = 2 + _width(page, name)
+        if needed > left and tables[-1]:
+            tables.append([])
+            left = width - names
+        tables[-1].append(name)
+        left -= needed
+    return tables
+
+
+def _width(page: Page, name: str) -> int:
+    counts = [one[name] for one in page.counts.values()]
+    cells = [text for one in counts for text in (_measured(name, one).plain, _asked(name, one))]
+    return max(map(len, [*STATISTICS[name][0].split(), *cells]))
+
+
+def _asked(name: str, count: Count) -> str:
+    return "" if count.asked is None else number(name, count.asked)
 
 
 def _measured(name: str, count: Count) -> Text:
