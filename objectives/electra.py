@@ -40,6 +40,10 @@ class ELECTRA(Corruption):
     architectures: ClassVar = MLM.architectures
     documents: ClassVar = MLM.documents
     eos_in_windows: ClassVar = MLM.eos_in_windows
+    on_device: ClassVar = (
+        "this is what the generator reads; the discriminator reads the original text with the generator's samples at "
+        "the scored positions, and each of its tokens is scored as original or replaced"
+    )
 
     @property
     def _mlm(self) -> MLM:
