@@ -50,6 +50,7 @@ class Corruption(Protocol):
     one_per_row: ClassVar[bool] = False  # whether it learns one thing of each row, a label for one
     num_token_types: ClassVar[int] = 0  # values in `Masked.token_types`; 0 where it has none
     on_device: ClassVar[str] = ""  # what the step itself makes of examples, which train.show cannot, in a few words
+    orders_attention: ClassVar[bool] = False  # whether it makes a `Masked.attention_order`
 
     def check(self, where: str) -> Iterable[str]:
         """Raises ConfigError for fields that cannot work, `where` being their place; returns warnings."""
