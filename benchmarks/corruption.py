@@ -65,7 +65,13 @@ def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windo
     if experiment.collator.denoisers[0].corruption.eos_in_windows:
         tokens[np.arange(len(rows)), lengths - 1] = vocab.eos
     keys = generator.integers(0, 2**63, len(rows)).astype(np.uint64)
-    return Windows(tokens, lengths, rows, keys, source)
+    beside = {  # of each example, for those that read it
+        "others_tokens": np.roll(tokens, 1, axis=0),
+        "others_lengths": np.roll(lengths, 1),
+        "prompt_lengths": (lengths // 4).astype(np.int32),
+        "labels": np.zeros(len(rows), np.int32),
+    }
+    return Windows(tokens, lengths, rows, keys, source, **beside)
 
 
 def tokens_per_second(experiment: Experiment, text: np.ndarray) -> list[float]:

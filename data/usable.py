@@ -75,5 +75,6 @@ def _too_long(documents: Documents, spec: WindowSpec) -> tuple[str, str]:
 def _other_labels(documents: Documents, spec: WindowSpec) -> tuple[str, str]:
     labels = documents.store.labels
     counts = np.bincount(documents.store.label_ids[documents.index], minlength=len(labels))
-    most = [f"{labels[k]!r} {counts[k]:,}" for k in np.argsort(-counts, kind="stable")[:3] if counts[k]]
-    return f"have a label that is none of objective.classes (of the most: {', '.join(most)})", "add their labels there"
+    names = [repr(label) if label else "none at all" for label in labels]
+    most = [f"{names[k]} {counts[k]:,}" for k in np.argsort(-counts, kind="stable")[:3] if counts[k]]
+    return f"have a label that is none of objective.classes (mostly: {', '.join(most)})", "add their labels there"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from data.batches import batches
+from data.batches import left_out as left_out_of
 from data.usable import usable
 from data.windows import WindowReader
 from objectives.batch import Room, WindowSpec
@@ -96,7 +97,10 @@ def test_labels_are_numbers_of_the_classes_named():
     spec = labelled("sport", "news", on_unusable="skip")
     kept, left_out = usable(LABELLED, spec)
     assert kept.index.tolist() == [0, 2, 3]
-    assert left_out == ["1 of 4 training documents have a label that is none of objective.classes (of the most: '' 1)"]
+    assert left_out == [
+        "1 of 4 training documents have a label that is none of objective.classes (mostly: none at all 1)"
+    ]
+    assert left_out_of(LABELLED, [spec, spec]) == left_out
     arguments = {"batch_size": 4, "examples_per_row": 1, "seed": 0, "shuffle": False, "rows": range(4), "pad_id": 0}
     windows = batches(LABELLED, [spec], lambda windows, rows: windows, **arguments)[0]
     assert windows.tokens[:, 0].tolist() == [10, 12, 30, 40]  # document 0 in two pieces
@@ -108,8 +112,8 @@ def test_labels_are_numbers_of_the_classes_named():
     [
         (
             labelled("sport"),
-            r"3 of 4 training documents have a label that is none of objective\.classes "
-            r"\(of the most: 'news' 2, '' 1\): add their labels there, or data\.on_unusable='skip' to leave them out$",
+            r"3 of 4 training documents have a label that is none of objective\.classes \(mostly: 'news' 2, none at "
+            r"all 1\): add their labels there, or data\.on_unusable='skip' to leave them out$",
         ),
         (
             labelled("sports"),
