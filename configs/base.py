@@ -66,6 +66,7 @@ def get_config() -> ConfigDict:
     config.loss = ConfigDict()
     config.loss.z_loss = 1e-4
     config.loss.label_smoothing = 0.0
+    config.loss.chunk_size = 0  # positions of each row whose logits are in memory at a time; 0: all of them
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor", "lion", "muon"
@@ -96,9 +97,10 @@ def get_config() -> ConfigDict:
     config.train.checkpoint_every = 200
     config.train.keep_checkpoints = 2  # the newest ones, besides the best
     config.train.max_nonfinite_updates = 5  # in a row, before the run stops
+    config.train.profile_steps = 0  # this many, from the second on, are traced into the workdir's tensorboard folder
 
     config.mesh = ConfigDict()
-    config.mesh.backend = "jit"
+    config.mesh.backend = "jit"  # or "pmap": pure data parallelism through jax.pmap
     config.mesh.data = -1  # -1: all devices that the other axes leave
     config.mesh.fsdp = 1
     config.mesh.tensor = 1

@@ -40,6 +40,7 @@ class LossConfig:
 
     z_loss: float
     label_smoothing: float
+    chunk_size: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,13 +75,14 @@ class TrainConfig:
     checkpoint_every: int
     keep_checkpoints: int
     max_nonfinite_updates: int
+    profile_steps: int
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
     """Fields of `config.mesh`."""
 
-    backend: Literal["jit"]
+    backend: Literal["jit", "pmap"]
     data: int
     fsdp: int
     tensor: int

@@ -66,6 +66,14 @@ def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None)
             f"loss.label_smoothing={sections.loss.label_smoothing} must lie in [0, 1) and "
             f"loss.z_loss={sections.loss.z_loss} must not be negative"
         )
+    if sections.loss.chunk_size < 0:
+        raise ConfigError(f"loss.chunk_size={sections.loss.chunk_size} must not be negative; 0 is not in chunks")
+    mesh = sections.mesh
+    if mesh.backend == "pmap" and (mesh.fsdp, mesh.tensor) != (1, 1):
+        raise ConfigError(
+            f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp} and mesh.tensor="
+            f"{mesh.tensor} to 1, or mesh.backend='jit'"
+        )
     make_optimizer(sections.optimizer, sections.train.steps)  # raises for fields that it cannot work with
 
     tokenizer = make_tokenizer(data)
@@ -147,13 +155,14 @@ def _table_row(values: Mapping[str, Any], where: str, is_linear: bool) -> TableR
         raise ConfigError(f"config.{where}={values!r} must be a group of fields, as in configs/ul2.py")
     if "final_weight" in values and not is_linear:
         raise ConfigError(f"config.{where}.final_weight goes with objective.schedule='linear': remove it, or set that")
+    objective = OBJECTIVES.get(values.get("name"))
+    if objective is Mixture or objective in LEARNERS:
+        why = "is a mixture itself" if objective is Mixture else "trains more than the prediction of tokens"
+        raise ConfigError(f"config.{where}.name={values['name']!r} {why}: it cannot be a row of a mixture")
     kind = _LinearShare if is_linear else _Share
     names = {field.name for field in dataclasses.fields(kind)}
     share = from_mapping(kind, {key: value for key, value in values.items() if key in names}, where)
     corruption = make_objective({key: value for key, value in values.items() if key not in names}, where)
-    if isinstance(corruption, Mixture) or type(corruption) in LEARNERS:
-        why = "is a mixture itself" if isinstance(corruption, Mixture) else "trains more than the prediction of tokens"
-        raise ConfigError(f"config.{where}.name={values['name']!r} {why}: it cannot be a row of a mixture")
     return TableRow(corruption, share.mode, share.weight, share.final_weight if is_linear else share.weight)
 
 

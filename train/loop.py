@@ -15,6 +15,7 @@ from train.evaluate import evaluate
 from train.experiment import Experiment
 from train.generate import sample_for_display
 from train.metrics import MetricsWriter, summarize
+from train.profile import StepProfile
 from train.restore import start_from
 from train.run import Run, make_run
 from train.run_config import check_same_run, read_config, write_config
@@ -55,7 +56,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
         if start:
             display.message(f"continuing from step {start}")
         if start < config.steps:
-            state = _Loop(run, checkpoints, writer, display, stop).run(state, start)
+            state = _Loop(run, workdir, checkpoints, writer, display, stop).run(state, start)
         checkpoints.wait()
         step = int(state.step)
         if step < config.steps:
@@ -85,8 +86,17 @@ def _open_workdir(workdir: str, *, keep: int) -> Checkpoints:
 class _Loop:
     """The steps between two starts of the program."""
 
-    def __init__(self, run: Run, checkpoints: Checkpoints, writer: MetricsWriter, display: Display, stop: StopRequest):
-        self.run_, self.checkpoints, self.writer, self.display, self.stop = run, checkpoints, writer, display, stop
+    def __init__(
+        self,
+        run: Run,
+        workdir: str,
+        checkpoints: Checkpoints,
+        writer: MetricsWriter,
+        display: Display,
+        stop: StopRequest,
+    ):
+        self.run_, self.workdir, self.checkpoints = run, workdir, checkpoints
+        self.writer, self.display, self.stop = writer, display, stop
         self.config = run.experiment.train
         self.schedule = make_schedule(run.experiment.optimizer, self.config.steps)
         self.positions = 0
@@ -95,17 +105,23 @@ class _Loop:
         """Trains until `train.steps`, or until somebody asks to stop; the last state has its checkpoint."""
         batches = self.run_.train_batches(start)
         pending = None
+        # The second step of this start is the first that nothing compiles in.
+        profile = StepProfile(self.workdir, first=start + 2, steps=self.config.profile_steps)
         self._restart_clock(start)
         for step in range(start + 1, self.config.steps + 1):
             began = time.perf_counter()
             host_batch = next(batches)
             self.waited += time.perf_counter() - began
             self.positions = _positions(host_batch) * self.config.batch_size
+            profile.before(step)
             state, metrics = self.run_.train_step(state, self.run_.to_devices(host_batch))
             # The step before, while the device works on this one: the host never makes the device wait.
             if pending is not None:
                 self._report(*pending)
             pending = step, metrics
+            if profile.after(step, metrics):
+                self.display.message(f"steps {start + 2} to {step} are profiled: tensorboard --logdir={self.workdir}")
+                self._restart_clock(step)
             if step == start + 1:
                 jax.block_until_ready(metrics)  # compilation is not speed
                 self._restart_clock(step)
@@ -152,6 +168,8 @@ class _Loop:
         if steps > 0:
             tokens = steps * self.positions * metrics["useful_token_fraction"]
             metrics |= {"tokens_per_second": tokens / seconds, "data_wait_fraction": self.waited / seconds}
+            if self.run_.peak_seconds is not None:
+                metrics["mfu"] = self.run_.peak_seconds * steps / seconds
         self._restart_clock(step)
         self.writer.write(step, "train", metrics)
         self.display.train(step, metrics)

@@ -21,7 +21,10 @@ from train import sharding
 from train.checkpoint import abstract
 from train.config import TrainConfig
 from train.experiment import Experiment
+from train.flops import train_step_flops
+from train.hardware import chip_of
 from train.learner import Batch
+from train.learners.token_prediction import TokenPrediction
 from train.optimizer import make_optimizer
 from train.step import TrainState, init_state, make_eval_step, make_train_step
 
@@ -49,6 +52,23 @@ class Run:
     def num_params(self) -> int:
         return sum(leaf.size for leaf in jax.tree.leaves(self.state_shapes.params))
 
+    @property
+    def peak_seconds(self) -> float | None:
+        """A step's model FLOPs (train.flops) at the peak of all devices; over a step's real time it is the MFU.
+
+        None where the devices' peak is not known (train.hardware), and for learners that run more than one model.
+        """
+        experiment, chip = self.experiment, chip_of(jax.devices()[0].device_kind)
+        if chip is None or not isinstance(experiment.learner, TokenPrediction):
+            return None
+        flops = train_step_flops(
+            experiment.model,
+            rows=experiment.train.batch_size,
+            inputs_length=experiment.data.inputs_length,
+            targets_length=experiment.data.targets_length,
+        )
+        return flops / (chip.peak_flops * jax.device_count())
+
     def init_state(self) -> TrainState:
         """The state before the first step; every device makes only its own shards."""
         init = functools.partial(_init_state, self.experiment, self.optimizer)
@@ -62,10 +82,13 @@ class Run:
         """The `train.eval_batches` global batches that every evaluation of this config reads: the same corruption."""
         batches_of_rows = self._load(self.dataset(self.heldout_documents, shuffle=False), 0)
         for _ in range(self.experiment.train.eval_batches):
-            yield self.to_devices(next(batches_of_rows))
+            yield sharding.to_global(next(batches_of_rows), self.batch_sharding)
 
-    def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
-        """The global batch, from this process's rows of it."""
+    def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array | np.ndarray]:
+        """What `train_step` takes, from this process's rows of a batch: the global batch, or each device's rows."""
+        if self.experiment.mesh.backend == "pmap":
+            count = jax.local_device_count()
+            return {name: array.reshape(count, -1, *array.shape[1:]) for name, array in batch.items()}
         return sharding.to_global(batch, self.batch_sharding)
 
     def dataset(self, documents: Documents, *, shuffle: bool) -> grain.MapDataset:
@@ -99,9 +122,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
     optimizer = make_optimizer(experiment.optimizer, config.steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
-    train_step = make_train_step(
-        experiment.learner, optimizer, grad_accum_steps=config.grad_accum_steps, seed=experiment.seed
-    )
+    train_step = _compiled_train_step(experiment, optimizer, state_shardings, batch_sharding)
     eval_step = make_eval_step(experiment.learner, bytes_of_token=_bytes_of_token(experiment))
     run = Run(
         experiment=experiment,
@@ -112,17 +133,37 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
         optimizer=optimizer,
         state_shapes=state_shapes,
         batch_sharding=batch_sharding,
-        train_step=jax.jit(
-            train_step,
-            in_shardings=(state_shardings, batch_sharding),
-            out_shardings=(state_shardings, None),
-            donate_argnums=0,
-        ),
+        train_step=train_step,
         eval_step=jax.jit(eval_step, in_shardings=(state_shardings.params, batch_sharding)),
     )
     for documents in (train_documents, heldout_documents):
         run.dataset(documents, shuffle=False)  # raises now, and not at the first evaluation
     return run
+
+
+def _compiled_train_step(
+    experiment: Experiment,
+    optimizer: optax.GradientTransformation,
+    state_shardings: TrainState,
+    batch_sharding: NamedSharding,
+) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
+    """The one step body, compiled as `mesh.backend` says: over the mesh, or with a copy of the state on each device."""
+    uses_pmap = experiment.mesh.backend == "pmap"
+    train_step = make_train_step(
+        experiment.learner,
+        optimizer,
+        grad_accum_steps=experiment.train.grad_accum_steps,
+        seed=experiment.seed,
+        axis_name="data" if uses_pmap else None,
+    )
+    if uses_pmap:
+        return jax.pmap(train_step, "data", in_axes=(None, 0), out_axes=None, donate_argnums=0)
+    return jax.jit(
+        train_step,
+        in_shardings=(state_shardings, batch_sharding),
+        out_shardings=(state_shardings, None),
+        donate_argnums=0,
+    )
 
 
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:

@@ -19,6 +19,7 @@ MAY_CHANGE = (
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "train.max_nonfinite_updates",
+    "train.profile_steps",
     "train.grad_accum_steps",
     "data.reader_threads",
     "data.prefetch_batches",

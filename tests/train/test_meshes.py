@@ -1,0 +1,83 @@
+"""One device, eight ways of using eight, and jax.pmap train the same; a checkpoint goes from any of them to any other."""
+
+import math
+
+import pytest
+
+from objectives.errors import ConfigError
+from tests.table import small_config
+from tests.train.subprocesses import run
+from train.experiment import make_experiment
+
+MESHES = {
+    "data": {"data": 8},
+    "fsdp": {"data": 1, "fsdp": 8},
+    "all three": {"data": 2, "fsdp": 2, "tensor": 2},
+    "pmap": {"backend": "pmap"},
+}
+
+PROGRAM = """
+import json, os, sys
+import jax
+from tests.table import small_config
+from train.checkpoint import Checkpoints
+from train.experiment import make_experiment
+from train.run import make_run
+
+corpus, workdir, meshes = {corpus!r}, {workdir!r}, {meshes!r}
+
+def run_on(mesh):
+    fields = {{f"mesh__{{name}}": value for name, value in mesh.items()}}
+    return make_run(make_experiment(small_config(
+        "span_corruption", "decoder_only", data__source="text", data__path=corpus + "/text",
+        data__cache_dir=corpus + "/cache", optimizer__warmup_steps=0, optimizer__learning_rate=1e-2,
+        train__steps=4, **fields)), show_progress=False)
+
+def train(run, state, start, steps):
+    losses, batches = [], run.train_batches(start)
+    for _ in range(steps):
+        state, metrics = run.train_step(state, run.to_devices(next(batches)))
+        losses.append(float(metrics["loss_sum"] / metrics["weight_sum"]))
+    return state, losses
+
+results = {{}}
+for name, mesh in meshes.items():
+    run = run_on(mesh)
+    state, losses = train(run, run.init_state(), 0, 3)
+    results[name] = losses
+    if name != list(meshes)[0]:  # the checkpoint of the mesh before this one goes on here
+        checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=None)
+        _, [loss] = train(run, checkpoints.restore(run.state_shapes), 2, 1)
+        results[name + " continued"] = loss
+        checkpoints.close()
+    checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=9)
+    state, _ = train(run, run.init_state(), 0, 2)
+    checkpoints.save(len(results), state)
+    checkpoints.close()
+print(json.dumps(results))
+"""
+
+
+def losses(corpus, tmp_path, meshes, devices):
+    program = PROGRAM.format(corpus=str(corpus), workdir=str(tmp_path), meshes=meshes)
+    return run(program, devices=devices, timeout=600)[0]
+
+
+def test_every_mesh_trains_the_same_and_takes_over_from_every_other(corpus, tmp_path):
+    expected = losses(corpus, tmp_path / "one", {"one": {}}, devices=1)["one"]
+    assert expected[2] < expected[0]  # it learns, so equal losses are equal updates
+    results = losses(corpus, tmp_path / "eight", MESHES, devices=8)
+    for name, found in results.items():
+        wanted = expected if isinstance(found, list) else expected[2]
+        assert found == pytest.approx(wanted, rel=1e-4), name
+    assert sum(name.endswith("continued") for name in results) == len(MESHES) - 1
+
+
+@pytest.mark.parametrize("axis", ["fsdp", "tensor"])
+def test_pmap_has_no_other_axes(axis):
+    with pytest.raises(ConfigError, match=r"mesh.backend='pmap' copies the state to every device: set .* to 1"):
+        make_experiment(small_config("clm", "decoder_only", mesh__backend="pmap", **{f"mesh__{axis}": 2}))
+
+
+def test_the_batch_divides_by_the_devices_of_every_mesh():
+    assert all(8 % math.prod(size for size in mesh.values() if isinstance(size, int)) == 0 for mesh in MESHES.values())
