@@ -1,0 +1,198 @@
+"""Mixtures: which tables stand, a batch of one by hand, and shares that change in the course of a run."""
+
+import numpy as np
+import pytest
+
+from data.batches import batches, loader
+from objectives import CLM, OBJECTIVES, Mixture, PrefixLM, denoisers_of
+from objectives.batch import Ramp, Windows, check_batch
+from objectives.collate import make_collator
+from objectives.errors import ConfigError
+from objectives.lengths import RowShape
+from objectives.mixture import TableRow
+from tests.data.corpus import all_documents, store_of
+from tests.objectives.helpers import vocab
+from tests.table import objective_of, small_config
+from train.experiment import make_experiment
+from train.learners import LEARNERS
+
+CLM_ROW = {"name": "clm", "mode": "", "weight": 1.0}
+PREFIX_LM = {"name": "prefix_lm", "target_fraction": 0.25, "split": "fixed", "sentinel": False}
+PREFIX_LM_ROW = PREFIX_LM | {"mode": "[S]", "weight": 1.0}
+MLM_ROW = small_config("mlm", "encoder_only")["objective"] | {"mode": "", "weight": 1.0}
+
+
+def config_of(rows, architecture="decoder_only", **objective):
+    fields = small_config("clm", architecture, data__documents="join")
+    mixture = {"name": "mixture", "mix_by": "example", "schedule": "constant", "denoisers": rows} | objective
+    return fields | {"objective": mixture}
+
+
+def changing(rows, *final_weights, begin_step=1, end_step=2, **objective):
+    """A config whose rows end at these weights."""
+    rows = {name: row | {"final_weight": w} for (name, row), w in zip(rows.items(), final_weights, strict=True)}
+    return config_of(rows, schedule="linear", begin_step=begin_step, end_step=end_step, **objective)
+
+
+ROWS = {"clm": CLM_ROW, "s": PREFIX_LM_ROW}
+REFUSED = {
+    "no table": (config_of(()), "objective.denoisers must be a table of denoisers"),
+    "no row": (config_of({}), "objective.denoisers: every weight is 0"),
+    "not a row": (config_of({"clm": "clm"}), "objective.denoisers.clm='clm' must be a group of fields"),
+    "no mode": (config_of({"clm": {"name": "clm", "weight": 1.0}}), "config field objective.denoisers.clm.mode is mis"),
+    "infinite": (config_of({"clm": CLM_ROW | {"weight": float("inf")}}), "denoisers.clm.weight=inf must be 0 or more"),
+    "two families": (
+        config_of(ROWS | {"mlm": MLM_ROW}),
+        "objective.denoisers have no model.architecture in common: clm, s: decoder_only or encoder_decoder; "
+        "mlm: encoder_only",
+    ),
+    "another architecture": (
+        config_of(ROWS, "encoder_only"),
+        r"model.architecture='encoder_only' does not go with objective.denoisers.clm \(CLM\): use 'decoder_only' or",
+    ),
+    "a mode for what predicts in place": (
+        config_of({"mlm": MLM_ROW | {"mode": "[R]"}}, "encoder_only"),
+        r"objective.denoisers.mlm.mode='\[R\]' goes before inputs .* MLM predicts in place: set it to ''",
+    ),
+    "a mixture in a mixture": (
+        config_of({"a": {"name": "mixture", "mode": "", "weight": 1.0}}),
+        "objective.denoisers.a.name='mixture' is a mixture itself: it cannot be a row",
+    ),
+    "weights of a schedule that is none": (
+        config_of({"clm": CLM_ROW | {"final_weight": 1.0}}),
+        "objective.denoisers.clm.final_weight goes with objective.schedule='linear'",
+    ),
+    "no schedule": (config_of(ROWS, schedule="cosine"), "objective.schedule='cosine' must be one of 'constant', 'lin"),
+    "steps of a schedule that is none": (config_of(ROWS, end_step=2), "unknown config field objective.end_step"),
+    "steps missing": (config_of(ROWS, schedule="linear"), "config field objective.begin_step is missing"),
+    "a final weight missing": (
+        config_of(ROWS, schedule="linear", begin_step=0, end_step=1),
+        "config field objective.denoisers.clm.final_weight is missing",
+    ),
+    "all 0 at the end": (changing(ROWS, 0.0, 0.0), "objective.denoisers: every final_weight is 0"),
+    "below 0": (changing(ROWS, -1.0, 1.0), "objective.denoisers.clm.final_weight=-1.0 must be 0 or more"),
+    "backwards": (changing(ROWS, 0.0, 1.0, begin_step=2, end_step=1), "begin_step=2 and .*end_step=1 must be 0 or mor"),
+    "after the run": (changing(ROWS, 0.0, 1.0, end_step=3), "objective.end_step=3 must be train.steps=2 or less"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_tables_that_do_not_stand(case):
+    fields, message = REFUSED[case]
+    with pytest.raises(ConfigError, match=message) as error:
+        make_experiment(fields)
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, kind in OBJECTIVES.items() if kind in LEARNERS])
+def test_objectives_with_a_learner_of_their_own_are_no_rows(name):
+    with pytest.raises(ConfigError, match=rf"denoisers.a.name='{name}' trains more than the prediction of tokens"):
+        make_experiment(config_of({"a": {"name": name, "mode": "", "weight": 1.0}}))
+
+
+def test_rows_of_weight_0_are_as_if_they_were_not_there():
+    experiment = make_experiment(config_of(ROWS | {"mlm": MLM_ROW | {"weight": 0.0}}))
+    assert experiment.source_names == ("clm", "s")
+    assert objective_of("ul2").architectures == {"decoder_only", "encoder_decoder"}
+    assert objective_of("unilm").architectures == {"encoder_only"}
+
+
+def test_a_batch_by_hand():
+    """CLM and prefix LM with its mode token in rows of eight: EOS 1, [S] 264."""
+    rows = {"clm": TableRow(CLM(), "", 1.0, 1.0), "s": TableRow(PrefixLM(0.25, "fixed", False), "[S]", 3.0, 3.0)}
+    collator, _ = make_collator(
+        denoisers_of(Mixture(rows, "example"), "mixture"), RowShape("decoder_only", 8, 8, 1), vocab(),
+        documents="join", bidirectional_inputs=True,
+    )  # fmt: skip
+    assert [(spec.name, spec.weight, spec.raw_length, spec.ramp) for spec in collator.specs] == [
+        ("clm", 0.25, 8, None),
+        ("s", 0.75, 5, None),
+    ]
+    tokens = np.asarray([[20, 21, 22, 23, 24, 0, 0, 0], [10, 11, 12, 13, 14, 15, 16, 17]], np.int32)
+    windows = Windows(tokens, np.asarray([5, 8]), np.arange(2), np.arange(2, dtype=np.uint64), np.asarray([1, 0]))
+    batch = collator(windows, 2)
+    check_batch(batch, "decoder_only")
+    expected = {
+        "decoder_target_tokens": [[264, 20, 21, 22, 23, 1, 24, 1], [10, 11, 12, 13, 14, 15, 16, 17]],
+        "decoder_input_tokens": [[0, 264, 20, 21, 22, 23, 1, 24], [0, 10, 11, 12, 13, 14, 15, 16]],
+        "decoder_loss_weights": [[0, 0, 0, 0, 0, 0, 1, 1], [1] * 8],
+        "decoder_bidirectional_mask": [[1, 1, 1, 1, 1, 1, 1, 0], [0] * 8],
+        "example_source": [[1] * 8, [0] * 8],
+    }
+    assert {name: batch[name].astype(int).tolist() for name in expected} == expected
+
+
+def test_every_batch_of_a_mixture_has_the_same_fields():
+    """Some rows have an attention order, and the others then see all of their text."""
+    unilm = objective_of("unilm:left_to_right")
+    unilm_row = {"name": "unilm", "mode": "", "weight": 1.0} | vars(unilm)
+    experiment = make_experiment(config_of({"mlm": MLM_ROW, "unilm": unilm_row}, "encoder_only"))
+    tokens = np.full((3, 38), experiment.tokenizer.vocab.content_start, np.int32)
+    for source in ([0, 0, 0], [1, 1, 1], [0, 1, 0]):
+        keys = np.arange(3, dtype=np.uint64)
+        batch = experiment.collator(Windows(tokens, np.full(3, 38), np.arange(3), keys, np.asarray(source)), 3)
+        check_batch(batch, "encoder_only")
+        assert batch["encoder_attention_order"].any(axis=1).tolist() == [k == 1 for k in source]
+
+
+def test_a_schedules_shares_by_hand():
+    """Weights 1 and 0 go to 1 and 3 from step 1 to 2, of 8 rows of 2 windows each."""
+    fields = changing({"clm": CLM_ROW, "s": PREFIX_LM_ROW | {"weight": 0.0}}, 1.0, 3.0)
+    fields["data"]["examples_per_row"] = 2
+    specs = make_experiment(fields).collator.specs
+    assert [spec.weight for spec in specs] == [1.0, 0.0] and [spec.mean_weight for spec in specs] == [0.625, 0.375]
+    assert [spec.ramp for spec in specs] == [Ramp(16, 32, 0.25), Ramp(16, 32, 0.75)]
+    same = make_experiment(changing(ROWS, 1.0, 1.0)).collator.specs
+    assert [(spec.weight, spec.ramp) for spec in same] == [(0.5, None)] * 2
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    random = np.random.default_rng(0)
+    texts = ["".join(map(chr, random.integers(97, 123, size=n))) for n in random.integers(1, 300, size=80)]
+    return all_documents(store_of(tmp_path_factory.mktemp("mixture"), texts))
+
+
+def dataset_of(documents, experiment, *, shuffle=True, rows=range(8)):
+    """Batches of 8 rows, of the windows themselves."""
+    return batches(
+        documents, experiment.collator.specs, lambda windows, _: windows._asdict(), batch_size=8, examples_per_row=1,
+        seed=0, shuffle=shuffle, rows=rows, pad_id=0,
+    )  # fmt: skip
+
+
+def schedule_over(steps, mix_by="example"):
+    fields = changing(ROWS, 0.0, 1.0, begin_step=0, end_step=steps, mix_by=mix_by)
+    fields["train"]["steps"] = steps
+    return make_experiment(fields)
+
+
+@pytest.mark.parametrize("mix_by", ["example", "token"])
+def test_a_schedule_shares_out_examples_or_tokens_all_along(mix_by, documents):
+    """From half of each to nothing but prefix LM: any tenth of the run has its share, of examples or raw tokens."""
+    experiment = schedule_over(500, mix_by)
+    dataset = dataset_of(documents, experiment)
+    lengths = [spec.raw_length for spec in experiment.collator.specs]
+    assert lengths == [40, 37]
+    for begin in (0, 225, 450):
+        drawn = sum(np.bincount(dataset[n]["source"], minlength=2) for n in range(begin, begin + 50))
+        amounts = drawn * (lengths if mix_by == "token" else 1)
+        assert amounts[0] / amounts.sum() == pytest.approx(0.5 * (1 - (begin + 25) / 500), abs=0.01)
+    assert dataset[500]["source"].tolist() == [1] * 8
+
+
+def test_batches_of_a_schedule_are_the_same_from_any_start_in_any_process(documents):
+    dataset = dataset_of(documents, schedule_over(20))
+    iterator = loader(dataset, start=13, threads=2, prefetch=4)
+    halves = [dataset_of(documents, schedule_over(20), rows=rows) for rows in (range(4), range(4, 8))]
+    for n in range(13, 23):
+        batch, parts = next(iterator), [half[n] for half in halves]
+        for name in ("tokens", "source", "keys"):
+            np.testing.assert_array_equal(batch[name], dataset[n][name])
+            np.testing.assert_array_equal(batch[name], np.concatenate([part[name] for part in parts]))
+
+
+def test_held_out_batches_have_the_mean_of_first_and_last_shares_whatever_the_step(documents):
+    dataset = dataset_of(documents, schedule_over(20), shuffle=False)
+    drawn = [np.bincount(dataset[n]["source"], minlength=2).tolist() for n in range(40)]
+    assert drawn == [[2, 6]] * 40
