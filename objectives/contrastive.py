@@ -31,6 +31,7 @@ class SimCSE(MLM):
     documents: ClassVar = ("split",)
     eos_in_windows: ClassVar = False
     one_per_row: ClassVar = True
+    on_device: ClassVar = "each text is read twice, under two draws of dropout; the batch's other texts are negatives"
 
     def check(self, where: str) -> list[str]:
         if not 0 < self.temperature < float("inf"):

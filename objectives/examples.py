@@ -49,6 +49,7 @@ class Corruption(Protocol):
     whole_text: ClassVar[bool] = True  # whether an example tells all of its window, in order, and nothing else
     one_per_row: ClassVar[bool] = False  # whether it learns one thing of each row, a label for one
     num_token_types: ClassVar[int] = 0  # values in `Masked.token_types`; 0 where it has none
+    label_names: ClassVar[tuple[str, ...]] = ()  # what labels 0, 1, ... say, where it makes them itself
     on_device: ClassVar[str] = ""  # what the step itself makes of examples, which train.show cannot, in a few words
     orders_attention: ClassVar[bool] = False  # whether it makes a `Masked.attention_order`
 

@@ -113,6 +113,7 @@ class NSP(SentencePairs):
     """
 
     reads: ClassVar = ("others",)
+    label_names: ClassVar = ("B follows A", "B is of another document")
 
     def pair(self, tokens, lengths, keys, vocab, *, others):
         used, cut = self._cut(tokens, lengths, keys, vocab)
@@ -143,6 +144,8 @@ class SOP(SentencePairs):
     Each with probability 1/2. A single sentence is cut in two at any token, each cut as likely; ALBERT pairs it with a
     random B and labels that as swapped. A window of one token is an A in order, with an empty B.
     """
+
+    label_names: ClassVar = ("in order", "swapped")
 
     def pair(self, tokens, lengths, keys, vocab):
         used, cut = self._cut(tokens, lengths, keys, vocab)

@@ -62,8 +62,8 @@ def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.nda
         for e in chosen[examples.rows[chosen] == row]:
             denoiser = experiment.collator.denoisers[examples.source[e]]
             sections = _sections(experiment, chunk.batch, examples, e)
-            classes = experiment.collator.specs[examples.source[e]].classes
-            facts = _example_facts(chunk.batch, examples, measured, e, classes)
+            labels = experiment.collator.specs[examples.source[e]].classes or denoiser.corruption.label_names
+            facts = _example_facts(chunk.batch, examples, measured, e, labels)
             shown.append(Example(number, denoiser.name, denoiser.mode, int(examples.segments[e]), sections, facts))
             number += 1
         batch, row_of_batch = divmod(int(first_row + row), experiment.train.batch_size)
@@ -110,7 +110,7 @@ def _sections(experiment: Experiment, batch: Batch, examples: Examples, e: int) 
 
 
 def _example_facts(
-    batch: Batch, examples: Examples, measured: dict[str, np.ndarray], e: int, classes: tuple[str, ...]
+    batch: Batch, examples: Examples, measured: dict[str, np.ndarray], e: int, labels: tuple[str, ...]
 ) -> str:
     one = {name: values[e] for name, values in measured.items()}
     body, inputs, hidden, spans = (_int(one[name]) for name in ("raw", "inputs", "hidden", "spans"))
@@ -118,7 +118,8 @@ def _example_facts(
     if examples.selected is not None:
         parts = [f"raw {raw} tokens", f"inputs and targets {inputs}"]
         shown = ", ".join(f"{_int(one[name])} {name}" for name in ("masked", "random", "kept"))
-        parts.append(f"selected {hidden} ({_percent(hidden, inputs)}) in {spans} spans: {shown}")
+        selected = f"selected {hidden} ({_percent(hidden, inputs)}) in {spans} spans: {shown}"
+        parts.append(selected if hidden else "no token selected")
     else:
         parts = [f"raw {raw} tokens", f"inputs {inputs}", f"targets {_int(one['targets'])}"]
         in_spans = "" if math.isnan(one["spans"]) else f" in {spans} span{'' if spans == 1 else 's'}"
@@ -127,14 +128,18 @@ def _example_facts(
     if "decoder_bidirectional_mask" in batch:
         prefix = batch["decoder_bidirectional_mask"][row][batch["decoder_segment_ids"][row] == segment]
         parts.append(f"the first {prefix.sum()} positions see each other" if prefix.any() else "causal throughout")
-    if classes:
-        parts.append(f"class {classes[batch['sentence_labels'][row]]}")
+    if "encoder_token_types" in batch:
+        types = batch["encoder_token_types"][row][batch["encoder_segment_ids"][row] == segment]
+        parts.append(f"sentence A {(types == 0).sum()} positions, B {(types == 1).sum()}")
+    if "sentence_labels" in batch:
+        label = batch["sentence_labels"][row]
+        parts.append(f"label {label}" + (f": {labels[label]}" if labels else ""))
     return ", ".join([*parts, *_other_fields(batch, row, segment)])
 
 
 _OF_A_STACK = ("input_tokens", "target_tokens", "loss_weights", "segment_ids", "positions")
 _SHOWN = {f"{side}_{field}" for side in ("encoder", "decoder") for field in _OF_A_STACK}
-_SHOWN |= {"decoder_bidirectional_mask", "example_source"}
+_SHOWN |= {"decoder_bidirectional_mask", "encoder_token_types", "example_source", "sentence_labels"}
 
 
 def _other_fields(batch: Batch, row: int, segment: int) -> list[str]:

@@ -74,6 +74,7 @@ def test_beside_mlm_both_count_and_readings_are_of_the_unmasked_text(params):
         ({"model__dropout_rate": 0.0}, "model.dropout_rate=0.0 must be above 0 for objective.name='simcse'"),
         ({"train__batch_size": 1}, "train.batch_size=1 must be 2 or more for objective.name='simcse'"),
         ({"train__grad_accum_steps": 2}, "train.grad_accum_steps=2 must be 1 for objective.name='simcse'"),
+        ({"mesh__backend": "pmap"}, "mesh.backend='pmap' must be 'jit' for objective.name='simcse'"),
     ],
 )
 def test_what_leaves_nothing_to_contrast_is_refused_at_the_door(overrides, message):

@@ -8,10 +8,12 @@ import numpy as np
 import optax
 import pytest
 
-from tests.table import small_experiment
+from tests.table import random_windows, small_experiment
 from tests.train.row_learners import batch_of, class_logits, gradients_of, nll, params_of
 from train.metrics import summarize
 from train.paths import array_types
+from train.show_data import Chunk
+from train.show_rows import rows_of
 
 KEY = jax.random.key(0)
 
@@ -84,6 +86,18 @@ def test_both_kinds_of_pairs_can_be_learnt(params, batch):
         params = apply_updates(params, updates)
     assert summarize(sums, ["nsp"])["pair_accuracy"] == 1.0
     assert summarize(sums, ["nsp"])["pair_loss"] < 0.2
+
+
+def test_a_pair_is_shown_with_what_its_label_says():
+    experiment = experiment_of()
+    windows = random_windows(experiment, 8, same_keys=False)
+    batch = experiment.collator(windows, 8)
+    rows = rows_of(experiment, Chunk(windows, batch), 0, np.arange(8), 1)
+    for row, types, label in zip(rows, batch["encoder_token_types"], batch["sentence_labels"], strict=True):
+        second = types.sum()
+        first = (batch["encoder_segment_ids"][row.row] > 0).sum() - second
+        says = "label 1: B is of another document" if label else "label 0: B follows A"
+        assert row.examples[0].facts.endswith(f"sentence A {first} positions, B {second}, {says}")
 
 
 def test_fine_tuning_may_start_from_it():

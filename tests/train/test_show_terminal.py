@@ -154,12 +154,17 @@ def test_a_decoder_alone_shows_what_it_reads_and_what_it_predicts():
     assert second.sections[1] == ("inputs", []) and second.facts.endswith("causal throughout")
 
 
-def test_fields_that_show_does_not_know_are_shown_as_they_are():
+def test_sentence_types_and_labels_without_names_and_fields_that_show_does_not_know():
     mlm = tiny_experiment("mlm", "encoder_only")
     chunk = encoder_chunk(mlm.tokenizer, ["ab"], ["[CLS]ab[SEP]"], ["[CLS]ab[SEP]"], [1], width=6)
-    types = np.asarray([[0, 0, 1, 1, 7, 7]], np.int32)
-    more = {"encoder_token_types": types, "sentence_labels": np.asarray([1], np.int32)}
+    types = np.asarray([[0, 0, 0, 1, 7, 7]], np.int32)
+    more = {
+        "encoder_token_types": types,
+        "encoder_word_ids": np.asarray([[3, 3, 5, 6, 6, 6]], np.int32),
+        "row_weight": np.asarray([2], np.int32),
+        "sentence_labels": np.asarray([1], np.int32),
+    }
     [row] = rows_of(mlm, chunk._replace(batch=chunk.batch | more), 0, np.asarray([0]), 1)
     assert row.examples[0].facts.endswith(
-        ": 0 masked, 0 random, 1 kept, encoder_token_types 0×2 1×2, sentence_labels 1"
+        ": 0 masked, 0 random, 1 kept, sentence A 3 positions, B 1, label 1, encoder_word_ids 3×2 5 6, row_weight 2"
     )
