@@ -42,12 +42,17 @@ def refused(message, name="ul2", architecture="encoder_decoder", **overrides):
         ("model__num_kv_heads", 3, r"model.num_kv_heads=3 must divide model.num_heads=2"),
         ("model__dropout_rate", 1.0, r"model.dropout_rate=1.0 must be at least 0 and below 1"),
         ("optimizer__warmup_steps", 9, r"optimizer.warmup_steps=9 .*train.steps"),
+        ("loss__chunk_size", -1, r"loss.chunk_size=-1 must not be negative"),
         ("loss__label_smoothing", 1.0, r"loss.label_smoothing=1.0 must lie in \[0, 1\)"),
         ("mesh__backend", "pjit", r"mesh.backend='pjit' must be one of"),
     ],
 )
 def test_fields(field, value, message):
     refused(message, **{field: value})
+
+
+def test_what_needs_the_logits_whole_takes_no_loss_in_chunks():
+    refused(r"loss.chunk_size=8 must be 0 with ELECTRA", "electra", "encoder_only", loss__chunk_size=8)
 
 
 def test_objectives_are_checked_as_deeply_as_they_nest():

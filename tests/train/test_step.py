@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import types
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from tests.table import random_windows, small_experiment
 from train.config import LossConfig
 from train.step import TrainState, init_state, make_eval_step, make_train_step, useful_token_fraction
 
-PLAIN = LossConfig(z_loss=0.0, label_smoothing=0.0)
+PLAIN = LossConfig(z_loss=0.0, label_smoothing=0.0, chunk_size=0)
 
 
 def batch_of(experiment, rows):
@@ -42,10 +43,11 @@ def test_accumulation_with_unequal_weights_is_the_large_batch(ul2):
     per_row = np.asarray(weights.sum(axis=1))
     assert len(set(per_row.tolist())) > 4
     state = init_state(ul2.learner, optimizer, seed=0)
-    loss = LossConfig(z_loss=1e-3, label_smoothing=0.1)
+    loss = LossConfig(z_loss=1e-3, label_smoothing=0.1, chunk_size=0)
     whole, metrics = step_of(ul2, optimizer, 1, loss)(state, batch)
-    for accumulation in (2, 8):
-        parts, part_metrics = step_of(ul2, optimizer, accumulation, loss)(state, batch)
+    for accumulation, chunk_size in ((2, 0), (8, 9)):  # nor on how logits are cut up
+        cut_up = dataclasses.replace(loss, chunk_size=chunk_size)
+        parts, part_metrics = step_of(ul2, optimizer, accumulation, cut_up)(state, batch)
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=1e-6), parts.params, whole.params)
         for name in metrics:
             np.testing.assert_allclose(part_metrics[name], metrics[name], rtol=1e-4, err_msg=name)
@@ -69,11 +71,13 @@ def test_a_stub_model_with_constant_logits(ul2, monkeypatch):
     """Two kinds of token: target 5 has logit 2, all V - 1 others 0. NLL(5) = ln(e^2 + V - 1) - 2, else + 2."""
     size = ul2.model.vocab_size
 
-    def constant(model, params, batch, dropout_key=None):
-        tokens = batch[f"{target_side(batch)}_target_tokens"]
-        return jnp.zeros((*tokens.shape, size)).at[..., 5].set(2.0) + 0 * params["w"]
+    def constant(model, params):
+        return types.SimpleNamespace(
+            hidden=lambda batch, dropout_key: batch[f"{target_side(batch)}_target_tokens"][..., None],
+            logits=lambda hidden: jnp.zeros((*hidden.shape[:-1], size)).at[..., 5].set(2.0) + 0 * params["w"],
+        )
 
-    monkeypatch.setattr("train.learners.token_prediction.apply", constant)
+    monkeypatch.setattr("train.learners.token_prediction.bind", constant)
     batch = batch_of(ul2, 8)
     targets, weights = (np.asarray(batch[f"decoder_{name}"]) for name in ("target_tokens", "loss_weights"))
     targets = np.where(np.arange(targets.shape[1]) % 3 == 0, 5, np.where(targets == 5, 6, targets))

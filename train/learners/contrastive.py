@@ -8,10 +8,10 @@ from jax import Array
 
 from models.config import ModelConfig
 from models.pooler import bind_pooler, init_pooler
-from models.transformer import Params, apply, bind, init_params
+from models.transformer import Params, bind, init_params
+from objectives.chunked_loss import batch_cross_entropy_of_hidden
 from objectives.contrastive import SimCSE, alignment, info_nce, uniformity
 from objectives.errors import ConfigError
-from objectives.losses import batch_cross_entropy
 from train.config import ExperimentConfig, LossConfig
 from train.learner import Batch, Sums
 
@@ -55,6 +55,11 @@ class ContrastiveLearner:
                 f"train.grad_accum_steps={config.train.grad_accum_steps} must be 1 for objective.name='simcse': "
                 "texts of another part of the batch would be no negatives, and the loss another one"
             )
+        if config.mesh.backend == "pmap":
+            raise ConfigError(
+                "config.mesh.backend='pmap' must be 'jit' for objective.name='simcse': under jax.pmap a device knows "
+                "no other's texts, which would be no negatives"
+            )
         return cls(model, config.loss, objective, num_sources)
 
     def init_params(self, key: Array) -> Params:
@@ -81,12 +86,15 @@ class ContrastiveLearner:
         }
         if not self.objective.mlm_weight:
             return objective, contrast.with_sources() | {"ratios": ratios}
-        sums = batch_cross_entropy(
-            apply(self.model, params["transformer"], batch, dropout_key=mlm_key if train else None),
+        transformer = bind(self.model, params["transformer"])
+        sums = batch_cross_entropy_of_hidden(
+            transformer.logits,
+            transformer.hidden(batch, dropout_key=mlm_key if train else None),
             batch,
             num_sources=self.num_sources,
             z_loss=self.loss_config.z_loss,
             label_smoothing=self.loss_config.label_smoothing,
+            chunk_size=self.loss_config.chunk_size,
         )._asdict()
         objective += self.objective.mlm_weight * sums.pop("objective_sum") / jnp.maximum(weights["tokens"], 1.0)
         ratios["contrastive_loss"] = contrast.loss_sum, contrast.weight_sum

@@ -51,7 +51,13 @@ class ElectraLearner:
     def make(
         cls, objective: ELECTRA, model: ModelConfig, config: ExperimentConfig, num_sources: int
     ) -> "ElectraLearner":
-        """As LEARNERS has it. Raises ConfigError where `generator_size` does not leave whole sizes."""
+        """As LEARNERS has it. Raises ConfigError where `generator_size` does not leave whole sizes, and for a loss in
+        chunks."""
+        if config.loss.chunk_size:
+            raise ConfigError(
+                f"loss.chunk_size={config.loss.chunk_size} must be 0 with ELECTRA, which draws from the generator's "
+                "logits; they are of the selected tokens alone"
+            )
         generator = generator_config(model, objective.generator_size)
         return cls(objective, generator, model, config.loss, num_sources, config.data.examples_per_row)
 

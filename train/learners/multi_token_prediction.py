@@ -9,8 +9,9 @@ from jax import Array
 from models.config import ModelConfig
 from models.multi_token import bind_heads, init_heads
 from models.transformer import Params, bind, init_params
+from objectives.chunked_loss import batch_cross_entropy_of_hidden
 from objectives.errors import ConfigError
-from objectives.losses import LossSums, batch_cross_entropy
+from objectives.losses import LossSums
 from objectives.multi_token_prediction import MultiTokenPrediction, future_tokens
 from train.config import ExperimentConfig, LossConfig
 from train.learner import Batch, Sums
@@ -72,12 +73,14 @@ class MultiTokenLearner:
         @jax.checkpoint
         def head_loss(hidden_BxTxD: Array, targets_BxT: Array, weights_BxT: Array) -> LossSums:
             scored = {"decoder_target_tokens": targets_BxT, "decoder_loss_weights": weights_BxT}
-            return batch_cross_entropy(
-                bind(self.model, params["transformer"]).logits(hidden_BxTxD),
+            return batch_cross_entropy_of_hidden(
+                bind(self.model, params["transformer"]).logits,
+                hidden_BxTxD,
                 {**batch, **scored},
                 num_sources=self.num_sources,
                 z_loss=self.loss_config.z_loss,
                 label_smoothing=self.loss_config.label_smoothing,
+                chunk_size=self.loss_config.chunk_size,
             )
 
         heads = hidden_NxBxTxD, future.target_tokens, future.loss_weights

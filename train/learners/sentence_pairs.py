@@ -9,7 +9,7 @@ from jax import Array
 from models.config import ModelConfig
 from models.pooler import bind_classifier, init_classifier
 from models.transformer import Params, bind, init_params
-from objectives.losses import batch_cross_entropy
+from objectives.chunked_loss import batch_cross_entropy_of_hidden
 from objectives.row_losses import class_cross_entropy
 from objectives.sentence_pairs import SentencePairs
 from train.config import ExperimentConfig, LossConfig
@@ -54,12 +54,14 @@ class SentencePairsLearner:
     ) -> tuple[Array, Sums]:
         transformer = bind(self.model, params["transformer"])
         hidden_BxLxD = transformer.hidden(batch, dropout_key=key if train and self.model.dropout_rate else None)
-        sums = batch_cross_entropy(
-            transformer.logits(hidden_BxLxD),
+        sums = batch_cross_entropy_of_hidden(
+            transformer.logits,
+            hidden_BxLxD,
             batch,
             num_sources=self.num_sources,
             z_loss=self.loss_config.z_loss,
             label_smoothing=self.loss_config.label_smoothing,
+            chunk_size=self.loss_config.chunk_size,
         )._asdict()
         classifier = bind_classifier(self.model, _CLASSES, params["pair_classifier"])
         pairs = class_cross_entropy(classifier(hidden_BxLxD[:, 0]), batch["sentence_labels"])

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from models.config import ModelConfig
-from models.transformer import Params, apply, init_params
-from objectives.losses import batch_cross_entropy, target_side
+from models.transformer import Params, bind, init_params
+from objectives.chunked_loss import batch_cross_entropy_of_hidden
+from objectives.losses import target_side
 from train.config import ExperimentConfig, LossConfig
 from train.learner import Batch, Sums
 
@@ -36,13 +37,15 @@ class TokenPrediction:
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
-        logits = apply(self.model, params, batch, dropout_key=key if train and self.model.dropout_rate else None)
-        sums = batch_cross_entropy(
-            logits,
+        transformer = bind(self.model, params)
+        sums = batch_cross_entropy_of_hidden(
+            transformer.logits,
+            transformer.hidden(batch, dropout_key=key if train and self.model.dropout_rate else None),
             batch,
             num_sources=self.num_sources,
             z_loss=self.loss_config.z_loss,
             label_smoothing=self.loss_config.label_smoothing,
+            chunk_size=self.loss_config.chunk_size,
         )._asdict()
         return sums.pop("objective_sum") / jnp.maximum(weights["tokens"], 1.0), sums
 
