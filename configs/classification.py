@@ -30,6 +30,8 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.inputs_length = 256
     config.data.bidirectional_inputs = False
     config.train.steps = 300
+    config.train.eval_every = 100
+    config.train.eval_batches = 64
     if base.is_paper_scale(config, preset, architectures.BERT):
         config.precision = "bfloat16"
         config.data.inputs_length = 512

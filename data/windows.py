@@ -7,11 +7,13 @@ import numpy as np
 
 from data.documents import Documents
 from data.hashing import mix64, seed_bits
+from data.order import permute
 from data.rows import plan_rows
 from data.usable import sizes_of, usable
 from objectives.batch import WindowSpec
 from objectives.errors import ConfigError
 
+_LABELLED = np.uint64(seed_bits(0, "labelled"))
 _OTHERS = np.uint64(seed_bits(0, "others"))  # keeps these draws apart from what the objective draws by the same keys
 
 
@@ -67,6 +69,10 @@ class WindowReader:
 
     def segments(self, indices: np.ndarray) -> Segments:
         """The runs that windows `indices`, int64 [w], are made of, window by window."""
+        if "labels" in self.spec.reads:
+            # Neighbours are of one document and so of one class; held-out batches, which are not shuffled, would judge
+            # by the first few documents.
+            indices = permute(indices, np.full(len(indices), self._len), np.full(len(indices), _LABELLED))
         if self.spec.documents == "split":
             return self._split_segments(indices)
         if self.spec.documents == "whole":

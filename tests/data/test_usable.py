@@ -103,8 +103,18 @@ def test_labels_are_numbers_of_the_classes_named():
     assert left_out_of(LABELLED, [spec, spec]) == left_out
     arguments = {"batch_size": 4, "examples_per_row": 1, "seed": 0, "shuffle": False, "rows": range(4), "pad_id": 0}
     windows = batches(LABELLED, [spec], lambda windows, rows: windows, **arguments)[0]
-    assert windows.tokens[:, 0].tolist() == [10, 12, 30, 40]  # document 0 in two pieces
-    assert windows.labels.tolist() == [1, 1, 0, 1] and windows.labels.dtype == np.int32
+    label_of_first = {10: 1, 12: 1, 30: 0, 40: 1}  # document 0 in two pieces
+    assert sorted(windows.tokens[:, 0].tolist()) == sorted(label_of_first) and windows.labels.dtype == np.int32
+    assert [label_of_first[first] for first in windows.tokens[:, 0].tolist()] == windows.labels.tolist()
+
+
+def test_the_first_windows_with_labels_are_of_many_documents():
+    documents = pairs_of([[10 + d] * 50 for d in range(20)], [0] * 20, [str(d) for d in range(20)])
+    spec = labelled(*map(str, range(20)))
+    arguments = {"batch_size": 25, "examples_per_row": 1, "seed": 0, "shuffle": False, "rows": range(25), "pad_id": 0}
+    dataset = batches(documents, [spec], lambda windows, rows: windows.labels, **arguments)
+    assert len(set(dataset[0].tolist())) > 10
+    assert np.bincount(np.concatenate([dataset[n] for n in range(20)])).tolist() == [25] * 20  # each window once
 
 
 @pytest.mark.parametrize(
