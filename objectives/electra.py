@@ -90,9 +90,10 @@ class ELECTRA(Corruption):
 def scored_positions(weights_BxL: jax.Array, most: int) -> jax.Array:
     """int32 [B, K], K = `most`: the positions of a row's scored tokens, weights float32 [B, L]; then unscored ones.
 
-    All different. A row that has more than K of them is not for this.
+    All different. A row that has more than K of them is not for this. (A sort keeps rows on their devices, which
+    `jax.lax.top_k` gathers.)
     """
-    return jax.lax.top_k((weights_BxL > 0).astype(jnp.int32), most)[1]
+    return jnp.argsort(weights_BxL == 0, axis=1, stable=True)[:, :most]
 
 
 def sample_tokens(logits: jax.Array, key: jax.Array, temperature: float) -> jax.Array:
@@ -113,8 +114,8 @@ def replace_tokens(
     is the original token is an original.
     """
     originals_BxK = jnp.take_along_axis(tokens_BxL, positions_BxK, axis=1)
-    rows_Bx1 = jnp.arange(len(tokens_BxL))[:, None]
-    inputs_BxL = tokens_BxL.at[rows_Bx1, positions_BxK].set(jnp.where(scored_BxK, samples_BxK, originals_BxK))
+    shown_BxK = jnp.where(scored_BxK, samples_BxK, originals_BxK)
+    inputs_BxL = jax.vmap(lambda row, at, shown: row.at[at].set(shown))(tokens_BxL, positions_BxK, shown_BxK)
     return inputs_BxL, inputs_BxL != tokens_BxL
 
 

@@ -24,7 +24,7 @@ OFF = np.float32(np.inf)  # as the weight of a term: it and its gradient are 0
 
 @functools.cache
 def electra(**overrides):
-    return small_experiment("electra", "encoder_only", **overrides)
+    return small_experiment("electra", "encoder_only", model__positions="learned", **overrides)
 
 
 def learner_of_likeliest():
