@@ -27,7 +27,8 @@ class DrawOrder:
     A source's shares of the examples, added up from the start of the run, say how many draws it is due by any example;
     its n-th draw, n = 0, 1, ..., falls due where that sum passes n + 1/2. Example i is the i-th draw of all to fall
     due, of several at once the first source's. So of any examples in a row a source has what its shares come to, give
-    or take one or two, whether they are constant or not, and its windows follow each other without a gap.
+    or take at most one for each source there is, whether they are constant or not; and it goes through its windows
+    without a gap.
     """
 
     def __init__(
