@@ -57,17 +57,31 @@ def about(shares):
     return pytest.approx(shares, abs=0.03)
 
 
-def test_the_next_sentences_or_as_many_tokens_of_another_document_from_a_sentence_on():
-    # A foreign B begins with the second sentence or a later one, where as many tokens follow as the true B has.
+def test_the_next_sentences_or_those_of_another_document():
+    """A foreign B begins with the second sentence or a later one, where as many tokens follow as the true B has."""
+    assert pairs(NSP, "a\nbb\nccc", "x\nyy\nzzz\nwwww") == about(  # the window cuts: a foreign B is cut as well
+        {
+            ("a\n", "bb\nccc", 0): 1 / 4,
+            ("a\nbb\n", "ccc", 0): 1 / 4,
+            ("a\n", "yy\nzzz", 1): 1 / 8,
+            ("a\n", "zzz\nww", 1): 1 / 8,
+            ("a\nbb\n", "yy", 1): 1 / 12,  # one less than ccc, or it would end with its sentence
+            ("a\nbb\n", "zzz", 1): 1 / 12,
+            ("a\nbb\n", "www", 1): 1 / 12,
+        }
+    )
+
+
+def test_a_foreign_b_is_whole_where_the_true_one_is():
     assert pairs(NSP, "a\nbb\nccc\n", "x\nyy\nzzz\nwwww") == about(
         {
             ("a\n", "bb\nccc\n", 0): 1 / 4,
             ("a\nbb\n", "ccc\n", 0): 1 / 4,
             ("a\n", "yy\nzzz\n", 1): 1 / 8,
-            ("a\n", "zzz\nwww", 1): 1 / 8,
-            ("a\nbb\n", "yy\nz", 1): 1 / 12,
+            ("a\n", "zzz\n", 1): 1 / 8,
+            ("a\nbb\n", "yy\n", 1): 1 / 12,
             ("a\nbb\n", "zzz\n", 1): 1 / 12,
-            ("a\nbb\n", "wwww", 1): 1 / 12,
+            ("a\nbb\n", "wwww", 1): 1 / 12,  # no whole sentence is there
         }
     )
 
@@ -88,42 +102,63 @@ def test_a_window_of_one_token_has_a_b_of_one():
     assert pairs(NSP, "a", "x\nyz") == about({("a", "y", 1): 1.0})
 
 
-def test_order_is_kept_or_swapped():
-    assert pairs(SOP, "a\nbb\nccc") == about(
-        {
-            ("a\n", "bb\nccc", 0): 1 / 4,
-            ("a\nbb\n", "ccc", 0): 1 / 4,
-            ("bb\nccc", "a\n", 1): 1 / 4,
-            ("ccc", "a\nbb\n", 1): 1 / 4,
-        }
-    )
+def test_order_is_kept_or_swapped_of_whole_sentences():
+    """Without the first, which may have begun before, and what is cut at the end: a swapped pair would show both."""
+    in_order = [("a\n", "bb\nccc\n"), ("a\nbb\n", "ccc\n")]
+    expected = {(*pair, 0): 1 / 4 for pair in in_order} | {(b, a, 1): 1 / 4 for a, b in in_order}
+    for rest in ("", "d", "dd"):
+        assert pairs(SOP, "ff\na\nbb\nccc\n" + rest) == about(expected)
 
 
-def test_a_single_sentence_is_cut_anywhere_and_one_token_is_in_order():
-    cuts = [("a", "bc"), ("ab", "c")]
-    expected = {(*pair, 0): 1 / 4 for pair in cuts} | {(b, a, 1): 1 / 4 for a, b in cuts}
-    assert pairs(SOP, "abc") == about(expected)
+@pytest.mark.parametrize("rest", ["", "d"])
+def test_two_whole_sentences_are_a_pair(rest):
+    assert pairs(SOP, "a\nbb\n" + rest) == about({("a\n", "bb\n", 0): 1 / 2, ("bb\n", "a\n", 1): 1 / 2})
+
+
+def test_less_is_cut_anywhere_and_one_token_is_in_order():
+    for text in ("abc", "a\nc"):
+        cuts = [(text[:1], text[1:]), (text[:2], text[2:])]
+        expected = {(*pair, 0): 1 / 4 for pair in cuts} | {(b, a, 1): 1 / 4 for a, b in cuts}
+        assert pairs(SOP, text) == about(expected)
     assert pairs(SOP, "a") == about({("a", "", 0): 1.0})
 
 
 def test_a_share_of_the_texts_is_short():
-    found = pairs(SOP, "a\nb\nc", short_seq_prob=0.3)
+    found = pairs(SOP, "abcde", short_seq_prob=0.3)
     lengths = Counter()
     for (a, b, _), share in found.items():
         lengths[len(a + b)] += share
     # 0.3 of them have 2, 3, 4 or 5 tokens; all are the beginning of the window.
     assert lengths == about({2: 0.075, 3: 0.075, 4: 0.075, 5: 0.775})
-    assert all(a + b == "a\nb\nc"[: len(a + b)] for a, b, label in found if label == 0)
+    assert all(a + b == "abcde"[: len(a + b)] for a, b, label in found if label == 0)
 
 
 @pytest.mark.parametrize("kind", [NSP, SOP])
-def test_half_of_the_labels_whatever_the_lengths(kind):
+def test_half_of_the_labels_and_nothing_but_the_text_tells_them_apart(kind):
+    """Windows anywhere in long texts of lines: lengths, and whether A and B end with a line, are those of both labels."""
     generator = np.random.default_rng(1)
-    texts = ["".join(generator.choice(list("ab \n."), 60)) for _ in range(2)]
-    made = corrupt(objective(kind), texts[0] + "\n", texts[1] if kind is NSP else None)
-    assert made.labels.dtype == np.int32 and made.labels.mean() == pytest.approx(0.5, abs=0.03)
-    lengths = [made.inputs.lengths[made.labels == label] for label in (0, 1)]
-    assert np.mean(lengths[0]) == pytest.approx(np.mean(lengths[1]), rel=0.02)
+    tokens = generator.integers(*[VOCAB.content_start + ord(char) for char in "az"], (2, NUM_PAIRS, 80)).astype(
+        np.int32
+    )
+    tokens[generator.random(tokens.shape) < 0.07] = ids("\n")[0]
+    windows = [Sequences(one, np.full(NUM_PAIRS, 80)) for one in tokens]
+    keys = generator.integers(0, 2**63, NUM_PAIRS).astype(np.uint64)
+    more = {"others": windows[1]} if kind is NSP else {}
+    made = objective(kind, short_seq_prob=0.0).corrupt(*windows[0], keys, VOCAB, **more)
+    assert made.labels.dtype == np.int32 and made.labels.mean() == pytest.approx(0.5, abs=0.02)
+    rows, lengths = np.arange(NUM_PAIRS), made.inputs.lengths
+    first = (made.targets == SEP).argmax(axis=1)
+    features = {
+        "tokens": lengths,
+        "B's share": (lengths - first) / lengths,
+        "A ends a line": made.targets[rows, first - 1] == ids("\n")[0],
+        "B ends a line": made.targets[rows, lengths - 2] == ids("\n")[0],
+    }
+    for name, values in features.items():
+        means = [values[made.labels == label].mean() for label in (0, 1)]
+        if kind is SOP and name == "B's share":  # which half is the longer one is what order is
+            continue
+        assert means[0] == pytest.approx(means[1], rel=0.02, abs=0.02), name
 
 
 @pytest.mark.parametrize("kind", [NSP, SOP])
