@@ -135,11 +135,9 @@ def test_a_share_of_the_texts_is_short():
 
 @pytest.mark.parametrize("kind", [NSP, SOP])
 def test_half_of_the_labels_and_nothing_but_the_text_tells_them_apart(kind):
-    """Windows anywhere in long texts of lines: lengths, and whether A and B end with a line, are those of both labels."""
+    """Windows anywhere in long texts of lines: lengths, and where A and B end, are the same for both labels."""
     generator = np.random.default_rng(1)
-    tokens = generator.integers(*[VOCAB.content_start + ord(char) for char in "az"], (2, NUM_PAIRS, 80)).astype(
-        np.int32
-    )
+    tokens = generator.integers(*ids("az"), (2, NUM_PAIRS, 80)).astype(np.int32)
     tokens[generator.random(tokens.shape) < 0.07] = ids("\n")[0]
     windows = [Sequences(one, np.full(NUM_PAIRS, 80)) for one in tokens]
     keys = generator.integers(0, 2**63, NUM_PAIRS).astype(np.uint64)
