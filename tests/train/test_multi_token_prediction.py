@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from models.transformer import bind
 from objectives.errors import ConfigError
 from tests.table import changed_token, random_windows, small_experiment
-from train.config import LossConfig, MeshConfig
+from train.config import MeshConfig
 from train.learners.token_prediction import TokenPrediction
 from train.sharding import make_mesh, shardings
 
@@ -144,7 +144,7 @@ def test_logits_of_all_heads_take_the_memory_of_one():
     taken = []
     for learner in (
         dataclasses.replace(experiment.learner, model=model),
-        TokenPrediction(model, LossConfig(z_loss=0.0, label_smoothing=0.0, chunk_size=0), 1),
+        TokenPrediction(model, experiment.learner.loss_config, 1),
     ):
         params = jax.eval_shape(learner.init_params, jax.random.key(0))
         compiled = gradients.lower(learner, params, batch, jax.eval_shape(learner.weights, batch)).compile()

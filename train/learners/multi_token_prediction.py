@@ -9,7 +9,7 @@ from jax import Array
 from models.config import ModelConfig
 from models.multi_token import bind_heads, init_heads
 from models.transformer import Params, bind, init_params
-from objectives.chunked_loss import batch_cross_entropy_of_hidden
+from objectives.chunked_loss import chunked_cross_entropy
 from objectives.errors import ConfigError
 from objectives.losses import LossSums
 from objectives.multi_token_prediction import MultiTokenPrediction, future_tokens
@@ -25,28 +25,27 @@ class MultiTokenLearner:
     Loss and accuracy are the next token's, to be compared with CLM's; those of the i-th token ahead are the metrics
     `loss/future_<i>` and `accuracy/future_<i>`.
 
-    Logits are made, scored and forgotten one head at a time, and once more in the backward pass: [B, T, V] is what one
-    head takes, however many there are. (Gloeckle et al. run each head's backward pass right after its forward pass
-    instead; this costs the output table's product once more, and lets heads depend on each other.)
+    Each head's logits are made and scored, and their gradient taken, before the next head's are made, as in Gloeckle et
+    al.: [B, T, V] is what one head takes, however many there are, or [B, chunk_size, V] with `loss.chunk_size`.
     """
 
     model: ModelConfig
     loss_config: LossConfig
     objective: MultiTokenPrediction
-    num_sources: int
 
     @classmethod
     def make(
         cls, objective: MultiTokenPrediction, model: ModelConfig, config: ExperimentConfig, num_sources: int
     ) -> "MultiTokenLearner":
         """As LEARNERS has it. Raises ConfigError for rows that are too short to hold so many tokens."""
+        del num_sources  # 1: an objective with a learner of its own is no row of a mixture
         room = config.data.inputs_length // config.data.examples_per_row
         if objective.num_future_tokens > room:
             raise ConfigError(
                 f"objective.num_future_tokens={objective.num_future_tokens} must be at most {room}, the length of an "
                 "example (data.inputs_length / data.examples_per_row): the head furthest ahead would have no targets"
             )
-        return cls(model, config.loss, objective, num_sources)
+        return cls(model, config.loss, objective)
 
     @property
     def num_heads(self) -> int:
@@ -68,32 +67,24 @@ class MultiTokenLearner:
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
         hidden_NxBxTxD = self.hidden(params, batch, dropout_key=key if train and self.model.dropout_rate else None)
-        future = future_tokens(batch, self.objective.num_future_tokens)
-
-        @jax.checkpoint
-        def head_loss(hidden_BxTxD: Array, targets_BxT: Array, weights_BxT: Array) -> LossSums:
-            scored = {"decoder_target_tokens": targets_BxT, "decoder_loss_weights": weights_BxT}
-            return batch_cross_entropy_of_hidden(
-                bind(self.model, params["transformer"]).logits,
-                hidden_BxTxD,
-                {**batch, **scored},
-                num_sources=self.num_sources,
-                z_loss=self.loss_config.z_loss,
-                label_smoothing=self.loss_config.label_smoothing,
-                chunk_size=self.loss_config.chunk_size,
-            )
-
-        heads = hidden_NxBxTxD, future.target_tokens, future.loss_weights
-        sums_N = jax.lax.map(lambda head: head_loss(*head), heads)
-        total_N = jnp.stack([weights[f"future_{i + 1}"] for i in range(len(hidden_NxBxTxD))])
-        objective_N = jnp.asarray(self.objective.loss_weights) * sums_N.objective_sum / jnp.maximum(total_N, 1.0)
-        sums = jax.tree.map(lambda sum_N: sum_N[0], sums_N)._asdict()
-        del sums["objective_sum"]
-        ratios = {}
-        for i in range(1, len(hidden_NxBxTxD)):
-            ratios[f"loss/future_{i + 1}"] = sums_N.loss_sum[i], sums_N.weight_sum[i]
-            ratios[f"accuracy/future_{i + 1}"] = sums_N.correct_sum[i], sums_N.weight_sum[i]
-        return objective_N.sum(), sums | {"ratios": ratios}
+        N, B, T, _ = hidden_NxBxTxD.shape
+        future = future_tokens(batch, N)
+        # The heads' positions stand one after another in rows of N * T, so a chunk is a head, and the head a position's
+        # source. Loss weights take their head's factor, so that one division, by the next token's total, does for all.
+        total_N = jnp.maximum(jnp.stack([weights[f"future_{i}"] for i in range(1, N + 1)]), 1.0)
+        factor_N = jnp.asarray(self.objective.loss_weights) * total_N[0] / total_N
+        sums = chunked_cross_entropy(
+            bind(self.model, params["transformer"]).logits,
+            _head_after_head(hidden_NxBxTxD),
+            _head_after_head(future.target_tokens),
+            _head_after_head(future.loss_weights * factor_N[:, None, None]),
+            jnp.broadcast_to(jnp.repeat(jnp.arange(N), T), (B, N * T)),
+            num_sources=N,
+            z_loss=self.loss_config.z_loss,
+            label_smoothing=self.loss_config.label_smoothing,
+            chunk_size=min(self.loss_config.chunk_size or T, T),
+        )
+        return sums.objective_sum / total_N[0], _sums(sums, factor_N)
 
     def hidden(self, params: Params, batch: Batch, *, dropout_key: Array | None = None) -> Array:
         """[n, B, T, D] in the compute dtype: what the Transformer's `logits` turns into each future token's."""
@@ -112,3 +103,23 @@ class MultiTokenLearner:
 
     def language_model(self, params: Params) -> tuple[ModelConfig, Params]:
         return self.model, params["transformer"]
+
+
+def _head_after_head(x_NxBxT: Array) -> Array:
+    """[N, B, T, ...] -> [B, N * T, ...]"""
+    N, B, T, *rest = x_NxBxT.shape
+    return x_NxBxT.swapaxes(0, 1).reshape(B, N * T, *rest)
+
+
+def _sums(sums: LossSums, factor_N: Array) -> Sums:
+    """What is reported of sums by head, whose loss weights were multiplied by `factor_N`."""
+    by_head = {
+        name: getattr(sums, f"{name}_by_source") / factor_N for name in ("loss_sum", "weight_sum", "correct_sum")
+    }
+    ratios = {}
+    for i in range(1, len(factor_N)):
+        loss, weight, correct = (sum_N[i] for sum_N in by_head.values())
+        ratios |= {f"loss/future_{i + 1}": (loss, weight), f"accuracy/future_{i + 1}": (correct, weight)}
+    of_next_token = {name: sum_N[0] for name, sum_N in by_head.items()}
+    by_source = {f"{name}_by_source": sum_N[:1] for name, sum_N in by_head.items()}
+    return of_next_token | by_source | {"ratios": ratios}
