@@ -29,6 +29,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.heldout_fraction = 0.2
     config.data.inputs_length = 256
     config.data.bidirectional_inputs = False
+    config.optimizer.learning_rate = 5e-4
     config.train.steps = 300
     config.train.eval_every = 100
     config.train.eval_batches = 64
