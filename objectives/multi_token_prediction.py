@@ -31,6 +31,7 @@ class MultiTokenPrediction(CLM):
     loss_weight: float
 
     architectures: ClassVar = frozenset({"decoder_only"})
+    on_device: ClassVar = "further heads predict the tokens after each target, as far as the example goes"
 
     def check(self, where: str) -> list[str]:
         if self.num_future_tokens < 2:

@@ -204,8 +204,11 @@ def beside_asked(totals: Totals, experiment: Experiment, shares: np.ndarray) -> 
     return table
 
 
-def notes(table: Mapping[str, Mapping[str, Count]], totals: Totals) -> list[str]:
-    """What explains a number that is off, and what no number shows."""
+def notes(table: Mapping[str, Mapping[str, Count]], totals: Totals, *, scores_on_device: bool = False) -> list[str]:
+    """What explains a number that is off, and what no number shows.
+
+    scores_on_device: the step scores something else than tokens, so it may be that no example has any.
+    """
     found = []
     for name, counts in table.items():
         length = counts["span_length"]
@@ -214,6 +217,7 @@ def notes(table: Mapping[str, Mapping[str, Count]], totals: Totals) -> list[str]
                 f"{name}: an example hides {length.measured * counts['spans'].measured:.0f} tokens, too few for "
                 f"spans of {length.asked:g}: only longer rows hold such spans"
             )
-    if totals.without_targets:
+    all_without = totals.without_targets == totals.examples.sum()
+    if totals.without_targets and not (scores_on_device and all_without):
         found.append(f"{totals.without_targets:,} of {totals.examples.sum():,} examples have nothing that is scored")
     return found

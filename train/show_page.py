@@ -80,7 +80,9 @@ def make_page(experiment: Experiment, documents: Documents, *, title: str, num_e
         rows=shown,
         counts=counts,
         counted=f"{num_rows:,} rows, {totals.examples.sum():,} examples, {totals.raw_tokens:,} raw tokens",
-        notes=notes(counts, totals),
+        notes=notes(
+            counts, totals, scores_on_device=any(d.corruption.on_device for d in experiment.collator.denoisers)
+        ),
     )
 
 

@@ -143,16 +143,31 @@ _SHOWN |= {"decoder_bidirectional_mask", "encoder_token_types", "example_source"
 
 
 def _other_fields(batch: Batch, row: int, segment: int) -> list[str]:
-    """Fields of the batch that are shown in no other way: a row's value, or an example's as runs of equal values."""
+    """Fields of the batch that are shown in no other way: a row's value, or an example's in short."""
     found = []
     for name in sorted(batch.keys() - _SHOWN):
         values = np.atleast_1d(batch[name][row])
         side = name.partition("_")[0]
         if f"{side}_segment_ids" in batch:
             values = values[batch[f"{side}_segment_ids"][row] == segment]
-        parts = [part for part in np.split(values, np.flatnonzero(np.diff(values)) + 1) if len(part)]
-        found.append(f"{name} " + " ".join(f"{p[0]}×{len(p)}" if len(p) > 1 else str(p[0]) for p in parts))
+        found.append(f"{name} {in_short(values.tolist())}")
     return found
+
+
+def in_short(values: list[int]) -> str:
+    """Runs of equal values as value×times, runs that go up or down by one as first..last: "0×84 1..44"."""
+    parts, begin = [], 0
+    while begin < len(values):
+        end = begin + 1
+        step = values[end] - values[begin] if end < len(values) else 0
+        while end < len(values) and values[end] - values[end - 1] == step and step in (-1, 0, 1):
+            end += 1
+        if step and end - begin < 3:
+            end = begin + 1  # two neighbours are no run
+        first, last, times = values[begin], values[end - 1], end - begin
+        parts.append(str(first) if times == 1 else f"{first}×{times}" if first == last else f"{first}..{last}")
+        begin = end
+    return " ".join(parts)
 
 
 def _int(value: float) -> float:

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.train.tiny_experiments import tiny_experiment
+from train.show_rows import in_short
 from train.show_text import Run, runs, visible
 from train.show_wrap import styled_lines
 
@@ -54,3 +55,10 @@ def test_lines_in_brackets_where_there_are_no_styles():
     texts = [Run("ab", "text", False), Run("cd\n", "text", True), Run("ef", "text", False), Run("g", "text", True)]
     lines = [line.plain for line in styled_lines(texts, 20, plain=True)]
     assert lines == ["ab⟦cd↵⟧", "ef⟦g⟧"]
+
+
+def test_numbers_in_short():
+    assert in_short([0] * 84 + list(range(1, 45))) == "0×84 1..44"
+    assert in_short([3, 3, 5, 6, 2]) == "3×2 5 6 2"
+    assert in_short([5, 4, 3, 3, 9]) == "5..3 3 9"
+    assert in_short([7]) == "7" and in_short([]) == ""
