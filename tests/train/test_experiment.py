@@ -64,7 +64,7 @@ def test_objectives_are_checked_as_deeply_as_they_nest():
             r"unknown config field objective.denoisers.x1.noise_densty: did you mean .*noise_density",
         ),
         ({"weight": "much"}, r"objective.denoisers.x1.weight='much' must be of type float"),
-        ({"name": "span"}, r"objective.denoisers.x1.name='span' must be one of 'bart', 'clm'"),
+        ({"name": "span"}, r"objective.denoisers.x1.name='span' must be one of 'bart', "),
     ]:
         with pytest.raises(ConfigError, match=message):
             make_objective(fields | {"denoisers": {"x1": row | change}})
