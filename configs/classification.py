@@ -1,7 +1,7 @@
-"""Classification, to judge a pre-trained model downstream: which package of the standard library a piece of code is from.
+r"""Classification, to judge a pre-trained model downstream: which package of the library a piece of code is from.
 
     python -m train.main --config=configs/mlm.py
-    python -m train.main --config=configs/classification.py --config.train.init_from=runs/mlm  # or from nothing, without
+    python -m train.main --config=configs/classification.py --config.train.init_from=runs/mlm  # or from nothing
     python -m train.main --config=configs/classification.py --config.model.architecture=decoder_only
     python -m train.main --config=configs/classification.py --config.data.source=jsonl --config.data.path=reviews.jsonl \
         --config.objective.classes="('bad', 'good')" --config.data.on_unusable=error
@@ -9,7 +9,7 @@
 Of your own data each line is {"text": ..., "label": ...}. A fifth of the documents is held out, whole: no piece of a
 held-out module is trained on. Modules outside the packages named are left out, and the start says how many.
 
-Presets: tiny (default), base, large (BERT, with its settings for GLUE: batches of 32, 3 epochs of some 50,000 examples).
+Presets: tiny (default), base, large (BERT, with its settings for GLUE: batches of 32, 3 epochs of 50,000 examples).
 """
 
 from ml_collections import ConfigDict

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: prompts and responses, of which only the responses are scored, packed whole into rows.
+r"""Supervised fine-tuning: prompts and responses, of which only the responses are scored, packed whole into rows.
 
     python -m train.main --config=configs/clm.py
     python -m train.main --config=configs/sft.py --config.train.init_from=runs/clm     # or from nothing, without it
