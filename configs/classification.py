@@ -3,7 +3,7 @@ r"""Classification, to judge a pre-trained model downstream: which package of th
     python -m train.main --config=configs/mlm.py
     python -m train.main --config=configs/classification.py --config.train.init_from=runs/mlm  # or from nothing
     python -m train.main --config=configs/classification.py --config.model.architecture=decoder_only
-    python -m train.main --config=configs/classification.py --config.data.source=jsonl --config.data.path=reviews.jsonl \
+    python -m train.main --config=configs/classification.py --config.data.source=jsonl --config.data.path=mine.jsonl \
         --config.objective.classes="('bad', 'good')" --config.data.on_unusable=error
 
 Of your own data each line is {"text": ..., "label": ...}. A fifth of the documents is held out, whole: no piece of a
