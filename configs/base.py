@@ -62,6 +62,7 @@ def get_config() -> ConfigDict:
     config.model.initializer = "t5"  # "t5", or "normal": N(0, initializer_range) for every matrix
     config.model.initializer_range = 0.02
     config.model.dropout_rate = 0.0
+    config.model.remat = "none"  # or "dots", "full": what the backward pass makes again, see models/remat.py
 
     config.loss = ConfigDict()
     config.loss.z_loss = 1e-4

@@ -37,6 +37,7 @@ class ModelConfig:
     initializer: Literal["t5", "normal"]
     initializer_range: float
     dropout_rate: float
+    remat: Literal["none", "dots", "full"]
 
     vocab_size: int  # rows of the embedding table, padding rows included
     max_length: int  # rows of the position table; read only where positions are learned

@@ -17,6 +17,7 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 from models.layers import Norm, dropout, linear, split_key
+from models.remat import rematerialized
 from models.stack import Layer, Stack, Visibility
 from models.transformer import Batch, Params, Transformer
 
@@ -51,7 +52,9 @@ class IndependentHeads(nnx.Module):
             params, key = scanned
             return None, nnx.merge(graphdef, params)(trunk_BxLxD, visibility, dropout_key=key)[0]
 
-        _, further_NxBxLxD = jax.lax.scan(head, None, (layers, _keys(heads_key, self.num_heads)))
+        _, further_NxBxLxD = jax.lax.scan(
+            rematerialized(self.config, head), None, (layers, _keys(heads_key, self.num_heads))
+        )
         x_NxBxLxD = jnp.concatenate([next_BxLxD[None], further_NxBxLxD])
         if self.config.norm_position == "pre":
             x_NxBxLxD = dropout(decoder.final_norm(x_NxBxLxD), rate, final_key, shared_axis=2)
@@ -120,7 +123,7 @@ class SequentialHeads(nnx.Module):
             return x_BxLxD, x_BxLxD
 
         scanned = layers, tokens_NxBxL, positions_NxBxL, _keys(heads_key, self.num_heads)
-        _, further_NxBxLxD = jax.lax.scan(head, hidden_BxLxD, scanned)
+        _, further_NxBxLxD = jax.lax.scan(rematerialized(transformer.config, head), hidden_BxLxD, scanned)
         return jnp.concatenate([hidden_BxLxD[None], further_NxBxLxD])
 
 
@@ -175,4 +178,5 @@ def _around_last_layer(
         params, key = scanned
         return (carry[1], nnx.merge(graphdef, params)(carry[1], visibility, dropout_key=key)[0]), None
 
-    return jax.lax.scan(body, (x_BxLxD, x_BxLxD), (layers, _keys(dropout_key, stack.config.num_layers)))[0]
+    body, keys = rematerialized(stack.config, body), _keys(dropout_key, stack.config.num_layers)
+    return jax.lax.scan(body, (x_BxLxD, x_BxLxD), (layers, keys))[0]

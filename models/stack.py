@@ -10,6 +10,7 @@ from models.attention import Attention, KeysValues, attention_mask
 from models.config import ModelConfig
 from models.layers import MLP, Norm, dropout, split_key
 from models.positions import RelativePositionBias, Rotation, rotation
+from models.remat import rematerialized
 
 
 class Visibility(NamedTuple):
@@ -162,7 +163,7 @@ class Stack(nnx.Module):
                 dropout_key=layer_key,
             )
 
-        x_BxLxD, cached = jax.lax.scan(body, x_BxLxD, (layers, cross, cached, layer_keys))
+        x_BxLxD, cached = jax.lax.scan(rematerialized(self.config, body), x_BxLxD, (layers, cross, cached, layer_keys))
         if self.config.norm_position == "pre":
             x_BxLxD = self.final_norm(x_BxLxD)
             x_BxLxD = dropout(x_BxLxD, self.config.dropout_rate, final_key, shared_axis=1)

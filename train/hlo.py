@@ -8,7 +8,10 @@ COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "coll
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8}
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\) -> .* \{$")
-_WHILE = re.compile(r"body=%?([\w.-]+).*?\"known_trip_count\":\{\"n\":\"(\d+)\"\}")
+_WHILE = re.compile(r" while\(.*condition=%?([\w.-]+), body=%?([\w.-]+)")
+_TRIPS = re.compile(r"\"known_trip_count\":\{\"n\":\"(\d+)\"\}")
+_CONSTANT = re.compile(r"%?([\w.-]+) = s32\[\]\S* constant\((\d+)\)")
+_BELOW = re.compile(r"ROOT .* compare\(.*?%?([\w.-]+)\), direction=LT")
 _CALLED = re.compile(r"(?:calls|to_apply|branch_computations)=\{?%?([\w.-]+)")
 _COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(COLLECTIVES)})(?:-start)?\(")
 
@@ -17,7 +20,7 @@ def collective_bytes(hlo_text: str) -> dict[str, int]:
     """Bytes that one device's collectives give it in one run of the program, by kind, largest first.
 
     hlo_text: `compiled.as_text()`. Collectives in the body of a loop, such as the scan over layers, count as often as
-    the loop runs, where the compiler has written that number down, and once where it has not.
+    the loop runs: as the compiler notes down, or as its condition counts. Once where neither tells.
     """
     bodies: dict[str, list[str]] = {}
     entry, name = None, None
@@ -38,12 +41,19 @@ def _add(name: str, times: int, bodies: dict[str, list[str]], total: Counter[str
     for line in bodies.get(name, ()):
         if match := _COLLECTIVE.search(line):
             total[match[2]] += times * _result_bytes(match[1], f"{match[2]}-start(" in line)
-        if " while(" in line:
-            looped = _WHILE.search(line)
-            body = looped[1] if looped else re.search(r"body=%?([\w.-]+)", line)[1]
-            _add(body, times * (int(looped[2]) if looped else 1), bodies, total)
+        if match := _WHILE.search(line):
+            _add(match[2], times * _trips(line, bodies.get(match[1], [])), bodies, total)
         elif match := _CALLED.search(line):
             _add(match[1], times, bodies, total)
+
+
+def _trips(line: str, condition: list[str]) -> int:
+    """How often a loop runs: a counter from 0, which is what a scan has, that stays below a constant."""
+    if noted := _TRIPS.search(line):
+        return int(noted[1])
+    text = "\n".join(condition)
+    limits, below = dict(_CONSTANT.findall(text)), _BELOW.search(text)
+    return int(limits.get(below[1], 1)) if below else 1
 
 
 def _result_bytes(shapes: str, started: bool) -> int:

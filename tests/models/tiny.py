@@ -37,6 +37,7 @@ FIELDS = dict(
     initializer="t5",
     initializer_range=0.02,
     dropout_rate=0.0,
+    remat="none",
     vocab_size=50,
     max_length=12,
     dtype="float32",

@@ -95,12 +95,23 @@ HloModule jit_step
   %gathered = f32[16,4]{1,0} all-gather(%x), dimensions={0}
 }
 
+%below_5 (arg: (s32[], f32[8,4])) -> pred[] {
+  %five = s32[]{:T(128)} constant(5)
+  %counter = s32[]{:T(128)} get-tuple-element(%arg), index=0
+  ROOT %lt.1 = pred[]{:T(512)} compare(%counter, %five), direction=LT, metadata={op_name="lt"}
+}
+
+%body.2 (arg: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
+  %moved = s8[3]{0} collective-permute(%x), source_target_pairs={{0,1}}
+}
+
 %fused (p: f32[4]) -> f32[4] {
   ROOT %scattered = bf16[2,4]{1,0} reduce-scatter(%p), to_apply=%add
 }
 
 ENTRY %main (p: f32[4]) -> f32[4] {
   %loop = (s32[], f32[8,4]) while(%t), condition=%cond, body=%body.1, backend_config={"known_trip_count":{"n":"12"}}
+  %other = (s32[], f32[8,4]) while(%t), condition=%below_5, body=%body.2, metadata={op_name="while"}
   %sums = (f32[10]{0}, f32[6]{0}) all-reduce(%a, %b), to_apply=%add
   %start = (f32[4]{0}, f32[32]{0}) all-gather-start(%p)
   %called = f32[4] call(%p), to_apply=%fused
@@ -113,6 +124,7 @@ def test_collectives_count_as_often_as_their_loop_runs():
         "all-gather": 12 * 16 * 4 * 4 + 32 * 4,
         "all-reduce": 16 * 4,
         "reduce-scatter": 2 * 4 * 2,
+        "collective-permute": 5 * 3,
     }
 
 
@@ -196,3 +208,10 @@ def test_the_commands_errors_are_one_line(arguments):
 def test_peaks_are_positive_and_plausible():
     for chip in CHIPS.values():
         assert 1e13 < chip.peak_flops < 1e16 and chip.memory_bytes > 10 * GIB and math.isfinite(chip.memory_bandwidth)
+
+
+@pytest.mark.parametrize("name", ["electra", "nsp", "simcse", "sft"])
+def test_objectives_with_a_learner_or_columns_of_their_own_are_planned(name):
+    fields = small_config(name, "decoder_only" if name == "sft" else "encoder_only")
+    plan = estimate(make_experiment(fields), Topology("cpu:1", 1, None, ()))
+    assert plan.activation_bytes > 0 and plan.parameter_bytes == 4 * plan.num_params

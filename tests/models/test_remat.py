@@ -1,0 +1,49 @@
+"""Making activations again changes how much memory the backward pass needs, and nothing else."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.transformer import apply
+from tests.models.tiny import config, params, rows
+
+LENGTH = 12
+BATCH = {
+    **rows("encoder", [[1] * LENGTH] * 4, np.arange(4 * LENGTH).reshape(4, LENGTH) % 50),
+    **rows("decoder", [[1] * LENGTH] * 4, np.arange(4 * LENGTH).reshape(4, LENGTH) % 47),
+}
+
+
+def gradients_of(remat, key=None):
+    one = config(num_layers=6, remat=remat, dropout_rate=0.0 if key is None else 0.3)
+
+    def loss(params):
+        return jnp.square(jax.nn.log_softmax(apply(one, params, BATCH, dropout_key=key))).mean()
+
+    return jax.jit(jax.grad(loss))
+
+
+def bytes_kept(remat):
+    """Of what the forward pass hands to the backward pass beside parameters and batch, by shapes."""
+    one = config(num_layers=6, remat=remat)
+    shapes = jax.eval_shape(lambda: params(config(num_layers=6)))
+
+    def kept(params):
+        return jax.tree.leaves(jax.vjp(lambda p: apply(one, p, BATCH).sum(), params)[1])
+
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(kept, shapes))
+
+
+@pytest.mark.parametrize("remat", ["dots", "full"])
+@pytest.mark.parametrize("key", [None, 7])
+def test_gradients_are_the_same(remat, key):
+    key = None if key is None else jax.random.key(key)
+    some = params(config(num_layers=6))
+    expected, found = (gradients_of(policy, key)(some) for policy in ("none", remat))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), found, expected)
+
+
+def test_each_policy_keeps_less_than_the_one_before():
+    none, dots, full = map(bytes_kept, ("none", "dots", "full"))
+    assert full < dots < none and full < none / 2
