@@ -8,6 +8,8 @@ workdir of a run of configs/mlm.py or nsp.py (then with --config.model.num_token
 most 32 tokens, as data.document_per="line" may give; of a longer document every 30 tokens are a text here. Variants:
   simcse     default: the contrast alone, no token is masked
   with_mlm   beside masked language modelling, which counts a tenth
+
+A held-out batch holds neighbours of one document, negatives harder to tell apart than training's.
 """
 
 from ml_collections import ConfigDict

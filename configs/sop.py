@@ -3,9 +3,9 @@
     python -m train.main --config=configs/sop.py
     python -m train.main --config=configs/sop.py:mlm_only
 
-Sizes: tiny (default), base, large: BERT's shapes, as in ALBERT's comparison with NSP, which is of the objective alone.
-ALBERT also shares one layer's parameters among all, which this model does not. Words are masked, in runs of one to
-three, as ALBERT masks them. Variants:
+Sizes: tiny (default), base, large: BERT's shapes and recipe, so that it compares with configs/nsp.py. ALBERT itself
+shares one layer's parameters among all, which this model does not. Words are masked, in runs of one to three, as ALBERT
+masks them. Variants:
   sop        default: the loss is MLM's and the pair's, unweighted
   mlm_only   the ablation: the same pairs, types and masks to the bit, and no loss of the pair
 """

@@ -14,6 +14,8 @@ from rich.text import Text
 
 from train.metrics import perplexity
 
+_EVAL = ("loss", "perplexity", "accuracy", "bits_per_byte")
+
 
 class Display:
     """Shows a run of `total_steps` steps that starts, or continues, after `start_step` steps.
@@ -73,8 +75,11 @@ class Display:
 
     def eval(self, step: int, metrics: Mapping[str, float]) -> None:
         """The numbers of held-out evaluation at `step`, beside those of the evaluation before it."""
-        cells = _cells(metrics, ("loss", "perplexity", "accuracy", "bits_per_byte"))
+        cells = _cells(metrics, _EVAL)
         self._print("  ".join([f"eval at step {step}:", *cells]), style="bold")
+        own = [f"{name} {value:.4g}" for name, value in metrics.items() if name not in _EVAL and "/" not in name]
+        if own:  # the objective's
+            self._print("  " + "  ".join(own))
         names = [name for name in metrics if name.startswith("loss/")]
         if len(names) > 1:
             table = Table(box=None, padding=(0, 2), header_style="dim")

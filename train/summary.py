@@ -34,6 +34,8 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     if data.documents == "whole":
         windows = "whole documents, as many as fit in a row"
     entropy = store.unigram_entropy()
+    to_beat = f"{entropy:.3f} nats a token, {entropy / np.log(2):.3f} bits: the corpus' unigram entropy"
+    predicts_tokens = experiment.learner.language_model(run.state_shapes.params) is not None
     return {
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
@@ -44,8 +46,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         ),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": windows,
-        "to beat": f"{entropy:.3f} nats a token, {entropy / np.log(2):.3f} bits: the corpus' unigram entropy",
-    }
+    } | ({"to beat": to_beat} if predicts_tokens else {})
 
 
 def _skipped(run: Run) -> list[str]:

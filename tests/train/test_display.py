@@ -85,6 +85,11 @@ def test_one_denoiser_needs_no_table():
     assert shown(lambda display: display.eval(1, {"loss": 2.0, "loss/clm": 2.0})) == "eval at step 1:  loss 2.0000\n"
 
 
+def test_the_objectives_own_numbers_are_beside_the_loss():
+    lines = shown(lambda display: display.eval(10, {"loss": 2.5, "loss/nsp": 2.5, "pair_accuracy": 0.75})).splitlines()
+    assert lines == ["eval at step 10:  loss 2.5000", "  pair_accuracy 0.75"]
+
+
 def test_numbers_that_are_none_are_shown_as_such():
     metrics = {"loss": math.nan, "perplexity": math.inf, "loss/a": 800.0, "loss/b": math.nan}
     rows = [line.split() for line in shown(lambda display: display.eval(1, metrics)).splitlines()]
