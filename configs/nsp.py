@@ -3,8 +3,8 @@
     python -m train.main --config=configs/nsp.py
     python -m train.main --config=configs/nsp.py:mlm_only
 
-Sizes: tiny (default: configs/mlm.py's, for longer: until MLM knows some of the language, pairs are a coin's toss), base,
-large (BERT, with sentence types and pooler). Variants:
+Sizes: tiny (default: configs/mlm.py's, for longer: until MLM knows some of the language pairs are a coin's toss),
+base, large (BERT, with sentence types and pooler). Variants:
   nsp        default: the loss is MLM's and the pair's, unweighted, as in BERT
   mlm_only   the ablation: the same pairs, types and masks to the bit, and no loss of the pair, which stays a toss
 """
