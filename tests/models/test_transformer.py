@@ -85,6 +85,17 @@ def test_a_model_that_predicts_no_tokens_has_nothing_to_do_so_with():
         bind(config, without)(ENCODER)
 
 
+def test_a_text_that_is_no_pair_is_all_of_the_first_sentence_type():
+    config = tiny.config(architecture="encoder_only", num_token_types=2)
+    types = jnp.zeros_like(ENCODER["encoder_segment_ids"])
+    plain, first, second = (
+        tiny.run(config, tiny.params(config), ENCODER | more)
+        for more in ({}, {"encoder_token_types": types}, {"encoder_token_types": types + 1})
+    )
+    np.testing.assert_array_equal(plain, first)
+    assert (plain != second).any()
+
+
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only", "encoder_only"])
 def test_no_stack_reads_the_fields_of_another(architecture):
     config = tiny.config(architecture=architecture)
