@@ -25,14 +25,17 @@ def run_command(main: Callable[[], None]) -> None:
         sys.exit(130)
 
 
-def parse_config_flags(argv: list[str], config: flags.FlagHolder) -> dict[str, Any]:
-    """Parses absl's flags, `config` of `DEFINE_config_file` among them; returns the config as plain nested dicts.
+def parse_config_flags(
+    argv: list[str], config: flags.FlagHolder, flag_values: flags.FlagValues = flags.FLAGS
+) -> dict[str, Any]:
+    """Parses the flags of `flag_values`, `config` of `DEFINE_config_file` among them; returns the config as plain
+    nested dicts.
 
     Raises ConfigError, one line, for whatever the command line, the config file or an override has wrong.
     """
     _check_config_file(argv)
     try:
-        rest = flags.FLAGS(argv)
+        rest = flag_values(argv)
         fields = None if config.value is None else config.value.to_dict()
     except Exception as error:  # a config file is a program: it can raise anything
         raise ConfigError(_one_line(error, argv)) from error

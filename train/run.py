@@ -122,7 +122,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
     optimizer = make_optimizer(experiment.optimizer, config.steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
-    train_step = _compiled_train_step(experiment, optimizer, state_shardings, batch_sharding)
+    train_step = compiled_train_step(experiment, optimizer, state_shardings, batch_sharding)
     eval_step = make_eval_step(experiment.learner, bytes_of_token=_bytes_of_token(experiment))
     run = Run(
         experiment=experiment,
@@ -141,7 +141,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
     return run
 
 
-def _compiled_train_step(
+def compiled_train_step(
     experiment: Experiment,
     optimizer: optax.GradientTransformation,
     state_shardings: TrainState,
