@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from configs.architectures import ELECTRA as SHAPES
+from configs.base import get_config
 from models.config import ModelConfig
 from models.transformer import init_params
 from objectives.errors import ConfigError
@@ -212,8 +213,8 @@ def test_the_transformer_inside_is_the_discriminators(params):
 
 
 def shape(name, **changes):
-    fields = SHAPES[name] | {"vocab_size": 384, "max_length": 16, "dtype": "float32"} | changes
-    return ModelConfig(**fields)
+    fields = get_config().model.to_dict() | SHAPES[name] | changes
+    return ModelConfig(**fields, vocab_size=384, max_length=16, dtype="float32")
 
 
 def test_the_references_generators():
