@@ -28,7 +28,8 @@ def get_config() -> ConfigDict:
     config.data.targets_length = 128  # decoder positions of an encoder-decoder
     config.data.documents = "join"  # "join", "pack", "split" or "whole": see objectives/batch.py, WindowSpec
     config.data.on_unusable = "error"  # documents too long to stand whole, or of no class: "error" or "skip"
-    config.data.examples_per_row = 1  # more than one packs that many into each row, with equal shares of it
+    config.data.examples_per_row = 1  # more than one packs that many into each row
+    config.data.packing = "equal"  # shares of a row; or "planned", so that rows are full: see objectives/packing.py
     config.data.bidirectional_inputs = True  # decoder-only: inputs see each other (prefix LM); False: causal
     config.data.heldout_fraction = 0.05  # of the documents
     config.data.cache_dir = "~/.cache/cloze"  # token stores
@@ -58,10 +59,11 @@ def get_config() -> ConfigDict:
     config.model.scale_attention = False  # True: divide by sqrt(head_dim); T5 folds it into the query's init
     config.model.embedding_norm = False  # BERT: a norm right after the embeddings
     config.model.prediction_head = "linear"  # "linear", or "bert": dense, gelu, norm before the output table
-    config.model.num_token_types = 0  # sentence types; objectives on pairs have 2 anyway, as has a run that starts there
+    config.model.num_token_types = 0  # sentence types; objectives on pairs have 2 anyway; 2 to start from their run
     config.model.initializer = "t5"  # "t5", or "normal": N(0, initializer_range) for every matrix
     config.model.initializer_range = 0.02
     config.model.dropout_rate = 0.0
+    config.model.attention = "auto"  # or "xla", "cudnn" (NVIDIA GPUs), "splash" (TPUs): see models/kernels.py
     config.model.remat = "none"  # or "dots", "full": what the backward pass makes again, see models/remat.py
 
     config.loss = ConfigDict()

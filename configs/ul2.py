@@ -5,11 +5,14 @@
     python -m train.main --config=configs/ul2.py:s20_r40_x40
     python -m train.main --config=configs/ul2.py:base --config.data.source=text --config.data.path=corpus/
 
-Sizes: tiny (default), base, large, xl, xxl (T5 v1.1's sizes), 20b (the paper's model: 32 + 32 layers). Variants, in
-their weights alone:
+Sizes: tiny (default), base, large, xl, xxl (T5 v1.1's sizes), 20b (the paper's model: 32 + 32 layers). Variants, but
+for the last one in their weights alone:
   equal        default: each denoiser as often as any other, as in the paper's appendix code
   s20_r40_x40  20% S, 40% R, 40% X, evenly within each: ports, as a suggestion of the paper's
   s34_r33_x33  a third each, evenly within R and X: FAT5, UL2_5
+  packed       equal, four examples in each row and as many in a batch: tokens fill 99% of the encoder's positions and
+               98% of the decoder's, where they fill 96% and 55% of rows of one example, as the paper has them. At
+               other weights train.main says which data.targets_length goes with data.packing="planned".
 
 What the paper leaves open, and the field that decides it:
   mixing weights        objective.denoisers.*.weight: the variants above
@@ -38,6 +41,7 @@ VARIANTS = {  # weights: of each R, of S, of each X
     "equal": (1.0, 1.0, 1.0),
     "s20_r40_x40": (0.2, 0.2, 0.1),
     "s34_r33_x33": (0.165, 0.34, 0.0825),
+    "packed": (1.0, 1.0, 1.0),
 }
 
 
@@ -74,6 +78,12 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.data.num_sentinels = 128  # r = .5 with spans of 3 needs 128 at 512 inputs; T5's 100 are too few
         config.train.batch_size = 1024 if size == "20b" else 128
         config.train.steps = 2_000_000 if size == "20b" else 500_000
+    if variant == "packed":
+        config.data.packing = "planned"
+        config.data.examples_per_row = 4
+        config.data.inputs_length *= 4
+        config.data.targets_length = config.data.inputs_length * 9 // 16  # seven denoisers have .57 targets an input
+        config.train.batch_size //= 4
     return config
 
 

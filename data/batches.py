@@ -1,5 +1,6 @@
 """Batches: which windows batch n holds, reading them, and handing them to the objective's transform. Built on grain."""
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,10 +10,10 @@ import numpy as np
 from data.columns import Columns
 from data.documents import Documents
 from data.hashing import example_keys
-from data.order import DrawOrder
+from data.order import DrawOrder, PlannedOrder
 from data.usable import usable
 from data.windows import Segments, WindowReader, gather
-from objectives.batch import Batch, Windows, WindowSpec
+from objectives.batch import Batch, RowPlan, Windows, WindowSpec
 
 Transform = Callable[[Windows, int], Batch]
 
@@ -28,12 +29,14 @@ def batches(
     shuffle: bool,
     rows: Sequence[int],
     pad_id: int,
+    plan: RowPlan | None = None,
 ) -> grain.MapDataset:
     """An endless dataset whose element n is this process's rows of batch n.
 
     Element n is a function of the arguments and n alone: example i of the run stands in row i // examples_per_row of
     all the rows of all the batches, and data/order.py says which window it is. So neither the number of processes nor
-    of threads changes what a row holds. Each spec goes through its own windows once an epoch, for ever.
+    of threads changes what a row holds. Each spec goes through its own windows once an epoch, for ever; where rows are
+    planned each spec and length does, so that text may come up again at another length before all of it has come up.
 
     Args:
       documents: the documents to read.
@@ -46,18 +49,27 @@ def batches(
         time the mean of the first and the last.
       rows: this process's rows of the global batch, ascending; they need not be neighbours.
       pad_id: fills tokens after the end of an example.
+      plan: which specs' windows stand in a row, and how long they are there, in place of the specs' own weights and
+        lengths. None: windows are drawn by weight.
 
     Raises ConfigError for bad weights, and where the documents do not fill a window.
     """
     rows = np.asarray(rows, np.int64)
     if not rows.size or rows[0] < 0 or rows[-1] >= batch_size or (np.diff(rows) <= 0).any():
         raise ValueError(f"rows={rows.tolist()} must be ascending rows of a batch of {batch_size}")
-    readers = [WindowReader(documents, spec) for spec in specs]
-    lengths, weights, ramps = list(map(len, readers)), [spec.weight for spec in specs], [spec.ramp for spec in specs]
-    if not shuffle:  # held-out batches are compared between steps
-        weights, ramps = [spec.mean_weight for spec in specs], ()
-    order = DrawOrder(lengths, weights, seed=seed, shuffle=shuffle, ramps=ramps)
-    reader = _BatchReader(readers, order, transform, batch_size, examples_per_row, rows, seed, pad_id)
+    if plan is None:
+        readers = [WindowReader(documents, spec) for spec in specs]
+        weights, ramps = [spec.weight for spec in specs], [spec.ramp for spec in specs]
+        if not shuffle:  # held-out batches are compared between steps
+            weights, ramps = [spec.mean_weight for spec in specs], ()
+        order = DrawOrder(list(map(len, readers)), weights, seed=seed, shuffle=shuffle, ramps=ramps)
+    else:
+        asked = np.stack([plan.sources.ravel(), plan.raw_lengths.ravel()], axis=1)
+        distinct, cycle = np.unique(asked, axis=0, return_inverse=True)
+        windows = [dataclasses.replace(specs[source], raw_length=length) for source, length in distinct.tolist()]
+        readers = [WindowReader(documents, spec) for spec in windows]
+        order = PlannedOrder(list(map(len, readers)), cycle.ravel(), seed=seed, shuffle=shuffle)
+    reader = _BatchReader(readers, order, transform, batch_size, examples_per_row, rows, seed, pad_id, plan)
     return grain.MapDataset.range(sys.maxsize // (batch_size * examples_per_row)).map(reader)
 
 
@@ -84,13 +96,14 @@ class _BatchReader:
     def __init__(
         self,
         readers: Sequence[WindowReader],
-        order: DrawOrder,
+        order: DrawOrder | PlannedOrder,
         transform: Transform,
         batch_size: int,
         examples_per_row: int,
         rows: np.ndarray,
         seed: int,
         pad_id: int,
+        plan: RowPlan | None,
     ):
         self._readers = readers
         self._order = order
@@ -100,14 +113,15 @@ class _BatchReader:
         self._rows = rows
         self._seed = seed
         self._pad_id = pad_id
+        self._plan = plan
         self._row_length = max(reader.longest for reader in readers)
         self._columns = Columns(readers, self._row_length, pad_id)
 
     def __call__(self, n: int) -> Batch:
         rows = n * self._batch_size + self._rows
         examples = (rows[:, None] * self._examples_per_row + np.arange(self._examples_per_row)).ravel()
-        source, number = self._order.draw(examples)
-        segments = self._segments(source, number)
+        reader, number = self._order.draw(examples)
+        segments = self._segments(reader, number)
         tokens, lengths = gather(self._readers[0].tokens, segments, self._row_length, self._pad_id)
         window = segments.windows[segments.begins]  # of the batch, that each example is from
         piece = np.arange(len(window)) - np.searchsorted(window, window, side="left")
@@ -116,16 +130,19 @@ class _BatchReader:
             lengths=lengths,
             rows=(window // self._examples_per_row).astype(np.int32),
             keys=example_keys(self._seed, examples[window], piece),
-            source=source[window],
+            source=reader[window],
         )
         windows = self._columns.add(windows, segments.documents[segments.begins])
+        if self._plan is not None:
+            place = examples[window] % self._plan.sources.size
+            windows = windows._replace(source=self._plan.sources.ravel()[place], parts=self._plan.parts.ravel()[place])
         return self._transform(windows, len(self._rows))
 
-    def _segments(self, source: np.ndarray, number: np.ndarray) -> Segments:
+    def _segments(self, reader: np.ndarray, number: np.ndarray) -> Segments:
         """Where the windows drawn lie, in the order in which they were drawn."""
         parts = []
-        for k in np.unique(source).tolist():
-            drawn = np.flatnonzero(source == k)
+        for k in np.unique(reader).tolist():
+            drawn = np.flatnonzero(reader == k)
             segments = self._readers[k].segments(number[drawn])
             parts.append(segments._replace(windows=drawn[segments.windows]))
         joined = Segments(*map(np.concatenate, zip(*parts, strict=True)))

@@ -58,9 +58,7 @@ class DrawOrder:
         self._shares = shares / totals
         grown = np.cumsum(self._shares[:-1] * np.diff(self._starts)[:, None], axis=0)
         self._due_at_start = np.concatenate([np.zeros((1, len(weights))), grown])
-        self._lengths = np.asarray(lengths, np.int64)
-        self._shuffle = shuffle
-        self._seeds = np.array([seed_bits(seed, f"shuffle {k}") for k in range(len(weights))], np.uint64)
+        self._epochs = _Epochs(lengths, seed=seed, shuffle=shuffle)
 
     def draw(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Examples' numbers in the run, int64 [n] -> their sources, int32 [n], and windows there, int64 [n]."""
@@ -71,16 +69,12 @@ class DrawOrder:
                 wanted = examples[part]
                 sources, draws = self._from_to(int(wanted[0]), int(wanted[-1]))
                 source[part], nth[part] = sources[wanted - wanted[0]], draws[wanted - wanted[0]]
-        epoch, window = np.divmod(nth, self._lengths[source])
-        if self._shuffle:
-            keys = mix64(self._seeds[source] + STEP * epoch.astype(np.uint64))
-            window = permute(window, self._lengths[source], keys)
-        return source, window
+        return source, self._epochs.windows(source, nth)
 
     def _from_to(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         """Of examples first..last: the source, int64 [n], and which of its draws it is, int64 [n], counted from 0."""
         # Of K sources each is at most half a draw ahead or behind, so example i falls due within K/2 examples of i.
-        slack = len(self._lengths) + 1
+        slack = self._shares.shape[1] + 1
         begin, end = self._drawn_before(max(first - slack, 0)), self._drawn_before(last + slack)
         draws = [np.arange(*span) for span in zip(begin, end, strict=True)]
         due = np.concatenate([self._falls_due(k, nth) for k, nth in enumerate(draws)])
@@ -99,6 +93,49 @@ class DrawOrder:
         at_start, due = self._due_at_start[:, source], nth + 0.5
         block = np.searchsorted(at_start, due, side="right") - 1  # of the blocks without a share none: the next
         return self._starts[block] + (due - at_start[block]) / self._shares[block, source]
+
+
+class PlannedOrder:
+    """Draws from several sources in a cycle that comes round and round; from each, every window once an epoch."""
+
+    def __init__(self, lengths: Sequence[int], cycle: np.ndarray, *, seed: int, shuffle: bool):
+        """
+        Args:
+          lengths: windows in each source, at least 1.
+          cycle: int [n], the sources of examples 0..n-1 of the run, and of those after them.
+          seed: any int.
+          shuffle: a new order each epoch; else 0, 1, 2, ... every time.
+        """
+        self._cycle = cycle.astype(np.int32)
+        self._in_cycle = np.bincount(cycle, minlength=len(lengths))
+        by_source = np.argsort(cycle, kind="stable")
+        first = np.cumsum(self._in_cycle) - self._in_cycle
+        self._nth = np.empty(len(cycle), np.int64)  # of its source's examples in the cycle
+        self._nth[by_source] = np.arange(len(cycle)) - first[cycle[by_source]]
+        self._epochs = _Epochs(lengths, seed=seed, shuffle=shuffle)
+
+    def draw(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Examples' numbers in the run, int64 [n] -> their sources, int32 [n], and windows there, int64 [n]."""
+        round_, place = np.divmod(examples, len(self._cycle))
+        source = self._cycle[place]
+        return source, self._epochs.windows(source, round_ * self._in_cycle[source] + self._nth[place])
+
+
+class _Epochs:
+    """Goes through all windows of a source before it comes to any of them again."""
+
+    def __init__(self, lengths: Sequence[int], *, seed: int, shuffle: bool):
+        self._lengths = np.asarray(lengths, np.int64)
+        self._shuffle = shuffle
+        self._seeds = np.array([seed_bits(seed, f"shuffle {k}") for k in range(len(lengths))], np.uint64)
+
+    def windows(self, source: np.ndarray, nth: np.ndarray) -> np.ndarray:
+        """The windows, int64 [n], of draws `nth` from 0, int64 [n], of sources, int [n]."""
+        epoch, window = np.divmod(nth, self._lengths[source])
+        if not self._shuffle:
+            return window
+        keys = mix64(self._seeds[source] + STEP * epoch.astype(np.uint64))
+        return permute(window, self._lengths[source], keys)
 
 
 def _blocks(weights: Sequence[float], ramps: Sequence[Ramp | None]) -> tuple[np.ndarray, np.ndarray]:

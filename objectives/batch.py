@@ -123,8 +123,21 @@ class WindowSpec:
         return (self.weight + self.final_weight) / 2
 
 
+class RowPlan(NamedTuple):
+    """Rows whose windows were chosen to fill them (objectives/packing.py). All int32 [R, M]: M examples in each of R
+    rows, and row r of the run is like row r mod R of the plan."""
+
+    sources: np.ndarray  # index into the objective's denoisers
+    raw_lengths: np.ndarray  # tokens in the example's window
+    parts: np.ndarray  # which part of its denoiser the example is of (Denoiser.parts)
+
+    def lengths_of(self, source: int) -> np.ndarray:
+        """The different lengths of a denoiser's windows, int32 [n], ascending."""
+        return np.unique(self.raw_lengths[self.sources == source])
+
+
 class Windows(NamedTuple):
-    """E raw examples of the rows of one batch, in row order. The last four are None where no spec reads them."""
+    """E raw examples of the rows of one batch, in row order. What others read is None where no spec asks for it."""
 
     tokens: np.ndarray  # int32 [E, R], padded with the vocabulary's pad id; R = the longest there can be
     lengths: np.ndarray  # int32 [E], 1..R
@@ -135,6 +148,7 @@ class Windows(NamedTuple):
     others_lengths: np.ndarray | None = None  # int32 [E], 1..R; 0 where the example's own spec does not read them
     prompt_lengths: np.ndarray | None = None  # int32 [E], leading tokens of the example that are its prompt
     labels: np.ndarray | None = None  # int32 [E], the class of the example's document
+    parts: np.ndarray | None = None  # int32 [E], as RowPlan.parts; None where rows are not planned
 
 
 def check_batch(batch: Batch, architecture: str) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from objectives import corruption, layout
-from objectives.batch import Batch, Ramp, Room, Windows, WindowSpec
+from objectives.batch import Batch, Ramp, Room, RowPlan, Windows, WindowSpec
 from objectives.corruption import Sequences
 from objectives.errors import ConfigError
 from objectives.examples import Denoiser, InputsTargets, Masked
-from objectives.lengths import OutputLengths, RowShape, longest_window, whole_document
+from objectives.lengths import RowShape, longest_window, whole_document
+from objectives.packing import advice, plan_cycle
 from objectives.vocab import Vocab
 
 
@@ -19,7 +20,8 @@ from objectives.vocab import Vocab
 class Collator:
     """Windows -> batch for one table of denoisers and one row shape. `make_collator` checks that they go together.
 
-    `specs` is what it asks of the data: the raw length that fills a row, for each denoiser.
+    `specs` is what it asks of the data: the raw length that fills a row, for each denoiser; `plan`, where rows are
+    planned, which windows stand in a row, and how long each is.
     """
 
     denoisers: tuple[Denoiser, ...]
@@ -27,6 +29,7 @@ class Collator:
     shape: RowShape
     vocab: Vocab
     bidirectional_inputs: bool
+    plan: RowPlan | None = None
 
     def __call__(self, windows: Windows, num_rows: int) -> Batch:
         """One batch of `num_rows` rows. The same windows and keys give the same batch."""
@@ -43,13 +46,28 @@ class Collator:
 
     def examples(self, windows: Windows) -> InputsTargets | Masked:
         """The corrupted examples, in the windows' order, before they are placed."""
-        parts, chosen = [], []
+        examples, chosen = [], []
         for source, denoiser in enumerate(self.denoisers):
-            of_source = np.flatnonzero(windows.source == source)
-            if len(of_source):
-                parts.append(self._corrupt(denoiser, windows, of_source))
-                chosen.append(of_source)
-        return _interleave(parts, chosen)
+            one_part = (denoiser,) if windows.parts is None else self._parts[source]
+            for part, one in enumerate(one_part):
+                is_here = windows.source == source
+                if len(one_part) > 1:
+                    is_here &= windows.parts == part
+                if is_here.any():
+                    chosen.append(np.flatnonzero(is_here))
+                    examples.append(self._corrupt(one, windows, chosen[-1]))
+        return _interleave(examples, chosen)
+
+    def window(self, source: int) -> str:
+        """How many raw tokens a denoiser's windows have, for people: "567", or "541-617"."""
+        lengths = [self.specs[source].raw_length] if self.plan is None else self.plan.lengths_of(source)
+        return "-".join(map(str, dict.fromkeys([min(lengths), max(lengths)])))
+
+    @functools.cached_property
+    def _parts(self) -> tuple[tuple[Denoiser, ...], ...]:
+        """The denoisers in the parts that the plan has them in."""
+        counts = [int(self.plan.parts[self.plan.sources == k].max()) + 1 for k in range(len(self.denoisers))]
+        return tuple(denoiser.parts(count) for denoiser, count in zip(self.denoisers, counts, strict=True))
 
     @property
     def _orders_attention(self) -> bool:
@@ -108,6 +126,7 @@ def make_collator(
     *,
     documents: str,
     bidirectional_inputs: bool,
+    packing: str = "equal",
     mix_by: str = "example",
     ramp: tuple[int, int] | None = None,
     on_unusable: str = "error",
@@ -115,24 +134,33 @@ def make_collator(
     """The collator and the warnings to show.
 
     documents, on_unusable: as in WindowSpec.
+    packing: how the examples of a row share it, in "equal" parts or as "planned" by objectives/packing.py.
     mix_by: what the weights share out, examples or raw tokens: "example" or "token".
     ramp: the examples of the run between which the shares go from the weights to the final weights, if they differ.
 
     Raises ConfigError for whatever could not work, before any data is read: architectures, document handling,
     densities, lengths that cannot fit, too few sentinels, unknown mode tokens.
     """
-    warnings, specs = [], []
+    warnings, specs, plan = [], [], None
     for denoiser in denoisers:
         warnings += denoiser.corruption.check(denoiser.where)
         _check_kind(denoiser, shape, documents)
         if denoiser.mode:
             vocab.mode(denoiser.mode)
+    if packing == "planned":
+        _check_plannable(shape, documents, ramp)
+        planned = plan_cycle(denoisers, shape, mix_by=mix_by)
+        plan = planned.rows
+        warnings += advice(planned, denoisers, shape, mix_by=mix_by)
 
+    for k, denoiser in enumerate(denoisers):
         rooms = _rooms(denoiser, shape) if documents == "whole" else ()
         if rooms:
             raw_length = whole_document(rooms, shape, denoiser.name)
+        elif plan:
+            raw_length = int(plan.lengths_of(k).max())
         else:
-            raw_length = longest_window(functools.partial(_output_lengths, denoiser), shape, denoiser.name)
+            raw_length = longest_window(denoiser.output_lengths, shape, denoiser.name)
         _check_sentinels(denoiser, raw_length, shape, vocab)
         kind = denoiser.corruption
         specs.append(
@@ -149,12 +177,10 @@ def make_collator(
             )
         )
     specs = _with_shares(specs, [denoiser.final_weight for denoiser in denoisers], mix_by, ramp)
-    return Collator(tuple(denoisers), specs, shape, vocab, bidirectional_inputs), warnings
-
-
-def _output_lengths(denoiser: Denoiser, raw: np.ndarray) -> OutputLengths:
-    inputs, targets, both = denoiser.corruption.output_lengths(raw)
-    return OutputLengths(inputs + bool(denoiser.mode), targets, both + bool(denoiser.mode))
+    if plan:
+        counts = np.bincount(plan.sources.ravel()) / plan.sources.size
+        specs = tuple(dataclasses.replace(spec, weight=float(n)) for spec, n in zip(specs, counts, strict=True))
+    return Collator(tuple(denoisers), specs, shape, vocab, bidirectional_inputs, plan), warnings
 
 
 def _rooms(denoiser: Denoiser, shape: RowShape) -> tuple[Room, ...]:
@@ -198,6 +224,24 @@ def _check_kind(denoiser: Denoiser, shape: RowShape, documents: str) -> None:
         raise ConfigError(
             f"data.inputs_length={shape.inputs_length} is too short for data.documents='pack': a row of "
             f"{shape.targets_length} targets can hold {segments} documents; set data.inputs_length={segments} or more"
+        )
+
+
+def _check_plannable(shape: RowShape, documents: str, ramp: tuple[int, int] | None) -> None:
+    if shape.examples_per_row == 1:
+        raise ConfigError(
+            "data.packing='planned' shares out rows among several examples, and data.examples_per_row=1: "
+            "set it to 2 or more"
+        )
+    if documents not in ("join", "split"):
+        raise ConfigError(
+            f"data.packing='planned' plans windows, and data.documents={documents!r} lets documents decide: "
+            "use 'join' or 'split', or data.packing='equal'"
+        )
+    if ramp:
+        raise ConfigError(
+            "data.packing='planned' has one plan for the whole run, and the mixture's weights change in its course: "
+            "set data.packing='equal', or objective.schedule='constant'"
         )
 
 

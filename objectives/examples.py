@@ -59,6 +59,11 @@ class Corruption(Protocol):
     def output_lengths(self, raw: np.ndarray) -> OutputLengths:
         """The most that raw lengths, int [n], can give, EOS included."""
 
+    def parts(self, count: int) -> "tuple[Corruption, ...]":
+        """Corruptions that, each as often as the others, are this one, with output lengths that vary less: `count` of
+        them, or this one alone where lengths do not vary."""
+        return (self,)
+
     def num_sentinels(self, raw: np.ndarray) -> np.ndarray:
         """The most sentinels that raw lengths, int [n], can need."""
 
@@ -101,6 +106,15 @@ class Denoiser:
     weight: float
     mode: str  # a name in data.mode_tokens, put before the inputs; "" for none
     final_weight: float  # the weight at the end of a mixture's schedule
+
+    def output_lengths(self, raw: np.ndarray) -> OutputLengths:
+        """Those of the corruption, and the mode token."""
+        inputs, targets, both = self.corruption.output_lengths(raw)
+        return OutputLengths(inputs + bool(self.mode), targets, both + bool(self.mode))
+
+    def parts(self, count: int) -> "tuple[Denoiser, ...]":
+        """The denoiser with each of its corruption's parts."""
+        return tuple(dataclasses.replace(self, corruption=part) for part in self.corruption.parts(count))
 
 
 def check_density(density: float, field: str) -> None:

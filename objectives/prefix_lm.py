@@ -56,6 +56,11 @@ class PrefixLM(Corruption):
         added = 1 + self.sentinel  # on either side
         return OutputLengths(longest + added, raw - shortest + added, raw + 2 * added)
 
+    def parts(self, count):
+        if self.split == "fixed":
+            return (self,)
+        return tuple(_PrefixLMPart(**vars(self), part=part, count=count) for part in range(count))
+
     def num_sentinels(self, raw):
         return np.full_like(raw, int(self.sentinel))
 
@@ -79,3 +84,18 @@ class PrefixLM(Corruption):
     def restore(self, inputs, targets, vocab):
         ends = 1 + self.sentinel
         return np.concatenate([inputs[:-ends], targets[int(self.sentinel) : -1]])
+
+
+@dataclasses.dataclass(frozen=True)
+class _PrefixLMPart(PrefixLM):
+    """Uniform prefix lengths, of all there are only the `part`-th of `count` ranges. Where the lengths do not divide
+    evenly, one of a shorter range comes up more often: by a quarter where ranges are of 4 and 5 lengths."""
+
+    part: int
+    count: int
+
+    def prefix_lengths(self, raw):
+        shortest, longest = super().prefix_lengths(raw)
+        choices = longest - shortest + 1
+        first = shortest + choices * self.part // self.count
+        return first, np.maximum(shortest + choices * (self.part + 1) // self.count - 1, first)

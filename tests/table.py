@@ -111,16 +111,20 @@ def small_experiment(name: str, architecture: str, **overrides) -> Experiment:
 
 
 def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: int = 0) -> Windows:
-    """Full windows of random text in short lines, `examples_per_row` a row, going round the denoisers row by row.
+    """Full windows of random text in short lines, `examples_per_row` a row, going round the denoisers row by row; of
+    planned rows what the plan says.
 
     They have every column that a denoiser may read. same_keys: every row has the randomness and the text of the first.
     """
     generator = np.random.default_rng(seed)
-    vocab, specs = experiment.tokenizer.vocab, experiment.collator.specs
-    per_row = experiment.data.examples_per_row
+    vocab, specs, plan = experiment.tokenizer.vocab, experiment.collator.specs, experiment.collator.plan
+    per_row, parts = experiment.data.examples_per_row, None
     row_of = np.repeat(np.arange(rows), per_row)
     source = (row_of if not same_keys else np.zeros_like(row_of)) % len(specs)
     lengths = np.asarray([specs[s].raw_length for s in source])
+    if plan is not None:
+        place = np.zeros(rows, int) if same_keys else np.arange(rows) % len(plan.sources)
+        source, lengths, parts = (column[place].ravel() for column in plan)
     width = max(spec.raw_length for spec in specs)
 
     def text():
@@ -135,7 +139,7 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
     columns = {"tokens": tokens, "lengths": lengths, "keys": keys, **more}
     if same_keys:
         columns = {name: np.concatenate([column[:per_row]] * rows) for name, column in columns.items()}
-    return Windows(rows=row_of, source=source.astype(np.int32), **columns)
+    return Windows(rows=row_of, source=source.astype(np.int32), parts=parts, **columns)
 
 
 def read_beside(generator: np.random.Generator, lengths: np.ndarray) -> dict[str, np.ndarray]:

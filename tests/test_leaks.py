@@ -121,6 +121,13 @@ def test_packed_examples_do_not_see_each_other(name, architecture):
 
 
 @pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
+def test_examples_of_planned_rows_do_not_see_each_other(architecture):
+    experiment = experiment_of("ul2", architecture, data__examples_per_row=2, data__packing="planned")
+    num_rows = len(experiment.collator.plan.sources)
+    assert_segment_is_alone(experiment, random_windows(experiment, num_rows, same_keys=False), num_rows)
+
+
+@pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
 @pytest.mark.parametrize("name", ["clm", "sft"])
 def test_packed_documents_do_not_see_each_other(name, architecture):
     experiment = experiment_of(name, architecture)

@@ -27,6 +27,7 @@ class DataConfig:
     documents: Literal["join", "pack", "split", "whole"]
     on_unusable: Literal["error", "skip"]
     examples_per_row: int
+    packing: Literal["equal", "planned"]
     bidirectional_inputs: bool
     heldout_fraction: float
     cache_dir: str

@@ -87,6 +87,7 @@ def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None)
         documents=data.documents,
         on_unusable=data.on_unusable,
         bidirectional_inputs=data.bidirectional_inputs,
+        packing=data.packing,
         mix_by=objective.mix_by if isinstance(objective, Mixture) else "example",
         ramp=_ramp(objective, sections) if isinstance(objective, Mixture) else None,
     )

@@ -104,6 +104,7 @@ class Run:
             shuffle=shuffle,
             rows=sharding.local_rows(self.batch_sharding, experiment.train.batch_size),
             pad_id=experiment.tokenizer.vocab.pad,
+            plan=experiment.collator.plan,
         )
 
     def _load(self, dataset: grain.MapDataset, start: int) -> Iterator[dict[str, np.ndarray]]:

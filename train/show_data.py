@@ -35,7 +35,7 @@ class Examples(NamedTuple):
     scored: np.ndarray  # int [E], tokens
     selected: np.ndarray | None  # encoder_only: bool [E, W], the positions that are scored
     used: np.ndarray  # int [E], positions of the row, of all stacks
-    share: np.ndarray  # float [E], positions of the row that fall to the example, padding included
+    share: np.ndarray  # float [E], positions of the row that fall to the example: used, and a part of the padding
 
 
 def chunks(experiment: Experiment, documents: Documents) -> tuple[grain.MapDataset, int]:
@@ -53,6 +53,7 @@ def chunks(experiment: Experiment, documents: Documents) -> tuple[grain.MapDatas
         shuffle=True,
         rows=range(num_rows),
         pad_id=experiment.tokenizer.vocab.pad,
+        plan=collator.plan,
     )
     return dataset, num_rows
 
@@ -110,6 +111,8 @@ def take_apart(chunk: Chunk) -> Examples:
         inputs = sequences("decoder", "target_tokens", present["decoder"] & ~scored["decoder"])
         targets = sequences("decoder", "target_tokens", scored["decoder"])
     examples_in_row = np.bincount(windows.rows, minlength=num_rows)[windows.rows]
+    used = sum(per_example(side, mask) for side, mask in present.items())
+    padding = sum((~mask).sum(axis=1) for mask in present.values())
     return Examples(
         rows=windows.rows,
         segments=np.arange(num_examples) - first[windows.rows] + 1,
@@ -119,6 +122,6 @@ def take_apart(chunk: Chunk) -> Examples:
         targets=targets,
         scored=sum(per_example(side, mask) for side, mask in scored.items()) + np.zeros(num_examples, int),
         selected=selected,
-        used=sum(per_example(side, mask) for side, mask in present.items()),
-        share=sum(mask.shape[1] for mask in present.values()) / examples_in_row,
+        used=used,
+        share=used + padding[windows.rows] / examples_in_row,
     )

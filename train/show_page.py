@@ -120,6 +120,7 @@ def _facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]
         f"bidirectional_inputs {experiment.collator.bidirectional_inputs}",
     }
     of_row = f"{shape.examples_per_row} window{'s' if shape.examples_per_row > 1 else ''} in each"
+    of_row += ", planned to fill it" if experiment.collator.plan else ""
     denoisers = experiment.collator.denoisers
     several = len(denoisers) > 1
     return [
@@ -165,12 +166,12 @@ def _common_fields(experiment: Experiment) -> dict[str, Any]:
 def _denoisers(experiment: Experiment) -> list[DenoiserFacts]:
     found, final = [], sum(spec.final_weight for spec in experiment.collator.specs)
     common = _common_fields(experiment)
-    for denoiser, spec in zip(experiment.collator.denoisers, experiment.collator.specs, strict=True):
+    for k, (denoiser, spec) in enumerate(zip(experiment.collator.denoisers, experiment.collator.specs, strict=True)):
         share = f"{spec.weight:.1%}" + (f" → {spec.final_weight / final:.1%}" if spec.ramp else "")
         corruption = denoiser.corruption
         names = [field.name for field in dataclasses.fields(corruption) if field.name not in common]
         fields = {name: getattr(corruption, name) for name in names}
-        window = f"{spec.raw_length} tokens" if spec.documents != "whole" else "as many as fit"
+        window = f"{experiment.collator.window(k)} tokens" if spec.documents != "whole" else "as many as fit"
         window += ", with EOS" if spec.eos else ""
         name = type(corruption).__name__
         found.append(DenoiserFacts(denoiser.name, denoiser.mode, share, window, name, _fields(fields)))

@@ -30,7 +30,8 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     mesh = " x ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items())
     targets = f" + {data.targets_length}" if model.architecture == "encoder_decoder" else ""
     accumulation = f", in {config.grad_accum_steps} parts" if config.grad_accum_steps > 1 else ""
-    windows = ", ".join(f"{spec.name} {spec.raw_length}" for spec in experiment.collator.specs) + " raw tokens"
+    specs, collator = experiment.collator.specs, experiment.collator
+    windows = ", ".join(f"{spec.name} {collator.window(k)}" for k, spec in enumerate(specs)) + " raw tokens"
     if data.documents == "whole":
         windows = "whole documents, as many as fit in a row"
     entropy = store.unigram_entropy()

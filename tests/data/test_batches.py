@@ -1,13 +1,14 @@
 """Batch n is a function of (arguments, n): not of processes, threads, or where one starts."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
 
 from data.batches import batches, loader
 from data.windows import WindowReader
-from objectives.batch import WindowSpec
+from objectives.batch import RowPlan, WindowSpec
 from objectives.errors import ConfigError
 from tests.data.corpus import all_documents, store_of
 
@@ -19,6 +20,11 @@ SPECS = (
     WindowSpec("packed", 0.25, 8, "pack", True),
 )
 PAIRS = (WindowSpec("pairs", 0.6, 5, "split", False, ("others",)), WindowSpec("alone", 0.4, 9, "split", True))
+PLAN = RowPlan(  # two rows, of two specs at two lengths each
+    sources=np.array([[0, 1, 1], [1, 0, 0]], np.int32),
+    raw_lengths=np.array([[4, 6, 7], [6, 5, 4]], np.int32),
+    parts=np.array([[0, 0, 1], [1, 0, 0]], np.int32),
+)
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +172,35 @@ def test_a_transforms_error_reaches_the_caller_as_it_is(documents):
     )
     with pytest.raises(ConfigError, match="no"):
         next(loader(refusing, start=0, threads=2, prefetch=2))
+
+
+def test_planned_rows_hold_what_the_plan_says(documents):
+    planned = dataset(documents, SPECS[:2], examples_per_row=3, batch_size=5, plan=PLAN, shuffle=False)
+    readers = {
+        (source, length): WindowReader(documents, dataclasses.replace(SPECS[source], raw_length=length))
+        for source, length in [(0, 4), (0, 5), (1, 6), (1, 7)]
+    }
+    drawn = collections.Counter()
+    for n in range(6):
+        batch = planned[n]
+        rows = np.arange(5 * n, 5 * (n + 1)) % 2
+        for name, column in (("source", PLAN.sources), ("parts", PLAN.parts)):
+            np.testing.assert_array_equal(batch[name], column[rows].ravel())
+        assert batch["rows"].tolist() == np.repeat(np.arange(5), 3).tolist()
+        for example, of_plan in zip(
+            examples_of(batch), zip(*(c[rows].ravel() for c in PLAN), strict=True), strict=True
+        ):
+            reader = readers[int(of_plan[0]), int(of_plan[1])]  # each spec and length goes through its own windows
+            assert example == tuple(reader.read(drawn[of_plan[:2]] % len(reader))[0].tolist())
+            drawn[of_plan[:2]] += 1
+
+
+def test_processes_read_the_parts_of_one_planned_batch(documents):
+    whole = dataset(documents, SPECS[:2], examples_per_row=3, plan=PLAN)
+    odd_and_even = [dataset(documents, SPECS[:2], examples_per_row=3, plan=PLAN, rows=range(p, 8, 2)) for p in (0, 1)]
+    for n in (57, 0):
+        expected = whole[n]
+        for p, part in enumerate(odd_and_even):
+            mine, here = part[n], expected["rows"] % 2 == p
+            for name in ("tokens", "lengths", "keys", "source", "parts"):
+                np.testing.assert_array_equal(mine[name], expected[name][here])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.hashing import example_keys, mix64
-from data.order import DrawOrder, permute
+from data.order import DrawOrder, PlannedOrder, permute
 from objectives.batch import Ramp
 from objectives.errors import ConfigError
 
@@ -207,3 +207,19 @@ def test_a_share_of_one_in_a_million_is_drawn_once_in_a_million():
 def test_weights_that_are_all_0_at_the_end_of_a_ramp():
     with pytest.raises(ConfigError, match="must be finite, not negative and not all 0"):
         DrawOrder([5, 5], (1.0, 0.0), seed=0, shuffle=True, ramps=[Ramp(0, 10, 0.0), None])
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.booleans(), st.integers(0, 5))
+def test_a_cycle_comes_round_and_round_and_every_window_once_an_epoch(cycle, shuffle, seed):
+    lengths = [3, 1, 7, 4]
+    order = PlannedOrder(lengths, np.array(cycle), seed=seed, shuffle=shuffle)
+    source, window = order.draw(np.arange(40 * len(cycle)))
+    assert source.dtype == np.int32 and source.tolist() == cycle * 40
+    for k in set(cycle):
+        drawn = window[source == k]
+        for epoch in drawn[: len(drawn) // lengths[k] * lengths[k]].reshape(-1, lengths[k]).tolist():
+            assert sorted(epoch) == list(range(lengths[k])) and (shuffle or epoch == sorted(epoch))
+    some = np.array([39, 0, 17, 17]) % (40 * len(cycle))
+    for one, all_of_them in zip(order.draw(some), (source, window), strict=True):
+        np.testing.assert_array_equal(one, all_of_them[some])
