@@ -50,10 +50,6 @@ class _Units(NamedTuple):
     most: np.ndarray  # int64 [U, S, N], positions that an example can take, and shorter ones can
     mean: np.ndarray  # float64 [U, S, N], positions that it takes on average
 
-    def at(self, lengths: np.ndarray, units: np.ndarray, raw: np.ndarray) -> np.ndarray:
-        """`lengths`, most or mean, of examples of `units` whose windows are `raw` long: [..., S] for int [...]."""
-        return lengths[units, :, raw - 1]
-
 
 def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -> Planned:
     """Plans rows of `shape.examples_per_row` examples, M, in which nothing is ever cut.
@@ -80,7 +76,7 @@ def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -
             "data.packing='equal'"
         )
     nominal = nominal[units.sources]
-    at_nominal = units.at(units.most, np.arange(len(nominal)), nominal)
+    at_nominal = _at(units.most, np.arange(len(nominal)), nominal)
     taken = counts @ at_nominal
     targets_length = int(np.ceil(shape.inputs_length * taken[-1] / taken[0]))
     sizes = np.rint(at_nominal / room * _UNIT).astype(np.int64)
@@ -93,7 +89,7 @@ def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -
         )
     if mix_by == "token":
         raw = _by_token(units, kinds, times, raw, nominal, room, denoisers)
-    filled = times @ units.at(units.mean, kinds, raw).sum(axis=1) / times.sum() / room
+    filled = times @ _at(units.mean, kinds, raw).sum(axis=1) / times.sum() / room
     cycle = _spread(times)
     rows = RowPlan(*(a[cycle].astype(np.int32) for a in (units.sources[kinds], raw, units.parts[kinds])))
     return Planned(rows, tuple(filled.tolist()), targets_length)
@@ -118,6 +114,11 @@ def advice(planned: Planned, denoisers: Sequence[Denoiser], shape: RowShape, *, 
 def _percent(planned: Planned) -> str:
     encoder, decoder = planned.filled
     return f"{encoder:.0%} of the encoder's and {decoder:.0%} of the decoder's"
+
+
+def _at(lengths: np.ndarray, units: np.ndarray, raw: np.ndarray) -> np.ndarray:
+    """Positions, [..., S], of examples of `units` whose windows are `raw` long, int [...]; lengths: [U, S, N]."""
+    return lengths[units, :, raw - 1]
 
 
 def _num_stacks(shape: RowShape) -> int:
@@ -198,9 +199,9 @@ def _fitted(units: _Units, row: np.ndarray, nominal: np.ndarray, room: np.ndarra
     """Raw lengths, int64 [M], that fill a row of units, int64 [M], from their nominal ones on; 0 where none fit."""
 
     def used(raw: np.ndarray) -> float:
-        return (units.at(units.most, row, raw).sum(axis=0) / room).max()
+        return (_at(units.most, row, raw).sum(axis=0) / room).max()
 
-    sizes = (units.at(units.most, row, nominal) / room).T  # [S, M]
+    sizes = (_at(units.most, row, nominal) / room).T  # [S, M]
     # Of all scales the closest to 1 that fill every stack, or nearly so: ridge regression. Rounded, because hosts whose
     # LAPACKs differ in the last bit must all have the same plan.
     normal = sizes @ sizes.T + _STIFFNESS / len(row) * np.eye(len(room))
