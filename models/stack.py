@@ -9,6 +9,7 @@ from jax import Array
 from models.attention import Attention, KeysValues, attention_mask
 from models.config import ModelConfig
 from models.layers import MLP, Norm, dropout, split_key
+from models.placement import placed
 from models.positions import RelativePositionBias, Rotation, rotation
 from models.remat import rematerialized
 
@@ -69,7 +70,7 @@ class Layer(nnx.Module):
             x = self._leave(self.cross_attention_norm, x, y)
 
         y = self.mlp(self._enter(self.mlp_norm, x), dropout_key=mlp_key)
-        return self._leave(self.mlp_norm, x, y), cached
+        return placed(self._leave(self.mlp_norm, x, y)), cached
 
     def _enter(self, norm: Norm, x: Array) -> Array:
         return norm(x) if self.config.norm_position == "pre" else x

@@ -15,6 +15,7 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 from models.layers import Embedding, Norm, PredictionHead, dropout, linear, split_key
+from models.placement import placed
 from models.stack import Stack
 
 Params = dict[str, Any]  # nested dict of arrays
@@ -125,7 +126,7 @@ class Transformer(nnx.Module):
         if config.embedding_width != config.d_model:
             x = self.input_projection(x_BxLxD.reshape(-1, config.embedding_width))
             x_BxLxD = x.reshape(*tokens_BxL.shape, config.d_model)
-        return x_BxLxD
+        return placed(x_BxLxD)
 
     def logits(self, hidden: Array) -> Array:
         """[..., D] -> float32 [..., V]; any number of positions at a time, as a chunked loss needs.
@@ -142,7 +143,7 @@ class Transformer(nnx.Module):
         logits = self.token_embedder.attend(x) if config.tie_embeddings else self.logits_dense(x)
         if config.prediction_head == "bert" and config.use_bias:
             logits = logits + self.prediction_head.bias[...]
-        return logits.reshape(*hidden.shape[:-1], -1)
+        return placed(logits.reshape(*hidden.shape[:-1], -1))
 
 
 def init_params(config: ModelConfig, key: Array) -> Params:

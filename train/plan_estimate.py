@@ -1,7 +1,6 @@
 """One run on one topology: compiled for it where the compiler is here, else added up from shapes."""
 
 import dataclasses
-import functools
 import math
 import re
 import time
@@ -19,8 +18,8 @@ from train.flops import train_step_flops
 from train.hlo import collective_bytes
 from train.learner import Batch
 from train.optimizer import make_optimizer
-from train.run import abstract_state, check_microbatch
-from train.step import TrainState, make_train_step
+from train.run import abstract_state, check_microbatch, compiled_train_step
+from train.step import TrainState
 from train.topology import Topology
 
 
@@ -146,16 +145,9 @@ def _compiled(
     experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]
 ) -> tuple[int, int, dict[str, int], float]:
     """Temporaries and the total, bytes of one device; collectives; seconds that the compiler took."""
-    train_step = make_train_step(
-        experiment.learner,
-        make_optimizer(experiment.optimizer, experiment.train.steps),
-        grad_accum_steps=experiment.train.grad_accum_steps,
-        seed=experiment.seed,
-    )
-    places = functools.partial(jax.tree.map, lambda leaf: leaf.sharding)
-    step = jax.jit(
-        train_step, in_shardings=(places(state), places(batch)), out_shardings=(places(state), None), donate_argnums=0
-    )
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
+    places = jax.tree.map(lambda leaf: leaf.sharding, state)
+    step = compiled_train_step(experiment, optimizer, places, next(iter(batch.values())).sharding)
     begin = time.perf_counter()
     try:
         compiled = step.lower(state, batch).compile()

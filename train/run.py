@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from data.batches import batches, loader
 from data.documents import Documents
 from data.store import TokenStore, open_or_build
+from models.placement import placing
 from objectives import CLM
 from objectives.errors import ConfigError
 from train import sharding
@@ -148,7 +149,8 @@ def compiled_train_step(
     state_shardings: TrainState,
     batch_sharding: NamedSharding,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
-    """The one step body, compiled as `mesh.backend` says: over the mesh, or with a copy of the state on each device."""
+    """The one step body, to be compiled as `mesh.backend` says: over the mesh, or with a copy of the state on each
+    device."""
     uses_pmap = experiment.mesh.backend == "pmap"
     train_step = make_train_step(
         experiment.learner,
@@ -159,8 +161,13 @@ def compiled_train_step(
     )
     if uses_pmap:
         return jax.pmap(train_step, "data", in_axes=(None, 0), out_axes=None, donate_argnums=0)
+
+    def placed_train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
+        with placing(functools.partial(sharding.keep_rows_apart, sharding=batch_sharding)):
+            return train_step(state, batch)
+
     return jax.jit(
-        train_step,
+        placed_train_step,
         in_shardings=(state_shardings, batch_sharding),
         out_shardings=(state_shardings, None),
         donate_argnums=0,

@@ -106,6 +106,12 @@ def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
     return NamedSharding(mesh, P(("data", "fsdp")))
 
 
+def keep_rows_apart(x: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """`x`, [B, ...], with its rows where the batch's are; the other dimensions stay as the compiler likes."""
+    rest = [P.UNCONSTRAINED] * (x.ndim - 1)
+    return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, P(sharding.spec[0], *rest)))
+
+
 def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
     """int64 [rows here], ascending: the rows of a batch of `batch_size` rows that this process's devices hold.
 

@@ -27,7 +27,7 @@ def test_the_fields_are_config_model_and_what_the_caller_adds():
         (dict(norm_epsilon=0.0), "model.norm_epsilon=0.0"),
         (dict(mlp="geglu"), "model.mlp='geglu'"),
         (dict(architecture="decoder-only"), "model.architecture='decoder-only'"),
-        (dict(dtype="float16"), "model.dtype='float16'"),
+        (dict(dtype="float64"), "model.dtype='float64'"),
         (dict(num_token_types=-1), "model.num_token_types=-1"),
         (dict(embedding_size=-1), "model.embedding_size=-1"),
         (dict(embedding_size=8, tie_embeddings=True), "model.prediction_head='bert'"),

@@ -1,4 +1,4 @@
-"""One device, eight ways of using eight, and jax.pmap train the same; a checkpoint goes from any of them to any other."""
+"""One device, eight in four ways, and jax.pmap train the same; a checkpoint goes from any of them to any other."""
 
 import math
 
