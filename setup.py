@@ -14,7 +14,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=["objectives", "models", "data", "train", "configs", "benchmarks"],
+    packages=["objectives", "models", "data", "train", "train.learners", "configs", "benchmarks"],
     install_requires=[
         "jax>=0.10.2",
         "flax>=0.12.8",

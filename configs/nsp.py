@@ -7,6 +7,9 @@ Sizes: tiny (default: configs/mlm.py's, for longer: until MLM knows some of the 
 base, large (BERT, with sentence types and pooler). Variants:
   nsp        default: the loss is MLM's and the pair's, unweighted, as in BERT
   mlm_only   the ablation: the same pairs, types and masks to the bit, and no loss of the pair, which stays a toss
+
+Tiny on two CPU cores: 1000 steps, held-out loss 1.264 of masked tokens, 0.65 of the pairs told right; of the pairs
+hardly more than half until about step 600.
 """
 
 from ml_collections import ConfigDict

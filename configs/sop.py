@@ -8,6 +8,8 @@ shares one layer's parameters among all, which this model does not. Words are ma
 masks them. Variants:
   sop        default: the loss is MLM's and the pair's, unweighted
   mlm_only   the ablation: the same pairs, types and masks to the bit, and no loss of the pair
+
+Tiny on two CPU cores: 1000 steps, held-out loss 2.081 of whole masked words, 0.71 of the pairs told right.
 """
 
 from ml_collections import ConfigDict

@@ -15,6 +15,9 @@ one. Variants:
 
 What the port does that this does not: it cuts each text at random before it corrupts it, and puts a sentinel between
 S's inputs and targets (here objective.denoisers.s.sentinel=True does).
+
+Tiny on two CPU cores, from nothing: 500 steps, held-out loss 2.539 (r 3.05, s 2.31, x1 2.50, x2 3.19); the corpus'
+unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
