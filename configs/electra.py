@@ -9,8 +9,8 @@ leaves out Adam's bias correction; here it is in.
 
 Tiny at 4e-3 has the better generator and a discriminator that finds next to nothing; at 2e-3 both learn.
 
-Tiny on two CPU cores: 300 steps, held-out loss of the generator 2.460; the discriminator's 0.285, which finds 0.13 of
-the replaced tokens with a precision of 0.73. The corpus' unigram entropy is 3.236.
+Tiny on two CPU cores: 600 steps, held-out loss of the generator 1.960; of the discriminator 0.257, which finds 0.12 of
+the replaced tokens with a precision of 0.76. The corpus' unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
