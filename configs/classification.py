@@ -11,8 +11,8 @@ held-out module is trained on. Modules outside the packages named are left out, 
 
 Presets: tiny (default), base, large (BERT, with its settings for GLUE: batches of 32, 3 epochs of 50,000 examples).
 
-Tiny on two CPU cores, from configs/mlm.py's run: 300 steps, held-out loss 1.199 a text, accuracy 0.53, macro F1 0.22: 48
-held-out modules of seven packages, of which the largest has 0.4 of the text.
+Tiny on two CPU cores, from configs/mlm.py's run: 300 steps, held-out loss 1.199 a text, accuracy 0.53, macro F1 0.22.
+Held out are 48 modules of seven packages, of which the largest has 0.4 of the text.
 """
 
 from ml_collections import ConfigDict
