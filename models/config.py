@@ -38,6 +38,7 @@ class ModelConfig:
     initializer_range: float
     dropout_rate: float
     remat: Literal["none", "dots", "full"]
+    scan_unroll: int
 
     vocab_size: int  # rows of the embedding table, padding rows included
     max_length: int  # rows of the position table; read only where positions are learned
@@ -87,6 +88,8 @@ def _check_combinations(config: ModelConfig) -> None:
             f"model.num_kv_heads={config.num_kv_heads} must divide model.num_heads={config.num_heads}: "
             "each key/value head serves the same number of query heads"
         )
+    if config.scan_unroll > config.num_layers:
+        raise ValueError(f"model.scan_unroll={config.scan_unroll} must not be above model.num_layers={config.num_layers}")
     if config.positions == "rope" and config.head_dim % 2:
         raise ValueError(f"model.head_dim={config.head_dim} must be even for model.positions='rope'")
     if config.positions == "relative":

@@ -164,7 +164,12 @@ class Stack(nnx.Module):
                 dropout_key=layer_key,
             )
 
-        x_BxLxD, cached = jax.lax.scan(rematerialized(self.config, body), x_BxLxD, (layers, cross, cached, layer_keys))
+        x_BxLxD, cached = jax.lax.scan(
+            rematerialized(self.config, body),
+            x_BxLxD,
+            (layers, cross, cached, layer_keys),
+            unroll=self.config.scan_unroll,
+        )
         if self.config.norm_position == "pre":
             x_BxLxD = self.final_norm(x_BxLxD)
             x_BxLxD = dropout(x_BxLxD, self.config.dropout_rate, final_key, shared_axis=1)
