@@ -80,9 +80,7 @@ def _attend_forward(scale, query, keys, values, bias, mask, keep):
     scores = scale * jnp.einsum("BGRQK,BGSK->BGRQS", query, keys, preferred_element_type=jnp.float32)
     scores = scores + jnp.where(mask, 0, _HIDDEN) if bias is None else scores + bias + jnp.where(mask, 0, _HIDDEN)
     exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
-    probabilities = exponentials * jnp.where(
-        mask.any(-1, keepdims=True), 1 / exponentials.sum(-1, keepdims=True), 0
-    )
+    probabilities = exponentials * jnp.where(mask.any(-1, keepdims=True), 1 / exponentials.sum(-1, keepdims=True), 0)
     probabilities = probabilities.astype(query.dtype)
     mixed = jnp.einsum("BGRQS,BGSK->BGRQK", _times(probabilities, keep), values)
     return mixed, (query, keys, values, bias, probabilities, keep, mixed)

@@ -89,7 +89,9 @@ def _check_combinations(config: ModelConfig) -> None:
             "each key/value head serves the same number of query heads"
         )
     if config.scan_unroll > config.num_layers:
-        raise ValueError(f"model.scan_unroll={config.scan_unroll} must not be above model.num_layers={config.num_layers}")
+        raise ValueError(
+            f"model.scan_unroll={config.scan_unroll} must not be above model.num_layers={config.num_layers}"
+        )
     if config.positions == "rope" and config.head_dim % 2:
         raise ValueError(f"model.head_dim={config.head_dim} must be even for model.positions='rope'")
     if config.positions == "relative":

@@ -99,7 +99,7 @@ class Linear(nnx.Module):
 def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
     """`function`, of which the backward pass keeps the arguments and not what it works out between.
 
-    For cheap elementwise functions of large arrays: autodiff would keep about five arrays for one tanh GELU. CSE is no
+    For cheap functions of large arrays: autodiff would keep about five arrays for one tanh GELU. CSE is no
     concern inside a scan, where it cannot undo this.
     """
     return jax.checkpoint(function, prevent_cse=False)
