@@ -38,6 +38,7 @@ FIELDS = dict(
     initializer_range=0.02,
     dropout_rate=0.0,
     remat="none",
+    attention="auto",
     vocab_size=50,
     max_length=12,
     dtype="float32",
