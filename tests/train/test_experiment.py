@@ -133,6 +133,14 @@ def test_unusual_rates_warn_and_go_on():
     assert "objective.mask_rate=0.5" in warning
 
 
+def test_an_attention_kernel_that_this_machine_has_not():
+    experiment = make_experiment(small_config("clm", "decoder_only", model__attention="splash"))
+    with pytest.raises(
+        ConfigError, match="config.model.attention='splash' cannot run: it needs a TPU, and this is cpu"
+    ):
+        make_run(experiment)
+
+
 def test_rows_that_devices_cannot_share(corpus):
     experiment = make_experiment(small_config("clm", "decoder_only", mesh__data=2))
     with pytest.raises(ConfigError, match=r"mesh.data=2, .*: the product must be the number of devices, 1"):
