@@ -27,8 +27,8 @@ class KeysValues(NamedTuple):
     values: Array
 
 
-# (queries [B, H, Q, K], keys and values; bias_1xHxQxS, scale, and dropout's rate and key where it is used) ->
-# [B, H, Q, K]: one of the kernels, with who sees whom in it.
+# (queries [B, H, Q, K], keys and values; scale, and dropout's rate and key where it is used) -> [B, H, Q, K]: one of
+# the kernels, with who sees whom and the bias in it.
 Attend = Callable[..., Array]
 
 
@@ -145,7 +145,6 @@ class Attention(nnx.Module):
         keys_values: KeysValues,
         *,
         attend: Attend,
-        bias_1xHxQxS: Array | None = None,
         dropout_key: Array | None = None,
     ) -> Array:
         """[B, Q, D]: what the queries find, through the output kernel."""
@@ -154,7 +153,6 @@ class Attention(nnx.Module):
         mixed_BxHxQxK = attend(
             query_BxHxQxK,
             keys_values,
-            bias_1xHxQxS=bias_1xHxQxS,
             scale=self.config.head_dim**-0.5 if self.config.scale_attention else 1.0,
             **(dropping if self.config.dropout_rate else {}),
         )

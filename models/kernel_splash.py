@@ -24,7 +24,6 @@ def splash_attention(
     seen_BxQ: Array,
     mask_BxLxL: Array | None,
     over_devices: Callable[..., Callable[..., Array]],
-    bias_1xHxQxS: None,
     scale: float,
     interpret: bool = False,
 ) -> Array:

@@ -14,7 +14,7 @@ from jax import Array
 
 from models.attention import Attend, attention_mask, dot_product_attention
 from models.config import ModelConfig
-from models.kernel_cudnn import cudnn_attention
+from models.kernel_cudnn import bias_and_mask, cudnn_attention
 from models.kernel_splash import LARGEST_BLOCK, splash_attention
 
 # (function, names of its arguments' dimensions such as "BHQK", those of its result) -> the function, of whole arrays,
@@ -22,7 +22,9 @@ from models.kernel_splash import LARGEST_BLOCK, splash_attention
 OverDevices = Callable[[Callable[..., Array], Sequence[str], str], Callable[..., Array]]
 
 _FUSED = {"cuda": "cudnn", "tpu": "splash"}  # platform -> its kernel
-_compiled_for: contextvars.ContextVar[tuple[str, OverDevices] | None] = contextvars.ContextVar("", default=None)
+_compiled_for: contextvars.ContextVar[tuple[str, OverDevices] | None] = contextvars.ContextVar(
+    "compiled_for", default=None
+)
 
 
 def platform_of(device: jax.Device) -> str:
@@ -35,7 +37,7 @@ def platform_of(device: jax.Device) -> str:
 def compiled_for(platform: str, over_devices: OverDevices) -> Iterator[None]:
     """While a model is traced in here it is for `platform` (see `platform_of`), which need not be this machine's.
 
-    `over_devices`: the compiler cannot split a TPU kernel over the devices of a mesh, so whoever has a mesh does.
+    `over_devices`: the compiler cannot split a fused kernel over the devices of a mesh, so whoever has a mesh does.
     """
     token = _compiled_for.set((platform, over_devices))
     try:
@@ -57,34 +59,36 @@ def choose_attention(
     if config.attention != "auto":
         obstacle = _obstacle(config.attention, config, platform)
         if obstacle:
-            raise ValueError(f"model.attention={config.attention!r} cannot run: {obstacle}; 'auto' takes what can")
+            raise ValueError(
+                f"model.attention={config.attention!r} must be 'auto' or 'xla' here: {config.attention} {obstacle}"
+            )
         return config.attention, "asked for"
     if platform not in _FUSED:
         return "xla", f"there is no other on {platform}"
     kernel = _FUSED[platform]
     against = _obstacle(kernel, config, platform)
     if not against and kernel == "splash" and length < LARGEST_BLOCK:
-        against = f"rows of {length} are less than a block of {LARGEST_BLOCK}"
+        against = f"has blocks of {LARGEST_BLOCK}, and rows are {length} long"
     if not against and kernel == "splash" and masks_of_rows:
-        against = "where every row has a mask of its own it runs row by row"
-    return ("xla", f"not {kernel}: {against}") if against else (kernel, "nothing in this model is against it")
+        against = "runs row by row where every row has a mask of its own"
+    return ("xla", f"{kernel} {against}") if against else (kernel, "nothing in this model is against it")
 
 
 def _obstacle(kernel: str, config: ModelConfig, platform: str) -> str | None:
-    """Why `kernel` cannot compute this model's attention on `platform`; None where it can."""
+    """Why `kernel` cannot compute this model's attention on `platform`, as its predicate; None where it can."""
     needed = next(name for name, fused in _FUSED.items() if fused == kernel)
     dtypes = {"cudnn": ("bfloat16", "float16"), "splash": ("bfloat16", "float32")}[kernel]
     if platform != needed:
         machine = "an NVIDIA GPU, Ampere or newer" if needed == "cuda" else "a TPU"
-        return f"it needs {machine}, and this is {platform}"
+        return f"needs {machine}, and this is {'another GPU' if platform == 'gpu' else platform}"
     if config.dtype not in dtypes:
-        return f"it computes in {' or '.join(dtypes)}, and precision is {config.dtype}"
+        return f"computes in {' or '.join(dtypes)}, and precision is {config.dtype}"
     if config.dropout_rate:
-        return f"it drops no probabilities, and model.dropout_rate={config.dropout_rate}"
+        return f"drops no probabilities, and model.dropout_rate={config.dropout_rate}"
     if kernel == "splash" and config.positions == "relative":
-        return "it takes no bias, and model.positions='relative'"
+        return "takes no bias, and model.positions='relative'"
     if kernel == "cudnn" and (config.head_dim % 8 or config.head_dim > 128):
-        return f"it takes multiples of 8 up to 128, and model.head_dim={config.head_dim}"
+        return f"takes multiples of 8 up to 128, and model.head_dim={config.head_dim}"
     return None
 
 
@@ -97,8 +101,12 @@ def attend_by(
     bidirectional_mask_BxS: Array | None = None,
     order_BxL: Array | None = None,
     query_offset: Array | None = None,
+    bias_1xHxQxS: Array | None = None,
 ) -> Attend:
-    """Attention under `attention_mask`'s arguments. `query_offset` not None: there is a cache."""
+    """Attention under `attention_mask`'s arguments, with a bias on its scores. `query_offset` not None: there is a cache.
+
+    Raises ValueError as `choose_attention` does.
+    """
     platform, over_devices = _compiled_for.get() or (platform_of(jax.devices()[0]), lambda function, *_: function)
     masks_of_rows = bidirectional_mask_BxS is not None or order_BxL is not None
     length = max(query_segment_ids_BxQ.shape[1], key_segment_ids_BxS.shape[1])
@@ -124,5 +132,12 @@ def attend_by(
             over_devices=over_devices,
         )
     if kernel == "cudnn":
-        return functools.partial(cudnn_attention, mask_Bx1xQxS=mask_Bx1xQxS, causal=causal and not masks_of_rows)
-    return functools.partial(dot_product_attention, mask_Bx1xQxS=mask_Bx1xQxS)
+        bias = bias_1xHxQxS
+        return functools.partial(
+            cudnn_attention,
+            mask_Bx1xQxS=mask_Bx1xQxS,
+            bias_BxHxQxS=None if bias is None else bias_and_mask(bias, mask_Bx1xQxS, config.dtype),
+            causal=causal and not masks_of_rows,
+            over_devices=over_devices,
+        )
+    return functools.partial(dot_product_attention, mask_Bx1xQxS=mask_Bx1xQxS, bias_1xHxQxS=bias_1xHxQxS)

@@ -16,10 +16,9 @@ from models.remat import rematerialized
 
 
 class Visibility(NamedTuple):
-    """Who sees whom, and from how far: the same for every layer of a stack. S is the keys' length."""
+    """Who sees whom, and from how far: the same for every layer of a stack."""
 
     attend: Attend
-    bias_1xHxLxS: Array | None
     rotation: Rotation | None
     cross_attend: Attend | None
 
@@ -56,13 +55,7 @@ class Layer(nnx.Module):
         )
         if cached is not None:
             keys_values = cached = _write(cached, keys_values, cache_index)
-        y = self.self_attention(
-            query,
-            keys_values,
-            attend=visibility.attend,
-            bias_1xHxQxS=visibility.bias_1xHxLxS,
-            dropout_key=self_key,
-        )
+        y = self.self_attention(query, keys_values, attend=visibility.attend, dropout_key=self_key)
         x = self._leave(self.self_attention_norm, x, y)
 
         if cross is not None:
@@ -115,19 +108,6 @@ class Stack(nnx.Module):
     ) -> Visibility:
         """Without a cache the keys are the row itself; with one, query i stands at index `query_offset` + i of them."""
         config, cross_attend, bias, turn = self.config, None, None, None
-        attend = attend_by(
-            config,
-            segment_ids_BxL,
-            key_segment_ids_BxS,
-            causal=self.causal,
-            bidirectional_mask_BxS=bidirectional_mask_BxS if config.has_prefix else None,
-            order_BxL=order_BxL,
-            query_offset=query_offset,
-        )
-        if encoder_segment_ids_BxE is not None:
-            cross_attend = attend_by(
-                config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
-            )
         if config.positions == "relative":
             bias = self.relative_position_bias(
                 segment_ids_BxL.shape[1],
@@ -136,7 +116,21 @@ class Stack(nnx.Module):
             )
         elif config.positions == "rope":
             turn = rotation(positions_BxL, config.head_dim, config.rope_theta)
-        return Visibility(attend, bias, turn, cross_attend)
+        attend = attend_by(
+            config,
+            segment_ids_BxL,
+            key_segment_ids_BxS,
+            causal=self.causal,
+            bidirectional_mask_BxS=bidirectional_mask_BxS if config.has_prefix else None,
+            order_BxL=order_BxL,
+            query_offset=query_offset,
+            bias_1xHxQxS=bias,
+        )
+        if encoder_segment_ids_BxE is not None:
+            cross_attend = attend_by(
+                config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
+            )
+        return Visibility(attend, turn, cross_attend)
 
     def __call__(
         self,

@@ -120,7 +120,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
     batch_sharding = sharding.batch_sharding(mesh)
     config = experiment.train
     check_microbatch(config, mesh)
-    attention_of(experiment, mesh.devices.flat[0])
+    attention_of(experiment, platform_of(mesh.devices.flat[0]))
     store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
     train_documents, heldout_documents = store.split(experiment.data.heldout_fraction, experiment.seed)
     optimizer = make_optimizer(experiment.optimizer, config.steps)
@@ -186,14 +186,17 @@ def _on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callabl
     return placed_step
 
 
-def attention_of(experiment: Experiment, device: jax.Device) -> tuple[str, str]:
-    """The attention kernel of the longest rows on `device`, and why. Raises ConfigError for one that cannot run."""
+def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
+    """The attention kernel of the longest rows on `platform` (models.kernels.platform_of), and why, in a few words.
+
+    Raises ConfigError for one that cannot run there.
+    """
     model, data = experiment.model, experiment.data
     lengths = (data.inputs_length, data.targets_length)[: 1 + (model.architecture == "encoder_decoder")]
     in_order = any(denoiser.corruption.orders_attention for denoiser in experiment.collator.denoisers)
     masks_of_rows = in_order or (model.architecture == "decoder_only" and model.has_prefix)
     try:
-        return choose_attention(model, platform_of(device), length=max(lengths), masks_of_rows=masks_of_rows)
+        return choose_attention(model, platform, length=max(lengths), masks_of_rows=masks_of_rows)
     except ValueError as error:
         raise ConfigError(f"config.{error}") from error
 

@@ -117,9 +117,11 @@ def over_devices(
 ) -> Callable[..., jax.Array]:
     """`function` of arrays whose dimensions are named by letters, such as "BHQK", run by each device on its own part.
 
-    For what the compiler cannot split itself. Rows, B, are split as the batch's are; heads, H and G, over "tensor"
+    For kernels that the compiler cannot split itself. Rows, B, are split as the batch's are; heads, H and G, over "tensor"
     where all arguments' divide, and are whole on each of its devices where they do not.
     """
+    if mesh.size == 1:
+        return function
 
     def run(*arrays: jax.Array) -> jax.Array:
         sizes = [size for names, array in zip(arguments, arrays, strict=True) for size in _heads(names, array.shape)]

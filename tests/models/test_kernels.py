@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import kernel_splash, kernels
+from models import kernel_cudnn, kernel_splash, kernels
 from models.attention import KeysValues
 from models.kernels import attend_by, choose_attention, compiled_for
 from models.transformer import apply, init_params
@@ -84,8 +84,9 @@ def check(name, attention, *, with_bias=True):
     config = tiny.config(attention=attention, positions="relative" if with_bias else "rope", head_dim=K)
 
     def attended(query, key, value, *bias):
-        attend = attend_by(config, jnp.asarray(queries), jnp.asarray(keys), **rule)
-        one = attend(query, KeysValues(key, value), bias_1xHxQxS=bias[0] if bias else None, scale=SCALE)
+        bias = bias[0] if bias else None
+        attend = attend_by(config, jnp.asarray(queries), jnp.asarray(keys), **rule, bias_1xHxQxS=bias)
+        one = attend(query, KeysValues(key, value), scale=SCALE)
         return (one * weight).sum(), one
 
     arguments = (query, key, value) + ((bias,) if with_bias else ())
@@ -102,7 +103,7 @@ def test_xla(name):
     check(name, "xla")
 
 
-@pytest.mark.parametrize("name", ["causal", "prefix", "cross"])
+@pytest.mark.parametrize("name", ROWS)
 def test_splash_of_two_blocks_that_are_not_whole(name, monkeypatch):
     monkeypatch.setattr(kernel_splash, "LARGEST_BLOCK", 128)
     monkeypatch.setattr(kernels, "splash_attention", functools.partial(kernel_splash.splash_attention, interpret=True))
@@ -110,8 +111,10 @@ def test_splash_of_two_blocks_that_are_not_whole(name, monkeypatch):
         check(name, "splash", with_bias=False)
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_what_cudnn_is_given_means_the_same(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "with_bias"), [("causal", True), ("prefix", True), ("order", False), ("cross", False), ("cross", True)]
+)
+def test_what_cudnn_is_given_means_the_same(name, with_bias, monkeypatch):
     """It cannot run here: jax.nn's other implementation gets its arguments, whole multiples of 8 long, and computes in
     their float32."""
 
@@ -123,17 +126,22 @@ def test_what_cudnn_is_given_means_the_same(name, monkeypatch):
     dot_product_attention = jax.nn.dot_product_attention
     monkeypatch.setattr(jax.nn, "dot_product_attention", of_xla)
     monkeypatch.setattr(kernels, "_obstacle", lambda *_: None)
-    check(name, "cudnn")
+    monkeypatch.setitem(kernel_cudnn._HIDDEN, "float32", -1e9)
+    check(name, "cudnn", with_bias=with_bias)
 
 
 def test_cudnn_lowers_for_a_gpu_with_its_gradient(monkeypatch):
     monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
-    config = tiny.config(attention="auto", dtype="bfloat16", num_kv_heads=2, head_dim=8)
+    config = tiny.config(attention="auto", dtype="bfloat16", num_kv_heads=2, head_dim=16)
     batch = tiny.rows("encoder", [[1, 1, 2, 0, 0]], [[3] * 5]) | tiny.rows("decoder", [[1] * 7], [[4] * 7])
     with compiled_for("cuda", on_one_device):
         traced = jax.jit(jax.grad(lambda params: apply(config, params, batch).sum())).trace(shapes_of(config))
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert text.count("@__cudnn$fmhaScaleBiasSoftmax(") == text.count("@__cudnn$fmhaScaleBiasSoftmaxBackward(") == 3
+    backward = [line for line in text.splitlines() if "@__cudnn$fmhaScaleBiasSoftmaxBackward(" in line]
+    assert text.count("@__cudnn$fmhaScaleBiasSoftmax(") == len(backward) == 3
+    # Queries, keys, values and, in both self attentions, the bias: a kernel that gives no gradient for it gives zeros.
+    results = [line.rpartition("->")[2] for line in backward]
+    assert sum("tensor<1x4x8x8xbf16>" in result for result in results) == 2
 
 
 FITS = "nothing in this model is against it"
@@ -156,10 +164,10 @@ def shapes_of(config):
             {"dtype": "float32"},
             {},
             "xla",
-            "not cudnn: it computes in bfloat16 or float16, and precision is float32",
+            "cudnn computes in bfloat16 or float16, and precision is float32",
         ),
-        ("cuda", {"dropout_rate": 0.1}, {}, "xla", "not cudnn: it drops no probabilities, and model.dropout_rate=0.1"),
-        ("cuda", {"head_dim": 256}, {}, "xla", "not cudnn: it takes multiples of 8 up to 128, and model.head_dim=256"),
+        ("cuda", {"dropout_rate": 0.1}, {}, "xla", "cudnn drops no probabilities, and model.dropout_rate=0.1"),
+        ("cuda", {"head_dim": 256}, {}, "xla", "cudnn takes multiples of 8 up to 128, and model.head_dim=256"),
         ("cuda", {"attention": "xla"}, {}, "xla", "asked for"),
         ("tpu", {}, {}, "splash", FITS),
         ("tpu", {"head_dim": 256}, {}, "splash", FITS),
@@ -168,16 +176,16 @@ def shapes_of(config):
             {"dtype": "float16"},
             {},
             "xla",
-            "not splash: it computes in bfloat16 or float32, and precision is float16",
+            "splash computes in bfloat16 or float32, and precision is float16",
         ),
-        ("tpu", {"positions": "relative"}, {}, "xla", "not splash: it takes no bias, and model.positions='relative'"),
-        ("tpu", {}, {"length": 511}, "xla", "not splash: rows of 511 are less than a block of 512"),
+        ("tpu", {"positions": "relative"}, {}, "xla", "splash takes no bias, and model.positions='relative'"),
+        ("tpu", {}, {"length": 511}, "xla", "splash has blocks of 512, and rows are 511 long"),
         (
             "tpu",
             {},
             {"masks_of_rows": True},
             "xla",
-            "not splash: where every row has a mask of its own it runs row by row",
+            "splash runs row by row where every row has a mask of its own",
         ),
         ("tpu", {"attention": "splash"}, {"length": 3, "masks_of_rows": True}, "splash", "asked for"),
     ],
@@ -190,18 +198,18 @@ def test_the_choice_and_why(platform, changes, options, name, reason):
 @pytest.mark.parametrize(
     ("platform", "changes", "reason"),
     [
-        ("cpu", {"attention": "cudnn"}, "it needs an NVIDIA GPU, Ampere or newer, and this is cpu"),
-        ("gpu", {"attention": "splash"}, "it needs a TPU, and this is gpu"),
-        ("tpu", {"attention": "splash", "positions": "relative"}, "it takes no bias"),
+        ("cpu", {"attention": "cudnn"}, "cudnn needs an NVIDIA GPU, Ampere or newer, and this is cpu"),
+        ("gpu", {"attention": "splash"}, "splash needs a TPU, and this is another GPU"),
+        ("tpu", {"attention": "splash", "positions": "relative"}, "splash takes no bias"),
     ],
 )
 def test_a_kernel_that_cannot_run_is_refused_in_one_line(platform, changes, reason):
     config = tiny.config(**{"positions": "rope"} | changes)
-    with pytest.raises(ValueError, match=f"model.attention='{config.attention}' cannot run: {reason}") as error:
+    with pytest.raises(ValueError, match=f"^model.attention='{config.attention}' must be 'auto' or 'xla' here: {reason}") as error:
         choose_attention(config, platform, length=512)
     assert "\n" not in str(error.value)
     batch = tiny.rows("encoder", [[1]], [[3]]) | tiny.rows("decoder", [[1]], [[4]])
-    with pytest.raises(ValueError, match="cannot run"), compiled_for(platform, on_one_device):
+    with pytest.raises(ValueError, match="must be 'auto' or 'xla'"), compiled_for(platform, on_one_device):
         jax.eval_shape(lambda params: apply(config, params, batch), shapes_of(config))
 
 
