@@ -39,8 +39,7 @@ def cudnn_attention(
     causal: `mask` hides every key after its query, so those blocks need not be looked at.
     over_devices: see models/kernels.py.
     """
-    Q, S = query_BxHxQxK.shape[2], keys_values.keys.shape[2]
-    has_bias = bias_BxHxQxS is not None
+    Q, has_bias = query_BxHxQxK.shape[2], bias_BxHxQxS is not None
 
     def of_rows(query, keys, values, visible):
         mixed_BxQxHxK = jax.nn.dot_product_attention(

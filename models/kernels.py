@@ -103,7 +103,7 @@ def attend_by(
     query_offset: Array | None = None,
     bias_1xHxQxS: Array | None = None,
 ) -> Attend:
-    """Attention under `attention_mask`'s arguments, with a bias on its scores. `query_offset` not None: there is a cache.
+    """Attention under `attention_mask`'s arguments, with a bias on its scores; `query_offset` not None: with a cache.
 
     Raises ValueError as `choose_attention` does.
     """

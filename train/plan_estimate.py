@@ -150,8 +150,8 @@ def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, m
 
 
 def _fused(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:
-    """Stands for a fused attention kernel, which need not be traced where it cannot run: keeps its arguments, its result
-    and a float32 for each query and head."""
+    """Stands for a fused attention kernel, which cannot be traced everywhere: it keeps its arguments, its result and a
+    float32 for each query and head."""
 
     @jax.custom_vjp
     def kernel(*arrays: Array) -> Array:

@@ -117,8 +117,8 @@ def over_devices(
 ) -> Callable[..., jax.Array]:
     """`function` of arrays whose dimensions are named by letters, such as "BHQK", run by each device on its own part.
 
-    For kernels that the compiler cannot split itself. Rows, B, are split as the batch's are; heads, H and G, over "tensor"
-    where all arguments' divide, and are whole on each of its devices where they do not.
+    For kernels that the compiler cannot split itself. Rows, B, are split as the batch's are; heads, H and G, over
+    "tensor" where all arguments' divide, and are whole on each of its devices where they do not.
     """
     if mesh.size == 1:
         return function

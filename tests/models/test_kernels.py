@@ -10,7 +10,7 @@ import pytest
 
 from models import kernel_cudnn, kernel_splash, kernels
 from models.attention import KeysValues
-from models.kernels import attend_by, choose_attention, compiled_for
+from models.kernels import attend_by, choose_attention, compiled_for, platform_of
 from models.transformer import apply, init_params
 from tests.models import tiny
 
@@ -76,12 +76,12 @@ def expected(name, with_bias):
     return result, gradients + ([moved.sum(0, keepdims=True)] if with_bias else [])
 
 
-def check(name, attention, *, with_bias=True):
-    """What `attend_by` builds for `attention` is as the reference."""
+def check(name, attention, *, with_bias=True, dtype="float32", tolerance=2e-5):
+    """What `attend_by` builds for `attention`, given arrays of `dtype`, is as the reference."""
     queries, keys, rule = ROWS[name]
     rule = rule | {field: jnp.asarray(value) for field, value in rule.items() if field != "causal"}
     query, key, value, bias, weight = inputs(name, with_bias)
-    config = tiny.config(attention=attention, positions="relative" if with_bias else "rope", head_dim=K)
+    config = tiny.config(attention=attention, positions="relative" if with_bias else "rope", head_dim=K, dtype=dtype)
 
     def attended(query, key, value, *bias):
         bias = bias[0] if bias else None
@@ -89,11 +89,12 @@ def check(name, attention, *, with_bias=True):
         one = attend(query, KeysValues(key, value), scale=SCALE)
         return (one * weight).sum(), one
 
-    arguments = (query, key, value) + ((bias,) if with_bias else ())
+    arguments = tuple(x.astype(dtype) for x in (query, key, value)) + ((bias,) if with_bias else ())
     gradients, result = jax.jit(jax.grad(attended, tuple(range(len(arguments))), has_aux=True))(*arguments)
     expected_result, expected_gradients = expected(name, with_bias)
     for ours, theirs in zip((result, *gradients), (expected_result, *expected_gradients), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+        ours = np.asarray(ours, np.float32)
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
     sees_nothing = ~visible_by_definition(name).any(-1)
     assert sees_nothing.any() and (np.asarray(result).swapaxes(1, 2)[sees_nothing] == 0).all()
 
@@ -128,6 +129,13 @@ def test_what_cudnn_is_given_means_the_same(name, with_bias, monkeypatch):
     monkeypatch.setattr(kernels, "_obstacle", lambda *_: None)
     monkeypatch.setitem(kernel_cudnn._HIDDEN, "float32", -1e9)
     check(name, "cudnn", with_bias=with_bias)
+
+
+@pytest.mark.skipif(platform_of(jax.devices()[0]) != "cuda", reason="needs an NVIDIA GPU, Ampere or newer")
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("name", ROWS)
+def test_cudnn_on_a_gpu(name, with_bias):
+    check(name, "cudnn", with_bias=with_bias, dtype="bfloat16", tolerance=5e-2)
 
 
 def test_cudnn_lowers_for_a_gpu_with_its_gradient(monkeypatch):
@@ -205,11 +213,12 @@ def test_the_choice_and_why(platform, changes, options, name, reason):
 )
 def test_a_kernel_that_cannot_run_is_refused_in_one_line(platform, changes, reason):
     config = tiny.config(**{"positions": "rope"} | changes)
-    with pytest.raises(ValueError, match=f"^model.attention='{config.attention}' must be 'auto' or 'xla' here: {reason}") as error:
+    refused = f"^model.attention='{config.attention}' must be 'auto' or 'xla' here: {reason}"
+    with pytest.raises(ValueError, match=refused) as error:
         choose_attention(config, platform, length=512)
     assert "\n" not in str(error.value)
     batch = tiny.rows("encoder", [[1]], [[3]]) | tiny.rows("decoder", [[1]], [[4]])
-    with pytest.raises(ValueError, match="must be 'auto' or 'xla'"), compiled_for(platform, on_one_device):
+    with pytest.raises(ValueError, match=refused), compiled_for(platform, on_one_device):
         jax.eval_shape(lambda params: apply(config, params, batch), shapes_of(config))
 
 

@@ -136,7 +136,7 @@ def test_unusual_rates_warn_and_go_on():
 def test_an_attention_kernel_that_this_machine_has_not():
     experiment = make_experiment(small_config("clm", "decoder_only", model__attention="splash"))
     with pytest.raises(
-        ConfigError, match="^config.model.attention='splash' must be .* here: splash needs a TPU, and this is cpu"
+        ConfigError, match=r"^config.model.attention='splash' must be .* here: splash needs a TPU, and this is cpu$"
     ):
         make_run(experiment)
 

@@ -77,7 +77,7 @@ def test_loss_and_gradients_are_those_of_one_device(results, name):
 
 
 def test_heads_that_do_not_divide_are_whole_on_each_device(results):
-    """Rows over data 2 x fsdp 2; query and key heads over tensor 2 where both divide, or a key would miss its queries."""
+    """Rows over data 2 x fsdp 2; heads over tensor 2 where those of queries and of keys divide."""
     split, one_key_head, odd = results["shapes"]
     assert split == [[2, 2, 5, 6], [2, 1, 7, 6]]
     assert one_key_head == [[2, 4, 5, 6], [2, 1, 7, 6]]
@@ -85,7 +85,7 @@ def test_heads_that_do_not_divide_are_whole_on_each_device(results):
 
 
 def test_cudnn_is_given_each_devices_rows_and_heads(results):
-    """One row of the four and two heads of the four, and the gradient of the bias among what the backward pass gives."""
+    """One row of four and two heads of four, and the gradient of the bias among what the backward pass gives."""
     calls = results["cudnn's calls"]
     assert len(calls) == 6 and all("(tensor<1x8x2x16xbf16>, tensor<1x8x1x16xbf16>" in call for call in calls)
     backward = [call.rpartition("->")[2] for call in calls if "Backward" in call]
