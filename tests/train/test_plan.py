@@ -146,10 +146,10 @@ def test_bytes_by_shapes_are_those_of_the_shards():
 
 def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
     """Of 4 rows of 512, a chip's 1; 2 layers. XLA's attention keeps each layer's scores and probabilities."""
-    overrides = {"data__inputs_length": 512, "model__positions": "rope", "precision": "bfloat16"}
+    overrides = {"data__inputs_length": 512, "model__positions": "rope", "train__batch_size": 4}
 
     def plan_of(chip, **more):
-        fields = small_config("clm", "decoder_only", train__batch_size=4, **overrides, **more)
+        fields = small_config("clm", "decoder_only", **overrides, **more) | {"precision": "bfloat16"}
         return estimate(make_experiment(fields), Topology("some:4", 4, chip, ()))
 
     fused, whole = plan_of(CHIPS["h100"]), plan_of(CHIPS["h100"], model__attention="xla")
