@@ -63,6 +63,7 @@ def get_config() -> ConfigDict:
     config.model.initializer = "t5"  # "t5", or "normal": N(0, initializer_range) for every matrix
     config.model.initializer_range = 0.02
     config.model.dropout_rate = 0.0
+    config.model.attention = "auto"  # or "xla", "cudnn" (NVIDIA GPUs), "splash" (TPUs): see models/kernels.py
     config.model.remat = "none"  # or "dots", "full": what the backward pass makes again, see models/remat.py
     config.model.scan_unroll = 1  # layers in a turn of the loop over them; all: faster on CPU, slower to compile
 

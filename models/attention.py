@@ -5,6 +5,7 @@ them, K head dim.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -25,6 +26,11 @@ class KeysValues(NamedTuple):
 
     keys: Array
     values: Array
+
+
+# (queries [B, H, Q, K], keys and values; scale, and dropout's rate and key where it is used) -> [B, H, Q, K]: one of
+# the kernels, with who sees whom and the bias in it.
+Attend = Callable[..., Array]
 
 
 def attention_mask(
@@ -169,20 +175,17 @@ class Attention(nnx.Module):
         query_BxHxQxK: Array,
         keys_values: KeysValues,
         *,
-        mask_Bx1xQxS: Array,
-        bias_1xHxQxS: Array | None = None,
+        attend: Attend,
         dropout_key: Array | None = None,
     ) -> Array:
         """[B, Q, D]: what the queries find, through the output kernel."""
         probabilities_key, output_key = split_key(dropout_key, 2)
-        mixed_BxHxQxK = dot_product_attention(
+        dropping = {"dropout_rate": self.config.dropout_rate, "dropout_key": probabilities_key}
+        mixed_BxHxQxK = attend(
             query_BxHxQxK,
             keys_values,
-            mask_Bx1xQxS=mask_Bx1xQxS,
-            bias_1xHxQxS=bias_1xHxQxS,
             scale=self.config.head_dim**-0.5 if self.config.scale_attention else 1.0,
-            dropout_rate=self.config.dropout_rate,
-            dropout_key=probabilities_key,
+            **(dropping if self.config.dropout_rate else {}),
         )
         B, H, Q, K = mixed_BxHxQxK.shape
         y = self.out(mixed_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))

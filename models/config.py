@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Fields of `config.model` (configs/base.py says what each means), and five that the caller adds.
+    """Fields of `config.model` (configs/base.py says what each means), and six that the caller adds.
 
     Raises ValueError, one line naming the field, for a value or a combination that cannot be built.
     """
@@ -39,10 +39,12 @@ class ModelConfig:
     dropout_rate: float
     remat: Literal["none", "dots", "full"]
     scan_unroll: int
+    attention: Literal["auto", "xla", "cudnn", "splash"]
 
     vocab_size: int  # rows of the embedding table, padding rows included
     max_length: int  # rows of the position table; read only where positions are learned
     dtype: Literal["float32", "bfloat16", "float16"]  # of the computation; parameters are always float32
+    has_prefix: bool = True  # False: a decoder alone is causal, and `decoder_bidirectional_mask` is not read
     predicts_tokens: bool = True  # False: no prediction head and no output table; only `hidden` can be asked for
 
     def __post_init__(self) -> None:

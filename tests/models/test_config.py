@@ -8,7 +8,7 @@ def test_the_fields_are_config_model_and_what_the_caller_adds():
     from configs.base import get_config
 
     shared = set(get_config().model)
-    added = {"vocab_size", "max_length", "dtype", "predicts_tokens"}
+    added = {"vocab_size", "max_length", "dtype", "has_prefix", "predicts_tokens"}
     assert set(ModelConfig.__dataclass_fields__) == shared | added
 
 

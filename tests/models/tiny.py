@@ -39,6 +39,7 @@ FIELDS = dict(
     dropout_rate=0.0,
     remat="none",
     scan_unroll=1,
+    attention="auto",
     vocab_size=50,
     max_length=12,
     dtype="float32",
