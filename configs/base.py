@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
     config.data.heldout_fraction = 0.05  # of the documents
     config.data.cache_dir = "~/.cache/cloze"  # token stores
     config.data.reader_threads = 2
-    config.data.prefetch_batches = 8
+    config.data.prefetch_batches = 16
 
     config.model = ConfigDict()
     config.model.architecture = "encoder_decoder"  # or "decoder_only", "encoder_only"

@@ -5,14 +5,13 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from data.batches import batches, loader
+from data.batches import Batches, batches, loader
 from data.documents import Documents
 from data.store import TokenStore, open_or_build
 from models.kernels import choose_attention, compiled_for, platform_of
@@ -93,7 +92,7 @@ class Run:
             return {name: array.reshape(count, -1, *array.shape[1:]) for name, array in batch.items()}
         return sharding.to_global(batch, self.batch_sharding)
 
-    def dataset(self, documents: Documents, *, shuffle: bool) -> grain.MapDataset:
+    def dataset(self, documents: Documents, *, shuffle: bool) -> Batches:
         """This process's rows of every batch, by number. Raises ConfigError where `documents` fill no window."""
         experiment = self.experiment
         return batches(
@@ -109,7 +108,7 @@ class Run:
             plan=experiment.collator.plan,
         )
 
-    def _load(self, dataset: grain.MapDataset, start: int) -> Iterator[dict[str, np.ndarray]]:
+    def _load(self, dataset: Batches, start: int) -> Iterator[dict[str, np.ndarray]]:
         data = self.experiment.data
         return loader(dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
 
