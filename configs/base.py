@@ -103,7 +103,7 @@ def get_config() -> ConfigDict:
 
     config.mesh = ConfigDict()
     config.mesh.backend = "jit"  # or "pmap": pure data parallelism through jax.pmap
-    config.mesh.data = -1  # -1: all devices that the other axes leave
+    config.mesh.data = -1  # -1, on one axis: all devices that the others leave
     config.mesh.fsdp = 1
     config.mesh.tensor = 1
     return config

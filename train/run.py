@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -189,10 +190,11 @@ def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
     """Raises ConfigError where a batch's rows do not divide among the devices and their microbatches."""
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
     if config.batch_size % (parts * config.grad_accum_steps):
+        fitting = math.gcd(config.batch_size // parts, config.grad_accum_steps) if not config.batch_size % parts else 0
         raise ConfigError(
             f"train.batch_size={config.batch_size} must be a multiple of {parts * config.grad_accum_steps}: "
             f"{parts} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
-            f"{config.grad_accum_steps} parts"
+            f"{config.grad_accum_steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
         )
 
 
