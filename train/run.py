@@ -26,7 +26,6 @@ from train.experiment import Experiment
 from train.flops import train_step_flops
 from train.hardware import chip_of
 from train.learner import Batch
-from train.learners.token_prediction import TokenPrediction
 from train.optimizer import make_optimizer
 from train.step import TrainState, init_state, make_eval_step, make_train_step
 
@@ -58,13 +57,13 @@ class Run:
     def peak_seconds(self) -> float | None:
         """A step's model FLOPs (train.flops) at the peak of all devices; over a step's real time it is the MFU.
 
-        None where the devices' peak is not known (train.hardware), and for learners that run more than one model.
+        None where the devices' peak is not known (train.hardware).
         """
         experiment, chip = self.experiment, chip_of(jax.devices()[0].device_kind)
-        if chip is None or not isinstance(experiment.learner, TokenPrediction):
+        if chip is None:
             return None
         flops = train_step_flops(
-            experiment.model,
+            experiment.learner,
             rows=experiment.train.batch_size,
             inputs_length=experiment.data.inputs_length,
             targets_length=experiment.data.targets_length,
