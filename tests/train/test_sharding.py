@@ -14,7 +14,7 @@ from tests.train.subprocesses import run
 from tests.train.test_optimizer import optimizer
 from train.config import MeshConfig
 from train.paths import leaf_name
-from train.sharding import batch_sharding, local_rows, make_mesh, shardings
+from train.sharding import batch_sharding, local_rows, make_mesh, mesh_shape, shardings
 
 ONE = MeshConfig(backend="jit", data=-1, fsdp=1, tensor=1)
 N, D, HK, F, V, L = 2, 8, 16, 24, 32, 40
@@ -129,7 +129,7 @@ def test_one_axis_of_any_takes_the_devices_that_the_others_leave():
     config = MeshConfig(backend="jit", data=1, fsdp=-1, tensor=2)
     assert mesh_shape(config, 8) == (1, 4, 2)
     assert mesh_shape(dataclasses.replace(config, data=4, fsdp=1, tensor=-1), 8) == (4, 1, 2)
-    with pytest.raises(ConfigError, match="mesh.fsdp=-1, .* the number of devices, 7"):
+    with pytest.raises(ConfigError, match=r"mesh.fsdp=-1, .* the number of devices, 7"):
         mesh_shape(config, 7)
 
 
