@@ -14,7 +14,7 @@ With --config the experiment is that file's; --vocab_size stands in for a tokeni
 --config.a.b=value. On one GPU: T5-base as UL2 trains it, and a decoder of 1.1B parameters:
 
     python -m benchmarks.step --config=configs/ul2.py:base --vocab_size=32128 --config.train.batch_size=32
-        --config.optimizer.name=adamw
+        --config.train.grad_accum_steps=1 --config.model.remat=none --config.optimizer.name=adamw
     python -m benchmarks.step --architecture=decoder_only --d_model=2048 --num_layers=20 --num_heads=16 --d_ff=8192
         --vocab_size=32128 --batch_size=8 --length=2048 --precision=bfloat16
 

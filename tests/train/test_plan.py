@@ -10,6 +10,7 @@ import pytest
 from objectives.errors import ConfigError
 from tests.table import small_config
 from tests.train.subprocesses import run_main
+from train.command import run_command
 from train.experiment import make_experiment
 from train.flops import train_step_flops
 from train.hardware import CHIPS, GIB, chip_of
@@ -323,3 +324,29 @@ def test_objectives_with_a_learner_or_columns_of_their_own_are_planned(name):
     fields = small_config(name, "decoder_only" if name == "sft" else "encoder_only")
     plan = estimate(make_experiment(fields), Topology("cpu:1", 1, None, ()))
     assert plan.activation_bytes > 0 and plan.parameter_bytes == 4 * plan.num_params
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.\nAllocator: ...", "137438953472"),
+        ("RESOURCE_EXHAUSTED: Ran out of memory on HBM, (18.00G) exceeds available HBM (15.75G).", "15.75G"),
+    ],
+)
+def test_a_run_that_a_device_cannot_hold_ends_in_one_line(error, said, capsys):
+    def main():
+        raise jax.errors.JaxRuntimeError(error)
+
+    with pytest.raises(SystemExit, match="1"):
+        run_command(main)
+    line = capsys.readouterr().err
+    assert line.startswith("error: a device has too little memory: ") and line.count("\n") == 1
+    assert said in line and "train.grad_accum_steps" in line and "python -m train.plan" in line
+
+
+def test_other_errors_of_the_compiler_are_not_taken_for_it():
+    def main():
+        raise jax.errors.JaxRuntimeError("INTERNAL: Mosaic failed to compile")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Mosaic"):
+        run_command(main)
