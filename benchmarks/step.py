@@ -14,7 +14,7 @@ With --config the experiment is that file's; --vocab_size stands in for a tokeni
 --config.a.b=value. On one GPU: T5-base as UL2 trains it, and a decoder of 1.1B parameters:
 
     python -m benchmarks.step --config=configs/ul2.py:base --vocab_size=32128 --config.train.batch_size=32
-        --config.optimizer.name=adamw
+        --config.train.grad_accum_steps=1 --config.model.remat=none --config.optimizer.name=adamw
     python -m benchmarks.step --architecture=decoder_only --d_model=2048 --num_layers=20 --num_heads=16 --d_ff=8192
         --vocab_size=32128 --batch_size=8 --length=2048 --precision=bfloat16
 
@@ -44,7 +44,6 @@ from train.command import parse_config_flags, run_command
 from train.experiment import Experiment, make_experiment
 from train.flops import train_step_flops
 from train.hardware import chip_of
-from train.learners.token_prediction import TokenPrediction
 from train.optimizer import make_optimizer
 from train.plan_estimate import abstract_batch
 from train.run import abstract_state, check_microbatch, compiled_train_step
@@ -102,6 +101,7 @@ def shape_config(shape: dict[str, Any]) -> ConfigDict:
     config.model.num_kv_heads = shape["num_heads"]
     config.model.head_dim = shape["d_model"] // shape["num_heads"]
     config.model.dropout_rate = 0.0
+    config.model.remat = "none"
     config.data.inputs_length, config.data.targets_length = shape["length"], shape["target_length"]
     config.data.num_sentinels = shape["length"]  # enough at any length
     config.train.batch_size = shape["batch_size"]
@@ -175,10 +175,10 @@ def measure(experiment: Experiment, steps: int) -> dict[str, Any]:
 
 def _mfu(experiment: Experiment, seconds: float, device_kind: str) -> float | None:
     chip = chip_of(device_kind)
-    if chip is None or not isinstance(experiment.learner, TokenPrediction):
+    if chip is None:
         return None
     flops = train_step_flops(
-        experiment.model,
+        experiment.learner,
         rows=experiment.train.batch_size,
         inputs_length=experiment.data.inputs_length,
         targets_length=experiment.data.targets_length,

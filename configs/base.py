@@ -105,7 +105,7 @@ def get_config() -> ConfigDict:
 
     config.mesh = ConfigDict()
     config.mesh.backend = "jit"  # or "pmap": pure data parallelism through jax.pmap
-    config.mesh.data = -1  # -1: all devices that the other axes leave
+    config.mesh.data = -1  # -1, on one axis: all devices that the others leave
     config.mesh.fsdp = 1
     config.mesh.tensor = 1
     return config
@@ -145,7 +145,12 @@ def split_preset(preset: str, sizes: dict[str, dict], variants: dict[str, dict])
 
 
 def use_t5_recipe(config: ConfigDict) -> None:
-    """T5's pre-training recipe: rows of 512, Adafactor, inverse square root after 10,000 steps at 0.01."""
+    """T5's pre-training recipe: rows of 512, Adafactor, inverse square root after 10,000 steps at 0.01.
+
+    The backward pass makes attention's probabilities again: with a relative bias they are arrays of [heads, 512, 512]
+    for each row and layer, most of what a step would keep, and a small part of what it computes.
+    """
+    config.model.remat = "dots"
     config.data.inputs_length = 512
     config.data.targets_length = 512
     config.optimizer.name = "adafactor"

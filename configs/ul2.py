@@ -78,6 +78,11 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.data.num_sentinels = 128  # r = .5 with spans of 3 needs 128 at 512 inputs; T5's 100 are too few
         config.train.batch_size = 1024 if size == "20b" else 128
         config.train.steps = 2_000_000 if size == "20b" else 500_000
+        if size == "base":
+            config.train.grad_accum_steps = 8  # 16 rows at a time: one chip of 16 GiB holds them; up to 16 devices
+        if size == "20b":
+            config.model.remat = "full"
+            config.mesh.data, config.mesh.fsdp = 1, -1  # the state is 73 GiB, and no device should hold all of it
     if variant == "packed":
         config.data.packing = "planned"
         config.data.examples_per_row = 4

@@ -41,13 +41,15 @@ def test_step(architecture, params, positions, monkeypatch, capsys):
 
 
 def test_step_takes_a_config_with_overrides():
-    options, overrides = step.parse(["--config=configs/ul2.py:base", "--vocab_size=600", "--config.train.batch_size=4"])
+    options, overrides = step.parse(["--config=configs/ul2.py:base", "--vocab_size=600", "--config.train.batch_size=16"])
     experiment = step.experiment_of(options, overrides)
-    assert (experiment.objective_name, experiment.train.batch_size, experiment.model.vocab_size) == ("mixture", 4, 640)
+    assert (experiment.objective_name, experiment.train.batch_size, experiment.model.vocab_size) == ("mixture", 16, 640)
     with pytest.raises(SystemExit):
         step.parse(["--config=configs/ul2.py", "--d_model=8"])  # which would count?
     with pytest.raises(ConfigError, match=r"unknown config field in --config\.train\.batch=4"):
         step.experiment_of(options, ["--config.train.batch=4"])
+    with pytest.raises(ConfigError, match=r"config.mesh.backend='pmap' is not measured here: leave it 'jit'"):
+        step.experiment_of(options, ["--config.mesh.backend=pmap"])
 
 
 def test_full_batches_score_every_position():

@@ -14,7 +14,10 @@ from train.host_memory import keep_freed_memory
 
 
 def run_command(main: Callable[[], None]) -> None:
-    """Runs `main` and ends the program: status 0, or 1 after a ConfigError's line on stderr, or 130 after Ctrl-C."""
+    """Runs `main` and ends the program: status 0, or 1 after a ConfigError's line on stderr, or 130 after Ctrl-C.
+
+    Memory that a device has not is the user's to mend as well: one line, with what to change.
+    """
     # Orbax and grain tell developers about coming changes in libraries; a user cannot act on them.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
@@ -25,6 +28,10 @@ def run_command(main: Callable[[], None]) -> None:
         fail(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except RuntimeError as error:  # jax.errors.JaxRuntimeError is one; jax itself is not loaded here
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        fail(_too_little_memory(str(error)))
 
 
 def parse_config_flags(
@@ -52,6 +59,14 @@ def fail(message: str) -> None:
     """Prints `message` as the one line of an error and ends the program with status 1."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(1)
+
+
+def _too_little_memory(error: str) -> str:
+    reason = error.partition("RESOURCE_EXHAUSTED")[2].strip(": ").partition("\n")[0].rstrip(". ")
+    return (
+        f"a device has too little memory: {reason}. Raise train.grad_accum_steps or mesh.fsdp, or set model.remat: "
+        "python -m train.plan with this config and --topology says which of them makes it fit"
+    )
 
 
 def _check_config_file(argv: list[str]) -> None:

@@ -15,13 +15,18 @@ class Chip:
     peak_flops: float  # a second, of dense bfloat16 products (of float16 where there is no bfloat16)
     memory_bytes: int  # high-bandwidth memory
     memory_bandwidth: float  # bytes a second
+    reserved_bytes: int = 0  # of its memory, what is never a program's: by the TPU compiler's word
+
+    @property
+    def usable_bytes(self) -> int:
+        return self.memory_bytes - self.reserved_bytes
 
 
 _CHIPS = (
-    Chip("v4", 275e12, 32 * GIB, 1228e9),
-    Chip("v5e", 197e12, 16 * GIB, 819e9),
-    Chip("v5p", 459e12, 95 * GIB, 2765e9),
-    Chip("v6e", 918e12, 32 * GIB, 1640e9),
+    Chip("v4", 275e12, 32 * GIB, 1228e9, 1536 * 2**20),
+    Chip("v5e", 197e12, 16 * GIB, 819e9, 256 * 2**20),
+    Chip("v5p", 459e12, 96 * GIB, 2765e9, 266 * 2**20),  # 95 GB in the data sheet; programs have 95.74 GiB
+    Chip("v6e", 918e12, 32 * GIB, 1640e9, 768 * 2**20),
     Chip("h100", 989e12, 80 * 10**9, 3350e9),
     Chip("h200", 989e12, 141 * 10**9, 4800e9),
     Chip("a100", 312e12, 80 * 10**9, 2039e9),

@@ -3,63 +3,110 @@
 import math
 import re
 from collections import Counter
+from dataclasses import dataclass, field
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8}
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
-_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\) -> .* \{$")
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\) -> (.*) \{$")
 _WHILE = re.compile(r" while\(.*condition=%?([\w.-]+), body=%?([\w.-]+)")
 _TRIPS = re.compile(r"\"known_trip_count\":\{\"n\":\"(\d+)\"\}")
 _CONSTANT = re.compile(r"%?([\w.-]+) = s32\[\]\S* constant\((\d+)\)")
 _BELOW = re.compile(r"ROOT .* compare\(.*?%?([\w.-]+)\), direction=LT")
 _CALLED = re.compile(r"(?:calls|to_apply|branch_computations)=\{?%?([\w.-]+)")
-_COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(COLLECTIVES)})(?:-start)?\(")
+_COLLECTIVE = re.compile(rf"%?([\w.-]+) = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
+_ASYNC_START = re.compile(r" custom-call\(%?([\w.-]+).*custom_call_target=\"AsyncCollectiveStart\"")
+_ASYNC_REST = re.compile(r" async-(?:update|done)\(")
+
+
+@dataclass
+class _Computation:
+    """One computation of a program: its lines, and the type that it returns."""
+
+    name: str
+    result: str
+    lines: list[str] = field(default_factory=list)
+
+    def counted(self, collective: str) -> bool:
+        """Whether `collective`, the name of an operation here, is where the collective counts.
+
+        A TPU program spreads an asynchronous collective over several fusions, each of which names it: one that begins
+        it (AsyncCollectiveStart), those that compute meanwhile (async_collective_fusion) and one that ends it
+        (AsyncCollectiveDone). It counts where it begins.
+        """
+        text = "\n".join(self.lines)
+        if self.name.startswith("async_collective_fusion") or '"AsyncCollective' in text:
+            return collective in _ASYNC_START.findall(text)
+        return True
 
 
 def collective_bytes(hlo_text: str) -> dict[str, int]:
-    """Bytes that one device's collectives give it in one run of the program, by kind, largest first.
+    """Bytes of the results of one device's collectives in one run of the program, by kind, largest first.
 
-    hlo_text: `compiled.as_text()`. Collectives in the body of a loop, such as the scan over layers, count as often as
-    the loop runs: as the compiler notes down, or as its condition counts. Once where neither tells.
+    hlo_text: `compiled.as_text()`. Results are whole arrays for all-gather and all-reduce, and a device's part of one
+    for reduce-scatter. Asynchronous collectives count once, however the compiler spreads them out; an all-reduce of
+    which a TPU's fusion keeps a part only ("all-reduce-scatter") counts as reduce-scatter. Collectives in the body of a
+    loop, such as the scan over layers, count as often as the loop runs: as the compiler notes down, or as its condition
+    counts. Once where neither tells.
     """
-    bodies: dict[str, list[str]] = {}
-    entry, name = None, None
+    computations: dict[str, _Computation] = {}
+    entry = current = None
     for line in hlo_text.splitlines():
         if match := _COMPUTATION.match(line.strip()):
-            name = match[1]
-            bodies[name] = []
-            entry = name if line.startswith("ENTRY") else entry
-        elif name is not None:
-            bodies[name].append(line)
+            current = computations[match[1]] = _Computation(match[1], match[2])
+            entry = current if line.startswith("ENTRY") else entry
+        elif current is not None:
+            current.lines.append(line)
     total: Counter[str] = Counter()
     if entry is not None:
-        _add(entry, 1, bodies, total)
+        _add(entry, 1, computations, total)
     return dict(total.most_common())
 
 
-def _add(name: str, times: int, bodies: dict[str, list[str]], total: Counter[str]) -> None:
-    for line in bodies.get(name, ()):
-        if match := _COLLECTIVE.search(line):
-            total[match[2]] += times * _result_bytes(match[1], f"{match[2]}-start(" in line)
+def _add(caller: _Computation, times: int, computations: dict[str, _Computation], total: Counter[str]) -> None:
+    if caller.name.startswith("all-reduce-scatter"):
+        total["reduce-scatter"] += times * _bytes(caller.result)
+        return
+    for line in caller.lines:
+        if (match := _COLLECTIVE.search(line)) and caller.counted(match[1]):
+            total[match[3]] += times * _bytes(_received(match[2], match[3]) if match[4] else match[2])
         if match := _WHILE.search(line):
-            _add(match[2], times * _trips(line, bodies.get(match[1], [])), bodies, total)
-        elif match := _CALLED.search(line):
-            _add(match[1], times, bodies, total)
+            called, runs = match[2], times * _trips(line, computations.get(match[1]))
+        elif (match := _CALLED.search(line)) and not _ASYNC_REST.search(line):
+            called, runs = match[1], times
+        else:
+            continue
+        if called in computations:
+            _add(computations[called], runs, computations, total)
 
 
-def _trips(line: str, condition: list[str]) -> int:
+def _trips(line: str, condition: _Computation | None) -> int:
     """How often a loop runs: a counter from 0, which is what a scan has, that stays below a constant."""
     if noted := _TRIPS.search(line):
         return int(noted[1])
-    text = "\n".join(condition)
+    text = "\n".join(condition.lines) if condition else ""
     limits, below = dict(_CONSTANT.findall(text)), _BELOW.search(text)
     return int(limits.get(below[1], 1)) if below else 1
 
 
-def _result_bytes(shapes: str, started: bool) -> int:
-    """Of a result's type. The tuple of an asynchronous start holds the operand as well: the larger one counts."""
-    sizes = [
+def _received(start: str, kind: str) -> str:
+    """The result's part in the type of an asynchronous start: (operands, results, ...), but for all-reduce, which has
+    results alone."""
+    if kind == "all-reduce" or not start.startswith("("):
+        return start
+    depth, parts = 0, [""]
+    for character in start[1:-1]:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts[1]
+
+
+def _bytes(result: str) -> int:
+    """Of a type: an array's, or a tuple's of arrays."""
+    return sum(
         _BYTES.get(dtype, 4) * math.prod(int(size) for size in dims.split(",") if size)
-        for dtype, dims in _SHAPE.findall(shapes)
-    ]
-    return max(sizes, default=0) if started else sum(sizes)
+        for dtype, dims in _SHAPE.findall(result)
+    )

@@ -42,6 +42,9 @@ class Learner(Protocol):
         key: for dropout, and whatever else is drawn. train: False for evaluation, without dropout.
         """
 
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        """Operations of the forward passes over one row of such lengths, as train/flops.py counts them."""
+
     def transformer(self, params: Params) -> Params:
         """The pre-trained Transformer in `params`, of the experiment's `model`: what fine-tuning starts from."""
 

@@ -17,7 +17,7 @@ from train.experiment import make_experiment
 from train.plan_estimate import Estimate, estimate
 from train.plan_remedy import find_remedy
 from train.plan_report import report_lines
-from train.topology import parse_topology
+from train.topology import Topology, parse_topology
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: a file of configs/, with :preset or without.")
 _TOPOLOGY = flags.DEFINE_string("topology", None, "v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...")
@@ -34,10 +34,10 @@ def main() -> None:
         raise ConfigError(f"--vocab_size={_VOCAB_SIZE.value} must be 1 or more")
     topology = parse_topology(_TOPOLOGY.value)
 
-    def estimate_of(fields: dict) -> Estimate:
+    def estimate_of(fields: dict, topology: Topology) -> Estimate:
         return estimate(make_experiment(fields, vocab_size=_VOCAB_SIZE.value), topology)
 
-    result = estimate_of(config)
+    result = estimate_of(config, topology)
     for line in report_lines(config_flags.get_config_filename(flags.FLAGS["config"]), result):
         print(line, flush=True)
     if result.fits is False:

@@ -27,6 +27,23 @@ from train.topology import Topology
 
 
 @dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What the compiler said of a program. Bytes are of one device."""
+
+    refused: bool  # it gave up where memory was short, and said no more than the total
+    argument_bytes: int  # state and batch as the chip lays them out; by their shapes where it refused
+    temporary_bytes: int
+    result_bytes: int  # those that do not take an argument's place
+    code_bytes: int  # the program itself
+    collectives: dict[str, int]  # kind -> bytes a step
+    seconds: float
+
+    @property
+    def total_bytes(self) -> int:
+        return self.argument_bytes + self.temporary_bytes + self.result_bytes + self.code_bytes
+
+
+@dataclasses.dataclass(frozen=True)
 class Estimate:
     """What a run takes. Bytes are of one device."""
 
@@ -40,16 +57,23 @@ class Estimate:
     batch_bytes: int
     activation_bytes: int  # kept for the backward pass, by their shapes, before the compiler fuses any of them away
     temporary_bytes: int  # compiled: all that is neither argument nor result; else activations and gradients
-    total_bytes: int  # the most that is in use at once
+    compiled: "Compiled | None"  # None where there is no compiler
     flops: float  # a step, all devices: train.flops
-    collectives: dict[str, int]  # kind -> bytes; empty where nothing was compiled
-    compile_seconds: float  # 0 where nothing was compiled
+
+    @property
+    def total_bytes(self) -> int:
+        """The most that is in use at once: the compiler's own figure where there is one."""
+        if self.compiled is not None:
+            return self.compiled.total_bytes
+        return self.parameter_bytes + self.optimizer_bytes + self.batch_bytes + self.temporary_bytes
 
     @property
     def fits(self) -> bool | None:
-        """None where the chip's memory is not known."""
+        """None where the chip's memory is not known. A program that the compiler made fits by its word."""
         chip = self.topology.chip
-        return None if chip is None else self.total_bytes <= chip.memory_bytes
+        if self.compiled is not None and self.compiled.refused:
+            return False
+        return None if chip is None else self.total_bytes <= chip.usable_bytes
 
     @property
     def roofline_seconds(self) -> float | None:
@@ -79,11 +103,9 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     optimizer_bytes = _device_bytes(state) - parameters
     with compiled_for(topology.platform, _fused):
         activations = _activation_bytes(experiment, state, batch, mesh)
-    if topology.devices:
-        temporaries, total, collectives, seconds = _compiled(experiment, state, batch)
-    else:
-        temporaries, collectives, seconds = activations + parameters, {}, 0.0  # gradients are as large as parameters
-        total = parameters + optimizer_bytes + batch_bytes + temporaries
+    compiled = _compiled(experiment, state, batch) if topology.devices else None
+    # By shapes: gradients are as large as parameters.
+    temporaries = compiled.temporary_bytes if compiled else activations + parameters
     segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
     data = experiment.data
     return Estimate(
@@ -97,15 +119,13 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         batch_bytes=batch_bytes,
         activation_bytes=activations,
         temporary_bytes=temporaries,
-        total_bytes=total,
+        compiled=compiled,
         flops=train_step_flops(
-            experiment.model,
+            experiment.learner,
             rows=experiment.train.batch_size,
             inputs_length=data.inputs_length,
             targets_length=data.targets_length,
         ),
-        collectives=collectives,
-        compile_seconds=seconds,
     )
 
 
@@ -169,30 +189,34 @@ def _fused(function: Callable[..., Array], arguments: Sequence[str], result: str
     return kernel
 
 
-def _compiled(
-    experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]
-) -> tuple[int, int, dict[str, int], float]:
-    """Temporaries and the total, bytes of one device; collectives; seconds that the compiler took."""
+def _compiled(experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]) -> Compiled:
     optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
     step = compiled_train_step(experiment, optimizer, places, next(iter(batch.values())).sharding)
     begin = time.perf_counter()
     try:
-        compiled = step.lower(state, batch).compile()
-    except jax.errors.JaxRuntimeError as error:  # a TPU's compiler gives up where memory is short, and says by how much
-        needed = re.search(r"\(([\d.]+)([KMG])\) exceeds", str(error))
-        if not needed:
+        program = step.lower(state, batch).compile()
+    except jax.errors.JaxRuntimeError as error:
+        needed, arguments = _bytes_needed(str(error)), _device_bytes(state) + _device_bytes(batch)
+        if needed is None:
             raise
-        temporaries = int(float(needed[1]) * 2 ** {"K": 10, "M": 20, "G": 30}[needed[2]])
-        total = temporaries + _device_bytes(state) + _device_bytes(batch)
-        return temporaries, total, {}, time.perf_counter() - begin
-    memory = compiled.memory_analysis()
-    total = (
-        memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes
-        + memory.generated_code_size_in_bytes
+        return Compiled(True, arguments, needed - arguments, 0, 0, {}, time.perf_counter() - begin)
+    memory = program.memory_analysis()
+    return Compiled(
+        refused=False,
+        argument_bytes=memory.argument_size_in_bytes,
+        temporary_bytes=memory.temp_size_in_bytes,
+        result_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        code_bytes=memory.generated_code_size_in_bytes,
+        collectives=collective_bytes(program.as_text()),
+        seconds=time.perf_counter() - begin,
     )
-    collectives = collective_bytes(compiled.as_text())
-    return memory.temp_size_in_bytes, total, collectives, time.perf_counter() - begin
+
+
+def _bytes_needed(error: str) -> int | None:
+    """What a program takes in all, arguments included, by a TPU compiler that has not enough; None for other errors."""
+    said = re.search(r"\(([\d.]+)([KMGT])\) exceeds available HBM|hbm\. Used ([\d.]+)([KMGT]) of", error)
+    if said is None:
+        return None
+    number, unit = said[1] or said[3], said[2] or said[4]
+    return int(float(number) * 2 ** {"K": 10, "M": 20, "G": 30, "T": 40}[unit])

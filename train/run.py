@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,7 +26,6 @@ from train.experiment import Experiment
 from train.flops import train_step_flops
 from train.hardware import chip_of
 from train.learner import Batch
-from train.learners.token_prediction import TokenPrediction
 from train.optimizer import make_optimizer
 from train.step import TrainState, init_state, make_eval_step, make_train_step
 
@@ -57,13 +57,13 @@ class Run:
     def peak_seconds(self) -> float | None:
         """A step's model FLOPs (train.flops) at the peak of all devices; over a step's real time it is the MFU.
 
-        None where the devices' peak is not known (train.hardware), and for learners that run more than one model.
+        None where the devices' peak is not known (train.hardware).
         """
         experiment, chip = self.experiment, chip_of(jax.devices()[0].device_kind)
-        if chip is None or not isinstance(experiment.learner, TokenPrediction):
+        if chip is None:
             return None
         flops = train_step_flops(
-            experiment.model,
+            experiment.learner,
             rows=experiment.train.batch_size,
             inputs_length=experiment.data.inputs_length,
             targets_length=experiment.data.targets_length,
@@ -215,10 +215,11 @@ def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
     """Raises ConfigError where a batch's rows do not divide among the devices and their microbatches."""
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
     if config.batch_size % (parts * config.grad_accum_steps):
+        fitting = math.gcd(config.batch_size // parts, config.grad_accum_steps) if not config.batch_size % parts else 0
         raise ConfigError(
             f"train.batch_size={config.batch_size} must be a multiple of {parts * config.grad_accum_steps}: "
             f"{parts} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
-            f"{config.grad_accum_steps} parts"
+            f"{config.grad_accum_steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
         )
 
 

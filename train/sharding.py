@@ -3,6 +3,7 @@
 Models never name a mesh axis: arrays get their place from their path, by the one ordered table below.
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -73,21 +74,23 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
 
 
 def mesh_shape(config: MeshConfig, count: int) -> tuple[int, int, int]:
-    """The sizes of the axes for `count` devices; `data=-1` takes those that the other axes leave.
+    """The sizes of the axes for `count` devices; the axis of size -1, if there is one, takes those that others leave.
 
     Raises ConfigError where they do not multiply to `count`.
     """
-    for name in AXES:
-        size = getattr(config, name)
-        if size < 1 and not (name == "data" and size == -1):
-            raise ConfigError(f"config.mesh.{name}={size} must be at least 1{' or -1 (the rest)' * (name == 'data')}")
-    data = config.data if config.data != -1 else max(1, count // (config.fsdp * config.tensor))
-    if data * config.fsdp * config.tensor != count:
-        raise ConfigError(
-            f"config.mesh.data={config.data}, config.mesh.fsdp={config.fsdp}, config.mesh.tensor={config.tensor}: "
-            f"the product must be the number of devices, {count}"
-        )
-    return data, config.fsdp, config.tensor
+    sizes = [getattr(config, name) for name in AXES]
+    for name, size in zip(AXES, sizes, strict=True):
+        if size < 1 and size != -1:
+            raise ConfigError(f"config.mesh.{name}={size} must be at least 1 or -1 (the rest)")
+    asked = ", ".join(f"config.mesh.{name}={size}" for name, size in zip(AXES, sizes, strict=True))
+    if sizes.count(-1) > 1:
+        raise ConfigError(f"{asked}: only one of them may be -1, which takes all devices that the others leave")
+    if -1 in sizes:
+        others = -math.prod(sizes)
+        sizes[sizes.index(-1)] = max(1, count // others)
+    if math.prod(sizes) != count:
+        raise ConfigError(f"{asked}: the product must be the number of devices, {count}")
+    return tuple(sizes)
 
 
 def shardings(mesh: Mesh | AbstractMesh, tree: Any) -> Any:

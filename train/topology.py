@@ -57,6 +57,7 @@ def parse_topology(name: str) -> Topology:
             peak_flops=chip.peak_flops * share,
             memory_bytes=int(chip.memory_bytes * share),
             memory_bandwidth=chip.memory_bandwidth * share,
+            reserved_bytes=int(chip.reserved_bytes * share),
         )
         return Topology(name, len(devices), chip, tuple(devices))
     if kind not in _TPUS and len(sizes) == 1 and kind in ("cpu", "gpu", *CHIPS):

@@ -10,11 +10,12 @@ import pytest
 from objectives.errors import ConfigError
 from tests.table import small_config
 from tests.train.subprocesses import run_main
+from train.command import run_command
 from train.experiment import make_experiment
 from train.flops import train_step_flops
 from train.hardware import CHIPS, GIB, chip_of
 from train.hlo import collective_bytes
-from train.plan_estimate import estimate
+from train.plan_estimate import Compiled, _bytes_needed, estimate
 from train.plan_remedy import find_remedy
 from train.plan_report import report_lines
 from train.topology import Topology, parse_topology
@@ -22,13 +23,54 @@ from train.topology import Topology, parse_topology
 
 def test_flops_of_a_decoder_by_hand():
     """2 layers, D 32, 2 heads of 16, F 48 ungated or gated, V 256, rows of 40."""
-    model = make_experiment(small_config("clm", "decoder_only")).model
-    length, matrices = 40, 3 if model.mlp.startswith("gated_") else 2
+    learner = learner_of("clm", "decoder_only")
+    length, matrices = 40, 3 if learner.model.mlp.startswith("gated_") else 2
     projections = 4 * 2 * length * 32 * 32
     scores = 2 * (2 * length * length * 32)
     layer = projections + scores + matrices * 2 * length * 32 * 48
-    expected = 3 * 5 * (2 * layer + 2 * length * 32 * model.vocab_size)
-    assert train_step_flops(model, rows=5, inputs_length=length, targets_length=0) == expected
+    expected = 3 * 5 * (2 * layer + 2 * length * 32 * learner.model.vocab_size)
+    assert train_step_flops(learner, rows=5, inputs_length=length, targets_length=0) == expected
+
+
+# One layer at 40 positions with D 32 in all heads together and F 48 in two matrices, three for a gated one:
+# 8 * 40 * 32 * 32 of projections, 4 * 40 * 40 * 32 of scores and sums, 2 or 3 times 2 * 40 * 32 * 48.
+LAYER, GATED_LAYER = 327_680 + 204_800 + 245_760, 327_680 + 204_800 + 368_640
+VOCAB = 384  # 3 + 256 bytes + 3 mode tokens + 100 sentinels and the like, in steps of 128
+
+
+def learner_of(name, architecture, **overrides):
+    return make_experiment(small_config(name, architecture, **overrides)).learner
+
+
+def test_flops_of_electra_by_hand():
+    """A generator of half the sizes, logits at 7 of the 40 positions only; a discriminator of the whole ones."""
+    learner = learner_of("electra", "encoder_only")
+    half_layer = 8 * 40 * 16 * 16 + 4 * 40 * 40 * 16 + 2 * 2 * 40 * 16 * 24  # 245,760
+    generator = 2 * 40 * 32 * 16 + 2 * half_layer  # tables as wide as the discriminator's, projected
+    predictions = 2 * 7 * (16 * 32 + 32 * VOCAB)  # 7 = 0.15 * 40, rounded up, and one for the example
+    discriminator = 2 * LAYER + 2 * 40 * (32 * 32 + 32)
+    assert learner.model.vocab_size == VOCAB
+    assert learner.forward_flops(40, 0) == generator + predictions + discriminator
+
+
+def test_flops_of_further_tokens_by_hand():
+    """Independent heads: one more layer and one more table each. A module reads one more embedding beside its input."""
+    heads = learner_of("multi_token_prediction:independent", "decoder_only")
+    module = learner_of("multi_token_prediction:sequential", "decoder_only")
+    logits = 2 * 40 * 32 * VOCAB
+    assert heads.forward_flops(40, 0) == (2 + 3) * GATED_LAYER + 4 * logits
+    assert module.forward_flops(40, 0) == (2 + 1) * GATED_LAYER + 2 * 40 * 64 * 32 + 2 * logits
+
+
+def test_flops_of_rows_that_are_scored_as_a_whole_by_hand():
+    """Every reading is a pass of its own; a pooler and the classes are products at one position."""
+    logits, pooler = 2 * 40 * (32 * 32 + 32 * VOCAB), 2 * 32 * 32
+    simcse = learner_of("simcse", "encoder_only")
+    with_mlm = dataclasses.replace(simcse, objective=dataclasses.replace(simcse.objective, mlm_weight=0.1))
+    assert simcse.forward_flops(40, 0) == 2 * (2 * LAYER + pooler)
+    assert with_mlm.forward_flops(40, 0) == 2 * (2 * LAYER + pooler) + 2 * LAYER + logits
+    assert learner_of("nsp", "encoder_only").forward_flops(40, 0) == 2 * LAYER + logits + pooler + 2 * 32 * 2
+    assert learner_of("classification", "encoder_only").forward_flops(40, 0) == 2 * LAYER + pooler + 2 * 32 * 2
 
 
 def test_flops_are_what_xla_counts_of_the_products():
@@ -42,7 +84,7 @@ def test_flops_are_what_xla_counts_of_the_products():
         return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)[0]
 
     counted = jax.jit(loss).lower(params, batch).cost_analysis()["flops"]
-    ours = train_step_flops(experiment.model, rows=2, inputs_length=40, targets_length=40) / 3
+    ours = train_step_flops(learner, rows=2, inputs_length=40, targets_length=40) / 3
     assert ours == pytest.approx(counted, rel=0.1) and ours < counted
 
 
@@ -109,21 +151,54 @@ HloModule jit_step
   ROOT %scattered = bf16[2,4]{1,0} reduce-scatter(%p), to_apply=%add
 }
 
+%begun (p: bf16[4,8]) -> (bf16[4,8], bf16[4,32], s32[2]) {
+  %gathered.1 = bf16[4,32]{1,0:T(8,128)(2,1)} all-gather(%p), channel_id=9, dimensions={1}
+  ROOT %begin = (bf16[4,8]{1,0:T(8,128)(2,1)S(1)}, bf16[4,32]{1,0}, s32[2]{0:S(4)}) custom-call(%gathered.1), custom_call_target="AsyncCollectiveStart"
+}
+
+%async_collective_fusion.3 (p: bf16[4,8], q: bf16[4,32]) -> (f32[2,4], bf16[4,32]) {
+  %gathered.2 = bf16[4,32]{1,0:T(8,128)(2,1)S(1)} all-gather(%p), channel_id=9, dimensions={1}
+  ROOT %both = (f32[2,4]{1,0}, bf16[4,32]{1,0}) tuple(%product, %gathered.2)
+}
+
+%ended (p: bf16[4,8]) -> bf16[4,32] {
+  %gathered.3 = bf16[4,32]{1,0:T(8,128)(2,1)} all-gather(%p), channel_id=9, dimensions={1}
+  ROOT %end = bf16[4,32]{1,0} custom-call(%p, %gathered.3), custom_call_target="AsyncCollectiveDone"
+}
+
+%all-reduce-scatter.8 (a: f32[8,6], b: f32[6,8]) -> (f32[2,6], f32[6,2]) {
+  %all-reduce.81 = (f32[8,6]{1,0}, f32[6,8]{1,0}) all-reduce(%a, %b), to_apply=%add
+  ROOT %parts = (f32[2,6]{1,0}, f32[6,2]{1,0}) tuple(%x, %y)
+}
+
+%wrapped (p: f32[2]) -> f32[8] {
+  ROOT %exchanged = f32[8]{0} all-to-all(%p), dimensions={0}
+}
+
 ENTRY %main (p: f32[4]) -> f32[4] {
   %loop = (s32[], f32[8,4]) while(%t), condition=%cond, body=%body.1, backend_config={"known_trip_count":{"n":"12"}}
   %other = (s32[], f32[8,4]) while(%t), condition=%below_5, body=%body.2, metadata={op_name="while"}
   %sums = (f32[10]{0}, f32[6]{0}) all-reduce(%a, %b), to_apply=%add
-  %start = (f32[4]{0}, f32[32]{0}) all-gather-start(%p)
+  %start = ((f32[4]{0}, f32[2,2]{1,0:T(8,128)}), (f32[32]{0}, f32[16,2]{1,0:T(8,128)})) all-gather-start(%p, %q)
+  %done = (f32[32]{0}, f32[16,2]{1,0}) all-gather-done(%start)
+  %sums.start = (f32[3]{0}, f32[5]{0}) all-reduce-start(%a, %b), to_apply=%add
   %called = f32[4] call(%p), to_apply=%fused
+  %async.1 = (bf16[4,8], bf16[4,32], s32[2]) fusion(%p), kind=kCustom, calls=%begun
+  %fusion.468 = (f32[2,4], bf16[4,32]) fusion(%async.1), kind=kCustom, calls=%async_collective_fusion.3
+  %async.2 = bf16[4,32] fusion(%fusion.468), kind=kCustom, calls=%ended
+  %fusion.282 = (f32[2,6], f32[6,2]) fusion(%a, %b), kind=kCustom, calls=%all-reduce-scatter.8
+  %async.3 = ((f32[2]), f32[8], u32[]) async-start(%p), calls=%wrapped
+  %async.4 = f32[8] async-done(%async.3), calls=%wrapped
 }
-"""
+"""  # noqa: E501
 
 
 def test_collectives_count_as_often_as_their_loop_runs():
     assert collective_bytes(HLO) == {
-        "all-gather": 12 * 16 * 4 * 4 + 32 * 4,
-        "all-reduce": 16 * 4,
-        "reduce-scatter": 2 * 4 * 2,
+        "all-gather": 12 * 16 * 4 * 4 + (32 + 16 * 2) * 4 + 4 * 32 * 2,  # the asynchronous one, of three fusions, once
+        "all-reduce": (16 + 3 + 5) * 4,
+        "reduce-scatter": 2 * 4 * 2 + (2 * 6 + 6 * 2) * 4,
+        "all-to-all": 8 * 4,
         "collective-permute": 5 * 3,
     }
 
@@ -171,24 +246,58 @@ def test_remat_accumulation_and_more_devices_keep_fewer_activations():
 
 
 def test_what_does_not_fit_is_said_with_what_would():
-    small = dataclasses.replace(CHIPS["v5e"], memory_bytes=3 * 2**20)
+    small = dataclasses.replace(CHIPS["h100"], memory_bytes=3 * 2**20)
     topology = Topology("small:4", 4, small, ())
     fields = small_config("span_corruption", "encoder_decoder", model__num_layers=4)
 
-    def plan_of(fields):
+    def plan_of(fields, topology):
         return estimate(make_experiment(fields), topology)
 
-    plan = plan_of(fields)
+    plan = plan_of(fields, topology)
     assert plan.fits is False
     lines = list(report_lines("configs/some.py", plan))
     assert f"no, {(plan.total_bytes - 3 * 2**20) / GIB:.2f} GiB too much" in lines[-1]
-    assert "--config.model.remat=full" in find_remedy(fields, topology, plan_of)
+    assert "--config.model.remat=dots: " in find_remedy(fields, topology, plan_of)
+    fields["model"]["remat"] = "dots"
+    just_short = dataclasses.replace(small, memory_bytes=plan_of(fields, topology).total_bytes - 1)
+    remedy = find_remedy(fields, dataclasses.replace(topology, chip=just_short), plan_of)
+    assert "would fit with     --config.mesh.data=1 --config.mesh.fsdp=4 --config.mesh.tensor=1: " in remedy
     tiny = dataclasses.replace(topology, chip=dataclasses.replace(small, memory_bytes=1))
+    assert "a larger topology" in find_remedy(fields, tiny, plan_of)
 
-    def never(fields):
-        return estimate(make_experiment(fields), tiny)
 
-    assert "a larger topology" in find_remedy(fields, tiny, never)
+def test_the_last_remedies_are_smaller_microbatches():
+    fields = small_config("span_corruption", "encoder_decoder", model__remat="full", mesh__data=1, mesh__fsdp=-1)
+
+    def plan_of(fields, topology):
+        return estimate(make_experiment(fields), topology)
+
+    topology = Topology("small:2", 2, CHIPS["h100"], ())
+    small = dataclasses.replace(CHIPS["h100"], memory_bytes=plan_of(fields, topology).total_bytes - 1)
+    remedy = find_remedy(fields, dataclasses.replace(topology, chip=small), plan_of)
+    assert "would fit with     --config.train.grad_accum_steps=2: " in remedy
+
+
+def test_a_compilers_refusal_counts_arguments_once():
+    """What libtpu says, of 8 GiB of temporaries beside 10 GiB of arguments on a v5e chip; older ones say it below."""
+    error = "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (18.00G) "
+    assert _bytes_needed(error + "exceeds available HBM (15.75G).") == 18 * GIB
+    older = "Ran out of memory in memory space hbm. Used 20.5G of 15.75G hbm. Exceeded hbm capacity by 4.75G."
+    assert _bytes_needed(older) == 20.5 * GIB
+    assert _bytes_needed("INTERNAL: Mosaic failed to compile") is None
+
+
+def test_the_report_of_a_refusal_adds_up():
+    chip = CHIPS["v5e"]
+    plan = small_plan(chip)
+    state = plan.parameter_bytes + plan.optimizer_bytes + plan.batch_bytes
+    refused = Compiled(True, state, 18 * GIB - state, 0, 0, {}, 30.0)
+    lines = list(report_lines("configs/some.py", dataclasses.replace(plan, compiled=refused)))
+    assert "refused by its compiler after 30 s" in lines[0]
+    assert lines[-1] == "  fits               no, 2.25 GiB too much"
+    assert any("together" in line and "18.000 GiB" in line for line in lines)
+    assert any("programs may use" in line and "15.750 GiB of 16" in line for line in lines)
+    assert not any("collectives" in line for line in lines)
 
 
 def test_roofline_is_the_slower_of_arithmetic_and_memory():
@@ -234,3 +343,29 @@ def test_objectives_with_a_learner_or_columns_of_their_own_are_planned(name):
     fields = small_config(name, "decoder_only" if name == "sft" else "encoder_only")
     plan = estimate(make_experiment(fields), Topology("cpu:1", 1, None, ()))
     assert plan.activation_bytes > 0 and plan.parameter_bytes == 4 * plan.num_params
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.\nAllocator: ...", "137438953472"),
+        ("RESOURCE_EXHAUSTED: Ran out of memory on HBM, (18.00G) exceeds available HBM (15.75G).", "15.75G"),
+    ],
+)
+def test_a_run_that_a_device_cannot_hold_ends_in_one_line(error, said, capsys):
+    def main():
+        raise jax.errors.JaxRuntimeError(error)
+
+    with pytest.raises(SystemExit, match="1"):
+        run_command(main)
+    line = capsys.readouterr().err
+    assert line.startswith("error: a device has too little memory: ") and line.count("\n") == 1
+    assert said in line and "train.grad_accum_steps" in line and "python -m train.plan" in line
+
+
+def test_other_errors_of_the_compiler_are_not_taken_for_it():
+    def main():
+        raise jax.errors.JaxRuntimeError("INTERNAL: Mosaic failed to compile")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Mosaic"):
+        run_command(main)

@@ -35,7 +35,7 @@ def test_mfu_is_model_flops_over_time_and_peak(workdir):
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "mfu" in line]
     experiment = make_experiment(small_config("clm", "decoder_only"))
-    flops = train_step_flops(experiment.model, rows=8, inputs_length=40, targets_length=40)
+    flops = train_step_flops(experiment.learner, rows=8, inputs_length=40, targets_length=40)
     assert steps
     for line in steps:
         seconds = 8 * 40 * line["useful_token_fraction"] / line["tokens_per_second"]

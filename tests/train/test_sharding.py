@@ -14,7 +14,7 @@ from tests.train.subprocesses import run
 from tests.train.test_optimizer import optimizer
 from train.config import MeshConfig
 from train.paths import leaf_name
-from train.sharding import batch_sharding, local_rows, make_mesh, shardings
+from train.sharding import batch_sharding, local_rows, make_mesh, mesh_shape, shardings
 
 ONE = MeshConfig(backend="jit", data=-1, fsdp=1, tensor=1)
 N, D, HK, F, V, L = 2, 8, 16, 24, 32, 40
@@ -116,12 +116,21 @@ def test_rules_match_the_end_of_a_path_only():
         ({"data": 3}, r"mesh.data=3, .* devices, 1"),
         ({"fsdp": 2}, r"mesh.fsdp=2, .* devices, 1"),
         ({"data": 0}, r"mesh.data=0 must be at least 1 or -1"),
-        ({"tensor": -1}, r"mesh.tensor=-1 must be at least 1$"),
+        ({"tensor": -2}, r"mesh.tensor=-2 must be at least 1 or -1"),
+        ({"tensor": -1}, r"mesh.data=-1, .*mesh.tensor=-1: only one of them may be -1"),
     ],
 )
 def test_a_mesh_that_is_not_the_devices_is_refused(sizes, named):
     with pytest.raises(ConfigError, match=named):
         make_mesh(dataclasses.replace(ONE, **sizes))
+
+
+def test_one_axis_of_any_takes_the_devices_that_the_others_leave():
+    config = MeshConfig(backend="jit", data=1, fsdp=-1, tensor=2)
+    assert mesh_shape(config, 8) == (1, 4, 2)
+    assert mesh_shape(dataclasses.replace(config, data=4, fsdp=1, tensor=-1), 8) == (4, 1, 2)
+    with pytest.raises(ConfigError, match=r"mesh.fsdp=-1, .* the number of devices, 7"):
+        mesh_shape(config, 7)
 
 
 EIGHT_DEVICES = """

@@ -13,6 +13,7 @@ from objectives.classification import Classification
 from objectives.losses import target_side
 from objectives.row_losses import class_cross_entropy, f1_counts
 from train.config import ExperimentConfig
+from train.flops import hidden_flops, pooled_flops
 from train.learner import Batch, Sums
 
 
@@ -58,6 +59,9 @@ class ClassificationLearner:
         sums = class_cross_entropy(logits_BxC, batch["sentence_labels"])
         ratios = {"macro_f1": f1_counts(logits_BxC, batch["sentence_labels"])}
         return sums.loss_sum / weights["rows"], sums.with_sources() | {"ratios": ratios}
+
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        return hidden_flops(self.model, inputs_length, targets_length) + pooled_flops(self.model, self.num_classes)
 
     def transformer(self, params: Params) -> Params:
         return params["transformer"]

@@ -13,6 +13,7 @@ from objectives.chunked_loss import batch_cross_entropy_of_hidden
 from objectives.contrastive import SimCSE, alignment, info_nce, uniformity
 from objectives.errors import ConfigError
 from train.config import ExperimentConfig, LossConfig
+from train.flops import hidden_flops, logits_flops, pooled_flops
 from train.learner import Batch, Sums
 
 
@@ -110,6 +111,12 @@ class ContrastiveLearner:
             return pooler(transformer.hidden(text, dropout_key=key)[:, 0])
 
         return jax.lax.map(read, jax.random.split(key))
+
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        """Two readings, and a third that predicts tokens beside MLM."""
+        hidden = hidden_flops(self.model, inputs_length, targets_length)
+        readings = 2 * (hidden + pooled_flops(self.model, classes=0))
+        return readings + (hidden + logits_flops(self.model, inputs_length)) * bool(self.objective.mlm_weight)
 
     def transformer(self, params: Params) -> Params:
         return params["transformer"]

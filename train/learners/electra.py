@@ -21,6 +21,7 @@ from objectives.electra import (
 from objectives.errors import ConfigError
 from objectives.losses import batch_cross_entropy
 from train.config import ExperimentConfig, LossConfig
+from train.flops import dense_flops, hidden_flops, logits_flops
 from train.learner import Batch, Sums
 
 # What both read a text through, as in the reference, which shares all of the scope "electra/embeddings". The encoders,
@@ -135,6 +136,13 @@ class ElectraLearner:
         logits_BxL = discriminator_logits(self.discriminator, params["discriminator_head"], hidden_BxLxD)
         weights_BxL = (batch["encoder_segment_ids"] > 0).astype(jnp.float32)
         return replaced_token_loss(logits_BxL, replaced_BxL, weights_BxL)
+
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        """The generator's, with predictions at the selected positions alone, and the discriminator's at all."""
+        selected = self.objective.most_selected(inputs_length, self.examples_per_row)
+        generator = hidden_flops(self.generator, inputs_length, targets_length) + logits_flops(self.generator, selected)
+        head = dense_flops(inputs_length, self.model.d_model, self.model.d_model + 1)
+        return generator + hidden_flops(self.model, inputs_length, targets_length) + head
 
     def transformer(self, params: Params) -> Params:
         """The discriminator's, which is what ELECTRA is for. The output of `model`, which it has none of, is a new one,

@@ -14,6 +14,7 @@ from objectives.errors import ConfigError
 from objectives.losses import LossSums
 from objectives.multi_token_prediction import MultiTokenPrediction, future_tokens
 from train.config import ExperimentConfig, LossConfig
+from train.flops import dense_flops, hidden_flops, layer_flops, logits_flops
 from train.learner import Batch, Sums
 
 
@@ -94,6 +95,17 @@ class MultiTokenLearner:
             return heads(transformer, batch, dropout_key=dropout_key)
         further = jax.tree.map(lambda x: x[1:], future_tokens(batch, self.objective.num_future_tokens))
         return heads(transformer, batch, further.input_tokens, further.positions, dropout_key=dropout_key)
+
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        """Every head at every position, as if the last ones had targets too."""
+        model, length = self.model, inputs_length
+        head = layer_flops(model, length)
+        if self.objective.heads == "sequential":  # each reads one more embedding, beside the states before it
+            head += dense_flops(length, 2 * model.d_model, model.d_model)
+            if model.embedding_width != model.d_model:
+                head += dense_flops(length, model.embedding_width, model.d_model)
+        outputs = (1 + self.num_heads) * logits_flops(model, length)
+        return hidden_flops(model, length, targets_length) + self.num_heads * head + outputs
 
     def transformer(self, params: Params) -> Params:
         return params["transformer"]

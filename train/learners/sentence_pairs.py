@@ -13,6 +13,7 @@ from objectives.chunked_loss import batch_cross_entropy_of_hidden
 from objectives.row_losses import class_cross_entropy
 from objectives.sentence_pairs import SentencePairs
 from train.config import ExperimentConfig, LossConfig
+from train.flops import hidden_flops, logits_flops, pooled_flops
 from train.learner import Batch, Sums
 
 _CLASSES = 2  # of a pair
@@ -72,6 +73,10 @@ class SentencePairsLearner:
             "pair_accuracy": (pairs.correct_sum, pairs.weight_sum),
         }
         return objective, sums | {"ratios": ratios}
+
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        hidden = hidden_flops(self.model, inputs_length, targets_length)
+        return hidden + logits_flops(self.model, inputs_length) + pooled_flops(self.model, _CLASSES)
 
     def transformer(self, params: Params) -> Params:
         return params["transformer"]

@@ -11,6 +11,7 @@ from models.transformer import Params, bind, init_params
 from objectives.chunked_loss import batch_cross_entropy_of_hidden
 from objectives.losses import target_side
 from train.config import ExperimentConfig, LossConfig
+from train.flops import hidden_flops, logits_flops, scored_length
 from train.learner import Batch, Sums
 
 
@@ -48,6 +49,10 @@ class TokenPrediction:
             chunk_size=self.loss_config.chunk_size,
         )._asdict()
         return sums.pop("objective_sum") / jnp.maximum(weights["tokens"], 1.0), sums
+
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        scored = scored_length(self.model, inputs_length, targets_length)
+        return hidden_flops(self.model, inputs_length, targets_length) + logits_flops(self.model, scored)
 
     def transformer(self, params: Params) -> Params:
         return params
