@@ -41,7 +41,9 @@ def test_step(architecture, params, positions, monkeypatch, capsys):
 
 
 def test_step_takes_a_config_with_overrides():
-    options, overrides = step.parse(["--config=configs/ul2.py:base", "--vocab_size=600", "--config.train.batch_size=16"])
+    options, overrides = step.parse(
+        ["--config=configs/ul2.py:base", "--vocab_size=600", "--config.train.batch_size=16"]
+    )
     experiment = step.experiment_of(options, overrides)
     assert (experiment.objective_name, experiment.train.batch_size, experiment.model.vocab_size) == ("mixture", 16, 640)
     with pytest.raises(SystemExit):
