@@ -19,6 +19,8 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
+
 from benchmarks.processes import PEER_OPTIONS, in_turn
 from configs import base
 from objectives.batch import Batch, Windows
@@ -31,14 +33,15 @@ from train.run import make_run
 OBJECTIVES = ("span_corruption", "ul2")
 ROWS = 64
 RUNS = 5
-WARM_UP = 16  # batches: more than are made ahead
+WARM_UP = 64  # batches: more than are made ahead
 
 
 class CountingCollator(Collator):
-    """A collator whose batches also tell how many tokens of raw text they were made of."""
+    """A collator whose batches also tell how many tokens of raw text each row was made of."""
 
     def __call__(self, windows: Windows, num_rows: int) -> Batch:
-        return super().__call__(windows, num_rows) | {"raw_tokens": windows.lengths.sum()}
+        raw_tokens = np.bincount(windows.rows, windows.lengths, num_rows)
+        return super().__call__(windows, num_rows) | {"raw_tokens": raw_tokens}
 
 
 def experiment_of(name: str, options: argparse.Namespace) -> Experiment:
@@ -65,7 +68,7 @@ def tokens_per_second(experiment: Experiment, seconds: float) -> list[float]:
     for _ in range(RUNS):
         tokens, start = 0, time.perf_counter()
         while (elapsed := time.perf_counter() - start) < seconds:
-            tokens += int(next(batches)["raw_tokens"])
+            tokens += int(next(batches)["raw_tokens"].sum())
         rates.append(tokens / elapsed)
     return rates
 

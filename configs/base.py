@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
     config.data.heldout_fraction = 0.05  # of the documents
     config.data.cache_dir = "~/.cache/cloze"  # token stores
     config.data.reader_threads = 2
-    config.data.prefetch_batches = 8
+    config.data.prefetch_batches = 16
 
     config.model = ConfigDict()
     config.model.architecture = "encoder_decoder"  # or "decoder_only", "encoder_only"
@@ -63,7 +63,9 @@ def get_config() -> ConfigDict:
     config.model.initializer = "t5"  # "t5", or "normal": N(0, initializer_range) for every matrix
     config.model.initializer_range = 0.02
     config.model.dropout_rate = 0.0
+    config.model.attention = "auto"  # or "xla", "cudnn" (NVIDIA GPUs), "splash" (TPUs): see models/kernels.py
     config.model.remat = "none"  # or "dots", "full": what the backward pass makes again, see models/remat.py
+    config.model.scan_unroll = 1  # layers in a turn of the loop over them; all: faster on CPU, slower to compile
 
     config.loss = ConfigDict()
     config.loss.z_loss = 1e-4

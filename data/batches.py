@@ -1,6 +1,7 @@
 """Batches: which windows batch n holds, reading them, and handing them to the objective's transform. Built on grain."""
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,6 +18,8 @@ from objectives.batch import Batch, RowPlan, Windows, WindowSpec
 
 Transform = Callable[[Windows, int], Batch]
 
+_EXAMPLES = 512  # made at once, where batches are smaller: many, but few enough for the processor's caches
+
 
 def batches(
     documents: Documents,
@@ -30,8 +33,8 @@ def batches(
     rows: Sequence[int],
     pad_id: int,
     plan: RowPlan | None = None,
-) -> grain.MapDataset:
-    """An endless dataset whose element n is this process's rows of batch n.
+) -> "Batches":
+    """Endless batches, of which element n is this process's rows of batch n.
 
     Element n is a function of the arguments and n alone: example i of the run stands in row i // examples_per_row of
     all the rows of all the batches, and data/order.py says which window it is. So neither the number of processes nor
@@ -41,7 +44,8 @@ def batches(
     Args:
       documents: the documents to read.
       specs: the objective's windows; one of weight 0 is never drawn. Windows.source is an index into them.
-      transform: makes the batch from the windows and the number of rows; called once a batch, from several threads.
+      transform: makes the batch from the windows and the number of rows, each row from its own windows alone; called
+        from several threads, by `loader` for several batches at once.
       batch_size: rows of the global batch.
       examples_per_row: windows in a row.
       seed: any int. It decides the order and the examples' keys.
@@ -69,8 +73,7 @@ def batches(
         windows = [dataclasses.replace(specs[source], raw_length=length) for source, length in distinct.tolist()]
         readers = [WindowReader(documents, spec) for spec in windows]
         order = PlannedOrder(list(map(len, readers)), cycle.ravel(), seed=seed, shuffle=shuffle)
-    reader = _BatchReader(readers, order, transform, batch_size, examples_per_row, rows, seed, pad_id, plan)
-    return grain.MapDataset.range(sys.maxsize // (batch_size * examples_per_row)).map(reader)
+    return Batches(readers, order, transform, batch_size, examples_per_row, rows, seed, pad_id, plan)
 
 
 def left_out(documents: Documents, specs: Sequence[WindowSpec]) -> list[str]:
@@ -78,20 +81,48 @@ def left_out(documents: Documents, specs: Sequence[WindowSpec]) -> list[str]:
     return list(dict.fromkeys(what for spec in specs for what in usable(documents, spec)[1]))
 
 
-def loader(dataset: grain.MapDataset, *, start: int, threads: int, prefetch: int) -> Iterator[Batch]:
-    """Batches `start`, `start` + 1, ... of `dataset`, in that order, made ahead by reader threads.
+def loader(batches: "Batches", *, start: int, threads: int, prefetch: int) -> Iterator[Batch]:
+    """Batches `start`, `start` + 1, ..., in that order, made ahead by reader threads.
+
+    Small batches are made several at once, which changes nothing in them: NumPy's calls are then long beside what
+    Python does between them, and threads do not wait for each other.
 
     Args:
+      batches: with a transform that makes dicts of arrays [rows, ...].
       start: the first batch; to resume is to give the number of the next one.
-      threads: reader threads; 0 makes each batch when it is asked for.
+      threads: reader threads; 0 makes batches when they are asked for.
       prefetch: how many batches may be made ahead.
     """
-    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=prefetch if threads else 0)
-    return iter(dataset[start:].to_iter_dataset(options))
+    _keep_freed_memory()
+    at_once = max(min(_EXAMPLES // batches.examples, prefetch // max(threads, 1)), 1)
+    blocks = grain.MapDataset.range(start, batches.end, at_once).map(lambda first: batches.read(first, at_once))
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=prefetch // at_once if threads else 0)
+    return itertools.chain.from_iterable(_cut(block, batches.num_rows) for block in blocks.to_iter_dataset(options))
 
 
-class _BatchReader:
-    """Batch number -> the transform of this process's windows of it. Holds nothing that changes."""
+def _cut(block: Batch, num_rows: int) -> Iterator[Batch]:
+    """The batches of `num_rows` rows that were made as one."""
+    total = len(next(iter(block.values())))
+    for begin in range(0, total, num_rows):
+        yield {name: array[begin : begin + num_rows] for name, array in block.items()}
+
+
+def _keep_freed_memory() -> None:
+    """Keeps memory that arrays leave for those after them.
+
+    glibc hands large free blocks back to the system, and the pages that come in their place, cleared, cost as much time
+    as all that is done with them. From when a block of 31 MB has been freed it keeps up to twice as much: mallopt(3),
+    M_MMAP_THRESHOLD. Elsewhere this does nothing.
+    """
+    np.empty(31 << 20, np.uint8)
+
+
+class Batches:
+    """Batches by number. Holds nothing that changes.
+
+    Attributes: num_rows and examples, this process's rows and windows of a batch; end, the number of batches, which no
+    run comes to.
+    """
 
     def __init__(
         self,
@@ -116,9 +147,16 @@ class _BatchReader:
         self._plan = plan
         self._row_length = max(reader.longest for reader in readers)
         self._columns = Columns(readers, self._row_length, pad_id)
+        self.num_rows = len(rows)
+        self.examples = len(rows) * examples_per_row
+        self.end = sys.maxsize // (batch_size * examples_per_row)
 
-    def __call__(self, n: int) -> Batch:
-        rows = n * self._batch_size + self._rows
+    def __getitem__(self, n: int) -> Batch:
+        return self.read(n, 1)
+
+    def read(self, first: int, count: int) -> Batch:
+        """Batches `first`, ..., `first` + `count` - 1 as one, their rows one after another."""
+        rows = (np.arange(first, first + count)[:, None] * self._batch_size + self._rows).ravel()
         examples = (rows[:, None] * self._examples_per_row + np.arange(self._examples_per_row)).ravel()
         reader, number = self._order.draw(examples)
         segments = self._segments(reader, number)
@@ -136,7 +174,7 @@ class _BatchReader:
         if self._plan is not None:
             place = examples[window] % self._plan.sources.size
             windows = windows._replace(source=self._plan.sources.ravel()[place], parts=self._plan.parts.ravel()[place])
-        return self._transform(windows, len(self._rows))
+        return self._transform(windows, len(rows))
 
     def _segments(self, reader: np.ndarray, number: np.ndarray) -> Segments:
         """Where the windows drawn lie, in the order in which they were drawn."""

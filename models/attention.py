@@ -4,6 +4,8 @@ Suffixes: B batch, L length, Q queries, S keys, D model, H heads, G key/value he
 them, K head dim.
 """
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,7 +15,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import dropout, linear, split_key
+from models.layers import Linear, dropout, split_key
 from models.positions import Rotation, rotate
 
 _HIDDEN = -1e10  # a score whose exponential is exactly 0 in float32 beside any real one
@@ -24,6 +26,11 @@ class KeysValues(NamedTuple):
 
     keys: Array
     values: Array
+
+
+# (queries [B, H, Q, K], keys and values; scale, and dropout's rate and key where it is used) -> [B, H, Q, K]: one of
+# the kernels, with who sees whom and the bias in it.
+Attend = Callable[..., Array]
 
 
 def attention_mask(
@@ -58,28 +65,55 @@ def attention_mask(
     return visible_BxQxS[:, None]
 
 
-@jax.custom_jvp
-def attention_probabilities(scores: Array, bias: Array | None, mask: Array) -> Array:
-    """Softmax over the last axis of scores + bias, float32 [B, G, R, Q, S]; bias [1, G, R, Q, S], mask [B, 1, 1, Q, S].
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(
+    scale: float, query: Array, keys: Array, values: Array, bias: Array | None, mask: Array, keep: Array | None
+) -> Array:
+    """Softmax of scale * query keys^T + bias where `mask` is True, times `keep`, times the values.
 
-    Where `mask` is False the probability and the gradient are exactly 0, even for a query that sees no key at all.
+    query [B, G, R, Q, K], keys and values [B, G, S, K], bias float32 [1, G, R, Q, S], mask [B, 1, 1, Q, S], keep
+    [B, G, R, 1, S] (dropout: 0, or 1 / (1 - rate)).
+
+    The gradient is written out. The backward pass then keeps the probabilities in the compute dtype and nothing else
+    of their size; the softmax's gradient takes each query's sum over keys from its output, of a head's width (as
+    FlashAttention 2 does, Dao 2023, section 3.1); and both products that contract the queries have the narrow array on
+    the left, which is then what XLA's CPU backend transposes.
     """
+    return _attend_forward(scale, query, keys, values, bias, mask, keep)[0]
+
+
+def _attend_forward(scale, query, keys, values, bias, mask, keep):
+    scores = scale * jnp.einsum("BGRQK,BGSK->BGRQS", query, keys, preferred_element_type=jnp.float32)
     scores = scores + jnp.where(mask, 0, _HIDDEN) if bias is None else scores + bias + jnp.where(mask, 0, _HIDDEN)
     exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
-    return exponentials * jnp.where(mask.any(-1, keepdims=True), 1 / exponentials.sum(-1, keepdims=True), 0)
+    probabilities = exponentials * jnp.where(mask.any(-1, keepdims=True), 1 / exponentials.sum(-1, keepdims=True), 0)
+    probabilities = probabilities.astype(query.dtype)
+    mixed = jnp.einsum("BGRQS,BGSK->BGRQK", _times(probabilities, keep), values)
+    return mixed, (query, keys, values, bias, probabilities, keep, mixed)
 
 
-@attention_probabilities.defjvp
-def _attention_probabilities_jvp(primals, tangents):
-    """Written out so that the backward pass keeps the probabilities and nothing else of this size."""
-    probabilities, (moved, bias_moved, _) = attention_probabilities(*primals), tangents
-    if bias_moved is not None:
-        # A product with ones and not a broadcast, for the sake of its transpose: the sum over the batch, which XLA's
-        # CPU backend does a hundred times faster as a product than as a reduction (jax 0.10).
-        ones_Bx1 = jnp.ones((len(probabilities), 1))
-        moved += jnp.tensordot(ones_Bx1, bias_moved, 1, precision="highest")
-    moved *= probabilities
-    return probabilities, moved - probabilities * moved.sum(-1, keepdims=True)
+def _attend_backward(scale, residuals, mixed_bar):
+    query, keys, values, bias, probabilities, keep, mixed = residuals
+    values_bar = jnp.einsum("BGRQK,BGRQS->BGKS", mixed_bar, _times(probabilities, keep)).swapaxes(2, 3)
+    probabilities_bar = jnp.einsum("BGRQK,BGSK->BGRQS", mixed_bar, values, preferred_element_type=jnp.float32)
+    mean = (mixed_bar.astype(jnp.float32) * mixed.astype(jnp.float32)).sum(-1, keepdims=True)
+    scores_bar = probabilities.astype(jnp.float32) * (_times(probabilities_bar, keep) - mean)
+    bias_bar = None
+    if bias is not None:
+        # The sum over the batch, which XLA's CPU backend does a hundred times faster as a product with ones than as a
+        # reduction (jax 0.10).
+        bias_bar = jnp.tensordot(jnp.ones((1, len(query))), scores_bar, 1, precision="highest")
+    scores_bar = (scale * scores_bar).astype(query.dtype)
+    query_bar = jnp.einsum("BGRQS,BGSK->BGRQK", scores_bar, keys)
+    keys_bar = jnp.einsum("BGRQK,BGRQS->BGKS", query, scores_bar).swapaxes(2, 3)
+    return query_bar, keys_bar, values_bar, bias_bar, None, None
+
+
+def _times(x: Array, keep: Array | None) -> Array:
+    return x if keep is None else (x * keep).astype(x.dtype)
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
 
 
 def dot_product_attention(
@@ -100,11 +134,14 @@ def dot_product_attention(
     B, H, Q, K = query_BxHxQxK.shape
     G = keys_values.keys.shape[1]
     query = query_BxHxQxK.reshape(B, G, H // G, Q, K)
-    scores = scale * jnp.einsum("BGRQK,BGSK->BGRQS", query, keys_values.keys, preferred_element_type=jnp.float32)
-    bias = None if bias_1xHxQxS is None else bias_1xHxQxS.reshape(1, *scores.shape[1:])
-    probabilities = attention_probabilities(scores, bias, mask_Bx1xQxS[:, None]).astype(query.dtype)
-    probabilities = dropout(probabilities, dropout_rate, dropout_key, shared_axis=3)
-    return jnp.einsum("BGRQS,BGSK->BGRQK", probabilities, keys_values.values).reshape(B, H, Q, K)
+    bias, keep = None, None
+    if bias_1xHxQxS is not None:
+        bias = bias_1xHxQxS.astype(jnp.float32).reshape(1, G, H // G, Q, -1)
+    if dropout_key is not None and dropout_rate:
+        shape = (B, G, H // G, 1, keys_values.keys.shape[2])
+        keep = jax.random.bernoulli(dropout_key, 1 - dropout_rate, shape) / (1 - dropout_rate)
+    mixed = _attend(scale, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
+    return mixed.reshape(B, H, Q, K)
 
 
 class Attention(nnx.Module):
@@ -113,10 +150,10 @@ class Attention(nnx.Module):
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.config = config
         D, H, G, K = config.d_model, config.num_heads, config.num_kv_heads, config.head_dim
-        self.query = linear(config, D, H * K, initializers.query(config), rngs=rngs)
-        self.key = linear(config, D, G * K, initializers.key_value(config), rngs=rngs)
-        self.value = linear(config, D, G * K, initializers.key_value(config), rngs=rngs)
-        self.out = linear(config, H * K, D, initializers.attention_output(config), rngs=rngs)
+        self.query = Linear(config, D, H * K, initializers.query(config), rngs=rngs)
+        self.key = Linear(config, D, G * K, initializers.key_value(config), rngs=rngs)
+        self.value = Linear(config, D, G * K, initializers.key_value(config), rngs=rngs)
+        self.out = Linear(config, H * K, D, initializers.attention_output(config), rngs=rngs)
 
     def queries(self, x_BxQxD: Array) -> Array:
         """[B, H, Q, K]"""
@@ -138,20 +175,17 @@ class Attention(nnx.Module):
         query_BxHxQxK: Array,
         keys_values: KeysValues,
         *,
-        mask_Bx1xQxS: Array,
-        bias_1xHxQxS: Array | None = None,
+        attend: Attend,
         dropout_key: Array | None = None,
     ) -> Array:
         """[B, Q, D]: what the queries find, through the output kernel."""
         probabilities_key, output_key = split_key(dropout_key, 2)
-        mixed_BxHxQxK = dot_product_attention(
+        dropping = {"dropout_rate": self.config.dropout_rate, "dropout_key": probabilities_key}
+        mixed_BxHxQxK = attend(
             query_BxHxQxK,
             keys_values,
-            mask_Bx1xQxS=mask_Bx1xQxS,
-            bias_1xHxQxS=bias_1xHxQxS,
             scale=self.config.head_dim**-0.5 if self.config.scale_attention else 1.0,
-            dropout_rate=self.config.dropout_rate,
-            dropout_key=probabilities_key,
+            **(dropping if self.config.dropout_rate else {}),
         )
         B, H, Q, K = mixed_BxHxQxK.shape
         y = self.out(mixed_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Fields of `config.model` (configs/base.py says what each means), and five that the caller adds.
+    """Fields of `config.model` (configs/base.py says what each means), and six that the caller adds.
 
     Raises ValueError, one line naming the field, for a value or a combination that cannot be built.
     """
@@ -38,10 +38,13 @@ class ModelConfig:
     initializer_range: float
     dropout_rate: float
     remat: Literal["none", "dots", "full"]
+    scan_unroll: int
+    attention: Literal["auto", "xla", "cudnn", "splash"]
 
     vocab_size: int  # rows of the embedding table, padding rows included
     max_length: int  # rows of the position table; read only where positions are learned
     dtype: Literal["float32", "bfloat16", "float16"]  # of the computation; parameters are always float32
+    has_prefix: bool = True  # False: a decoder alone is causal, and `decoder_bidirectional_mask` is not read
     predicts_tokens: bool = True  # False: no prediction head and no output table; only `hidden` can be asked for
 
     def __post_init__(self) -> None:
@@ -86,6 +89,10 @@ def _check_combinations(config: ModelConfig) -> None:
         raise ValueError(
             f"model.num_kv_heads={config.num_kv_heads} must divide model.num_heads={config.num_heads}: "
             "each key/value head serves the same number of query heads"
+        )
+    if config.scan_unroll > config.num_layers:
+        raise ValueError(
+            f"model.scan_unroll={config.scan_unroll} must not be above model.num_layers={config.num_layers}"
         )
     if config.positions == "rope" and config.head_dim % 2:
         raise ValueError(f"model.head_dim={config.head_dim} must be even for model.positions='rope'")

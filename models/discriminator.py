@@ -7,7 +7,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import gelu, linear, recomputed
+from models.layers import Linear, gelu, recomputed
 from models.transformer import Params
 
 
@@ -16,7 +16,7 @@ class DiscriminatorHead(nnx.Module):
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         init = initializers.matrix(config)
-        self.dense = linear(config, config.d_model, config.d_model, init, rngs=rngs)
+        self.dense = Linear(config, config.d_model, config.d_model, init, rngs=rngs)
         self.logits = nnx.Linear(
             config.d_model,
             1,

@@ -16,7 +16,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Norm, dropout, linear, split_key
+from models.layers import Linear, Norm, dropout, split_key
 from models.remat import rematerialized
 from models.stack import Layer, Stack, Visibility
 from models.transformer import Batch, Params, Transformer
@@ -71,7 +71,7 @@ class SequentialHead(Layer):
         super().__init__(config, cross_attention=False, rngs=rngs)
         self.hidden_norm = Norm(config, rngs=rngs)
         self.embedding_norm = Norm(config, rngs=rngs)
-        self.projection = linear(config, 2 * config.d_model, config.d_model, initializers.matrix(config), rngs=rngs)
+        self.projection = Linear(config, 2 * config.d_model, config.d_model, initializers.matrix(config), rngs=rngs)
         if config.norm_position == "pre":
             self.final_norm = Norm(config, rngs=rngs)
 

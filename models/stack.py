@@ -6,8 +6,9 @@ import jax
 from flax import nnx
 from jax import Array
 
-from models.attention import Attention, KeysValues, attention_mask
+from models.attention import Attend, Attention, KeysValues
 from models.config import ModelConfig
+from models.kernels import attend_by
 from models.layers import MLP, Norm, dropout, split_key
 from models.placement import placed
 from models.positions import RelativePositionBias, Rotation, rotation
@@ -15,12 +16,11 @@ from models.remat import rematerialized
 
 
 class Visibility(NamedTuple):
-    """Who sees whom, and from how far: the same for every layer of a stack. S is the keys' length, E the encoder's."""
+    """Who sees whom, and from how far: the same for every layer of a stack."""
 
-    mask_Bx1xLxS: Array
-    bias_1xHxLxS: Array | None
+    attend: Attend
     rotation: Rotation | None
-    cross_mask_Bx1xLxE: Array | None
+    cross_attend: Attend | None
 
 
 class Layer(nnx.Module):
@@ -55,18 +55,12 @@ class Layer(nnx.Module):
         )
         if cached is not None:
             keys_values = cached = _write(cached, keys_values, cache_index)
-        y = self.self_attention(
-            query,
-            keys_values,
-            mask_Bx1xQxS=visibility.mask_Bx1xLxS,
-            bias_1xHxQxS=visibility.bias_1xHxLxS,
-            dropout_key=self_key,
-        )
+        y = self.self_attention(query, keys_values, attend=visibility.attend, dropout_key=self_key)
         x = self._leave(self.self_attention_norm, x, y)
 
         if cross is not None:
             query = self.cross_attention.queries(self._enter(self.cross_attention_norm, x))
-            y = self.cross_attention(query, cross, mask_Bx1xQxS=visibility.cross_mask_Bx1xLxE, dropout_key=cross_key)
+            y = self.cross_attention(query, cross, attend=visibility.cross_attend, dropout_key=cross_key)
             x = self._leave(self.cross_attention_norm, x, y)
 
         y = self.mlp(self._enter(self.mlp_norm, x), dropout_key=mlp_key)
@@ -110,25 +104,33 @@ class Stack(nnx.Module):
         bidirectional_mask_BxS: Array | None = None,
         order_BxL: Array | None = None,
         encoder_segment_ids_BxE: Array | None = None,
-        query_offset: Array | int = 0,
+        query_offset: Array | None = None,
     ) -> Visibility:
-        """Without a cache the keys are the row itself. Query i stands at index `query_offset` + i of the keys."""
-        config, cross_mask, bias, turn = self.config, None, None, None
-        mask = attention_mask(
+        """Without a cache the keys are the row itself; with one, query i stands at index `query_offset` + i of them."""
+        config, cross_attend, bias, turn = self.config, None, None, None
+        if config.positions == "relative":
+            bias = self.relative_position_bias(
+                segment_ids_BxL.shape[1],
+                key_segment_ids_BxS.shape[1],
+                0 if query_offset is None else query_offset,
+            )
+        elif config.positions == "rope":
+            turn = rotation(positions_BxL, config.head_dim, config.rope_theta)
+        attend = attend_by(
+            config,
             segment_ids_BxL,
             key_segment_ids_BxS,
             causal=self.causal,
-            bidirectional_mask_BxS=bidirectional_mask_BxS,
+            bidirectional_mask_BxS=bidirectional_mask_BxS if config.has_prefix else None,
             order_BxL=order_BxL,
             query_offset=query_offset,
+            bias_1xHxQxS=bias,
         )
         if encoder_segment_ids_BxE is not None:
-            cross_mask = attention_mask(segment_ids_BxL, encoder_segment_ids_BxE, causal=False)
-        if config.positions == "relative":
-            bias = self.relative_position_bias(mask.shape[2], mask.shape[3], query_offset)
-        elif config.positions == "rope":
-            turn = rotation(positions_BxL, config.head_dim, config.rope_theta)
-        return Visibility(mask, bias, turn, cross_mask)
+            cross_attend = attend_by(
+                config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
+            )
+        return Visibility(attend, turn, cross_attend)
 
     def __call__(
         self,
@@ -164,7 +166,12 @@ class Stack(nnx.Module):
                 dropout_key=layer_key,
             )
 
-        x_BxLxD, cached = jax.lax.scan(rematerialized(self.config, body), x_BxLxD, (layers, cross, cached, layer_keys))
+        x_BxLxD, cached = jax.lax.scan(
+            rematerialized(self.config, body),
+            x_BxLxD,
+            (layers, cross, cached, layer_keys),
+            unroll=self.config.scan_unroll,
+        )
         if self.config.norm_position == "pre":
             x_BxLxD = self.final_norm(x_BxLxD)
             x_BxLxD = dropout(x_BxLxD, self.config.dropout_rate, final_key, shared_axis=1)

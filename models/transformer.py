@@ -14,7 +14,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Embedding, Norm, PredictionHead, dropout, linear, split_key
+from models.layers import Embedding, Linear, Norm, PredictionHead, dropout, split_key
 from models.placement import placed
 from models.stack import Stack
 
@@ -36,7 +36,7 @@ class Transformer(nnx.Module):
             self.embedding_norm = Norm(config, features=config.embedding_width, rngs=rngs)
         if config.embedding_width != config.d_model:
             # Not named after the embeddings, whose parameters `optimizer.no_decay` knows by their name.
-            self.input_projection = linear(
+            self.input_projection = Linear(
                 config, config.embedding_width, config.d_model, initializers.matrix(config), rngs=rngs
             )
         if config.has_encoder:

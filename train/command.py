@@ -10,6 +10,7 @@ from typing import Any
 from absl import flags
 
 from objectives.errors import ConfigError
+from train.host_memory import keep_freed_memory
 
 
 def run_command(main: Callable[[], None]) -> None:
@@ -20,6 +21,7 @@ def run_command(main: Callable[[], None]) -> None:
     # Orbax and grain tell developers about coming changes in libraries; a user cannot act on them.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
+    keep_freed_memory()
     try:
         main()
     except ConfigError as error:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
-from objectives import OBJECTIVES, Mixture, denoisers_of
+from objectives import CLM, OBJECTIVES, Mixture, denoisers_of
 from objectives.collate import Collator, make_collator
 from objectives.errors import ConfigError
 from objectives.examples import Denoiser
@@ -186,6 +186,9 @@ def _model_config(sections: ExperimentConfig, vocab_size: int, denoisers: Sequen
         "vocab_size": -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
         "max_length": max(sections.data.inputs_length, sections.data.targets_length),
         "dtype": sections.precision,
+        # CLM's whole text is target; whoever else is read causally says so.
+        "has_prefix": sections.data.bidirectional_inputs
+        and not all(isinstance(denoiser.corruption, CLM) for denoiser in denoisers),
         "predicts_tokens": True,
     }
     fixed = sorted(derived.keys() & sections.model.keys())

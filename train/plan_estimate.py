@@ -4,13 +4,16 @@ import dataclasses
 import math
 import re
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
+from models.kernels import compiled_for
 from objectives.batch import Windows
 from train import sharding
 from train.experiment import Experiment
@@ -18,7 +21,7 @@ from train.flops import train_step_flops
 from train.hlo import collective_bytes
 from train.learner import Batch
 from train.optimizer import make_optimizer
-from train.run import abstract_state, check_microbatch, compiled_train_step
+from train.run import abstract_state, attention_of, check_microbatch, compiled_train_step
 from train.step import TrainState
 from train.topology import Topology
 
@@ -46,6 +49,7 @@ class Estimate:
 
     topology: Topology
     mesh: dict[str, int]
+    attention: tuple[str, str]  # the kernel, and why
     num_params: int
     positions_per_step: int
     parameter_bytes: int
@@ -84,7 +88,8 @@ class Estimate:
 def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     """Plans `experiment` on `topology`.
 
-    Raises ConfigError where the mesh does not fit the number of devices, or an axis or the batch does not divide.
+    Raises ConfigError where the mesh does not fit the number of devices, an axis or the batch does not divide, or the
+    attention kernel cannot run there.
     """
     shape = sharding.mesh_shape(experiment.mesh, topology.num_devices)
     if topology.devices:
@@ -92,10 +97,12 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     else:
         mesh = AbstractMesh(shape, sharding.AXES)
     check_microbatch(experiment.train, mesh)
+    attention = attention_of(experiment, topology.platform)
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
     optimizer_bytes = _device_bytes(state) - parameters
-    activations = _activation_bytes(experiment, state, batch, mesh)
+    with compiled_for(topology.platform, _fused):
+        activations = _activation_bytes(experiment, state, batch, mesh)
     compiled = _compiled(experiment, state, batch) if topology.devices else None
     # By shapes: gradients are as large as parameters.
     temporaries = compiled.temporary_bytes if compiled else activations + parameters
@@ -104,6 +111,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     return Estimate(
         topology=topology,
         mesh=dict(zip(sharding.AXES, shape, strict=True)),
+        attention=attention,
         num_params=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         positions_per_step=sum(array.size for array in segments),
         parameter_bytes=parameters,
@@ -159,6 +167,26 @@ def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, m
         return [jnp.asarray(leaf) for leaf in jax.tree.leaves(backward) if id(leaf) not in given]
 
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(kept, params, batch))
+
+
+def _fused(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:
+    """Stands for a fused attention kernel, which cannot be traced everywhere: it keeps its arguments, its result and a
+    float32 for each query and head."""
+
+    @jax.custom_vjp
+    def kernel(*arrays: Array) -> Array:
+        return jnp.zeros_like(arrays[0])
+
+    def forward(*arrays: Array) -> tuple[Array, Any]:
+        mixed = kernel(*arrays)
+        return mixed, (arrays, mixed, jnp.zeros(mixed.shape[:-1], jnp.float32))
+
+    def backward(kept: Any, gradient: Array) -> tuple:
+        del gradient
+        return (*map(jnp.zeros_like, kept[0][:3]), *[None] * len(kept[0][3:]))
+
+    kernel.defvjp(forward, backward)
+    return kernel
 
 
 def _compiled(experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]) -> Compiled:

@@ -16,6 +16,7 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
         how = f"{verb} {plan.compiled.seconds:.0f} s"
     yield f"{config} on {topology.name}: {topology.num_devices} devices, mesh {mesh}; {how}"
     yield f"  parameters         {plan.num_params / 1e6:,.1f}M"
+    yield "  attention          {} ({})".format(*plan.attention)
     yield f"  positions a step   {plan.positions_per_step:,}"
     yield "  memory of a device"
     for name, size in _memory(plan):

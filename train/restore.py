@@ -16,9 +16,13 @@ from train.run_config import read_config
 
 
 def load_experiment(workdir: str) -> Experiment:
-    """The experiment that the run in `workdir` was started with. Raises ConfigError where there is none."""
+    """The experiment that the run in `workdir` was started with. Raises ConfigError where there is none.
+
+    Not its attention kernel: the run may have been on another machine, and here the one that suits this one is taken.
+    """
     config = read_config(workdir)
     config.pop("corpus", None)
+    config["model"]["attention"] = "auto"
     return make_experiment(config)
 
 
@@ -34,12 +38,15 @@ def load_params(experiment: Experiment, workdir: str, step: int | None = None) -
 
 
 def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, Params] | None:
-    """The experiment with, as its `model`, the one that predicts tokens, and that one's parameters."""
+    """The experiment with, as its `model`, the one that predicts tokens, and that one's parameters.
+
+    Its attention is XLA's, which runs on parameters wherever they are: nobody splits a kernel over devices for it.
+    """
     model_and_params = experiment.learner.language_model(params)
     if model_and_params is None:
         return None
     model, params = model_and_params
-    return dataclasses.replace(experiment, model=model), params
+    return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), params
 
 
 def start_from(run: Run, params: Params, workdir: str) -> Params:

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from data.batches import batches, loader
+from data.batches import Batches, batches, loader
 from data.documents import Documents
 from data.store import TokenStore, open_or_build
+from models.kernels import choose_attention, compiled_for, platform_of
 from models.placement import placing
 from objectives import CLM
 from objectives.errors import ConfigError
@@ -92,7 +92,7 @@ class Run:
             return {name: array.reshape(count, -1, *array.shape[1:]) for name, array in batch.items()}
         return sharding.to_global(batch, self.batch_sharding)
 
-    def dataset(self, documents: Documents, *, shuffle: bool) -> grain.MapDataset:
+    def dataset(self, documents: Documents, *, shuffle: bool) -> Batches:
         """This process's rows of every batch, by number. Raises ConfigError where `documents` fill no window."""
         experiment = self.experiment
         return batches(
@@ -108,7 +108,7 @@ class Run:
             plan=experiment.collator.plan,
         )
 
-    def _load(self, dataset: grain.MapDataset, start: int) -> Iterator[dict[str, np.ndarray]]:
+    def _load(self, dataset: Batches, start: int) -> Iterator[dict[str, np.ndarray]]:
         data = self.experiment.data
         return loader(dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
 
@@ -119,6 +119,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
     batch_sharding = sharding.batch_sharding(mesh)
     config = experiment.train
     check_microbatch(config, mesh)
+    attention_of(experiment, platform_of(mesh.devices.flat[0]))
     store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
     train_documents, heldout_documents = store.split(experiment.data.heldout_fraction, experiment.seed)
     optimizer = make_optimizer(experiment.optimizer, config.steps)
@@ -136,7 +137,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
         state_shapes=state_shapes,
         batch_sharding=batch_sharding,
         train_step=train_step,
-        eval_step=jax.jit(eval_step, in_shardings=(state_shardings.params, batch_sharding)),
+        eval_step=jax.jit(_on_mesh(eval_step, batch_sharding), in_shardings=(state_shardings.params, batch_sharding)),
     )
     for documents in (train_documents, heldout_documents):
         run.dataset(documents, shuffle=False)  # raises now, and not at the first evaluation
@@ -162,16 +163,41 @@ def compiled_train_step(
     if uses_pmap:
         return jax.pmap(train_step, "data", in_axes=(None, 0), out_axes=None, donate_argnums=0)
 
-    def placed_train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
-        with placing(functools.partial(sharding.keep_rows_apart, sharding=batch_sharding)):
-            return train_step(state, batch)
-
     return jax.jit(
-        placed_train_step,
+        _on_mesh(train_step, batch_sharding),
         in_shardings=(state_shardings, batch_sharding),
         out_shardings=(state_shardings, None),
         donate_argnums=0,
     )
+
+
+def _on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable[..., Any]:
+    """`step`, whose models know while it is traced where activations go and which devices it is for."""
+    mesh = batch_sharding.mesh
+    place = functools.partial(sharding.keep_rows_apart, sharding=batch_sharding)
+    over_devices = functools.partial(sharding.over_devices, mesh=mesh)
+
+    @functools.wraps(step)
+    def placed_step(*args: Any) -> Any:
+        with placing(place), compiled_for(platform_of(mesh.devices.flat[0]), over_devices):
+            return step(*args)
+
+    return placed_step
+
+
+def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
+    """The attention kernel of the longest rows on `platform` (models.kernels.platform_of), and why, in a few words.
+
+    Raises ConfigError for one that cannot run there.
+    """
+    model, data = experiment.model, experiment.data
+    lengths = (data.inputs_length, data.targets_length)[: 1 + (model.architecture == "encoder_decoder")]
+    in_order = any(denoiser.corruption.orders_attention for denoiser in experiment.collator.denoisers)
+    masks_of_rows = in_order or (model.architecture == "decoder_only" and model.has_prefix)
+    try:
+        return choose_attention(model, platform, length=max(lengths), masks_of_rows=masks_of_rows)
+    except ValueError as error:
+        raise ConfigError(f"config.{error}") from error
 
 
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:

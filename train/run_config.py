@@ -9,7 +9,8 @@ from objectives.errors import ConfigError
 
 # What a continued run may change, because neither the state, the data nor the meaning of a metric depends on it.
 #   train.steps: how long to run. It also moves the end of a cosine, linear or wsd schedule.
-#   train.grad_accum_steps, mesh.*, model.remat, loss.chunk_size: the same sums in another order.
+#   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: the same sums in
+#     another order.
 #   train.eval_every may change, train.eval_batches not: the best checkpoint is the lowest of comparable losses.
 #   data.cache_dir: the token store is keyed by what is in it.
 MAY_CHANGE = (
@@ -21,7 +22,9 @@ MAY_CHANGE = (
     "train.max_nonfinite_updates",
     "train.profile_steps",
     "train.grad_accum_steps",
+    "model.attention",
     "model.remat",
+    "model.scan_unroll",
     "loss.chunk_size",
     "data.reader_threads",
     "data.prefetch_batches",

@@ -5,7 +5,7 @@ Models never name a mesh axis: arrays get their place from their path, by the on
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -113,6 +113,31 @@ def keep_rows_apart(x: jax.Array, sharding: NamedSharding) -> jax.Array:
     """`x`, [B, ...], with its rows where the batch's are; the other dimensions stay as the compiler likes."""
     rest = [P.UNCONSTRAINED] * (x.ndim - 1)
     return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, P(sharding.spec[0], *rest)))
+
+
+def over_devices(
+    function: Callable[..., jax.Array], arguments: Sequence[str], result: str, *, mesh: Mesh
+) -> Callable[..., jax.Array]:
+    """`function` of arrays whose dimensions are named by letters, such as "BHQK", run by each device on its own part.
+
+    For kernels that the compiler cannot split itself. Rows, B, are split as the batch's are; heads, H and G, over
+    "tensor" where all arguments' divide, and are whole on each of its devices where they do not.
+    """
+    if mesh.size == 1:
+        return function
+
+    def run(*arrays: jax.Array) -> jax.Array:
+        sizes = [size for names, array in zip(arguments, arrays, strict=True) for size in _heads(names, array.shape)]
+        heads = "tensor" if all(size % mesh.shape["tensor"] == 0 for size in sizes) else None
+        axes = {"B": ("data", "fsdp"), "H": heads, "G": heads}
+        *places, place = (P(*(axes.get(name) for name in names)) for names in (*arguments, result))
+        return jax.shard_map(function, mesh=mesh, in_specs=tuple(places), out_specs=place, check_vma=False)(*arrays)
+
+    return run
+
+
+def _heads(names: str, shape: tuple[int, ...]) -> list[int]:
+    return [size for name, size in zip(names, shape, strict=True) if name in "HG"]
 
 
 def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:

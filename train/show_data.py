@@ -2,10 +2,9 @@
 
 from typing import NamedTuple
 
-import grain
 import numpy as np
 
-from data.batches import batches
+from data.batches import Batches, batches
 from data.documents import Documents
 from data.order import weights_at
 from objectives.batch import Batch, Windows
@@ -38,7 +37,7 @@ class Examples(NamedTuple):
     share: np.ndarray  # float [E], positions of the row that fall to the example: used, and a part of the padding
 
 
-def chunks(experiment: Experiment, documents: Documents) -> tuple[grain.MapDataset, int]:
+def chunks(experiment: Experiment, documents: Documents) -> tuple[Batches, int]:
     """A dataset of `Chunk`s, and how many rows each has: together the rows of training's batches, in their order."""
     shape, collator = experiment.collator.shape, experiment.collator
     positions = shape.inputs_length + (shape.targets_length if shape.architecture == "encoder_decoder" else 0)

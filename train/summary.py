@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from data.batches import left_out
+from models.kernels import platform_of
 from train.display import Display
-from train.run import Run
+from train.run import Run, attention_of
 
 
 def print_summary(run: Run, display: Display, workdir: str) -> None:
@@ -41,6 +42,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
         "model": f"{model.architecture}, {run.num_params / 1e6:,.2f}M parameters, {experiment.config['precision']}",
+        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
         "corpus": (
             f"{data.source}: {store.meta['num_tokens'] / 1e6:,.1f}M tokens; "
             f"{len(run.train_documents):,} documents to train on, {len(run.heldout_documents):,} held out"

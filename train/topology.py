@@ -10,6 +10,7 @@ from objectives.errors import ConfigError
 from train.hardware import CHIPS, Chip, chip_named
 
 _TPUS = ("v4", "v5e", "v5p", "v6e")
+_AMPERE_OR_NEWER = ("h100", "h200", "a100", "l4")
 _DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 # What libtpu would otherwise ask a TPU machine for, and write to standard error where it is not on one.
 _QUIET = {
@@ -30,6 +31,14 @@ class Topology:
     num_devices: int
     chip: Chip | None  # None: not known what it can do
     devices: tuple[Any, ...]  # of jax, in the topology's order; empty: shapes only
+
+    @property
+    def platform(self) -> str:
+        """What `models.kernels.platform_of` calls its devices; "gpu" for a GPU of which no more is known."""
+        kind = self.chip.name if self.chip else self.name.partition(":")[0]
+        if kind in _TPUS:
+            return "tpu"
+        return "cuda" if kind in _AMPERE_OR_NEWER else "gpu" if kind in ("gpu", *CHIPS) else "cpu"
 
 
 def parse_topology(name: str) -> Topology:

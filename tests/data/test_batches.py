@@ -39,10 +39,18 @@ def as_dict(windows, num_rows):
     return {**columns, "num_rows": np.array(num_rows)}
 
 
-def dataset(documents, specs=SPECS, **changes):
+def sums_of_rows(windows, num_rows):
+    """Of each row the sum of its windows, and of their keys: arrays [rows, ...], as a batch has them."""
+    tokens, keys = np.zeros((num_rows, windows.tokens.shape[1]), np.int64), np.zeros(num_rows, np.uint64)
+    np.add.at(tokens, windows.rows, windows.tokens)
+    np.add.at(keys, windows.rows, windows.keys)
+    return {"tokens": tokens, "keys": keys}
+
+
+def dataset(documents, specs=SPECS, transform=as_dict, **changes):
     arguments = {"batch_size": 8, "examples_per_row": 1, "seed": 3, "shuffle": True, "pad_id": PAD}
     arguments |= {"rows": range(changes.get("batch_size", 8))} | changes
-    return batches(documents, specs, as_dict, **arguments)
+    return batches(documents, specs, transform, **arguments)
 
 
 def assert_equal(left, right):
@@ -95,12 +103,30 @@ def test_batch_size_cuts_the_same_examples_otherwise(documents):
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 5])
-def test_loader_gives_the_batches_in_order_from_any_start(documents, threads):
-    batches_ = dataset(documents)
+@pytest.mark.parametrize("rows", [range(8), [1, 2, 6]])
+def test_loader_gives_the_batches_in_order_from_any_start(documents, threads, rows):
+    batches_ = dataset(documents, transform=sums_of_rows, rows=rows)
     for start in (0, 7, 10**9):
         iterator = loader(batches_, start=start, threads=threads, prefetch=4)
         for n in range(start, start + 12):
             assert_equal(next(iterator), batches_[n])
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "threads", "prefetch", "at_once"),
+    [(8, 0, 4, 4), (8, 1, 4, 4), (8, 2, 4, 2), (8, 2, 1, 1), (200, 1, 16, 2), (600, 1, 16, 1)],
+)
+def test_loader_makes_small_batches_several_at_once(documents, batch_size, threads, prefetch, at_once):
+    made = []
+
+    def transform(windows, num_rows):
+        made.append(num_rows)
+        return sums_of_rows(windows, num_rows)
+
+    batches_ = dataset(documents, transform=transform, batch_size=batch_size)
+    iterator = loader(batches_, start=3, threads=threads, prefetch=prefetch)
+    assert {len(next(iterator)["keys"]) for _ in range(5)} == {batch_size}
+    assert set(made) == {at_once * batch_size}  # 512 examples at most, and as much ahead as is allowed
 
 
 def test_every_window_once_an_epoch_in_a_new_order(documents):

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.attention import KeysValues, attention_mask, dot_product_attention
+from models.layers import dropout
 from tests.models import tiny
 
 
@@ -133,6 +134,23 @@ def test_gradients_are_those_of_the_softmax():
     ours = jax.grad(total(lambda q, kv, b: attend(q, kv, visible, b)), argnums=(0, 1, 2))(query, keys_values, bias)
     theirs = jax.grad(total(reference), argnums=(0, 1, 2))(query, keys_values, bias)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), ours, theirs)
+
+
+def test_gradients_with_dropout_are_those_of_the_same_draw():
+    query, keys_values, visible, bias = attention_inputs(num_kv_heads=4)
+    key, rate = jax.random.key(3), 0.4
+
+    def reference(query, keys_values, bias):
+        scores = 0.5 * jnp.einsum("BHQK,BHSK->BHQS", query, keys_values.keys) + bias
+        probabilities = jnp.where(visible, jax.nn.softmax(jnp.where(visible, scores, -1e10)), 0)[:, :, None]
+        kept = dropout(probabilities, rate, key, shared_axis=3)[:, :, 0]
+        return jnp.einsum("BHQS,BHSK->BHQK", kept, keys_values.values)
+
+    total = lambda f: lambda *args: jnp.square(f(*args)).sum()  # noqa: E731
+    ours = total(lambda q, kv, b: attend(q, kv, visible, b, dropout_rate=rate, dropout_key=key))
+    found, expected = (jax.grad(f, argnums=(0, 1, 2))(query, keys_values, bias) for f in (ours, total(reference)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+    assert np.abs(expected[0]).max() > 0.1
 
 
 def test_a_hidden_value_moves_no_bit():

@@ -8,7 +8,7 @@ def test_the_fields_are_config_model_and_what_the_caller_adds():
     from configs.base import get_config
 
     shared = set(get_config().model)
-    added = {"vocab_size", "max_length", "dtype", "predicts_tokens"}
+    added = {"vocab_size", "max_length", "dtype", "has_prefix", "predicts_tokens"}
     assert set(ModelConfig.__dataclass_fields__) == shared | added
 
 
@@ -24,6 +24,7 @@ def test_the_fields_are_config_model_and_what_the_caller_adds():
         (dict(relative_num_buckets=2), "model.relative_num_buckets=2"),
         (dict(relative_num_buckets=8, relative_max_distance=4), "model.relative_max_distance=4"),
         (dict(num_layers=0), "model.num_layers=0"),
+        (dict(num_layers=2, scan_unroll=3), "model.scan_unroll=3"),
         (dict(norm_epsilon=0.0), "model.norm_epsilon=0.0"),
         (dict(mlp="geglu"), "model.mlp='geglu'"),
         (dict(architecture="decoder-only"), "model.architecture='decoder-only'"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.layers import Embedding, Norm, dropout
+from models.layers import Embedding, Norm, affine, dropout
 from tests.models import tiny
 
 
@@ -52,3 +52,22 @@ def test_an_id_beyond_the_table_is_not_quietly_another_one():
     embedding = Embedding(tiny.config(), 4, rngs=nnx.Rngs(0))
     vectors = embedding(jnp.asarray([3, 4]))
     assert np.isfinite(vectors[0]).all() and np.isnan(vectors[1]).all()
+
+
+@pytest.mark.parametrize("inputs, outputs", [(3, 5), (5, 3), (4, 4)])  # which side is transposed on CPU
+def test_gradients_of_a_linear_map(inputs, outputs):
+    rng = np.random.default_rng(0)
+    x, kernel, bias, y_bar = (
+        rng.standard_normal(shape) for shape in ((7, inputs), (inputs, outputs), outputs, (7, outputs))
+    )
+    y, back = jax.vjp(affine, *map(jnp.float32, (x, kernel, bias)))
+    np.testing.assert_allclose(y, x @ kernel + bias, atol=1e-5)
+    expected = y_bar @ kernel.T, x.T @ y_bar, y_bar.sum(0)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), back(jnp.float32(y_bar)), expected)
+
+
+def test_the_gradient_of_a_bias_is_summed_in_float32():
+    def total(bias):
+        return affine(jnp.zeros((8192, 1), jnp.bfloat16), jnp.zeros((1, 1), jnp.bfloat16), bias).sum()
+
+    assert jax.grad(total)(jnp.zeros(1, jnp.bfloat16)) == 8192  # a bfloat16 sum of ones ends at 256

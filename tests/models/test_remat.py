@@ -15,8 +15,8 @@ BATCH = {
 }
 
 
-def gradients_of(remat, key=None):
-    one = config(num_layers=6, remat=remat, dropout_rate=0.0 if key is None else 0.3)
+def gradients_of(remat, key=None, scan_unroll=1):
+    one = config(num_layers=6, remat=remat, scan_unroll=scan_unroll, dropout_rate=0.0 if key is None else 0.3)
 
     def loss(params):
         return jnp.square(jax.nn.log_softmax(apply(one, params, BATCH, dropout_key=key))).mean()
@@ -47,3 +47,10 @@ def test_gradients_are_the_same(remat, key):
 def test_each_policy_keeps_less_than_the_one_before():
     none, dots, full = map(bytes_kept, ("none", "dots", "full"))
     assert full < dots < none and full < none / 2
+
+
+@pytest.mark.parametrize("scan_unroll", [4, 6])
+def test_unrolled_layers_are_the_same_layers(scan_unroll):
+    some = params(config(num_layers=6))
+    expected, found = (gradients_of("none", scan_unroll=unroll)(some) for unroll in (1, scan_unroll))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), found, expected)

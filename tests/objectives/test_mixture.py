@@ -155,9 +155,13 @@ def documents(tmp_path_factory):
 
 def dataset_of(documents, experiment, *, shuffle=True, rows=range(8)):
     """Batches of 8 rows, of the windows themselves."""
+
+    def columns(windows, num_rows):
+        return {name: getattr(windows, name) for name in ("tokens", "source", "keys")}
+
     return batches(
-        documents, experiment.collator.specs, lambda windows, _: windows._asdict(), batch_size=8, examples_per_row=1,
-        seed=0, shuffle=shuffle, rows=rows, pad_id=0,
+        documents, experiment.collator.specs, columns, batch_size=8, examples_per_row=1, seed=0, shuffle=shuffle,
+        rows=rows, pad_id=0,
     )  # fmt: skip
 
 

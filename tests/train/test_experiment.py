@@ -3,7 +3,7 @@
 import pytest
 
 from objectives.errors import ConfigError
-from tests.table import small_config
+from tests.table import CASES, random_windows, small_config, small_experiment
 from train.experiment import make_experiment, make_objective
 from train.run import make_run
 
@@ -108,8 +108,6 @@ def test_the_table_is_the_papers():
 
 
 def test_mode_tokens_stand_first_among_the_inputs_and_never_among_the_targets():
-    from tests.table import random_windows
-
     experiment = make_experiment(small_config("ul2", "encoder_decoder", data__mode_tokens=("[R]", "[X]", "[S]")))
     vocab = experiment.tokenizer.vocab
     batch = experiment.collator(random_windows(experiment, 7, same_keys=False), 7)
@@ -120,11 +118,27 @@ def test_mode_tokens_stand_first_among_the_inputs_and_never_among_the_targets():
     assert all((batch["encoder_input_tokens"] == mode).sum() == modes.count(mode) for mode in everywhere)
 
 
+@pytest.mark.parametrize("name", [name for name, architecture in CASES if architecture == "decoder_only"])
+def test_a_model_reads_prefixes_exactly_where_rows_may_have_one(name):
+    for bidirectional in (True, False):
+        experiment = small_experiment(name, "decoder_only", data__bidirectional_inputs=bidirectional)
+        batch = experiment.collator(random_windows(experiment, 8, same_keys=False), 8)
+        assert experiment.model.has_prefix == batch["decoder_bidirectional_mask"].any()
+
+
 def test_unusual_rates_warn_and_go_on():
     config = small_config("mlm", "encoder_only")
     config["objective"]["mask_rate"] = 0.5
     (warning,) = make_experiment(config).warnings
     assert "objective.mask_rate=0.5" in warning
+
+
+def test_an_attention_kernel_that_this_machine_has_not():
+    experiment = make_experiment(small_config("clm", "decoder_only", model__attention="splash"))
+    with pytest.raises(
+        ConfigError, match=r"^config.model.attention='splash' must be .* here: splash needs a TPU, and this is cpu$"
+    ):
+        make_run(experiment)
 
 
 def test_rows_that_devices_cannot_share(corpus):

@@ -9,8 +9,9 @@ from tests.table import small_config
 from train.checkpoint import Checkpoints
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
-from train.restore import load_experiment, load_params, start_from
+from train.restore import language_model, load_experiment, load_params, start_from
 from train.run import make_run
+from train.run_config import read_config, write_config
 
 
 def fields(corpus, name="clm", architecture="decoder_only", **overrides):
@@ -68,3 +69,13 @@ def test_a_folder_that_is_no_run_is_named(corpus, tmp_path):
     run = make_run(make_experiment(fields(corpus)), show_progress=False)
     with pytest.raises(ConfigError, match="is not a run's"):
         start_from(run, {}, str(tmp_path))
+
+
+def test_a_run_is_read_with_the_attention_kernel_that_suits_this_machine(clm, tmp_path):
+    config = read_config(clm)
+    config["model"]["attention"] = "splash"
+    write_config(tmp_path, config)
+    experiment = load_experiment(tmp_path)
+    assert experiment.model.attention == "auto"
+    params = jax.eval_shape(lambda: experiment.learner.init_params(jax.random.key(0)))
+    assert language_model(experiment, params)[0].model.attention == "xla"

@@ -219,6 +219,25 @@ def test_bytes_by_shapes_are_those_of_the_shards():
     assert whole.fits is None and whole.roofline_seconds is None
 
 
+def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
+    """Of 4 rows of 512, a chip's 1; 2 layers. XLA's attention keeps each layer's scores and probabilities."""
+    overrides = {"data__inputs_length": 512, "model__positions": "rope", "train__batch_size": 4}
+
+    def plan_of(chip, **more):
+        fields = small_config("clm", "decoder_only", **overrides, **more) | {"precision": "bfloat16"}
+        return estimate(make_experiment(fields), Topology("some:4", 4, chip, ()))
+
+    fused, whole = plan_of(CHIPS["h100"]), plan_of(CHIPS["h100"], model__attention="xla")
+    assert (fused.attention[0], whole.attention) == ("cudnn", ("xla", "asked for"))
+    heads = 2
+    assert whole.activation_bytes - fused.activation_bytes > 2 * heads * 512 * 512 * 2
+    assert plan_of(CHIPS["v5e"]).attention[0] == "splash"
+    assert plan_of(CHIPS["t4"]).attention == ("xla", "there is no other on gpu")
+    assert any("attention          cudnn (" in line for line in report_lines("configs/some.py", fused))
+    with pytest.raises(ConfigError, match=r"^config.model.attention='cudnn' must be .* here: cudnn needs an NVIDIA"):
+        plan_of(CHIPS["v5e"], model__attention="cudnn")
+
+
 def test_remat_accumulation_and_more_devices_keep_fewer_activations():
     plain = small_plan().activation_bytes
     assert small_plan(model__remat="full").activation_bytes < plain / 2

@@ -1,0 +1,33 @@
+"""In a process of its own: the C library's settings are the whole process's, and must come before JAX's first array."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+FAULTS = """
+import resource, sys
+import jax, jax.numpy as jnp
+from train.host_memory import keep_freed_memory
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+step = jax.jit(lambda x: jnp.sort(x * 2.0)[::2].sum())  # 64 MiB and more of scratch memory
+x = jnp.ones(1 << 24)
+for _ in range(3):
+    step(x).block_until_ready()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+step(x).block_until_ready()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def page_faults(how):
+    run = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return int(run.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_scratch_memory_is_not_fetched_anew_each_step():
+    assert page_faults("keep") < page_faults("give back") / 4

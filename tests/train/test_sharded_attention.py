@@ -1,0 +1,92 @@
+"""The fused attention kernels on eight devices, rows and heads split: what one device's XLA computes."""
+
+import pytest
+
+from tests.train.subprocesses import run
+
+PROGRAM = """
+import dataclasses, functools, json
+import jax, jax.numpy as jnp, numpy as np
+from models import kernel_cudnn, kernels
+from models.kernels import compiled_for
+from models.transformer import apply
+from tests.models import tiny
+from train import sharding
+from train.config import MeshConfig
+
+mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, tensor=2))
+over_devices = functools.partial(sharding.over_devices, mesh=mesh)
+kernels.splash_attention = functools.partial(kernels.splash_attention, interpret=True)
+segments = np.array([[1, 1, 2, 2, 2, 0, 0], [1, 2, 2, 2, 3, 3, 3]] * 2)
+batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(28).reshape(4, 7))
+batch |= tiny.rows("encoder", segments[:, ::-1].tolist(), 5 + np.arange(28).reshape(4, 7))
+batch |= {"decoder_bidirectional_mask": jnp.zeros((4, 7), bool)}
+
+def on_mesh(config, platform):
+    def loss(params, batch):
+        with compiled_for(platform, over_devices):
+            return jnp.square(apply(config, params, batch)).mean()
+    params = tiny.params(config)
+    places = sharding.shardings(mesh, jax.eval_shape(lambda: params))
+    return jax.jit(jax.value_and_grad(loss), in_shardings=(places, sharding.batch_sharding(mesh))), params
+
+def largest_difference(config, platform):
+    "of loss and gradients, those of XLA's attention on one device beside them, in parts of each gradient's largest"
+    step, params = on_mesh(config, platform)
+    plain = dataclasses.replace(config, attention="xla")
+    wanted = jax.jit(jax.value_and_grad(lambda params: jnp.square(apply(plain, params, batch)).mean()))(params)
+    pairs = zip(jax.tree.leaves(step(params, batch)), jax.tree.leaves(wanted), strict=True)
+    return max(float(abs(ours - theirs).max() / abs(theirs).max()) for ours, theirs in pairs)
+
+decoder = {"architecture": "decoder_only", "has_prefix": False}
+results = {"splash": largest_difference(tiny.config(positions="rope", attention="splash", **decoder), "tpu")}
+
+def shapes_on_a_device(heads, key_heads):
+    shapes = []
+    function = lambda query, keys: shapes.append((query.shape, keys.shape)) or query
+    jax.eval_shape(
+        over_devices(function, ("BHQK", "BGSK"), "BHQK"), jnp.ones((8, heads, 5, 6)), jnp.ones((8, key_heads, 7, 6))
+    )
+    return shapes[0]
+
+results["shapes"] = [shapes_on_a_device(*heads) for heads in ((4, 2), (4, 1), (3, 3))]
+
+relative = tiny.config(attention="cudnn", dtype="bfloat16", head_dim=16)
+jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version = lambda: 91000
+step, params = on_mesh(relative, "cuda")
+text = step.trace(params, batch).lower(lowering_platforms=("cuda",)).as_text()
+results["cudnn's calls"] = [line for line in text.splitlines() if "@__cudnn$" in line]
+
+attention = jax.nn.dot_product_attention  # cudnn cannot run here: the other implementation gets what it is given
+jax.nn.dot_product_attention = lambda *args, implementation, **options: attention(*args, **options)
+kernels._obstacle = lambda *_: None
+kernel_cudnn._HIDDEN["float32"] = -1e9
+results["cudnn"] = largest_difference(dataclasses.replace(relative, dtype="float32", **decoder), "cuda")
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="module")
+def results():
+    return run(PROGRAM, devices=8, timeout=300)[0]
+
+
+@pytest.mark.parametrize("name", ["splash", "cudnn"])
+def test_loss_and_gradients_are_those_of_one_device(results, name):
+    assert results[name] < 1e-5
+
+
+def test_heads_that_do_not_divide_are_whole_on_each_device(results):
+    """Rows over data 2 x fsdp 2; heads over tensor 2 where those of queries and of keys divide."""
+    split, one_key_head, odd = results["shapes"]
+    assert split == [[2, 2, 5, 6], [2, 1, 7, 6]]
+    assert one_key_head == [[2, 4, 5, 6], [2, 1, 7, 6]]
+    assert odd == [[2, 3, 5, 6], [2, 3, 7, 6]]
+
+
+def test_cudnn_is_given_each_devices_rows_and_heads(results):
+    """One row of four and two heads of four, and the gradient of the bias among what the backward pass gives."""
+    calls = results["cudnn's calls"]
+    assert len(calls) == 6 and all("(tensor<1x8x2x16xbf16>, tensor<1x8x1x16xbf16>" in call for call in calls)
+    backward = [call.rpartition("->")[2] for call in calls if "Backward" in call]
+    assert sum("tensor<1x2x8x8xbf16>" in call for call in backward) == 2
