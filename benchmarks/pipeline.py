@@ -51,7 +51,7 @@ def experiment_of(name: str, options: argparse.Namespace) -> Experiment:
         config = importlib.import_module(f"configs.{module}").get_config(preset or "base")
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{name!r} must be a file of configs/, with :preset or without: {error}") from None
-    config.train.batch_size = ROWS
+    config.train.batch_size, config.train.grad_accum_steps = ROWS, 1
     config.data.update({"source": options.source, "path": options.path, "cache_dir": options.cache_dir})
     config.data.reader_threads = options.threads
     experiment = make_experiment(config.to_dict())

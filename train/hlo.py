@@ -14,7 +14,7 @@ _TRIPS = re.compile(r"\"known_trip_count\":\{\"n\":\"(\d+)\"\}")
 _CONSTANT = re.compile(r"%?([\w.-]+) = s32\[\]\S* constant\((\d+)\)")
 _BELOW = re.compile(r"ROOT .* compare\(.*?%?([\w.-]+)\), direction=LT")
 _CALLED = re.compile(r"(?:calls|to_apply|branch_computations)=\{?%?([\w.-]+)")
-_COLLECTIVE = re.compile(rf"%?([\w.-]+) = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
+_COLLECTIVE = re.compile(rf"^\s*(?:ROOT )?%?([\w.-]+) = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _ASYNC_START = re.compile(r" custom-call\(%?([\w.-]+).*custom_call_target=\"AsyncCollectiveStart\"")
 _ASYNC_REST = re.compile(r" async-(?:update|done)\(")
 
@@ -47,7 +47,8 @@ def collective_bytes(hlo_text: str) -> dict[str, int]:
     for reduce-scatter. Asynchronous collectives count once, however the compiler spreads them out; an all-reduce of
     which a TPU's fusion keeps a part only ("all-reduce-scatter") counts as reduce-scatter. Collectives in the body of a
     loop, such as the scan over layers, count as often as the loop runs: as the compiler notes down, or as its condition
-    counts. Once where neither tells.
+    counts. Once where neither tells. A TPU's compiler may gather by an all-reduce of arrays that are 0 elsewhere, as it
+    does on a v5p:4x4x4: that is an all-reduce.
     """
     computations: dict[str, _Computation] = {}
     entry = current = None
@@ -57,27 +58,35 @@ def collective_bytes(hlo_text: str) -> dict[str, int]:
             entry = current if line.startswith("ENTRY") else entry
         elif current is not None:
             current.lines.append(line)
-    total: Counter[str] = Counter()
-    if entry is not None:
-        _add(entry, 1, computations, total)
+    total = _collectives(entry, computations, {}) if entry is not None else Counter()
     return dict(total.most_common())
 
 
-def _add(caller: _Computation, times: int, computations: dict[str, _Computation], total: Counter[str]) -> None:
+def _collectives(
+    caller: _Computation, computations: dict[str, _Computation], known: dict[str, Counter[str]]
+) -> Counter[str]:
+    """Of one run of `caller` and of what it calls. known: those found already, by name; added to."""
+    if caller.name in known:
+        return known[caller.name]
+    total = known[caller.name] = Counter()
     if caller.name.startswith("all-reduce-scatter"):
-        total["reduce-scatter"] += times * _bytes(caller.result)
-        return
+        total["reduce-scatter"] = _bytes(caller.result)
+        return total
     for line in caller.lines:
-        if (match := _COLLECTIVE.search(line)) and caller.counted(match[1]):
-            total[match[3]] += times * _bytes(_received(match[2], match[3]) if match[4] else match[2])
-        if match := _WHILE.search(line):
-            called, runs = match[2], times * _trips(line, computations.get(match[1]))
+        # Expressions over every long line of a large program would take minutes: a plain look first.
+        named = any(kind in line for kind in COLLECTIVES)
+        if named and (match := _COLLECTIVE.search(line)) and caller.counted(match[1]):
+            total[match[3]] += _bytes(_received(match[2], match[3]) if match[4] else match[2])
+        if " while(" in line and (match := _WHILE.search(line)):
+            called, runs = match[2], _trips(line, computations.get(match[1]))
         elif (match := _CALLED.search(line)) and not _ASYNC_REST.search(line):
-            called, runs = match[1], times
+            called, runs = match[1], 1
         else:
             continue
         if called in computations:
-            _add(computations[called], runs, computations, total)
+            for kind, size in _collectives(computations[called], computations, known).items():
+                total[kind] += runs * size
+    return total
 
 
 def _trips(line: str, condition: _Computation | None) -> int:

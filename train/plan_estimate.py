@@ -196,6 +196,7 @@ def _compiled(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sh
     begin = time.perf_counter()
     try:
         program = step.lower(state, batch).compile()
+        seconds = time.perf_counter() - begin
     except jax.errors.JaxRuntimeError as error:
         needed, arguments = _bytes_needed(str(error)), _device_bytes(state) + _device_bytes(batch)
         if needed is None:
@@ -209,7 +210,7 @@ def _compiled(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sh
         result_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         code_bytes=memory.generated_code_size_in_bytes,
         collectives=collective_bytes(program.as_text()),
-        seconds=time.perf_counter() - begin,
+        seconds=seconds,
     )
 
 

@@ -349,10 +349,7 @@ def test_objectives_with_a_learner_or_columns_of_their_own_are_planned(name):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (
-            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.\nAllocator: ...",
-            "137438953472",
-        ),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.\nMore: ...", "137438953472"),
         ("RESOURCE_EXHAUSTED: Ran out of memory on HBM, (18.00G) exceeds available HBM (15.75G).", "15.75G"),
     ],
 )
