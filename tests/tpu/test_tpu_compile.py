@@ -55,8 +55,8 @@ def test_split_parameters_are_gathered_and_their_gradients_scattered():
 
 
 def test_a_program_that_takes_too_much_is_refused_with_how_much():
-    """2 GiB of scores a layer: 8 heads of 40 rows, 1,280 tokens long."""
-    fields = small_config("clm", "decoder_only", train__batch_size=40)
+    """2 GiB of XLA's probabilities a layer: 8 heads of 40 rows, 1,280 tokens long."""
+    fields = small_config("clm", "decoder_only", train__batch_size=40, model__attention="xla")
     fields["model"] |= {"num_layers": 12, "num_heads": 8, "num_kv_heads": 8}
     fields["data"] |= {"inputs_length": 1280, "targets_length": 1280}
     plan = estimate(make_experiment(fields), parse_topology("v5e:1x1"))
