@@ -20,7 +20,7 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
     yield f"  positions a step   {plan.positions_per_step:,}"
     yield "  memory of a device"
     for name, size in _memory(plan):
-        yield f"    {name:<34}{size / GIB:9.3f} GiB"
+        yield f"    {name:<34}{size / GIB:z9.3f} GiB"
     if chip is not None:
         kept = f" of {chip.memory_bytes / GIB:g}" if chip.reserved_bytes else ""
         yield f"    {'programs may use':<34}{chip.usable_bytes / GIB:9.3f} GiB{kept}"
