@@ -28,7 +28,7 @@ What the paper leaves open, and the field that decides it:
 A mixture of one's own is a table like this one, of any objectives that share an architecture; weights may also change
 in the course of the run, as in configs/ul2r.py.
 
-Tiny on two CPU cores: 3 minutes, 600 steps, held-out loss 2.354 (r1 2.46, r2 2.16, s 2.34, x1 2.54, x2 2.41, x3 2.12,
+Tiny on two CPU cores: 2 minutes, 600 steps, held-out loss 2.354 (r1 2.46, r2 2.16, s 2.34, x1 2.54, x2 2.41, x3 2.12,
 x4 2.16); the corpus' unigram entropy is 3.236.
 """
 
