@@ -42,7 +42,6 @@ from objectives.errors import ConfigError
 from train import sharding
 from train.command import parse_config_flags, run_command
 from train.experiment import Experiment, make_experiment
-from train.flops import train_step_flops
 from train.hardware import chip_of
 from train.optimizer import make_optimizer
 from train.plan_estimate import abstract_batch
@@ -177,13 +176,7 @@ def _mfu(experiment: Experiment, seconds: float, device_kind: str) -> float | No
     chip = chip_of(device_kind)
     if chip is None:
         return None
-    flops = train_step_flops(
-        experiment.learner,
-        rows=experiment.train.batch_size,
-        inputs_length=experiment.data.inputs_length,
-        targets_length=experiment.data.targets_length,
-    )
-    return round(flops / (seconds * chip.peak_flops * jax.device_count()), 4)
+    return round(experiment.train_step_flops / (seconds * chip.peak_flops * jax.device_count()), 4)
 
 
 def settings(experiment: Experiment, options: argparse.Namespace, overrides: Sequence[str]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def loader(batches: "Batches", *, start: int, threads: int, prefetch: int) -> It
       threads: reader threads; 0 makes batches when they are asked for.
       prefetch: how many batches may be made ahead.
     """
-    _keep_freed_memory()
+    _keep_freed_arrays()
     at_once = max(min(_EXAMPLES // batches.examples, prefetch // max(threads, 1)), 1)
     blocks = grain.MapDataset.range(start, batches.end, at_once).map(lambda first: batches.read(first, at_once))
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=prefetch // at_once if threads else 0)
@@ -107,8 +107,8 @@ def _cut(block: Batch, num_rows: int) -> Iterator[Batch]:
         yield {name: array[begin : begin + num_rows] for name, array in block.items()}
 
 
-def _keep_freed_memory() -> None:
-    """Keeps memory that arrays leave for those after them.
+def _keep_freed_arrays() -> None:
+    """Keeps memory that a batch's arrays leave for those of the next, in whatever program.
 
     glibc hands large free blocks back to the system, and the pages that come in their place, cleared, cost as much time
     as all that is done with them. From when a block of 31 MB has been freed it keeps up to twice as much: mallopt(3),

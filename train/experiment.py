@@ -13,6 +13,7 @@ from objectives.examples import Denoiser
 from objectives.lengths import RowShape
 from objectives.mixture import TableRow
 from train.config import DataConfig, ExperimentConfig, MeshConfig, OptimizerConfig, TrainConfig, from_mapping
+from train.flops import train_step_flops
 from train.learner import Learner
 from train.learners import LEARNERS, make_learner
 from train.optimizer import make_optimizer
@@ -44,6 +45,14 @@ class Experiment:
     @property
     def objective_name(self) -> str:
         return self.config["objective"]["name"]
+
+    @property
+    def train_step_flops(self) -> float:
+        """Model FLOPs of one step on all devices, as train/flops.py counts them."""
+        data, rows = self.data, self.train.batch_size
+        return train_step_flops(
+            self.learner, rows=rows, inputs_length=data.inputs_length, targets_length=data.targets_length
+        )
 
 
 def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None) -> Experiment:

@@ -17,7 +17,6 @@ from models.kernels import compiled_for
 from objectives.batch import Windows
 from train import sharding
 from train.experiment import Experiment
-from train.flops import train_step_flops
 from train.hlo import collective_bytes
 from train.learner import Batch
 from train.optimizer import make_optimizer
@@ -107,7 +106,6 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     # By shapes: gradients are as large as parameters.
     temporaries = compiled.temporary_bytes if compiled else activations + parameters
     segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
-    data = experiment.data
     return Estimate(
         topology=topology,
         mesh=dict(zip(sharding.AXES, shape, strict=True)),
@@ -120,12 +118,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         activation_bytes=activations,
         temporary_bytes=temporaries,
         compiled=compiled,
-        flops=train_step_flops(
-            experiment.learner,
-            rows=experiment.train.batch_size,
-            inputs_length=data.inputs_length,
-            targets_length=data.targets_length,
-        ),
+        flops=experiment.train_step_flops,
     )
 
 

@@ -23,7 +23,6 @@ from train import sharding
 from train.checkpoint import abstract
 from train.config import TrainConfig
 from train.experiment import Experiment
-from train.flops import train_step_flops
 from train.hardware import chip_of
 from train.learner import Batch
 from train.optimizer import make_optimizer
@@ -59,16 +58,8 @@ class Run:
 
         None where the devices' peak is not known (train.hardware).
         """
-        experiment, chip = self.experiment, chip_of(jax.devices()[0].device_kind)
-        if chip is None:
-            return None
-        flops = train_step_flops(
-            experiment.learner,
-            rows=experiment.train.batch_size,
-            inputs_length=experiment.data.inputs_length,
-            targets_length=experiment.data.targets_length,
-        )
-        return flops / (chip.peak_flops * jax.device_count())
+        chip = chip_of(jax.devices()[0].device_kind)
+        return None if chip is None else self.experiment.train_step_flops / (chip.peak_flops * jax.device_count())
 
     def init_state(self) -> TrainState:
         """The state before the first step; every device makes only its own shards."""
