@@ -44,7 +44,7 @@ def dropout(x: Array, rate: float, key: Array | None, *, shared_axis: int) -> Ar
 def affine(x: Array, kernel: Array, bias: Array | None) -> Array:
     """x [positions, inputs] kernel [inputs, outputs] + bias [outputs], all of one dtype.
 
-    The gradient of the bias is summed in float32: a sum of thousands of rows in bfloat16 is tens of per cent off.
+    The gradient of the bias is summed in float32 and rounded once; in bfloat16 a sum of 8,192 rows is 1 to 2% off.
     """
     return _affine_forward(x, kernel, bias)[0]
 

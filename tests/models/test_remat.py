@@ -52,5 +52,7 @@ def test_each_policy_keeps_less_than_the_one_before():
 @pytest.mark.parametrize("scan_unroll", [4, 6])
 def test_unrolled_layers_are_the_same_layers(scan_unroll):
     some = params(config(num_layers=6))
-    expected, found = (gradients_of("none", scan_unroll=unroll)(some) for unroll in (1, scan_unroll))
+    looped, unrolled = (gradients_of("none", scan_unroll=unroll) for unroll in (1, scan_unroll))
+    assert f"unroll={scan_unroll}" in str(jax.make_jaxpr(unrolled)(some))
+    expected, found = looped(some), unrolled(some)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), found, expected)
