@@ -1,10 +1,16 @@
 """Two processes with two devices each train as one process with one device does."""
 
 import json
+import re
 
 import pytest
 
 from tests.train.subprocesses import free_port, run_main, start_main
+
+# Several of gloo's C++ threads greet at once, each in these pieces, which come out in any order.
+GLOO_GREETING = re.compile(
+    r"\[Gloo\] Rank | is connected to | peer ranks\. |Expected number of connected peer ranks is : |\d+"
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +44,7 @@ def test_two_processes_train_as_one(arguments, tmp_path):
             process.kill()
     assert [process.returncode for process in started] == [0, 0], printed
     assert "4 x cpu (cpu, 2 processes)" in printed[0][0]
-    said = [line for line in printed[1][0].splitlines() if not line.startswith("[Gloo]")]
-    assert said == [], "process 1 prints nothing; gloo's own greeting comes from C++"
+    assert GLOO_GREETING.sub("", printed[1][0]).split() == [], "process 1 prints nothing"
     one, two = metrics_of(tmp_path / "one"), metrics_of(tmp_path / "two")
     assert [(line["step"], line["split"]) for line in one] == [(line["step"], line["split"]) for line in two]
     for left, right in zip(one, two, strict=True):
