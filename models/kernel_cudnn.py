@@ -37,7 +37,7 @@ def cudnn_attention(
     bias: from `bias_and_mask`, the mask in it; T5's relative bias is rounded to the queries' dtype there, which
     `dot_product_attention` does not do. None: the mask is all there is.
     causal: `mask` hides every key after its query, so those blocks need not be looked at.
-    over_devices: see models/kernels.py.
+    over_devices: see models/placement.py.
     """
     Q, has_bias = query_BxHxQxK.shape[2], bias_BxHxQxS is not None
 

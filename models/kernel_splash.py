@@ -31,7 +31,7 @@ def splash_attention(
 
     seen: bool, False for a query that sees no key. mask: bool, who sees whom in self attention, where segments and
     `causal` do not say it all; each row's is then read, row after row. None: one pattern of blocks serves all rows.
-    over_devices: see models/kernels.py. interpret: runs anywhere, slowly, for tests.
+    over_devices: see models/placement.py. interpret: runs anywhere, slowly, for tests.
 
     Rows are padded to whole blocks in here. `scale` is multiplied into the queries, in their dtype.
     """

@@ -4,46 +4,17 @@
 layers of a stack call. Decoding with a cache is always XLA's.
 """
 
-import contextlib
-import contextvars
 import functools
-from collections.abc import Callable, Iterator, Sequence
 
-import jax
 from jax import Array
 
 from models.attention import Attend, attention_mask, dot_product_attention
 from models.config import ModelConfig
 from models.kernel_cudnn import bias_and_mask, cudnn_attention
 from models.kernel_splash import LARGEST_BLOCK, splash_attention
-
-# (function, names of its arguments' dimensions such as "BHQK", those of its result) -> the function, of whole arrays,
-# run by each device on its own rows (B) and heads (H of queries, G of keys).
-OverDevices = Callable[[Callable[..., Array], Sequence[str], str], Callable[..., Array]]
+from models.placement import over_devices, target_platform
 
 _FUSED = {"cuda": "cudnn", "tpu": "splash"}  # platform -> its kernel
-_compiled_for: contextvars.ContextVar[tuple[str, OverDevices] | None] = contextvars.ContextVar(
-    "compiled_for", default=None
-)
-
-
-def platform_of(device: jax.Device) -> str:
-    """ "cuda" for an NVIDIA GPU that cuDNN's kernel runs on, Ampere or newer; else jax's name: "cpu", "tpu", "gpu"."""
-    version = getattr(device.client, "platform_version", "") if device.platform == "gpu" else ""
-    return "cuda" if "cuda" in version and int(device.compute_capability.split(".")[0]) >= 8 else device.platform
-
-
-@contextlib.contextmanager
-def compiled_for(platform: str, over_devices: OverDevices) -> Iterator[None]:
-    """While a model is traced in here it is for `platform` (see `platform_of`), which need not be this machine's.
-
-    `over_devices`: the compiler cannot split a fused kernel over the devices of a mesh, so whoever has a mesh does.
-    """
-    token = _compiled_for.set((platform, over_devices))
-    try:
-        yield
-    finally:
-        _compiled_for.reset(token)
 
 
 def choose_attention(
@@ -107,12 +78,11 @@ def attend_by(
 
     Raises ValueError as `choose_attention` does.
     """
-    platform, over_devices = _compiled_for.get() or (platform_of(jax.devices()[0]), lambda function, *_: function)
     masks_of_rows = bidirectional_mask_BxS is not None or order_BxL is not None
     length = max(query_segment_ids_BxQ.shape[1], key_segment_ids_BxS.shape[1])
     kernel = "xla"
     if query_offset is None:
-        kernel, _ = choose_attention(config, platform, length=length, masks_of_rows=masks_of_rows)
+        kernel, _ = choose_attention(config, target_platform(), length=length, masks_of_rows=masks_of_rows)
     mask_Bx1xQxS = attention_mask(
         query_segment_ids_BxQ,
         key_segment_ids_BxS,
@@ -129,7 +99,7 @@ def attend_by(
             causal=causal,
             seen_BxQ=mask_Bx1xQxS[:, 0].any(-1),
             mask_BxLxL=mask_Bx1xQxS[:, 0] if masks_of_rows else None,
-            over_devices=over_devices,
+            over_devices=over_devices(),
         )
     if kernel == "cudnn":
         bias = bias_1xHxQxS
@@ -138,6 +108,6 @@ def attend_by(
             mask_Bx1xQxS=mask_Bx1xQxS,
             bias_BxHxQxS=None if bias is None else bias_and_mask(bias, mask_Bx1xQxS, config.dtype),
             causal=causal and not masks_of_rows,
-            over_devices=over_devices,
+            over_devices=over_devices(),
         )
     return functools.partial(dot_product_attention, mask_Bx1xQxS=mask_Bx1xQxS, bias_1xHxQxS=bias_1xHxQxS)

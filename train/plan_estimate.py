@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from models.kernels import compiled_for
+from models.placement import compiled_for
 from objectives.batch import Windows
 from train import sharding
 from train.experiment import Experiment

@@ -15,8 +15,8 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from data.batches import Batches, batches, loader
 from data.documents import Documents
 from data.store import TokenStore, open_or_build
-from models.kernels import choose_attention, compiled_for, platform_of
-from models.placement import placing
+from models.kernels import choose_attention
+from models.placement import compiled_for, placing, platform_of
 from objectives import CLM
 from objectives.errors import ConfigError
 from train import sharding
@@ -177,7 +177,7 @@ def _on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callabl
 
 
 def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
-    """The attention kernel of the longest rows on `platform` (models.kernels.platform_of), and why, in a few words.
+    """The attention kernel of the longest rows on `platform` (models.placement.platform_of), and why, in a few words.
 
     Raises ConfigError for one that cannot run there.
     """

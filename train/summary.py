@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from data.batches import left_out
-from models.kernels import platform_of
+from models.placement import platform_of
 from train.display import Display
 from train.run import Run, attention_of
 

@@ -34,7 +34,7 @@ class Topology:
 
     @property
     def platform(self) -> str:
-        """What `models.kernels.platform_of` calls its devices; "gpu" for a GPU of which no more is known."""
+        """What `models.placement.platform_of` calls its devices; "gpu" for a GPU of which no more is known."""
         kind = self.chip.name if self.chip else self.name.partition(":")[0]
         if kind in _TPUS:
             return "tpu"

@@ -10,7 +10,8 @@ import pytest
 
 from models import kernel_cudnn, kernel_splash, kernels
 from models.attention import KeysValues
-from models.kernels import attend_by, choose_attention, compiled_for, platform_of
+from models.kernels import attend_by, choose_attention
+from models.placement import compiled_for, platform_of
 from models.transformer import apply, init_params
 from tests.models import tiny
 

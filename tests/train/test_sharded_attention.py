@@ -8,7 +8,7 @@ PROGRAM = """
 import dataclasses, functools, json
 import jax, jax.numpy as jnp, numpy as np
 from models import kernel_cudnn, kernels
-from models.kernels import compiled_for
+from models.placement import compiled_for
 from models.transformer import apply
 from tests.models import tiny
 from train import sharding
