@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.layers import Embedding, Norm, affine, dropout
+from models.layers import Embedding, Linear, Norm, affine, dropout, linear_maps
+from models.placement import compiled_for
 from tests.models import tiny
 
 
@@ -54,7 +55,7 @@ def test_an_id_beyond_the_table_is_not_quietly_another_one():
     assert np.isfinite(vectors[0]).all() and np.isnan(vectors[1]).all()
 
 
-@pytest.mark.parametrize("inputs, outputs", [(3, 5), (5, 3), (4, 4)])  # which side is transposed on CPU
+@pytest.mark.parametrize("inputs, outputs", [(3, 5), (5, 3), (4, 4)])  # which side is on the left on CPU
 def test_gradients_of_a_linear_map(inputs, outputs):
     rng = np.random.default_rng(0)
     x, kernel, bias, y_bar = (
@@ -64,6 +65,26 @@ def test_gradients_of_a_linear_map(inputs, outputs):
     np.testing.assert_allclose(y, x @ kernel + bias, atol=1e-5)
     expected = y_bar @ kernel.T, x.T @ y_bar, y_bar.sum(0)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), back(jnp.float32(y_bar)), expected)
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_maps_of_one_input_joined_are_as_each_alone(use_bias):
+    config, rngs, rng = tiny.config(use_bias=use_bias), nnx.Rngs(0), np.random.default_rng(0)
+    maps = [Linear(config, 6, outputs, nnx.initializers.normal(), rngs=rngs) for outputs in (4, 2, 2)]
+    for linear in maps if use_bias else []:
+        linear.bias[...] = jnp.float32(rng.standard_normal(linear.bias.shape))
+    graphdef, parameters = nnx.split(maps)
+    x, *ys_bar = (jnp.float32(rng.standard_normal((5, columns))) for columns in (6, 4, 2, 2))
+
+    def value_and_gradients(apply):
+        ys, back = jax.vjp(lambda x, parameters: apply(x, *nnx.merge(graphdef, parameters)), x, parameters)
+        return ys, back(ys_bar)
+
+    alone = value_and_gradients(lambda x, *maps: [linear(x) for linear in maps])
+    for platform in ("cpu", "tpu"):
+        with compiled_for(platform, lambda function, *_: function):
+            found = value_and_gradients(linear_maps)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, alone)
 
 
 def test_the_gradient_of_a_bias_is_rounded_once():
