@@ -12,10 +12,10 @@ import jax, jax.numpy as jnp
 from train.host_memory import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
-step = jax.jit(lambda x: jnp.sort(x * 2.0)[::2].sum())  # 64 MiB and more of scratch memory
+step = jax.jit(lambda x: jax.lax.optimization_barrier(x * 2.0)[::2].sum())  # 64 MiB of scratch memory
 x = jnp.ones(1 << 24)
 faults = []
-for _ in range(8):  # the heap grows until it has room for all of a step at once; how soon depends on the threads
+for _ in range(40):  # the heap grows until it has room for all of a step at once; how soon depends on the threads
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     step(x).block_until_ready()
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
