@@ -132,7 +132,9 @@ def test_what_cudnn_is_given_means_the_same(name, with_bias, monkeypatch):
     check(name, "cudnn", with_bias=with_bias)
 
 
-@pytest.mark.skipif(platform_of(jax.devices()[0]) != "cuda", reason="needs an NVIDIA GPU, Ampere or newer")
+@pytest.mark.skipif(
+    platform_of(jax.devices()[0]) != "cuda", reason="needs an NVIDIA GPU, Ampere or newer, and JAX_PLATFORMS=cuda"
+)
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("name", ROWS)
 def test_cudnn_on_a_gpu(name, with_bias):

@@ -1,5 +1,6 @@
 """In a process of its own: the C library's settings are the whole process's, and must come before JAX's first array."""
 
+import importlib.util
 import platform
 import subprocess
 import sys
@@ -30,5 +31,8 @@ def page_faults(how):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+@pytest.mark.skipif(
+    any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))), reason="left alone beside an accelerator's plugin"
+)
 def test_scratch_memory_is_not_fetched_anew_each_step():
     assert page_faults("keep") < page_faults("give back") / 4
