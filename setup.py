@@ -2,7 +2,7 @@
 
 import pathlib
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 TEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "sentencepiece>=0.2", "ruff>=0.6"]
 
@@ -14,7 +14,9 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=["objectives", "models", "data", "train", "train.learners", "configs", "benchmarks"],
+    packages=find_packages(
+        include=["contract*", "objectives*", "models*", "data*", "train*", "configs*", "benchmarks*"]
+    ),
     install_requires=[
         "jax>=0.10.2",
         "flax>=0.12.8",

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 import numpy as np
 
 import configs
+from contract.windows import Windows
 from data.tokenizer import Tokenizer
-from objectives.batch import Windows
 from train.experiment import Experiment, make_experiment
 
 ROWS, ROW_LENGTH = 64, 512
@@ -62,7 +62,7 @@ def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windo
     place = np.arange(max(spec.raw_length for spec in specs))
     tokens = text[generator.integers(0, len(text) - len(place), len(rows))[:, None] + place]
     tokens[place >= lengths[:, None]] = vocab.pad
-    if experiment.collator.denoisers[0].corruption.eos_in_windows:
+    if experiment.collator.denoisers[0].objective.eos_in_windows:
         tokens[np.arange(len(rows)), lengths - 1] = vocab.eos
     keys = generator.integers(0, 2**63, len(rows)).astype(np.uint64)
     beside = {  # of each example, for those that read it

@@ -1,7 +1,8 @@
 """What a loss in chunks saves and costs: `python -m benchmarks.loss [VOCABULARY ...]`.
 
 One JSON line for each size of the vocabulary (default: 32,768, 131,072 and 262,144): bytes and seconds of the loss and
-its gradient for hidden states and output table, float32, plain and in chunks (objectives/chunked_loss.py). Bytes are
+its gradient for hidden states and output table, float32, plain and in chunks
+(objectives/losses/chunked_cross_entropy.py). Bytes are
 what the compiler sets aside for temporaries and results; the arguments are the same for both. Runs alternate, plain and
 in chunks; seconds are medians, and time_ratio is the median over pairs of neighbours.
 """
@@ -14,7 +15,7 @@ import time
 import jax
 import jax.numpy as jnp
 
-from objectives.chunked_loss import batch_cross_entropy_of_hidden
+from objectives.losses.chunked_cross_entropy import batch_cross_entropy_of_hidden
 
 ROWS, LENGTH, D_MODEL = 4, 512, 128  # the plain loss takes 4.4 GB at a vocabulary of 262,144
 CHUNK_SIZE = 32
@@ -30,7 +31,7 @@ def loss(table_VxD: jax.Array, hidden_BxLxD: jax.Array, batch: dict[str, jax.Arr
         return product.reshape(*hidden.shape[:-1], -1)
 
     sums = batch_cross_entropy_of_hidden(
-        logits_of, hidden_BxLxD, batch, num_sources=1, z_loss=1e-4, label_smoothing=0.0, chunk_size=chunk_size
+        logits_of, hidden_BxLxD, batch, num_denoisers=1, z_loss=1e-4, label_smoothing=0.0, chunk_size=chunk_size
     )
     return sums.objective_sum / sums.weight_sum
 

@@ -23,9 +23,10 @@ import numpy as np
 
 from benchmarks.processes import PEER_OPTIONS, in_turn
 from configs import base
-from objectives.batch import Batch, Windows
-from objectives.collate import Collator
-from objectives.errors import ConfigError
+from contract.batch import Batch
+from contract.errors import ConfigError
+from contract.windows import Windows
+from objectives.rows.collate import Collator
 from train.command import run_command
 from train.experiment import Experiment, make_experiment
 from train.run import make_run
@@ -40,7 +41,7 @@ class CountingCollator(Collator):
     """A collator whose batches also tell how many tokens of raw text each row was made of."""
 
     def __call__(self, windows: Windows, num_rows: int) -> Batch:
-        raw_tokens = np.bincount(windows.rows, windows.lengths, num_rows)
+        raw_tokens = np.bincount(windows.row_ids, windows.lengths, num_rows)
         return super().__call__(windows, num_rows) | {"raw_tokens": raw_tokens}
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 
 # Parent of a benchmark's own parser.
 PEER_OPTIONS = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

@@ -38,13 +38,13 @@ from ml_collections import ConfigDict, config_flags
 
 from benchmarks.processes import PEER_OPTIONS, in_turn
 from configs import clm, mlm, span_corruption
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from train import sharding
 from train.command import parse_config_flags, run_command
 from train.experiment import Experiment, make_experiment
 from train.hardware import chip_of
 from train.optimizer import make_optimizer
-from train.plan_estimate import abstract_batch
+from train.plan.estimate import abstract_batch
 from train.run import abstract_state, check_microbatch, compiled_train_step
 from train.step import init_state
 

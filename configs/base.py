@@ -26,10 +26,12 @@ def get_config() -> ConfigDict:
     )  # UL2's released checkpoints call them [NLU], [S2S], [NLG]
     config.data.inputs_length = 128  # encoder positions; the whole row where there is one stack
     config.data.targets_length = 128  # decoder positions of an encoder-decoder
-    config.data.documents = "join"  # "join", "pack", "split" or "whole": see objectives/batch.py, WindowSpec
+    config.data.documents = "join"  # "join", "pack", "split" or "whole": see contract/batch.py, WindowSpec
     config.data.on_unusable = "error"  # documents too long to stand whole, or of no class: "error" or "skip"
     config.data.examples_per_row = 1  # more than one packs that many into each row
-    config.data.packing = "equal"  # shares of a row; or "planned", so that rows are full: see objectives/packing.py
+    config.data.packing = (
+        "equal"  # shares of a row; or "planned", so that rows are full: see objectives/rows/filling.py
+    )
     config.data.bidirectional_inputs = True  # decoder-only: inputs see each other (prefix LM); False: causal
     config.data.heldout_fraction = 0.05  # of the documents
     config.data.cache_dir = "~/.cache/cloze"  # token stores

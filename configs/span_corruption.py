@@ -19,7 +19,7 @@ VARIANTS = {
     f"span_{mean}_15_u_u": {"noise_density": 0.15, "mean_noise_span_length": float(mean), "random_roll": False}
     for mean in (3, 2, 5, 10)
 }
-# What 256 and 512 inputs need: see objectives/lengths.py.
+# What 256 and 512 inputs need: see objectives/rows/lengths.py.
 TARGETS_LENGTH = {2.0: (62, 126), 3.0: (58, 114), 5.0: (54, 105), 10.0: (49, 99)}
 
 

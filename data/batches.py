@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import grain
 import numpy as np
 
+from contract.batch import Batch
+from contract.rng import example_keys
+from contract.windows import RowPlan, Windows, WindowSpec
 from data.columns import Columns
 from data.documents import Documents
-from data.hashing import example_keys
+from data.eligible import eligible
 from data.order import DrawOrder, PlannedOrder
-from data.usable import usable
 from data.windows import Segments, WindowReader, gather
-from objectives.batch import Batch, RowPlan, Windows, WindowSpec
 
 Transform = Callable[[Windows, int], Batch]
 
@@ -43,7 +44,7 @@ def batches(
 
     Args:
       documents: the documents to read.
-      specs: the objective's windows; one of weight 0 is never drawn. Windows.source is an index into them.
+      specs: the objective's windows; one of weight 0 is never drawn. Windows.denoiser_ids is an index into them.
       transform: makes the batch from the windows and the number of rows, each row from its own windows alone; called
         from several threads, by `loader` for several batches at once.
       batch_size: rows of the global batch.
@@ -68,17 +69,17 @@ def batches(
             weights, ramps = [spec.mean_weight for spec in specs], ()
         order = DrawOrder(list(map(len, readers)), weights, seed=seed, shuffle=shuffle, ramps=ramps)
     else:
-        asked = np.stack([plan.sources.ravel(), plan.raw_lengths.ravel()], axis=1)
-        distinct, cycle = np.unique(asked, axis=0, return_inverse=True)
+        expected = np.stack([plan.denoiser_ids.ravel(), plan.raw_lengths.ravel()], axis=1)
+        distinct, cycle = np.unique(expected, axis=0, return_inverse=True)
         windows = [dataclasses.replace(specs[source], raw_length=length) for source, length in distinct.tolist()]
         readers = [WindowReader(documents, spec) for spec in windows]
         order = PlannedOrder(list(map(len, readers)), cycle.ravel(), seed=seed, shuffle=shuffle)
     return Batches(readers, order, transform, batch_size, examples_per_row, rows, seed, pad_id, plan)
 
 
-def left_out(documents: Documents, specs: Sequence[WindowSpec]) -> list[str]:
+def excluded(documents: Documents, specs: Sequence[WindowSpec]) -> list[str]:
     """For people: which of the documents no window of a spec has, because data.on_unusable is "skip"."""
-    return list(dict.fromkeys(what for spec in specs for what in usable(documents, spec)[1]))
+    return list(dict.fromkeys(what for spec in specs for what in eligible(documents, spec)[1]))
 
 
 def loader(batches: "Batches", *, start: int, threads: int, prefetch: int) -> Iterator[Batch]:
@@ -166,14 +167,16 @@ class Batches:
         windows = Windows(
             tokens=tokens,
             lengths=lengths,
-            rows=(window // self._examples_per_row).astype(np.int32),
+            row_ids=(window // self._examples_per_row).astype(np.int32),
             keys=example_keys(self._seed, examples[window], piece),
-            source=reader[window],
+            denoiser_ids=reader[window],
         )
         windows = self._columns.add(windows, segments.documents[segments.begins])
         if self._plan is not None:
-            place = examples[window] % self._plan.sources.size
-            windows = windows._replace(source=self._plan.sources.ravel()[place], parts=self._plan.parts.ravel()[place])
+            place = examples[window] % self._plan.denoiser_ids.size
+            windows = windows._replace(
+                denoiser_ids=self._plan.denoiser_ids.ravel()[place], parts=self._plan.parts.ravel()[place]
+            )
         return self._transform(windows, len(rows))
 
     def _segments(self, reader: np.ndarray, number: np.ndarray) -> Segments:

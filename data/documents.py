@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data.hashing import mix64, seed_bits
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
+from contract.rng import mix64, seed_bits
 
 if TYPE_CHECKING:
     from data.store import TokenStore

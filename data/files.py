@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 
 
 def find_files(data_path: str) -> list[str]:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from contract.errors import ConfigError
 from data.raw import RawDocument, Skipped
-from objectives.errors import ConfigError
 
 
 def read_jsonl(path: str, on_unreadable: str, skipped: Skipped) -> Iterator[RawDocument]:

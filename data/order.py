@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.hashing import STEP, mix64, seed_bits
-from objectives.batch import Ramp
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
+from contract.rng import GOLDEN, mix64, seed_bits
+from contract.windows import Ramp
 
 _BLOCKS = 1000  # of constant shares, that stand for a ramp
 _GAP = 1000  # examples: what lies farther apart is drawn apart
@@ -108,10 +108,10 @@ class PlannedOrder:
         """
         self._cycle = cycle.astype(np.int32)
         self._in_cycle = np.bincount(cycle, minlength=len(lengths))
-        by_source = np.argsort(cycle, kind="stable")
+        by_denoiser = np.argsort(cycle, kind="stable")
         first = np.cumsum(self._in_cycle) - self._in_cycle
         self._nth = np.empty(len(cycle), np.int64)  # of its source's examples in the cycle
-        self._nth[by_source] = np.arange(len(cycle)) - first[cycle[by_source]]
+        self._nth[by_denoiser] = np.arange(len(cycle)) - first[cycle[by_denoiser]]
         self._epochs = _Epochs(lengths, seed=seed, shuffle=shuffle)
 
     def draw(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +134,7 @@ class _Epochs:
         epoch, window = np.divmod(nth, self._lengths[source])
         if not self._shuffle:
             return window
-        keys = mix64(self._seeds[source] + STEP * epoch.astype(np.uint64))
+        keys = mix64(self._seeds[source] + GOLDEN * epoch.astype(np.uint64))
         return permute(window, self._lengths[source], keys)
 
 
@@ -178,7 +178,7 @@ def permute(index: np.ndarray, length: np.ndarray, keys: np.ndarray) -> np.ndarr
         modulus, key = base[todo], keys[todo]
         left, right = np.divmod(result[todo], modulus)
         for step in range(_ROUNDS):
-            bits = mix64(key + STEP * (right * np.uint64(_ROUNDS) + np.uint64(step)))
+            bits = mix64(key + GOLDEN * (right * np.uint64(_ROUNDS) + np.uint64(step)))
             left, right = right, (left + bits % modulus) % modulus
         result[todo] = left * modulus + right
         todo = todo[result[todo] >= length[todo].astype(np.uint64)]

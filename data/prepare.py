@@ -8,9 +8,9 @@ the same defaults; training finds the store when it runs with the same values.
 import argparse
 import sys
 
+from contract.errors import ConfigError
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
-from objectives.errors import ConfigError
 
 
 def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from data.fields import DataFields
+from contract.errors import ConfigError
+from data.config import DataFields
 from data.files import describe_file, find_files, read_documents, split_text
 from data.jsonl import read_jsonl
 from data.raw import RawDocument, Skipped
 from data.stdlib_functions import functions
-from objectives.errors import ConfigError
 
 _NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
@@ -128,7 +128,7 @@ def _of_files(fields: DataFields, reader: Callable[[Skipped], _Read]) -> Source:
 
 
 def _tfds(fields: DataFields) -> Source:
-    from data.tfds_source import open_tfds  # imports tensorflow_datasets, which takes a second
+    from data.tfds_source import open_tfds
 
     dataset = open_tfds(fields.path)
 

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
+from contract.errors import ConfigError
+from data.config import DataFields
 from data.documents import Documents, split_by_digest
-from data.fields import DataFields
 from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
 from data.writer import write_store
-from objectives.errors import ConfigError
 
 _FORMAT = 2
 _ARRAYS = ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts")

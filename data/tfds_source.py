@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from tensorflow_datasets.core import read_only_builder, registered
 
+from contract.errors import ConfigError
 from data.files import describe_file
-from objectives.errors import ConfigError
 
 
 class PreparedDataset(NamedTuple):

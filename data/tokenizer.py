@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data.fields import DataFields
-from objectives.errors import ConfigError
-from objectives.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
+from contract.errors import ConfigError
+from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
+from data.config import DataFields
 
 _PUNCTUATION = tuple(mark.encode() for mark in string.punctuation)
 
@@ -218,7 +218,7 @@ def _add_specials(
 
 
 def _marks(text: bytes) -> int:
-    """The bits of objectives/vocab.py for a token of `text`, UTF-8 bytes, one byte of a character perhaps."""
+    """The bits of contract/vocab.py for a token of `text`, UTF-8 bytes, one byte of a character perhaps."""
     return (
         STOP * text.endswith((b".", b"!", b"?"))
         | NEWLINE * text.endswith((b"\n", b"\r"))

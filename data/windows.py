@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from contract.errors import ConfigError
+from contract.rng import mix64, seed_bits
+from contract.windows import WindowSpec
+from data.bin_packing import plan_rows
 from data.documents import Documents
-from data.hashing import mix64, seed_bits
+from data.eligible import eligible, sizes_of
 from data.order import permute
-from data.rows import plan_rows
-from data.usable import sizes_of, usable
-from objectives.batch import WindowSpec
-from objectives.errors import ConfigError
 
 _LABELLED = np.uint64(seed_bits(0, "labelled"))
 _OTHERS = np.uint64(seed_bits(0, "others"))  # keeps these draws apart from what the objective draws by the same keys
@@ -32,7 +32,7 @@ class WindowReader:
 
     A window costs two binary searches, however many documents there are. Safe to use from any number of threads.
 
-    Attributes: spec; documents, those that the spec can use (data/usable.py); tokens, of their store; longest, tokens
+    Attributes: spec; documents, those that the spec can use (data/eligible.py); tokens, of their store; longest, tokens
     that an example can have.
     """
 
@@ -40,12 +40,12 @@ class WindowReader:
         """Raises ConfigError where the documents do not fill one window ("join" and "pack" take none that is shorter),
         and as `usable` does."""
         self.spec = spec
-        self.documents, _ = usable(documents, spec)
+        self.documents, _ = eligible(documents, spec)
         self.tokens = documents.store.tokens
         self.longest = spec.raw_length
         self._ends = self.documents.ends(spec.eos)
         num_tokens = int(self._ends[-1])
-        if "others" in spec.reads:
+        if "others" in spec.extra_columns:
             self._check_others()
         if spec.documents == "whole":
             self.longest = int(np.diff(self._ends, prepend=0).max())
@@ -69,7 +69,7 @@ class WindowReader:
 
     def segments(self, indices: np.ndarray) -> Segments:
         """The runs that windows `indices`, int64 [w], are made of, window by window."""
-        if "labels" in self.spec.reads:
+        if "labels" in self.spec.extra_columns:
             # Neighbours are of one document and so of one class; held-out batches, which are not shuffled, would judge
             # by the first few documents.
             indices = permute(indices, np.full(len(indices), self._len), np.full(len(indices), _LABELLED))
@@ -146,8 +146,8 @@ class WindowReader:
 
 @functools.lru_cache(maxsize=4)  # both sides of a run's split: an evaluation must not plan them again
 def _plan(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarray]:
-    documents, _ = usable(documents, spec)
-    return plan_rows(sizes_of(documents, spec), np.array([room.positions for room in spec.rooms]))
+    documents, _ = eligible(documents, spec)
+    return plan_rows(sizes_of(documents, spec), np.array([room.positions for room in spec.capacities]))
 
 
 def gather(tokens: np.ndarray, segments: Segments, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:

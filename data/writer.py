@@ -12,10 +12,10 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from contract.errors import ConfigError
 from data.raw import RawDocument, Skipped
 from data.sources import Source
 from data.tokenizer import Tokenizer
-from objectives.errors import ConfigError
 
 _FLUSH_TOKENS = 1 << 20
 
@@ -38,8 +38,8 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
         writer.flush()
     if not writer.digests:
         unreadable = f"{len(skipped.files)} unreadable files and {skipped.lines} unreadable lines"
-        left_out = f"{skipped.empty} empty documents, {unreadable} were left out"
-        raise ConfigError(f"{source.where} holds no document with any text in it ({left_out}): name other text")
+        excluded = f"{skipped.empty} empty documents, {unreadable} were left out"
+        raise ConfigError(f"{source.where} holds no document with any text in it ({excluded}): name other text")
     for name in ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts"):
         np.save(folder / f"{name}.npy", np.asarray(getattr(writer, name)))
     _write_json(folder / "names.json", list(writer.names))

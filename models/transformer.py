@@ -1,6 +1,6 @@
 """The Transformer, and plain functions that run it on a nested dict of parameters.
 
-The batch is the one of objectives/batch.py; fields are read by name. Parameters are named by their path, for example
+The batch is the one of contract/batch.py; fields are read by name. Parameters are named by their path, for example
 `decoder/layers/self_attention/query/kernel` [N, D, H * K]: a leading layer axis where the path has `/layers/`.
 """
 

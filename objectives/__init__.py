@@ -6,18 +6,19 @@ An entry of OBJECTIVES is a frozen dataclass whose fields are those of `config.o
 from objectives.bart import BART
 from objectives.classification import Classification
 from objectives.clm import CLM
-from objectives.contrastive import SimCSE
 from objectives.deshuffling import Deshuffling
 from objectives.electra import ELECTRA
-from objectives.examples import Denoiser
 from objectives.fim import FIM
 from objectives.iid_denoising import IIDDenoising
 from objectives.mixture import Mixture
 from objectives.mlm import MLM
 from objectives.multi_token_prediction import MultiTokenPrediction
+from objectives.nsp import NSP
+from objectives.objective import Denoiser
 from objectives.prefix_lm import PrefixLM
-from objectives.sentence_pairs import NSP, SOP
 from objectives.sft import SFT
+from objectives.simcse import SimCSE
+from objectives.sop import SOP
 from objectives.span_corruption import SpanCorruption
 from objectives.unilm import UniLM
 

@@ -5,23 +5,24 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from objectives import corruption
-from objectives import keys as rng
-from objectives.corruption import Sequences
-from objectives.errors import ConfigError
-from objectives.examples import Corruption, InputsTargets
-from objectives.infilling import Cover, cover, covered_share, insert, span_lengths
-from objectives.lengths import OutputLengths
-from objectives.noise import take, valid_positions
-from objectives.sentences import SentenceEnds, permuted_sentences, sentence_ends
+from contract import rng
+from contract.errors import ConfigError
+from objectives.algebra import sequences
+from objectives.algebra.infilling import Cover, cover, covered_share, insert, span_lengths
+from objectives.algebra.noise import take, valid_positions
+from objectives.algebra.sentences import SentenceEnds, permuted_sentences, sentence_ends
+from objectives.algebra.sequences import Sequences
+from objectives.objective import InputsTargets, Objective
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
-class BART(Corruption):
+class BART(Objective):
     """Sentences change places, then spans give way to masks, then the text is rotated. Targets are the original text.
 
     permute_sentences: share of the sentences that change places among themselves, rounded up; 0 is off.
-    sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/sentences.py). A text
+    sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/algebra/sentences.py). A
+        text
         without any is one sentence.
     mask_rate: share of the tokens that are masked, rounded up; 0 is off.
     mask_length: "span_poisson" - spans of Poisson(poisson_lambda) tokens; "token" - single tokens.
@@ -53,19 +54,19 @@ class BART(Corruption):
     documents: ClassVar = ("join", "split")
     eos_in_windows: ClassVar = False
 
-    def check(self, where: str) -> list[str]:
+    def check(self, field: str) -> list[str]:
         for name in ("permute_sentences", "mask_rate", "mask_random", "rotate"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{where}.{name}={getattr(self, name)} must lie between 0 and 1")
+                raise ConfigError(f"{field}.{name}={getattr(self, name)} must lie between 0 and 1")
         if not self.permute_sentences + self.mask_rate + self.rotate:
             raise ConfigError(
-                f"{where}.permute_sentences, mask_rate and rotate are all 0, so inputs would be the text: set one"
+                f"{field}.permute_sentences, mask_rate and rotate are all 0, so inputs would be the text: set one"
             )
         if not 0 < self.poisson_lambda < float("inf"):
-            raise ConfigError(f"{where}.poisson_lambda={self.poisson_lambda} must be above 0; BART uses 3")
+            raise ConfigError(f"{field}.poisson_lambda={self.poisson_lambda} must be above 0; BART uses 3")
         if self.poisson_lambda < 1.5 and self.mask_length == "span_poisson" and self.mask_rate:
             return [
-                f"{where}.poisson_lambda={self.poisson_lambda} is below 1.5, where about as many spans are empty as "
+                f"{field}.poisson_lambda={self.poisson_lambda} is below 1.5, where about as many spans are empty as "
                 "tokens are masked: no more masks are put in than tokens are taken out"
             ]
         return []
@@ -76,7 +77,7 @@ class BART(Corruption):
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
 
-    def asked(self):
+    def expected(self):
         if not self.mask_rate:
             return {}
         in_spans = self.mask_length == "span_poisson"
@@ -100,7 +101,7 @@ class BART(Corruption):
         if self.rotate:
             inputs = self._rotate(inputs, rng.fold_in(keys, 6))
         targets = Sequences(tokens, lengths)
-        return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
+        return InputsTargets(sequences.append(inputs, vocab.eos), sequences.append(targets, vocab.eos))
 
     def restore(self, inputs, targets, vocab):
         return targets[:-1]
@@ -128,12 +129,12 @@ class BART(Corruption):
         (heads, tails), counts = self._masked(text.lengths, keys, width)
         keep = valid_positions(text.lengths, width) & ~tails
         if self.replace_length == 0:
-            inputs = corruption.compact(text.tokens, keep & ~heads)
+            inputs = sequences.compact(text.tokens, keep & ~heads)
         else:
             shown, per_row = text.tokens.copy(), heads.sum(axis=1)
             masks = self._masks(keys, 3, int(per_row.max()), vocab)
             shown.ravel()[np.flatnonzero(heads)] = masks[valid_positions(per_row, masks.shape[1])]
-            inputs = corruption.compact(shown, keep)
+            inputs = sequences.compact(shown, keep)
         if counts.any():
             inputs = insert(rng.fold_in(keys, 5), inputs, self._masks(keys, 4, int(counts.max()), vocab), counts)
         return inputs
@@ -142,7 +143,7 @@ class BART(Corruption):
         """int32 [E, n]: masks, some of them random tokens instead."""
         keys = rng.fold_in(keys, tag)
         is_random = rng.uniform(rng.fold_in(keys, 0), n) < self.mask_random
-        randoms = corruption.random_tokens(rng.bits(rng.fold_in(keys, 1), n), vocab)
+        randoms = sequences.random_tokens(rng.bits(rng.fold_in(keys, 1), n), vocab)
         return np.where(is_random, randoms, np.int32(vocab.mask))
 
     def _rotate(self, text: Sequences, keys: np.ndarray) -> Sequences:

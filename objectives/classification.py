@@ -5,14 +5,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from objectives.corruption import Sequences
-from objectives.errors import ConfigError
-from objectives.examples import Corruption, InputsTargets
-from objectives.lengths import OutputLengths
+from contract.errors import ConfigError
+from objectives.algebra.sequences import Sequences
+from objectives.objective import InputsTargets, Objective
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification(Corruption):
+class Classification(Objective):
     """A piece of a document, and the document's class. Nothing is hidden, and no token is predicted.
 
     classes: names of the classes, as the data label its documents, in the order of their numbers. Named and not counted
@@ -29,16 +29,16 @@ class Classification(Corruption):
     architectures: ClassVar = frozenset({"encoder_only", "decoder_only"})
     documents: ClassVar = ("split",)
     eos_in_windows: ClassVar = False
-    reads: ClassVar = ("labels",)
-    one_per_row: ClassVar = True
+    extra_columns: ClassVar = ("labels",)
+    one_example_per_row: ClassVar = True
 
     @property
     def num_classes(self) -> int:
         return len(self.classes)
 
-    def check(self, where: str) -> list[str]:
+    def check(self, field: str) -> list[str]:
         if len(set(self.classes)) < max(len(self.classes), 2):
-            raise ConfigError(f"{where}.classes={self.classes} must be the names of two classes or more, each once")
+            raise ConfigError(f"{field}.classes={self.classes} must be the names of two classes or more, each once")
         return []
 
     def output_lengths(self, raw):
@@ -47,7 +47,7 @@ class Classification(Corruption):
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
 
-    def asked(self):
+    def expected(self):
         return {}
 
     def hidden(self, tokens, lengths, keys, vocab, *, labels):

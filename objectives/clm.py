@@ -5,14 +5,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from objectives.corruption import Sequences
-from objectives.examples import Corruption, InputsTargets
-from objectives.lengths import OutputLengths
-from objectives.noise import valid_positions
+from objectives.algebra.noise import valid_positions
+from objectives.algebra.sequences import Sequences
+from objectives.objective import InputsTargets, Objective
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
-class CLM(Corruption):
+class CLM(Objective):
     """Nothing to read, everything to predict; an EOS ends each document.
 
     On an encoder-decoder the encoder reads one EOS, so the decoder is a language model of the same text (T5's paper
@@ -23,7 +23,7 @@ class CLM(Corruption):
     documents: ClassVar = ("join", "pack", "split")
     eos_in_windows: ClassVar = True
 
-    def check(self, where: str) -> list[str]:
+    def check(self, field: str) -> list[str]:
         return []
 
     def output_lengths(self, raw):
@@ -32,7 +32,7 @@ class CLM(Corruption):
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
 
-    def asked(self):
+    def expected(self):
         return {"corrupted": 1.0}
 
     def hidden(self, tokens, lengths, keys, vocab):

@@ -5,16 +5,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from objectives import corruption
-from objectives import keys as rng
-from objectives.corruption import Sequences
-from objectives.examples import Corruption, InputsTargets
-from objectives.lengths import OutputLengths
-from objectives.noise import take, valid_positions
+from contract import rng
+from objectives.algebra import sequences
+from objectives.algebra.noise import take, valid_positions
+from objectives.algebra.sequences import Sequences
+from objectives.objective import InputsTargets, Objective
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
-class Deshuffling(Corruption):
+class Deshuffling(Objective):
     """T5's `all_permute`: inputs are the text's tokens, every order equally likely; targets are the text.
 
     T5 shuffles pieces of one document; so does this with data.documents="split", and "join" lets a window run on.
@@ -24,7 +24,7 @@ class Deshuffling(Corruption):
     documents: ClassVar = ("join", "split")
     eos_in_windows: ClassVar = False
 
-    def check(self, where: str) -> list[str]:
+    def check(self, field: str) -> list[str]:
         return []
 
     def output_lengths(self, raw):
@@ -33,7 +33,7 @@ class Deshuffling(Corruption):
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
 
-    def asked(self):
+    def expected(self):
         return {}  # by chance a token may stand where it stood
 
     def hidden(self, tokens, lengths, keys, vocab):
@@ -43,7 +43,7 @@ class Deshuffling(Corruption):
         order = rng.draw(keys, valid_positions(lengths, tokens.shape[1]), lengths)
         shuffled = take(tokens, np.minimum(order, tokens.shape[1] - 1))
         inputs, targets = Sequences(shuffled, lengths), Sequences(tokens, lengths)
-        return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
+        return InputsTargets(sequences.append(inputs, vocab.eos), sequences.append(targets, vocab.eos))
 
     def restore(self, inputs, targets, vocab):
         return targets[:-1]

@@ -5,14 +5,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from objectives import keys as rng
+from contract import rng
+from contract.errors import ConfigError
+from contract.vocab import CONTINUATION, Vocab
+from objectives.algebra.noise import take, valid_positions
+from objectives.algebra.sequences import Sequences
 from objectives.clm import CLM
-from objectives.corruption import Sequences
-from objectives.errors import ConfigError
-from objectives.examples import InputsTargets
-from objectives.lengths import OutputLengths
-from objectives.noise import take, valid_positions
-from objectives.vocab import CONTINUATION, Vocab
+from objectives.objective import InputsTargets
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +43,12 @@ class FIM(CLM):
 
     documents: ClassVar = ("pack", "split")
 
-    def check(self, where: str) -> list[str]:
+    def check(self, field: str) -> list[str]:
         for name in ("fim_rate", "spm_rate"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{where}.{name}={getattr(self, name)} must lie between 0 and 1; the paper uses 0.5")
+                raise ConfigError(f"{field}.{name}={getattr(self, name)} must lie between 0 and 1; the paper uses 0.5")
         if self.min_document_length < 1:
-            raise ConfigError(f"{where}.min_document_length={self.min_document_length} must be 1 or more")
+            raise ConfigError(f"{field}.min_document_length={self.min_document_length} must be 1 or more")
         return []
 
     def output_lengths(self, raw):

@@ -5,16 +5,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from objectives import corruption
-from objectives import keys as rng
-from objectives.errors import ConfigError
-from objectives.examples import Corruption, InputsTargets, check_density
-from objectives.lengths import OutputLengths
-from objectives.noise import iid_counts, iid_noise_mask
+from contract import rng
+from contract.errors import ConfigError
+from objectives.algebra import sequences, views
+from objectives.algebra.noise import iid_counts, iid_noise_mask
+from objectives.objective import InputsTargets, Objective, check_density
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
-class IIDDenoising(Corruption):
+class IIDDenoising(Objective):
     """A share of the tokens is noise, each for itself; how inputs and targets show it is for the fields to say.
 
     inputs: "unique_sentinels" - each run of noise tokens becomes a sentinel of its own;
@@ -44,15 +44,15 @@ class IIDDenoising(Corruption):
     documents: ClassVar = ("join", "split")
     eos_in_windows: ClassVar = False
 
-    def check(self, where: str) -> list[str]:
-        check_density(self.noise_density, f"{where}.noise_density")
+    def check(self, field: str) -> list[str]:
+        check_density(self.noise_density, f"{field}.noise_density")
         if not 0 <= self.random_token_rate <= 1:
             raise ConfigError(
-                f"{where}.random_token_rate={self.random_token_rate} must lie between 0 and 1; T5 uses 0.1"
+                f"{field}.random_token_rate={self.random_token_rate} must lie between 0 and 1; T5 uses 0.1"
             )
         if self.random_token_rate and self.inputs != "sentinels":
             raise ConfigError(
-                f"{where}.random_token_rate={self.random_token_rate} does not go with {where}.inputs={self.inputs!r}: "
+                f"{field}.random_token_rate={self.random_token_rate} does not go with {field}.inputs={self.inputs!r}: "
                 "set it to 0.0, or inputs='sentinels'"
             )
         return []
@@ -74,7 +74,7 @@ class IIDDenoising(Corruption):
         noise = np.stack(iid_counts(raw, self.noise_density))
         return noise, np.minimum(noise, raw - noise + 1)
 
-    def asked(self):
+    def expected(self):
         return {"corrupted": self.noise_density, "span_length": 1 / (1 - self.noise_density)}
 
     def hidden(self, tokens, lengths, keys, vocab):
@@ -83,23 +83,23 @@ class IIDDenoising(Corruption):
     def corrupt(self, tokens, lengths, keys, vocab):
         example = (tokens, self.hidden(tokens, lengths, keys, vocab), lengths, vocab)
         if self.inputs == "unique_sentinels":
-            inputs = corruption.noise_span_to_unique_sentinel(*example)
+            inputs = views.noise_span_to_unique_sentinel(*example)
         elif self.inputs == "sentinels":
             keys = rng.fold_in(keys, 1)
-            inputs = corruption.noise_token_to_sentinel_or_random(*example, keys, self.random_token_rate)
+            inputs = views.noise_token_to_sentinel_or_random(*example, keys, self.random_token_rate)
         else:
-            inputs = corruption.drop_noise_tokens(*example)
+            inputs = views.drop_noise_tokens(*example)
         if self.targets == "noise_spans":
-            targets = corruption.noise_spans_after_sentinels(*example)
+            targets = views.noise_spans_after_sentinels(*example)
         elif self.targets == "noise_tokens":
-            targets = corruption.drop_nonnoise_tokens(*example)
+            targets = views.drop_nonnoise_tokens(*example)
         else:
-            targets = corruption.Sequences(tokens, lengths)
-        return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
+            targets = sequences.Sequences(tokens, lengths)
+        return InputsTargets(sequences.append(inputs, vocab.eos), sequences.append(targets, vocab.eos))
 
     def restore(self, inputs, targets, vocab):
         if self.targets == "full":
             return targets[:-1]
         if self.inputs == "unique_sentinels" and self.targets == "noise_spans":
-            return corruption.fill_in_spans(inputs[:-1], targets[:-1], vocab)
+            return views.fill_in_spans(inputs[:-1], targets[:-1], vocab)
         return None

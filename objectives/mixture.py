@@ -5,15 +5,15 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from objectives.errors import ConfigError
-from objectives.examples import Corruption, Denoiser
+from contract.errors import ConfigError
+from objectives.objective import Denoiser, Objective
 
 
 @dataclasses.dataclass(frozen=True)
 class TableRow:
     """One row of the table; `corruption` is itself an objective of this package."""
 
-    corruption: Corruption
+    objective: Objective
     mode: str  # a name in data.mode_tokens, put before the inputs; "" for none
     weight: float
     final_weight: float  # the same, where the weights are constant
@@ -39,22 +39,22 @@ class Mixture:
     @property
     def architectures(self) -> frozenset[str]:
         """Those that every row of non-zero weight goes with."""
-        return frozenset.intersection(*(row.corruption.architectures for row in self._drawn.values()))
+        return frozenset.intersection(*(row.objective.architectures for row in self._drawn.values()))
 
     @property
     def _drawn(self) -> dict[str, TableRow]:
         return {name: row for name, row in self.denoisers.items() if row.weight > 0 or row.final_weight > 0}
 
-    def rows(self, where: str) -> tuple[Denoiser, ...]:
+    def rows(self, field: str) -> tuple[Denoiser, ...]:
         """The rows that are drawn, at first or at last.
 
         Raises ConfigError for steps out of order, weights that cannot be shares, and rows that no model takes together.
         """
         if not 0 <= self.begin_step <= self.end_step:
             raise ConfigError(
-                f"{where}.begin_step={self.begin_step} and {where}.end_step={self.end_step} must be 0 or more, in order"
+                f"{field}.begin_step={self.begin_step} and {field}.end_step={self.end_step} must be 0 or more, in order"
             )
-        table = f"{where}.denoisers"
+        table = f"{field}.denoisers"
         for field in ("weight", "final_weight"):
             weights = {name: getattr(row, field) for name, row in self.denoisers.items()}
             for name, weight in weights.items():
@@ -65,18 +65,18 @@ class Mixture:
         if not self.architectures:
             raise ConfigError(f"{table} have no model.architecture in common: {self._by_architecture()}")
         for name, row in self._drawn.items():
-            if row.mode and "encoder_only" in row.corruption.architectures:
+            if row.mode and "encoder_only" in row.objective.architectures:
                 raise ConfigError(
                     f"{table}.{name}.mode={row.mode!r} goes before inputs that have targets of their own; "
-                    f"{type(row.corruption).__name__} predicts in place: set it to ''"
+                    f"{type(row.objective).__name__} predicts in place: set it to ''"
                 )
         return tuple(
-            Denoiser(name, f"{table}.{name}", row.corruption, row.weight, row.mode, row.final_weight)
+            Denoiser(name, f"{table}.{name}", row.objective, row.weight, row.mode, row.final_weight)
             for name, row in self._drawn.items()
         )
 
     def _by_architecture(self) -> str:
         rows: dict[str, list[str]] = {}
         for name, row in self._drawn.items():
-            rows.setdefault(" or ".join(sorted(row.corruption.architectures)), []).append(name)
+            rows.setdefault(" or ".join(sorted(row.objective.architectures)), []).append(name)
         return "; ".join(f"{', '.join(names)}: {architectures}" for architectures, names in rows.items())

@@ -5,26 +5,27 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from objectives import corruption
-from objectives import keys as rng
-from objectives.corruption import Sequences
-from objectives.errors import ConfigError
-from objectives.examples import Corruption, Masked, check_density
-from objectives.lengths import OutputLengths
-from objectives.masking import not_shown, ordinary, show
-from objectives.vocab import Vocab
-from objectives.words import choose_ngrams, word_starts
+from contract import rng
+from contract.errors import ConfigError
+from contract.vocab import Vocab
+from objectives.algebra import sequences
+from objectives.algebra.masking import not_shown, ordinary, show
+from objectives.algebra.sequences import Sequences
+from objectives.algebra.words import choose_ngrams, word_starts
+from objectives.objective import Masked, Objective, check_density
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
-class MLM(Corruption):
+class MLM(Objective):
     """[CLS] text [SEP]; a fixed share of the positions is selected, shown masked, random or kept, and all are scored.
 
     mask_rate: selected share of the sequence's length n, [CLS] and [SEP] counted; special tokens are never selected.
     mask_token_rate, random_token_rate: of the selected, each token by itself; the rest is kept. BERT: 0.8, 0.1, 0.1.
     mask_count: how many are selected: "rounded" - max(1, round(rate * n)), BERT's; "probabilistic" -
         int(rate * n + U[0, 1)), RoBERTa's, rate * n on average; here too one at least.
-    mask_unit: "token", or "word": words whole (objectives/words.py), as many as fit the count, which is then the most.
+    mask_unit: "token", or "word": words whole (objectives/algebra/words.py), as many as fit the count, then
+        the most.
         Where every word is longer than that, single tokens are selected instead.
     ngram_weights: how often 1, 2, 3, ... units in a row are selected together. (1.0,): each by itself, as in BERT;
         (6, 3, 2), proportional to 1 / n, of words: ALBERT; 0.2 * 0.8^(n - 1) up to 10, of words: SpanBERT.
@@ -48,25 +49,25 @@ class MLM(Corruption):
     documents: ClassVar = ("join", "split")
     eos_in_windows: ClassVar = True
 
-    def check(self, where: str) -> list[str]:
-        check_density(self.mask_rate, f"{where}.mask_rate")
+    def check(self, field: str) -> list[str]:
+        check_density(self.mask_rate, f"{field}.mask_rate")
         shown = {name: getattr(self, name) for name in ("mask_token_rate", "random_token_rate")}
         for name, rate in shown.items():
             if not 0 <= rate <= 1:
-                raise ConfigError(f"{where}.{name}={rate} must lie between 0 and 1")
+                raise ConfigError(f"{field}.{name}={rate} must lie between 0 and 1")
         if sum(shown.values()) > 1:
             raise ConfigError(
-                f"{where}.mask_token_rate={self.mask_token_rate} and random_token_rate={self.random_token_rate} "
+                f"{field}.mask_token_rate={self.mask_token_rate} and random_token_rate={self.random_token_rate} "
                 "add up to more than 1; the rest of the selected tokens is kept, so lower one of them"
             )
         if not self.ngram_weights or min(self.ngram_weights) < 0 or not 0 < sum(self.ngram_weights) < float("inf"):
             raise ConfigError(
-                f"{where}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, none below 0 and "
+                f"{field}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, none below 0 and "
                 "one above; (1.0,) selects each by itself"
             )
         if not 0.05 <= self.mask_rate <= 0.4:
             return [
-                f"{where}.mask_rate={self.mask_rate} is outside 0.05 to 0.4, where masked language models are known "
+                f"{field}.mask_rate={self.mask_rate} is outside 0.05 to 0.4, where masked language models are known "
                 "to learn well (Wettig et al. 2023); BERT uses 0.15"
             ]
         return []
@@ -77,7 +78,7 @@ class MLM(Corruption):
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
 
-    def asked(self):
+    def expected(self):
         shown = {"masked": self.mask_token_rate, "random": self.random_token_rate}
         return {"selected": self.mask_rate, **shown, "kept": 1 - self.mask_token_rate - self.random_token_rate}
 
@@ -115,4 +116,4 @@ class MLM(Corruption):
         return targets[1:-1]
 
     def _text(self, tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> Sequences:
-        return corruption.append(corruption.prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)
+        return sequences.append(sequences.prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)

@@ -1,14 +1,10 @@
 """Multi-token prediction (Gloeckle et al. 2024, arXiv 2404.19737; DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
-import jax
-import jax.numpy as jnp
-
+from contract.errors import ConfigError
 from objectives.clm import CLM
-from objectives.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,16 +27,16 @@ class MultiTokenPrediction(CLM):
     loss_weight: float
 
     architectures: ClassVar = frozenset({"decoder_only"})
-    on_device: ClassVar = "further heads predict the tokens after each target, as far as the example goes"
+    device_note: ClassVar = "further heads predict the tokens after each target, as far as the example goes"
 
-    def check(self, where: str) -> list[str]:
+    def check(self, field: str) -> list[str]:
         if self.num_future_tokens < 2:
             raise ConfigError(
-                f"{where}.num_future_tokens={self.num_future_tokens} must be 2 or more; 1 is {where}.name='clm'"
+                f"{field}.num_future_tokens={self.num_future_tokens} must be 2 or more; 1 is {field}.name='clm'"
             )
         if not 0 < self.loss_weight < float("inf"):
             raise ConfigError(
-                f"{where}.loss_weight={self.loss_weight} must be above 0: nothing else trains the heads; the papers "
+                f"{field}.loss_weight={self.loss_weight} must be above 0: nothing else trains the heads; the papers "
                 "use 1.0 for independent heads and 0.3 for sequential ones"
             )
         return []
@@ -50,28 +46,3 @@ class MultiTokenPrediction(CLM):
         """What L_1, ..., L_n count in the sum that is minimised."""
         further = self.num_future_tokens - 1
         return (1.0, *[self.loss_weight / (further if self.heads == "sequential" else 1)] * further)
-
-
-class FutureTokens(NamedTuple):
-    """What lies i - 1 positions further on in the same segment, [n, B, T] for i = 1, ..., n; 0 where there is nothing.
-
-    The first of each is the batch's own field.
-    """
-
-    input_tokens: jax.Array  # int32
-    positions: jax.Array  # int32
-    target_tokens: jax.Array  # int32: the i-th token ahead of what the position has read
-    loss_weights: jax.Array  # float32: that token is scored where it is scored as the next one
-
-
-def future_tokens(batch: Mapping[str, jax.Array], num_future_tokens: int) -> FutureTokens:
-    """The decoder fields of a batch (objectives/batch.py) from each of the next `num_future_tokens` positions."""
-    segment_ids_BxT = batch["decoder_segment_ids"]
-    T = segment_ids_BxT.shape[1]
-
-    def ahead(field_BxT: jax.Array, by: int) -> jax.Array:
-        same_segment_BxT = (jnp.roll(segment_ids_BxT, -by, axis=1) == segment_ids_BxT) & (jnp.arange(T) < T - by)
-        return jnp.where(same_segment_BxT, jnp.roll(field_BxT, -by, axis=1), 0)
-
-    names = ("decoder_input_tokens", "decoder_positions", "decoder_target_tokens", "decoder_loss_weights")
-    return FutureTokens(*(jnp.stack([ahead(batch[name], by) for by in range(num_future_tokens)]) for name in names))

@@ -5,16 +5,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from objectives import corruption
-from objectives import keys as rng
-from objectives.errors import ConfigError
-from objectives.examples import Corruption, InputsTargets
-from objectives.lengths import OutputLengths
-from objectives.noise import valid_positions
+from contract import rng
+from contract.errors import ConfigError
+from objectives.algebra import sequences, views
+from objectives.algebra.noise import valid_positions
+from objectives.objective import InputsTargets, Objective
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
-class PrefixLM(Corruption):
+class PrefixLM(Objective):
     """Where to split a text of L tokens, and how the split shows.
 
     target_fraction d, in (0, 0.5] for "uniform" and (0, 1) for "fixed": the expected share of the text that is target.
@@ -34,11 +34,11 @@ class PrefixLM(Corruption):
     documents: ClassVar = ("join", "split")
     eos_in_windows: ClassVar = False
 
-    def check(self, where: str) -> list[str]:
+    def check(self, field: str) -> list[str]:
         most = 0.5 if self.split == "uniform" else 1.0
         if not 0 < self.target_fraction <= most or self.target_fraction == 1.0:
             bounds = "0 < d <= 0.5 with split='uniform'" if self.split == "uniform" else "0 < d < 1"
-            raise ConfigError(f"{where}.target_fraction={self.target_fraction} must hold {bounds}; T5 uses 0.5")
+            raise ConfigError(f"{field}.target_fraction={self.target_fraction} must hold {bounds}; T5 uses 0.5")
         return []
 
     def prefix_lengths(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +64,7 @@ class PrefixLM(Corruption):
     def num_sentinels(self, raw):
         return np.full_like(raw, int(self.sentinel))
 
-    def asked(self):
+    def expected(self):
         return {"corrupted": self.target_fraction, "spans": 1.0}
 
     def hidden(self, tokens, lengths, keys, vocab):
@@ -74,12 +74,12 @@ class PrefixLM(Corruption):
 
     def corrupt(self, tokens, lengths, keys, vocab):
         rest = self.hidden(tokens, lengths, keys, vocab)
-        inputs = corruption.drop_noise_tokens(tokens, rest, lengths, vocab)
-        targets = corruption.drop_nonnoise_tokens(tokens, rest, lengths, vocab)
+        inputs = views.drop_noise_tokens(tokens, rest, lengths, vocab)
+        targets = views.drop_nonnoise_tokens(tokens, rest, lengths, vocab)
         if self.sentinel:
-            inputs = corruption.append(inputs, vocab.sentinel(0))
-            targets = corruption.prepend(targets, vocab.sentinel(0))
-        return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
+            inputs = sequences.append(inputs, vocab.sentinel(0))
+            targets = sequences.prepend(targets, vocab.sentinel(0))
+        return InputsTargets(sequences.append(inputs, vocab.eos), sequences.append(targets, vocab.eos))
 
     def restore(self, inputs, targets, vocab):
         ends = 1 + self.sentinel

@@ -5,14 +5,14 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from objectives import keys as rng
-from objectives.corruption import Sequences
-from objectives.errors import ConfigError
-from objectives.lengths import OutputLengths
+from contract import rng
+from contract.errors import ConfigError
+from contract.vocab import NEWLINE, STOP, Vocab
+from objectives.algebra.noise import take, valid_positions
+from objectives.algebra.sentences import SentenceEnds, sentence_ends
+from objectives.algebra.sequences import Sequences
 from objectives.mlm import MLM
-from objectives.noise import take, valid_positions
-from objectives.sentences import SentenceEnds, sentence_ends
-from objectives.vocab import NEWLINE, STOP, Vocab
+from objectives.rows.lengths import OutputLengths
 
 _DRAWS = 10  # the first tag of keys that MLM leaves free
 _TEXT, _CUT, _LABEL, _OTHER, _TRIM_A, _TRIM_B = range(_DRAWS, _DRAWS + 6)
@@ -35,7 +35,7 @@ class SentencePairs(MLM):
     A window of one document is cut in two at the end of a sentence, each as likely. What becomes of the parts, and what
     the label says of it, is the subclass's.
 
-    sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/sentences.py).
+    sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/algebra/sentences.py).
     short_seq_prob: share of the windows of which only the first 2 to all tokens are used, each length as likely: short
         texts are to be seen too. BERT and ALBERT: 0.1.
     pair_weight: what the pair's loss counts beside MLM's. At 0, the ablation, only that loss goes: inputs and masks are
@@ -53,16 +53,16 @@ class SentencePairs(MLM):
 
     documents: ClassVar = ("split",)
     eos_in_windows: ClassVar = False
-    whole_text: ClassVar = False
-    one_per_row: ClassVar = True
+    covers_window: ClassVar = False
+    one_example_per_row: ClassVar = True
     num_token_types: ClassVar = 2
 
-    def check(self, where: str) -> list[str]:
+    def check(self, field: str) -> list[str]:
         if not 0 <= self.short_seq_prob <= 1:
-            raise ConfigError(f"{where}.short_seq_prob={self.short_seq_prob} must lie between 0 and 1; BERT uses 0.1")
+            raise ConfigError(f"{field}.short_seq_prob={self.short_seq_prob} must lie between 0 and 1; BERT uses 0.1")
         if not 0 <= self.pair_weight < float("inf"):
-            raise ConfigError(f"{where}.pair_weight={self.pair_weight} must be 0 (the ablation) or more; BERT uses 1")
-        return super().check(where)
+            raise ConfigError(f"{field}.pair_weight={self.pair_weight} must be 0 (the ablation) or more; BERT uses 1")
+        return super().check(field)
 
     def output_lengths(self, raw):
         inputs = np.maximum(raw, 2) + 3
@@ -102,94 +102,6 @@ class SentencePairs(MLM):
         ends = sentence_ends(tokens, lengths, vocab, self.sentence_ends)
         marks = {"stops": STOP, "newlines": NEWLINE, "stops_and_newlines": STOP | NEWLINE}[self.sentence_ends]
         return ends, vocab.marked(tokens[np.arange(len(tokens)), lengths - 1], marks)
-
-
-@dataclasses.dataclass(frozen=True)
-class NSP(SentencePairs):
-    """Next sentence prediction (Devlin et al. 2019): B follows A (label 0) or is of another document (label 1).
-
-    A foreign B comes with probability 1/2, and always after an A that is the whole window: with a little more than half
-    of the pairs, as in BERT. Only the text is to tell it from a true one. So it begins with a sentence, as a true B
-    does, and not with the first of its window, which may be cut: with a random one of those that leave it as many
-    tokens as the true B has. A is long enough that there is one, where it can be; else the earliest sentence will do.
-    A foreign B has as many tokens as the true one if the window cut that one within a sentence, one less if they would
-    end with one; otherwise the most whole sentences of that many tokens. (BERT's has whole sentences.)
-
-    After an A that is the whole window B may be as long, and both are trimmed as BERT trims: a token at a time of the
-    longer one, at its front or its end with probability 1/2, until together they have the tokens of the window, or 2.
-    """
-
-    reads: ClassVar = ("others",)
-    label_names: ClassVar = ("B follows A", "B is of another document")
-
-    def pair(self, tokens, lengths, keys, vocab, *, others):
-        used, ends, is_whole = self._sentences(tokens, lengths, keys, vocab)
-        starts, other_ends = self._foreign_sentences(others, vocab)
-        # Where A ends, the same for either label: not so early that no foreign B could be as long as the rest.
-        ends[np.arange(len(ends)), used - 1] = False
-        room = others.lengths - starts.argmax(axis=1)
-        fitting = ends & ~valid_positions(used - room - 1, ends.shape[1])
-        ends = np.where(fitting.any(axis=1)[:, None], fitting, ends)
-        cut = _random_column(rng.fold_in(keys, _CUT), ends) + 1  # 0 for a single sentence
-        is_random = (rng.uniform(rng.fold_in(keys, _LABEL), 1)[:, 0] < 0.5) | (cut == 0)
-        first, wanted = np.where(cut == 0, used, cut), np.where(cut == 0, used, used - cut)
-
-        roomy = starts & valid_positions(others.lengths - wanted + 1, starts.shape[1])
-        begins = np.maximum(_random_column(rng.fold_in(keys, _OTHER), roomy), 0)
-        begins = np.where(roomy.any(axis=1), begins, starts.argmax(axis=1))
-        other = _foreign_lengths(other_ends, begins, np.minimum(wanted, others.lengths - begins), is_whole & (cut > 0))
-        second = np.where(is_random, other, used - cut)
-        kept_first, kept_second = kept_of_pair(first, second, np.maximum(used, 2))
-        first_begins = _heads(rng.fold_in(keys, _TRIM_A), first - kept_first)
-        other_begins = tokens.shape[1] + begins + _heads(rng.fold_in(keys, _TRIM_B), second - kept_second)
-        second_begins = np.where(is_random, other_begins, cut)
-        return Pair(first_begins, kept_first, second_begins, kept_second, is_random.astype(np.int32))
-
-    def _foreign_sentences(self, others: Sequences, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
-        """Where a foreign B may begin, and where its sentences end for certain: bool [E, W] each."""
-        ends, last_is_whole = self._ends(*others, vocab)
-        starts = np.zeros_like(ends)
-        starts[:, 1:] = ends[:, :-1]
-        starts &= valid_positions(others.lengths, ends.shape[1])
-        ends[np.arange(len(ends)), others.lengths - 1] = last_is_whole
-        return starts, ends
-
-
-@dataclasses.dataclass(frozen=True)
-class SOP(SentencePairs):
-    """Sentence order prediction (Lan et al. 2020): A and B follow one another (label 0) or are swapped (label 1).
-
-    Each with probability 1/2. What a window may have cut is left out, or the swapped would be those that begin or end
-    within a sentence: its last sentence if it does not end, and of three or more whole ones the first, which may have
-    begun before. A window without two whole sentences is cut in two at any token, each cut as likely; ALBERT gives a
-    single sentence a random B and labels that as swapped. A window of one token is an A in order, with an empty B.
-    """
-
-    label_names: ClassVar = ("in order", "swapped")
-
-    def pair(self, tokens, lengths, keys, vocab):
-        used, ends, last_is_whole = self._sentences(tokens, lengths, keys, vocab)
-        rows, width = np.arange(len(used)), tokens.shape[1]
-        ends[rows, used - 1] = last_is_whole
-        whole = ends.sum(axis=1)
-        begin = np.where(whole > 2, ends.argmax(axis=1) + 1, 0)
-        stop = np.where(whole > 1, width - ends[:, ::-1].argmax(axis=1), used)
-        ends &= valid_positions(stop - 1, width) & ~valid_positions(begin, width)
-        anywhere = rng.integers(rng.fold_in(keys, _OTHER), 1, np.maximum(used - 1, 1))
-        cut = np.where(whole > 1, _random_column(rng.fold_in(keys, _CUT), ends) + 1, anywhere)
-        is_swapped = (rng.uniform(rng.fold_in(keys, _LABEL), 1)[:, 0] < 0.5) & (used > 1)
-        begins, sizes = np.stack([begin, cut], axis=1), np.stack([cut - begin, stop - cut], axis=1)
-        begins[is_swapped], sizes[is_swapped] = begins[is_swapped, ::-1], sizes[is_swapped, ::-1]
-        return Pair(begins[:, 0], sizes[:, 0], begins[:, 1], sizes[:, 1], is_swapped.astype(np.int32))
-
-
-def _foreign_lengths(ends: np.ndarray, begins: np.ndarray, most: np.ndarray, is_whole: np.ndarray) -> np.ndarray:
-    """int64 [E]: tokens of a B that begins there; `most`, and those only that make whole sentences, or do not."""
-    rows, width = np.arange(len(ends)), ends.shape[1]
-    ends = ends & valid_positions(begins + most, width) & ~valid_positions(begins, width)
-    last_end = width - ends[:, ::-1].argmax(axis=1)
-    whole = np.where(ends.any(axis=1), last_end - begins, most)
-    return np.where(is_whole, whole, most - (ends[rows, begins + most - 1] & (most > 1)))
 
 
 def kept_of_pair(first: np.ndarray, second: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

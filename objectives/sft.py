@@ -5,16 +5,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from objectives import corruption
-from objectives.batch import Room
-from objectives.corruption import Sequences
-from objectives.examples import Corruption, InputsTargets
-from objectives.lengths import OutputLengths
-from objectives.noise import valid_positions
+from contract.windows import Capacity
+from objectives.algebra import sequences
+from objectives.algebra.noise import valid_positions
+from objectives.algebra.sequences import Sequences
+from objectives.objective import InputsTargets, Objective
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
-class SFT(Corruption):
+class SFT(Objective):
     """Inputs are the prompt, targets the response and an EOS; only the response and its EOS are scored.
 
     inputs_eos: whether an EOS ends the prompt. T5 and UL2 end all their inputs so, and an encoder that was pre-trained
@@ -32,24 +32,24 @@ class SFT(Corruption):
     architectures: ClassVar = frozenset({"decoder_only", "encoder_decoder"})
     documents: ClassVar = ("whole",)
     eos_in_windows: ClassVar = False
-    reads: ClassVar = ("prompt_lengths",)
+    extra_columns: ClassVar = ("prompt_lengths",)
 
-    def check(self, where: str) -> list[str]:
+    def check(self, field: str) -> list[str]:
         return []
 
     def output_lengths(self, raw):
         return OutputLengths(raw - 1 + self.inputs_eos, raw + 1, raw + 1 + self.inputs_eos)
 
-    def rooms(self, shape):
+    def capacities(self, shape):
         if shape.architecture == "encoder_decoder":
-            inputs = Room("data.inputs_length", shape.inputs_length, True, False, int(self.inputs_eos))
-            return inputs, Room("data.targets_length", shape.targets_length, False, True, 1)
-        return (Room("data.inputs_length", shape.inputs_length, True, True, 1 + self.inputs_eos),)
+            inputs = Capacity("data.inputs_length", shape.inputs_length, True, False, int(self.inputs_eos))
+            return inputs, Capacity("data.targets_length", shape.targets_length, False, True, 1)
+        return (Capacity("data.inputs_length", shape.inputs_length, True, True, 1 + self.inputs_eos),)
 
     def num_sentinels(self, raw):
         return np.zeros_like(raw)
 
-    def asked(self):
+    def expected(self):
         return {"spans": 1.0}
 
     def hidden(self, tokens, lengths, keys, vocab, *, prompt_lengths):
@@ -59,9 +59,9 @@ class SFT(Corruption):
     def corrupt(self, tokens, lengths, keys, vocab, *, prompt_lengths):
         prompts = Sequences(tokens[:, : int(prompt_lengths.max())], prompt_lengths.astype(np.int64))
         if self.inputs_eos:
-            prompts = corruption.append(prompts, vocab.eos)
-        responses = corruption.compact(tokens, self.hidden(tokens, lengths, keys, vocab, prompt_lengths=prompt_lengths))
-        return InputsTargets(prompts, corruption.append(responses, vocab.eos))
+            prompts = sequences.append(prompts, vocab.eos)
+        responses = sequences.compact(tokens, self.hidden(tokens, lengths, keys, vocab, prompt_lengths=prompt_lengths))
+        return InputsTargets(prompts, sequences.append(responses, vocab.eos))
 
     def restore(self, inputs, targets, vocab):
         return np.concatenate([inputs[: len(inputs) - self.inputs_eos], targets[:-1]])

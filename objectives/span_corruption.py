@@ -3,15 +3,15 @@
 import dataclasses
 from typing import ClassVar
 
-from objectives import corruption
-from objectives.errors import ConfigError
-from objectives.examples import Corruption, InputsTargets, check_density
-from objectives.lengths import OutputLengths
-from objectives.noise import random_spans_noise_mask, span_counts
+from contract.errors import ConfigError
+from objectives.algebra import sequences, views
+from objectives.algebra.noise import random_spans_noise_mask, span_counts
+from objectives.objective import InputsTargets, Objective, check_density
+from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)
-class SpanCorruption(Corruption):
+class SpanCorruption(Objective):
     """T5's algorithm: its rounding, one sentinel a span, no closing sentinel, EOS after inputs and targets.
 
     With `random_roll` one span may wrap around the ends and count as two, so a place for one more sentinel is kept on
@@ -26,11 +26,11 @@ class SpanCorruption(Corruption):
     documents: ClassVar = ("join", "split")
     eos_in_windows: ClassVar = False
 
-    def check(self, where: str) -> list[str]:
-        check_density(self.noise_density, f"{where}.noise_density")
+    def check(self, field: str) -> list[str]:
+        check_density(self.noise_density, f"{field}.noise_density")
         if self.mean_noise_span_length < 1:
             raise ConfigError(
-                f"{where}.mean_noise_span_length={self.mean_noise_span_length} must be 1 or more tokens; T5 uses 3"
+                f"{field}.mean_noise_span_length={self.mean_noise_span_length} must be 1 or more tokens; T5 uses 3"
             )
         return []
 
@@ -43,7 +43,7 @@ class SpanCorruption(Corruption):
         _, spans = span_counts(raw, self.noise_density, self.mean_noise_span_length)
         return spans + self.random_roll
 
-    def asked(self):
+    def expected(self):
         return {"corrupted": self.noise_density, "span_length": self.mean_noise_span_length}
 
     def hidden(self, tokens, lengths, keys, vocab):
@@ -58,9 +58,9 @@ class SpanCorruption(Corruption):
 
     def corrupt(self, tokens, lengths, keys, vocab):
         noise = self.hidden(tokens, lengths, keys, vocab)
-        inputs = corruption.noise_span_to_unique_sentinel(tokens, noise, lengths, vocab)
-        targets = corruption.noise_spans_after_sentinels(tokens, noise, lengths, vocab)
-        return InputsTargets(corruption.append(inputs, vocab.eos), corruption.append(targets, vocab.eos))
+        inputs = views.noise_span_to_unique_sentinel(tokens, noise, lengths, vocab)
+        targets = views.noise_spans_after_sentinels(tokens, noise, lengths, vocab)
+        return InputsTargets(sequences.append(inputs, vocab.eos), sequences.append(targets, vocab.eos))
 
     def restore(self, inputs, targets, vocab):
-        return corruption.fill_in_spans(inputs[:-1], targets[:-1], vocab)
+        return views.fill_in_spans(inputs[:-1], targets[:-1], vocab)

@@ -5,12 +5,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from objectives import keys as rng
-from objectives.corruption import Sequences
-from objectives.lengths import OutputLengths
+from contract import rng
+from contract.vocab import Vocab
+from objectives.algebra.noise import take, valid_positions
+from objectives.algebra.sequences import Sequences
 from objectives.mlm import MLM
-from objectives.noise import take, valid_positions
-from objectives.vocab import Vocab
+from objectives.rows.lengths import OutputLengths
 
 _CUT = 10  # the first tag of keys that MLM leaves free
 
@@ -34,7 +34,7 @@ class UniLM(MLM):
 
     attention: Literal["bidirectional", "left_to_right", "right_to_left", "sequence_to_sequence"]
 
-    orders_attention: ClassVar = True
+    has_attention_order: ClassVar = True
 
     def output_lengths(self, raw):
         inputs = raw + 2 + self._is_cut

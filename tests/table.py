@@ -9,9 +9,9 @@ import re
 
 import numpy as np
 
+from contract.vocab import NEWLINE
+from contract.windows import Windows
 from objectives import Mixture, denoisers_of
-from objectives.batch import Windows
-from objectives.vocab import NEWLINE
 from train.experiment import Experiment, make_experiment, make_objective
 
 _FOLDER = pathlib.Path(__file__).parent.parent / "configs"
@@ -34,7 +34,7 @@ def _variants(config: str) -> list[str]:
     for variant in getattr(importlib.import_module(f"configs.{config}"), "VARIANTS", [""]):
         name = ":".join(filter(None, [config, variant]))
         objective = objective_of(name)
-        rows = {(one.mode, one.corruption) for one in denoisers_of(objective, config)}
+        rows = {(one.mode, one.objective) for one in denoisers_of(objective, config)}
         if not rows <= mixed:
             names.append(name)
         if isinstance(objective, Mixture):
@@ -90,9 +90,9 @@ def small_config(name: str, architecture: str, **overrides):
 
 def reads_corpus(name: str, corpus: pathlib.Path) -> dict[str, str]:
     """Overrides that have a config read the tests' `corpus`, of it what its objective can use."""
-    reads = {column for one in denoisers_of(objective_of(name), name) for column in one.corruption.reads}
+    extra_columns = {column for one in denoisers_of(objective_of(name), name) for column in one.objective.extra_columns}
     files = {"prompt_lengths": "pairs.jsonl", "labels": "labelled.jsonl"}
-    path = next((files[column] for column in reads if column in files), "text")
+    path = next((files[column] for column in extra_columns if column in files), "text")
     return {
         "data__source": path.partition(".")[2] or "text",
         "data__path": str(corpus / path),
@@ -102,8 +102,8 @@ def reads_corpus(name: str, corpus: pathlib.Path) -> dict[str, str]:
 
 def shares_rows(name: str) -> bool:
     """Whether data.examples_per_row may be more than one."""
-    kinds = [one.corruption for one in denoisers_of(objective_of(name), name)]
-    return not any(kind.one_per_row or kind.documents == ("whole",) for kind in kinds)
+    kinds = [one.objective for one in denoisers_of(objective_of(name), name)]
+    return not any(kind.one_example_per_row or kind.documents == ("whole",) for kind in kinds)
 
 
 def small_experiment(name: str, architecture: str, **overrides) -> Experiment:
@@ -123,7 +123,7 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
     source = (row_of if not same_keys else np.zeros_like(row_of)) % len(specs)
     lengths = np.asarray([specs[s].raw_length for s in source])
     if plan is not None:
-        place = np.zeros(rows, int) if same_keys else np.arange(rows) % len(plan.sources)
+        place = np.zeros(rows, int) if same_keys else np.arange(rows) % len(plan.denoiser_ids)
         source, lengths, parts = (column[place].ravel() for column in plan)
     width = max(spec.raw_length for spec in specs)
 
@@ -135,14 +135,14 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
 
     tokens = text()
     keys = generator.integers(0, 2**63, len(row_of)).astype(np.uint64)
-    more = {"others_tokens": text(), "others_lengths": lengths} | read_beside(generator, lengths)
+    more = {"others_tokens": text(), "others_lengths": lengths} | random_columns(generator, lengths)
     columns = {"tokens": tokens, "lengths": lengths, "keys": keys, **more}
     if same_keys:
         columns = {name: np.concatenate([column[:per_row]] * rows) for name, column in columns.items()}
-    return Windows(rows=row_of, source=source.astype(np.int32), parts=parts, **columns)
+    return Windows(row_ids=row_of, denoiser_ids=source.astype(np.int32), parts=parts, **columns)
 
 
-def read_beside(generator: np.random.Generator, lengths: np.ndarray) -> dict[str, np.ndarray]:
+def random_columns(generator: np.random.Generator, lengths: np.ndarray) -> dict[str, np.ndarray]:
     """A prompt and a class for each example: Windows.prompt_lengths, shorter than the example, and Windows.labels."""
     prompts = np.minimum(generator.integers(1, np.maximum(lengths, 2)), lengths - 1)
     return {

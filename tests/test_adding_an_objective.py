@@ -8,8 +8,8 @@ import types
 import pytest
 
 import objectives
-from objectives.errors import ConfigError
-from tests import test_corruptions
+from contract.errors import ConfigError
+from tests import test_objectives
 from train.experiment import make_experiment
 
 GUIDE = (pathlib.Path(__file__).parent.parent / "docs" / "adding_an_objective.md").read_text()
@@ -35,9 +35,9 @@ def test_the_guide_has_two_files(toy):
     assert list(FILES) == ["objectives/every_nth.py", "configs/every_nth.py"]
 
 
-@pytest.mark.parametrize("test", [name for name in dir(test_corruptions) if name.startswith("test_")])
+@pytest.mark.parametrize("test", [name for name in dir(test_objectives) if name.startswith("test_")])
 def test_the_toy_passes_what_every_corruption_must(toy, test):
-    getattr(test_corruptions, test)(corruption=toy["objectives.every_nth"].EveryNth(4))
+    getattr(test_objectives, test)(objective=toy["objectives.every_nth"].EveryNth(4))
 
 
 def test_the_toys_config_stands_on_both_architectures(toy):

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import compile as compile_benchmark
 from benchmarks import pipeline, processes, step
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 
 SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 16, "batch_size": 2, "length": 32, "target_length": 16}
 ARGUMENTS = [f"--{name}={value}" for name, value in SHAPE.items()] + ["--steps=1"]

@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import pytest
 
+from contract.batch import check_batch
+from contract.errors import ConfigError
 from models.transformer import apply, init_params
-from objectives.batch import check_batch
-from objectives.collate import also_read
-from objectives.corruption import Sequences
-from objectives.errors import ConfigError
-from objectives.examples import Masked
-from objectives.losses import target_side
+from objectives.algebra.sequences import Sequences
+from objectives.losses.cross_entropy import target_side
+from objectives.objective import Masked
+from objectives.rows.collate import extra_columns_of
 from tests.table import CASES, PAIRS, changed_token, random_windows, shares_rows, small_experiment
 
 ROWS = 16
@@ -53,15 +53,15 @@ def test_a_predicted_token_moves_no_bit_of_its_own_prediction(name, architecture
     experiment = experiment_of(name, architecture)
     vocab, collator = experiment.tokenizer.vocab, experiment.collator
     # At some draws only may an objective read what else there is, or change the order.
-    kinds = [denoiser.corruption for denoiser in collator.denoisers]
-    draws = range(3 if any(kind.reads or not kind.whole_text for kind in kinds) else 1)
+    kinds = [denoiser.objective for denoiser in collator.denoisers]
+    draws = range(3 if any(kind.extra_columns or not kind.covers_window for kind in kinds) else 1)
     for source, seed in itertools.product(range(len(collator.specs)), draws):
-        spec, reads = collator.specs[source], collator.denoisers[source].corruption.reads
+        spec, extra_columns = collator.specs[source], collator.denoisers[source].objective.extra_columns
         raw = spec.raw_length
-        num_rows = raw * 2 if "others" in reads else raw
+        num_rows = raw * 2 if "others" in extra_columns else raw
         windows = random_windows(experiment, num_rows, same_keys=True, seed=seed)
         windows = windows._replace(
-            source=np.full(num_rows, source, np.int32),
+            denoiser_ids=np.full(num_rows, source, np.int32),
             lengths=np.full(num_rows, raw),
             tokens=windows.tokens[:, :raw],
             others_tokens=windows.others_tokens[:, :raw],
@@ -72,13 +72,13 @@ def test_a_predicted_token_moves_no_bit_of_its_own_prediction(name, architecture
         otherwise = texts.copy()
         otherwise[diagonal, diagonal] = changed_token(vocab, texts[diagonal, diagonal])
         changed = windows._replace(tokens=otherwise[:, :raw])
-        if "others" in reads:
+        if "others" in extra_columns:
             changed = changed._replace(others_tokens=otherwise[:, raw:])
         examples = collator.examples(windows), collator.examples(changed)
         same_inputs = (examples[0].inputs.tokens == examples[1].inputs.tokens).all(axis=1)
-        more = also_read(reads, windows, diagonal)
-        corruption = collator.denoisers[source].corruption
-        hidden = corruption.hidden(windows.tokens, windows.lengths, windows.keys, vocab, **more)[diagonal, diagonal]
+        more = extra_columns_of(extra_columns, windows, diagonal)
+        objective = collator.denoisers[source].objective
+        hidden = objective.hidden(windows.tokens, windows.lengths, windows.keys, vocab, **more)[diagonal, diagonal]
         assert same_inputs[hidden].all(), f"{spec.name}: the inputs tell raw tokens {diagonal[hidden & ~same_inputs]}"
         examples = examples[0], with_inputs_of(examples[0], examples[1], predicts_otherwise(*examples))
 
@@ -123,7 +123,7 @@ def test_packed_examples_do_not_see_each_other(name, architecture):
 @pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
 def test_examples_of_planned_rows_do_not_see_each_other(architecture):
     experiment = experiment_of("ul2", architecture, data__examples_per_row=2, data__packing="planned")
-    num_rows = len(experiment.collator.plan.sources)
+    num_rows = len(experiment.collator.plan.denoiser_ids)
     assert_segment_is_alone(experiment, random_windows(experiment, num_rows, same_keys=False), num_rows)
 
 
@@ -134,12 +134,12 @@ def test_packed_documents_do_not_see_each_other(name, architecture):
     windows = random_windows(experiment, 4, same_keys=False)
     lengths = np.asarray([13, 25, 37, 1])
     prompts = np.minimum(windows.prompt_lengths, lengths - 1)
-    windows = windows._replace(rows=np.asarray([0, 0, 1, 1]), lengths=lengths, prompt_lengths=prompts)
+    windows = windows._replace(row_ids=np.asarray([0, 0, 1, 1]), lengths=lengths, prompt_lengths=prompts)
     assert_segment_is_alone(experiment, windows, 2)
 
 
 def assert_segment_is_alone(experiment, windows, num_rows):
-    first = np.diff(windows.rows, prepend=-1) > 0
+    first = np.diff(windows.row_ids, prepend=-1) > 0
     tokens = np.where(first[:, None], changed_token(experiment.tokenizer.vocab, windows.tokens), windows.tokens)
     before, after = (experiment.collator(one, num_rows) for one in (windows, windows._replace(tokens=tokens)))
     moved = np.any(logits(experiment, before) != logits(experiment, after), axis=-1)

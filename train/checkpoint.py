@@ -11,7 +11,7 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from train.paths import array_types
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import flags
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from train.host_memory import keep_freed_memory
 
 

@@ -6,7 +6,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 
 T = TypeVar("T")
 

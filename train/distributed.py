@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import jax
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 
 # A process that has not been heard of for so long counts as lost. Most losses are seen at once, by a closed connection;
 # this is for those that are not, and then JAX's coordination service ends the other processes.

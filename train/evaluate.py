@@ -23,7 +23,7 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
         sums = run.eval_step(params, batch)
         total = sums if total is None else jax.tree.map(lambda a, b: a + b, total, sums)
     total = jax.device_get(total)
-    metrics = summarize(total, run.experiment.source_names)
+    metrics = summarize(total, run.experiment.denoiser_names)
     if total.get("bytes_sum", 0) > 0:
         metrics["bits_per_byte"] = float(total["loss_sum"]) / math.log(2) / float(total["bytes_sum"])
     return metrics

@@ -4,18 +4,17 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from contract.errors import ConfigError
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
 from objectives import CLM, OBJECTIVES, Mixture, denoisers_of
-from objectives.collate import Collator, make_collator
-from objectives.errors import ConfigError
-from objectives.examples import Denoiser
-from objectives.lengths import RowShape
 from objectives.mixture import TableRow
+from objectives.objective import Denoiser
+from objectives.rows.collate import Collator, make_collator
+from objectives.rows.lengths import RowShape
 from train.config import DataConfig, ExperimentConfig, MeshConfig, OptimizerConfig, TrainConfig, from_mapping
-from train.flops import train_step_flops
-from train.learner import Learner
 from train.learners import LEARNERS, make_learner
+from train.learners.learner import Learner, train_step_flops
 from train.optimizer import make_optimizer
 
 VOCAB_MULTIPLE = 128  # tables are padded to it, as T5's (32,100 ids, 32,128 rows): even tiles, and axes that divide
@@ -38,7 +37,7 @@ class Experiment:
     warnings: tuple[str, ...]
 
     @property
-    def source_names(self) -> tuple[str, ...]:
+    def denoiser_names(self) -> tuple[str, ...]:
         """Names of the denoisers, in the order of `example_source`."""
         return tuple(spec.name for spec in self.collator.specs)
 
@@ -48,7 +47,7 @@ class Experiment:
 
     @property
     def train_step_flops(self) -> float:
-        """Model FLOPs of one step on all devices, as train/flops.py counts them."""
+        """Model FLOPs of one step on all devices, as models/flops.py counts them."""
         data, rows = self.data, self.train.batch_size
         return train_step_flops(
             self.learner, rows=rows, inputs_length=data.inputs_length, targets_length=data.targets_length
@@ -172,8 +171,8 @@ def _table_row(values: Mapping[str, Any], where: str, is_linear: bool) -> TableR
     kind = _LinearShare if is_linear else _Share
     names = {field.name for field in dataclasses.fields(kind)}
     share = from_mapping(kind, {key: value for key, value in values.items() if key in names}, where)
-    corruption = make_objective({key: value for key, value in values.items() if key not in names}, where)
-    return TableRow(corruption, share.mode, share.weight, share.final_weight if is_linear else share.weight)
+    objective = make_objective({key: value for key, value in values.items() if key not in names}, where)
+    return TableRow(objective, share.mode, share.weight, share.final_weight if is_linear else share.weight)
 
 
 def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | None:
@@ -197,7 +196,7 @@ def _model_config(sections: ExperimentConfig, vocab_size: int, denoisers: Sequen
         "dtype": sections.precision,
         # CLM's whole text is target; whoever else is read causally says so.
         "has_prefix": sections.data.bidirectional_inputs
-        and not all(isinstance(denoiser.corruption, CLM) for denoiser in denoisers),
+        and not all(isinstance(denoiser.objective, CLM) for denoiser in denoisers),
         "predicts_tokens": True,
     }
     fixed = sorted(derived.keys() & sections.model.keys())
@@ -209,7 +208,7 @@ def _model_config(sections: ExperimentConfig, vocab_size: int, denoisers: Sequen
         raise
     except ValueError as error:
         raise ConfigError(f"config.{error}") from error
-    types = max(denoiser.corruption.num_token_types for denoiser in denoisers)
+    types = max(denoiser.objective.num_token_types for denoiser in denoisers)
     if model.architecture == "encoder_only" and types > model.num_token_types:
         return dataclasses.replace(model, num_token_types=types)
     return model

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 
 GIB = 2**30
 

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from train.checkpoint import Checkpoints
 from train.display import Display
 from train.evaluate import evaluate
 from train.experiment import Experiment
-from train.generate import sample_for_display
+from train.generate.sample import sample_for_display
 from train.metrics import MetricsWriter, summarize
 from train.profile import StepProfile
 from train.restore import start_from
@@ -155,7 +155,7 @@ class _Loop:
         if step % self.config.log_every:
             return
         values = jax.device_get(device_metrics)
-        metrics = summarize(values, self.run_.experiment.source_names)
+        metrics = summarize(values, self.run_.experiment.denoiser_names)
         metrics |= {
             "learning_rate": float(self.schedule(step - 1 - int(values["skipped_count"]))),
             "grad_norm": float(values["grad_norm"]),

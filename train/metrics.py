@@ -10,13 +10,13 @@ import jax
 import numpy as np
 import tensorboardX
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 
 
-def summarize(sums: Mapping[str, Any], source_names: Sequence[str]) -> dict[str, float]:
+def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[str, float]:
     """The reported numbers of sums over scored tokens, of one batch or of many batches added up.
 
-    sums: as train.learner.Learner has them; the vectors by source are in the order of `source_names`.
+    sums: as train.learner.Learner has them; the vectors by source are in the order of `denoiser_names`.
     Returns loss (nats per scored token), perplexity (exp of it, inf where that overflows), accuracy (the share of
     scored tokens whose likeliest prediction is the target) and, for each source that scored a token, `loss/<name>` and
     `accuracy/<name>`. Where nothing was scored loss, perplexity and accuracy are NaN.
@@ -24,9 +24,9 @@ def summarize(sums: Mapping[str, Any], source_names: Sequence[str]) -> dict[str,
     weight = float(sums["weight_sum"])
     loss = _ratio(float(sums["loss_sum"]), weight)
     summary = {"loss": loss, "perplexity": perplexity(loss), "accuracy": _ratio(float(sums["correct_sum"]), weight)}
-    weights = np.asarray(sums["weight_sum_by_source"])
-    for metric, key in (("loss", "loss_sum_by_source"), ("accuracy", "correct_sum_by_source")):
-        for name, total, source_weight in zip(source_names, np.asarray(sums[key]), weights, strict=True):
+    weights = np.asarray(sums["weight_sum_by_denoiser"])
+    for metric, key in (("loss", "loss_sum_by_denoiser"), ("accuracy", "correct_sum_by_denoiser")):
+        for name, total, source_weight in zip(denoiser_names, np.asarray(sums[key]), weights, strict=True):
             if source_weight > 0:
                 summary[f"{metric}/{name}"] = float(total) / float(source_weight)
     return summary | {name: _mean_ratio(*pair) for name, pair in sums.get("ratios", {}).items()}

@@ -6,7 +6,7 @@ import jax
 import optax
 import optax.contrib
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from train.config import OptimizerConfig
 from train.paths import leaf_name, stacks_layers
 from train.schedules import make_schedule

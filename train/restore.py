@@ -5,8 +5,8 @@ import os
 
 import jax
 
+from contract.errors import ConfigError
 from models.transformer import Params
-from objectives.errors import ConfigError
 from train import sharding
 from train.checkpoint import Checkpoints
 from train.experiment import Experiment, make_experiment

@@ -12,19 +12,19 @@ import numpy as np
 import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
+from contract.errors import ConfigError
 from data.batches import Batches, batches, loader
 from data.documents import Documents
 from data.store import TokenStore, open_or_build
 from models.kernels import choose_attention
 from models.placement import compiled_for, placing, platform_of
 from objectives import CLM
-from objectives.errors import ConfigError
 from train import sharding
 from train.checkpoint import abstract
 from train.config import TrainConfig
 from train.experiment import Experiment
 from train.hardware import chip_of
-from train.learner import Batch
+from train.learners.learner import Batch
 from train.optimizer import make_optimizer
 from train.step import TrainState, init_state, make_eval_step, make_train_step
 
@@ -183,7 +183,7 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
     """
     model, data = experiment.model, experiment.data
     lengths = (data.inputs_length, data.targets_length)[: 1 + (model.architecture == "encoder_decoder")]
-    in_order = any(denoiser.corruption.orders_attention for denoiser in experiment.collator.denoisers)
+    in_order = any(denoiser.objective.has_attention_order for denoiser in experiment.collator.denoisers)
     masks_of_rows = in_order or (model.architecture == "decoder_only" and model.has_prefix)
     try:
         return choose_attention(model, platform, length=max(lengths), masks_of_rows=masks_of_rows)
@@ -216,7 +216,7 @@ def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
 
 def _bytes_of_token(experiment: Experiment) -> jax.Array | None:
     """int32 [V] for a causal language model, whose scored tokens spell out the whole text; None for the others."""
-    if not all(isinstance(denoiser.corruption, CLM) for denoiser in experiment.collator.denoisers):
+    if not all(isinstance(denoiser.objective, CLM) for denoiser in experiment.collator.denoisers):
         return None
     tokenizer = experiment.tokenizer
     counts = np.zeros(experiment.model.vocab_size, np.int32)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 
 # What a continued run may change, because neither the state, the data nor the meaning of a metric depends on it.
 #   train.steps: how long to run. It also moves the end of a cosine, linear or wsd schedule.

@@ -2,7 +2,7 @@
 
 import optax
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from train.config import OptimizerConfig
 
 

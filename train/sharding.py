@@ -13,8 +13,8 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from objectives.batch import Batch
-from objectives.errors import ConfigError
+from contract.batch import Batch
+from contract.errors import ConfigError
 from train.config import MeshConfig
 from train.paths import leaf_name
 
@@ -82,14 +82,14 @@ def mesh_shape(config: MeshConfig, count: int) -> tuple[int, int, int]:
     for name, size in zip(AXES, sizes, strict=True):
         if size < 1 and size != -1:
             raise ConfigError(f"config.mesh.{name}={size} must be at least 1 or -1 (the rest)")
-    asked = ", ".join(f"config.mesh.{name}={size}" for name, size in zip(AXES, sizes, strict=True))
+    expected = ", ".join(f"config.mesh.{name}={size}" for name, size in zip(AXES, sizes, strict=True))
     if sizes.count(-1) > 1:
-        raise ConfigError(f"{asked}: only one of them may be -1, which takes all devices that the others leave")
+        raise ConfigError(f"{expected}: only one of them may be -1, which takes all devices that the others leave")
     if -1 in sizes:
         others = -math.prod(sizes)
         sizes[sizes.index(-1)] = max(1, count // others)
     if math.prod(sizes) != count:
-        raise ConfigError(f"{asked}: the product must be the number of devices, {count}")
+        raise ConfigError(f"{expected}: the product must be the number of devices, {count}")
     return tuple(sizes)
 
 

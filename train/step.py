@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from models.transformer import Params
-from train.learner import Batch, Learner, Sums
+from train.learners.learner import Batch, Learner, Sums
 from train.loss_scale import LossScale, adjusted, can_shrink, initial_loss_scale, scaled, unscaled
 
 

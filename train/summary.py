@@ -6,7 +6,7 @@ import os
 import jax
 import numpy as np
 
-from data.batches import left_out
+from data.batches import excluded
 from models.placement import platform_of
 from train.display import Display
 from train.run import Run, attention_of
@@ -17,7 +17,7 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
     for name, value in summary_lines(run, workdir).items():
         display.message(f"{name:>10}  {value}")
     for documents in (run.train_documents, run.heldout_documents):
-        for what in left_out(documents, run.experiment.collator.specs):
+        for what in excluded(documents, run.experiment.collator.specs):
             display.message(f"{'left out':>10}  {what}")
     for warning in (*run.experiment.warnings, *_skipped(run), *accelerator_warning()):
         display.warn(warning)

@@ -6,10 +6,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from contract.errors import ConfigError
+from contract.windows import RowPlan, WindowSpec
 from data.batches import batches, loader
 from data.windows import WindowReader
-from objectives.batch import RowPlan, WindowSpec
-from objectives.errors import ConfigError
 from tests.data.corpus import all_documents, store_of
 
 PAD = 0
@@ -21,7 +21,7 @@ SPECS = (
 )
 PAIRS = (WindowSpec("pairs", 0.6, 5, "split", False, ("others",)), WindowSpec("alone", 0.4, 9, "split", True))
 PLAN = RowPlan(  # two rows, of two specs at two lengths each
-    sources=np.array([[0, 1, 1], [1, 0, 0]], np.int32),
+    denoiser_ids=np.array([[0, 1, 1], [1, 0, 0]], np.int32),
     raw_lengths=np.array([[4, 6, 7], [6, 5, 4]], np.int32),
     parts=np.array([[0, 0, 1], [1, 0, 0]], np.int32),
 )
@@ -42,8 +42,8 @@ def as_dict(windows, num_rows):
 def sums_of_rows(windows, num_rows):
     """Of each row the sum of its windows, and of their keys: arrays [rows, ...], as a batch has them."""
     tokens, keys = np.zeros((num_rows, windows.tokens.shape[1]), np.int64), np.zeros(num_rows, np.uint64)
-    np.add.at(tokens, windows.rows, windows.tokens)
-    np.add.at(keys, windows.rows, windows.keys)
+    np.add.at(tokens, windows.row_ids, windows.tokens)
+    np.add.at(keys, windows.row_ids, windows.keys)
     return {"tokens": tokens, "keys": keys}
 
 
@@ -68,12 +68,12 @@ def test_shapes_dtypes_and_padding(documents):
     count = len(batch["lengths"])
     assert count >= 8 and batch["tokens"].shape == (count, 11)  # 11: the longest raw length, drawn or not
     dtypes = {name: batch[name].dtype for name in batch}
-    assert [dtypes[name] for name in ("tokens", "lengths", "rows", "source")] == [np.int32] * 4
+    assert [dtypes[name] for name in ("tokens", "lengths", "row_ids", "denoiser_ids")] == [np.int32] * 4
     assert dtypes["keys"] == np.uint64 and batch["num_rows"] == 8
-    assert (np.diff(batch["rows"]) >= 0).all() and set(batch["rows"].tolist()) == set(range(8))
+    assert (np.diff(batch["row_ids"]) >= 0).all() and set(batch["row_ids"].tolist()) == set(range(8))
     beyond = np.arange(11) >= batch["lengths"][:, None]
     assert (batch["tokens"][beyond] == PAD).all() and (batch["tokens"][~beyond] != PAD).all()
-    raw_length = np.array([spec.raw_length for spec in SPECS])[batch["source"]]
+    raw_length = np.array([spec.raw_length for spec in SPECS])[batch["denoiser_ids"]]
     assert ((batch["lengths"] >= 1) & (batch["lengths"] <= raw_length)).all()
 
 
@@ -88,7 +88,7 @@ def test_processes_read_the_parts_of_one_batch(documents, processes, examples_pe
         read = [part[n] for part in parts]
         for p, batch in enumerate(read):
             assert batch.pop("num_rows") == share
-            batch["rows"] = batch["rows"] + p * share
+            batch["row_ids"] = batch["row_ids"] + p * share
         together = {name: np.concatenate([batch[name] for batch in read]) for name in read[0]}
         expected = whole[n]
         expected.pop("num_rows")
@@ -97,7 +97,7 @@ def test_processes_read_the_parts_of_one_batch(documents, processes, examples_pe
 
 def test_batch_size_cuts_the_same_examples_otherwise(documents):
     small, large = dataset(documents, batch_size=4), dataset(documents, batch_size=12)
-    for name in ("tokens", "lengths", "keys", "source"):
+    for name in ("tokens", "lengths", "keys", "denoiser_ids"):
         threes = np.concatenate([small[n][name] for n in range(3)])
         np.testing.assert_array_equal(threes, large[0][name])
 
@@ -144,19 +144,19 @@ def test_shares_are_the_weights(documents):
     counts = np.zeros(4)
     for n in range(20):
         batch = batches_[n]
-        first_piece = np.diff(batch["rows"], prepend=-1) > 0  # one window a row
-        counts += np.bincount(batch["source"][first_piece], minlength=4)
+        first_piece = np.diff(batch["row_ids"], prepend=-1) > 0  # one window a row
+        counts += np.bincount(batch["denoiser_ids"][first_piece], minlength=4)
     assert np.abs(counts / 2000 - [0.5, 0.25, 0.0, 0.25]).max() < 0.01
 
 
 def test_keys_follow_the_example_and_the_piece(documents):
     batch = dataset(documents, batch_size=200)[0]
     assert len(set(batch["keys"].tolist())) == len(batch["keys"])
-    pieces = np.bincount(batch["rows"])
+    pieces = np.bincount(batch["row_ids"])
     assert pieces.max() >= 2  # packed windows had several
     # The same example in another run of the same seed, read in another order, on other data: the same key.
     other = dataset(documents, specs=SPECS[:1], shuffle=False, batch_size=200)[0]
-    first_piece = np.diff(batch["rows"], prepend=-1) > 0
+    first_piece = np.diff(batch["row_ids"], prepend=-1) > 0
     np.testing.assert_array_equal(batch["keys"][first_piece], other["keys"])
     assert not set(dataset(documents, seed=4)[0]["keys"].tolist()) & set(batch["keys"].tolist())
     assert not set(dataset(documents)[1]["keys"].tolist()) & set(dataset(documents)[0]["keys"].tolist())
@@ -171,7 +171,7 @@ def test_unshuffled_batches_run_through_the_documents_in_order(documents):
 
 def test_packed_rows_hold_as_many_windows_as_asked(documents):
     batch = dataset(documents, specs=SPECS[:1], examples_per_row=5, shuffle=False)[2]
-    assert batch["rows"].tolist() == [row for row in range(8) for _ in range(5)]
+    assert batch["row_ids"].tolist() == [row for row in range(8) for _ in range(5)]
     reader = WindowReader(documents, SPECS[0])
     expected = [tuple(reader.read(i % len(reader))[0].tolist()) for i in range(80, 120)]
     assert examples_of(batch) == expected
@@ -210,9 +210,9 @@ def test_planned_rows_hold_what_the_plan_says(documents):
     for n in range(6):
         batch = planned[n]
         rows = np.arange(5 * n, 5 * (n + 1)) % 2
-        for name, column in (("source", PLAN.sources), ("parts", PLAN.parts)):
+        for name, column in (("denoiser_ids", PLAN.denoiser_ids), ("parts", PLAN.parts)):
             np.testing.assert_array_equal(batch[name], column[rows].ravel())
-        assert batch["rows"].tolist() == np.repeat(np.arange(5), 3).tolist()
+        assert batch["row_ids"].tolist() == np.repeat(np.arange(5), 3).tolist()
         for example, of_plan in zip(
             examples_of(batch), zip(*(c[rows].ravel() for c in PLAN), strict=True), strict=True
         ):
@@ -227,6 +227,6 @@ def test_processes_read_the_parts_of_one_planned_batch(documents):
     for n in (57, 0):
         expected = whole[n]
         for p, part in enumerate(odd_and_even):
-            mine, here = part[n], expected["rows"] % 2 == p
-            for name in ("tokens", "lengths", "keys", "source", "parts"):
+            mine, here = part[n], expected["row_ids"] % 2 == p
+            for name in ("tokens", "lengths", "keys", "denoiser_ids", "parts"):
                 np.testing.assert_array_equal(mine[name], expected[name][here])

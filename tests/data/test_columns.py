@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from contract.errors import ConfigError
+from contract.windows import WindowSpec
 from data.batches import batches
 from data.windows import WindowReader
-from objectives.batch import WindowSpec
-from objectives.errors import ConfigError
 from tests.data.corpus import all_documents, store_of
 from tests.data.test_windows import documents_of
 
@@ -33,11 +33,11 @@ def test_others_are_windows_of_the_same_kind_of_another_document(documents):
     possible = {tuple(reader.read(i)[0].tolist()) for i in range(len(reader))}
     assert windows.others_tokens.dtype == windows.others_lengths.dtype == np.int32
     assert windows.others_tokens.shape == windows.tokens.shape == (40, 6)
-    assert set(windows.source.tolist()) == {0, 1}
+    assert set(windows.denoiser_ids.tolist()) == {0, 1}
     for e in range(40):
         length = windows.others_lengths[e]
         assert (windows.others_tokens[e, length:] == 0).all()
-        if windows.source[e] == 1:
+        if windows.denoiser_ids[e] == 1:
             assert length == 0
             continue
         other = tuple(windows.others_tokens[e, :length].tolist())

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.errors import ConfigError
 from data.documents import split_by_digest
-from objectives.errors import ConfigError
 from tests.data.corpus import store_of
 
 

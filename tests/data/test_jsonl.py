@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
+from contract.errors import ConfigError
 from data.prepare import main as prepare
 from data.raw import RawDocument, Skipped
 from data.sources import open_source
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
-from objectives.errors import ConfigError
 from tests.data.corpus import data_fields
 from tests.data.test_tokenizer import T5_LIKE, train_model
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.hashing import example_keys, mix64
+from contract.errors import ConfigError
+from contract.rng import example_keys, mix64
+from contract.windows import Ramp
 from data.order import DrawOrder, PlannedOrder, permute
-from objectives.batch import Ramp
-from objectives.errors import ConfigError
 
 
 def test_mix64_is_splitmix64():

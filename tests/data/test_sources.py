@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.errors import ConfigError
 from data.files import split_text
 from data.raw import RawDocument, Skipped
 from data.sources import open_source
-from objectives.errors import ConfigError
 from tests.data.corpus import data_fields, write_texts
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from contract.errors import ConfigError
 from data.raw import Skipped
 from data.sources import open_source
 from data.stdlib_functions import functions
-from objectives.errors import ConfigError
 from tests.data.corpus import data_fields
 
 MODULE = '''\

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import data.store
+from contract.errors import ConfigError
 from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
-from objectives.errors import ConfigError
 from tests.data.corpus import data_fields, store_of, write_texts
 
 

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from contract.errors import ConfigError
 from data.raw import Skipped
 from data.sources import open_source
-from objectives.errors import ConfigError
 from tests.data.corpus import data_fields
 
 tfds = pytest.importorskip("tensorflow_datasets")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.errors import ConfigError
+from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP
 from data.tokenizer import ByteTokenizer, SentencePieceTokenizer, make_tokenizer
-from objectives.errors import ConfigError
-from objectives.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP
 from tests.data.corpus import data_fields
 
 BYTE = ByteTokenizer(num_sentinels=100, mode_tokens=("[R]", "[S]", "[X]"))

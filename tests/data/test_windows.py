@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.errors import ConfigError
+from contract.windows import WindowSpec
 from data.documents import Documents
 from data.windows import WindowReader, gather
-from objectives.batch import WindowSpec
-from objectives.errors import ConfigError
 
 EOS = 1
 
@@ -84,9 +84,9 @@ def test_windows_asked_for_together_are_those_asked_for_alone():
     documents = documents_of(TEXTS)
     for mode in ("join", "pack", "split"):
         reader = WindowReader(documents, WindowSpec("d", 1.0, 2, mode, True))
-        asked = np.array([3, 0, 3, len(reader) - 1])
-        padded, lengths = gather(reader.tokens, reader.segments(asked), 5, 7)
-        alone = [piece.tolist() for i in asked for piece in reader.read(i)]
+        expected = np.array([3, 0, 3, len(reader) - 1])
+        padded, lengths = gather(reader.tokens, reader.segments(expected), 5, 7)
+        alone = [piece.tolist() for i in expected for piece in reader.read(i)]
         assert [row[:n].tolist() for row, n in zip(padded, lengths, strict=True)] == alone
         assert all((row[n:] == 7).all() for row, n in zip(padded, lengths, strict=True))
         assert padded.dtype == lengths.dtype == np.int32 and padded.shape[1] == 5

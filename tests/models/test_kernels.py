@@ -228,17 +228,17 @@ def test_a_kernel_that_cannot_run_is_refused_in_one_line(platform, changes, reas
 def test_splash_is_asked_of_each_device_with_the_names_of_its_dimensions():
     config = tiny.config(architecture="decoder_only", attention="splash", positions="rope")
     batch = tiny.rows("decoder", [[1, 1, 2]], [[3, 4, 5]]) | {"decoder_bidirectional_mask": jnp.zeros((1, 3), bool)}
-    asked = []
+    expected = []
 
     def over_devices(function, arguments, result):
-        asked.append((*arguments, result))
+        expected.append((*arguments, result))
         return function
 
     for has_prefix in (False, True):
         with compiled_for("tpu", over_devices):
             some = dataclasses.replace(config, has_prefix=has_prefix)
             jax.eval_shape(lambda params, some=some: apply(some, params, batch), shapes_of(config))
-    assert asked == [
+    assert expected == [
         ("BHQK", "BGSK", "BGSK", "BQ", "BS", "BHQK"),
         ("BHQK", "BGSK", "BGSK", "BQS", "BHQK"),
     ]

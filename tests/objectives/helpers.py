@@ -6,11 +6,11 @@ import string
 
 import numpy as np
 
+from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
+from contract.windows import Windows
 from objectives import denoisers_of
-from objectives.batch import Windows
-from objectives.collate import make_collator
-from objectives.lengths import RowShape
-from objectives.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
+from objectives.rows.collate import make_collator
+from objectives.rows.lengths import RowShape
 
 REFERENCE = json.loads(pathlib.Path(__file__).with_name("t5_seqio_vectors.json").read_text())
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.bart import VARIANTS
+from contract.errors import ConfigError
 from objectives import BART
-from objectives.corruption import Sequences
-from objectives.errors import ConfigError
-from objectives.infilling import cover, covered_share, insert, poisson_law, span_lengths
+from objectives.algebra.infilling import cover, covered_share, insert, poisson_law, span_lengths
+from objectives.algebra.sequences import Sequences
 from tests.objectives.helpers import sequence, vocab
 
 VOCAB = vocab()
@@ -39,9 +39,9 @@ def infilled(monkeypatch, replace_length, spans, starts, empty=0, inserted_at=()
     """Tokens 10..17 with spans of the given lengths at the given starts, and empty spans at places of the result."""
     spans = Sequences(np.asarray([spans], np.int32), np.asarray([len(spans)]))
     monkeypatch.setattr("objectives.bart.span_lengths", lambda *_: (spans, np.asarray([empty])))
-    monkeypatch.setattr("objectives.infilling.rng.draw", lambda *_: np.asarray([starts]))
+    monkeypatch.setattr("objectives.algebra.infilling.rng.draw", lambda *_: np.asarray([starts]))
     places = lambda keys, valid, counts: np.isin(np.arange(valid.shape[1]), inserted_at)[None]  # noqa: E731
-    monkeypatch.setattr("objectives.infilling.rng.choose_mask", places)
+    monkeypatch.setattr("objectives.algebra.infilling.rng.choose_mask", places)
     made = corrupt(variant("text_infilling", replace_length=replace_length, mask_random=0.0), range(10, 18))
     assert sequence(made.targets) == [*range(10, 18), EOS]
     return sequence(made.inputs)
@@ -220,7 +220,7 @@ def test_all_noises_together_by_hand(monkeypatch):
     one_span = Sequences(np.asarray([[2]], np.int32), np.asarray([1])), np.asarray([0])
     draws = iter([np.asarray([[1, 0]]), np.asarray([[2]])])  # the sentences' order, then the span's start
     monkeypatch.setattr("objectives.bart.span_lengths", lambda *_: one_span)
-    monkeypatch.setattr("objectives.keys.draw", lambda *_: next(draws))
+    monkeypatch.setattr("contract.rng.draw", lambda *_: next(draws))
     monkeypatch.setattr("objectives.bart.rng.integers", lambda *_: np.asarray([3]))
     made = corrupt(variant("bart", rotate=1.0, mask_random=0.0), text)
     assert sequence(made.inputs) == [b, stop, space, c, MASK, EOS]

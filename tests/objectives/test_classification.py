@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from contract.batch import check_batch
+from contract.errors import ConfigError
+from contract.windows import Windows
 from objectives import Classification, denoisers_of
-from objectives.batch import Windows, check_batch
-from objectives.collate import make_collator
-from objectives.errors import ConfigError
-from objectives.lengths import RowShape
+from objectives.rows.collate import make_collator
+from objectives.rows.lengths import RowShape
 from tests.objectives.helpers import vocab
 
 VOCAB = vocab()
@@ -52,7 +53,7 @@ def test_a_decoder_reads_the_label_where_it_has_read_the_text():
 def test_windows_fill_a_row_and_know_the_classes(architecture):
     [spec] = collator(architecture).specs
     assert spec.raw_length == 4 and spec.documents == "split" and not spec.eos
-    assert spec.reads == ("labels",) and spec.classes == ("news", "sport")
+    assert spec.extra_columns == ("labels",) and spec.classes == ("news", "sport")
 
 
 @pytest.mark.parametrize("classes", [(), ("news",), ("news", "news")])

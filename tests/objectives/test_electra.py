@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.electra import ELECTRA, replace_tokens, replaced_token_loss, sample_tokens, scored_positions
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
+from objectives.electra import ELECTRA
+from objectives.losses.replaced_tokens import replace_tokens, replaced_token_loss, sample_tokens, scored_positions
 from tests.objectives.helpers import random_windows, sequence, vocab
 
 VOCAB = vocab()

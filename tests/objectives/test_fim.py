@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.batch import check_batch
+from contract.errors import ConfigError
 from objectives import FIM
-from objectives.batch import check_batch
-from objectives.errors import ConfigError
 from tests.objectives.helpers import collator, random_windows, sequence, vocab
 
 VOCAB = vocab()

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from configs.iid_denoising import VARIANTS
+from contract.errors import ConfigError
 from objectives import IIDDenoising
-from objectives.corruption import span_starts
-from objectives.errors import ConfigError
-from objectives.noise import iid_counts, iid_noise_mask
+from objectives.algebra.noise import iid_counts, iid_noise_mask
+from objectives.algebra.sequences import span_starts
 from tests.objectives.helpers import collator, sequence, vocab
 
 EOS = 1

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from contract.batch import check_batch
+from contract.errors import ConfigError
+from contract.windows import Ramp, Windows
 from data.batches import batches, loader
 from objectives import CLM, OBJECTIVES, Mixture, PrefixLM, denoisers_of
-from objectives.batch import Ramp, Windows, check_batch
-from objectives.collate import make_collator
-from objectives.errors import ConfigError
-from objectives.lengths import RowShape
 from objectives.mixture import TableRow
+from objectives.rows.collate import make_collator
+from objectives.rows.lengths import RowShape
 from tests.data.corpus import all_documents, store_of
 from tests.objectives.helpers import vocab
 from tests.table import objective_of, small_config
@@ -92,7 +93,7 @@ def test_objectives_with_a_learner_of_their_own_are_no_rows(name):
 
 def test_rows_of_weight_0_are_as_if_they_were_not_there():
     experiment = make_experiment(config_of(ROWS | {"mlm": MLM_ROW | {"weight": 0.0}}))
-    assert experiment.source_names == ("clm", "s")
+    assert experiment.denoiser_names == ("clm", "s")
     assert objective_of("ul2").architectures == {"decoder_only", "encoder_decoder"}
     assert objective_of("unilm").architectures == {"encoder_only"}
 
@@ -157,7 +158,7 @@ def dataset_of(documents, experiment, *, shuffle=True, rows=range(8)):
     """Batches of 8 rows, of the windows themselves."""
 
     def columns(windows, num_rows):
-        return {name: getattr(windows, name) for name in ("tokens", "source", "keys")}
+        return {name: getattr(windows, name) for name in ("tokens", "denoiser_ids", "keys")}
 
     return batches(
         documents, experiment.collator.specs, columns, batch_size=8, examples_per_row=1, seed=0, shuffle=shuffle,
@@ -179,10 +180,10 @@ def test_a_schedule_shares_out_examples_or_tokens_all_along(mix_by, documents):
     lengths = [spec.raw_length for spec in experiment.collator.specs]
     assert lengths == [40, 37]
     for begin in (0, 225, 450):
-        drawn = sum(np.bincount(dataset[n]["source"], minlength=2) for n in range(begin, begin + 50))
+        drawn = sum(np.bincount(dataset[n]["denoiser_ids"], minlength=2) for n in range(begin, begin + 50))
         amounts = drawn * (lengths if mix_by == "token" else 1)
         assert amounts[0] / amounts.sum() == pytest.approx(0.5 * (1 - (begin + 25) / 500), abs=0.01)
-    assert dataset[500]["source"].tolist() == [1] * 8
+    assert dataset[500]["denoiser_ids"].tolist() == [1] * 8
 
 
 def test_batches_of_a_schedule_are_the_same_from_any_start_in_any_process(documents):
@@ -191,12 +192,12 @@ def test_batches_of_a_schedule_are_the_same_from_any_start_in_any_process(docume
     halves = [dataset_of(documents, schedule_over(20), rows=rows) for rows in (range(4), range(4, 8))]
     for n in range(13, 23):
         batch, parts = next(iterator), [half[n] for half in halves]
-        for name in ("tokens", "source", "keys"):
+        for name in ("tokens", "denoiser_ids", "keys"):
             np.testing.assert_array_equal(batch[name], dataset[n][name])
             np.testing.assert_array_equal(batch[name], np.concatenate([part[name] for part in parts]))
 
 
 def test_held_out_batches_have_the_mean_of_first_and_last_shares_whatever_the_step(documents):
     dataset = dataset_of(documents, schedule_over(20), shuffle=False)
-    drawn = [np.bincount(dataset[n]["source"], minlength=2).tolist() for n in range(40)]
+    drawn = [np.bincount(dataset[n]["denoiser_ids"], minlength=2).tolist() for n in range(40)]
     assert drawn == [[2, 6]] * 40

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.mlm import VARIANTS
-from objectives.corruption import Sequences
-from objectives.errors import ConfigError
-from objectives.masking import not_shown, show
+from contract.errors import ConfigError
+from objectives.algebra.masking import not_shown, show
+from objectives.algebra.sequences import Sequences
 from objectives.mlm import MLM
 from tests.objectives.helpers import vocab
 
@@ -31,8 +31,10 @@ def random_text(shape, seed=0):
 
 def test_what_each_draw_shows_by_hand(monkeypatch):
     """Draws below 0.8 mask, from 0.8 to below 0.9 are random, from 0.9 keep."""
-    monkeypatch.setattr("objectives.masking.rng.as_uniform", lambda bits: np.asarray([0.79, 0.8, 0.89, 0.9]))
-    monkeypatch.setattr("objectives.masking.corruption.random_tokens", lambda *_: np.asarray([201, 202, 203, 204]))
+    monkeypatch.setattr("objectives.algebra.masking.rng.as_uniform", lambda bits: np.asarray([0.79, 0.8, 0.89, 0.9]))
+    monkeypatch.setattr(
+        "objectives.algebra.masking.sequences.random_tokens", lambda *_: np.asarray([201, 202, 203, 204])
+    )
     tokens = np.arange(10, 16, dtype=np.int32)[None]
     selected = np.asarray([[0, 1, 1, 0, 1, 1]], bool)
     assert show(some_keys(1), tokens, selected, VOCAB, 0.8, 0.1).tolist() == [[10, VOCAB.mask, 202, 13, 203, 15]]

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.mlm import VARIANTS
-from objectives import keys as rng
-from objectives import words
-from objectives.corruption import Sequences
-from objectives.masking import ordinary
+from contract import rng
+from objectives.algebra import words
+from objectives.algebra.masking import ordinary
+from objectives.algebra.sequences import Sequences
+from objectives.algebra.words import choose_ngrams, word_starts
 from objectives.mlm import MLM
-from objectives.words import choose_ngrams, word_starts
 from tests.objectives.helpers import vocab
 
 VOCAB = vocab()

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.batch import check_batch
-from objectives.errors import ConfigError
-from objectives.multi_token_prediction import MultiTokenPrediction, future_tokens
+from contract.batch import check_batch
+from contract.errors import ConfigError
+from objectives.losses.future_tokens import future_tokens
+from objectives.multi_token_prediction import MultiTokenPrediction
 from tests.objectives.helpers import collator, random_windows
 
 # Documents 5 6 7 8 (EOS 1 last) and 9, then padding; the token 7 is not scored.

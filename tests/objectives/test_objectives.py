@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract import rng
+from contract.errors import ConfigError
 from objectives import CLM, PrefixLM, SpanCorruption
-from objectives import keys as rng
-from objectives.errors import ConfigError
-from objectives.noise import random_spans_noise_mask
+from objectives.algebra.noise import random_spans_noise_mask
 from tests.objectives.helpers import rebuild, sequence, vocab
 
 VOCAB = vocab()

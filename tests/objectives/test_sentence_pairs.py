@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from configs import nsp, sop
+from contract.batch import check_batch
+from contract.errors import ConfigError
+from contract.windows import Windows
 from objectives import NSP, SOP
-from objectives.batch import Windows, check_batch
-from objectives.corruption import Sequences
-from objectives.errors import ConfigError
+from objectives.algebra.sequences import Sequences
 from objectives.sentence_pairs import kept_of_pair
 from tests.objectives.helpers import collator, vocab
 
@@ -194,7 +195,7 @@ def test_pairs_are_trimmed_as_bert_trims_them():
 
 def test_a_pair_in_a_row():
     made = collator(objective(**UNMASKED), "encoder_only", inputs=10, documents="split")
-    assert made.specs[0].raw_length == 7 and made.specs[0].reads == ("others",)
+    assert made.specs[0].raw_length == 7 and made.specs[0].extra_columns == ("others",)
     text, other = (np.asarray([ids(text)], np.int32) for text in ("a\nbcd", "x\nyz"))
     for key in range(40):
         windows = Windows(text, np.asarray([5]), np.zeros(1, int), np.asarray([key], np.uint64), np.zeros(1, np.int32),

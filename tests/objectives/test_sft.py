@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from contract.errors import ConfigError
+from contract.windows import Windows
 from objectives import SFT, denoisers_of
-from objectives.batch import Windows
-from objectives.collate import make_collator
-from objectives.errors import ConfigError
-from objectives.lengths import RowShape
+from objectives.rows.collate import make_collator
+from objectives.rows.lengths import RowShape
 from tests.objectives.helpers import vocab
 
 VOCAB = vocab()
@@ -69,8 +69,10 @@ def test_a_packed_encoder_decoder_row_by_hand():
 )
 def test_rooms_are_what_examples_take(inputs_eos, taken):
     """Positions of the three examples in a decoder's row, and in an encoder's and its decoder's."""
-    one = [collator(kind, inputs_eos=inputs_eos).specs[0].rooms for kind in ("decoder_only", "encoder_decoder")]
-    sizes = [(r.prompt * PROMPTS + r.rest * (LENGTHS - PROMPTS) + r.added).tolist() for rooms in one for r in rooms]
+    one = [collator(kind, inputs_eos=inputs_eos).specs[0].capacities for kind in ("decoder_only", "encoder_decoder")]
+    sizes = [
+        (r.prompt * PROMPTS + r.rest * (LENGTHS - PROMPTS) + r.added).tolist() for capacities in one for r in capacities
+    ]
     assert sizes == taken
     made = SFT(inputs_eos).corrupt(TOKENS, LENGTHS, np.zeros(3, np.uint64), VOCAB, prompt_lengths=PROMPTS)
     assert (made.inputs.lengths + made.targets.lengths).tolist() == taken[0]
@@ -82,7 +84,7 @@ def test_a_mode_token_takes_a_position(architecture):
     row = denoisers_of(SFT(False), "sft")[0]
     shape = RowShape(architecture, 12, 12, 1)
     plain, marked = (
-        make_collator([one], shape, VOCAB, documents="whole", bidirectional_inputs=False)[0].specs[0].rooms
+        make_collator([one], shape, VOCAB, documents="whole", bidirectional_inputs=False)[0].specs[0].capacities
         for one in (row, dataclasses.replace(row, mode="[S]"))
     )
     assert marked == (plain[0]._replace(added=plain[0].added + 1), *plain[1:])

@@ -10,7 +10,7 @@ from objectives.mlm import MLM
 from objectives.unilm import UniLM
 from tests.objectives.helpers import vocab
 from train.experiment import make_experiment
-from train.fill_masks import masked_batch, read_masked_prompt
+from train.generate.fill_masks import masked_batch, read_masked_prompt
 
 VOCAB = vocab()
 CLS, SEP, MASK = VOCAB.cls, VOCAB.sep, VOCAB.mask

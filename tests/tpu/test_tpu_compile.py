@@ -10,8 +10,8 @@ import pytest
 
 from tests.table import CONFIGS, small_config
 from train.experiment import make_experiment
-from train.plan_estimate import estimate
-from train.topology import parse_topology
+from train.plan.estimate import estimate
+from train.plan.topology import parse_topology
 
 pytest.importorskip("libtpu", reason="the TPU compiler is not installed: pip install -e '.[tpu]'")
 

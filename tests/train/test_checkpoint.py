@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from tests.train.subprocesses import run
 from train.checkpoint import Checkpoints, abstract
 

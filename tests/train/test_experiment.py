@@ -2,7 +2,7 @@
 
 import pytest
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from tests.table import CASES, random_windows, small_config, small_experiment
 from train.experiment import make_experiment, make_objective
 from train.run import make_run
@@ -91,8 +91,8 @@ def test_the_table_is_the_papers():
     table = {
         d.name: (
             d.mode,
-            getattr(d.corruption, "mean_noise_span_length", None),
-            getattr(d.corruption, "noise_density", 0.25),
+            getattr(d.objective, "mean_noise_span_length", None),
+            getattr(d.objective, "noise_density", 0.25),
         )
         for d in experiment.collator.denoisers
     }

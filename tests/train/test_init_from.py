@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from tests.table import small_config
 from train.checkpoint import Checkpoints
 from train.experiment import make_experiment

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from tests.table import small_config
 from tests.train.subprocesses import run
 from train.experiment import make_experiment

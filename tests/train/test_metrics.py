@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from train.metrics import MetricsWriter, summarize
 
 
@@ -16,9 +16,9 @@ def sums(loss=(6.0,), weight=(4.0,), correct=(1.0,)):
         "loss_sum": jnp.float32(sum(loss)),
         "weight_sum": jnp.float32(sum(weight)),
         "correct_sum": jnp.float32(sum(correct)),
-        "loss_sum_by_source": jnp.array(loss, jnp.float32),
-        "weight_sum_by_source": jnp.array(weight, jnp.float32),
-        "correct_sum_by_source": jnp.array(correct, jnp.float32),
+        "loss_sum_by_denoiser": jnp.array(loss, jnp.float32),
+        "weight_sum_by_denoiser": jnp.array(weight, jnp.float32),
+        "correct_sum_by_denoiser": jnp.array(correct, jnp.float32),
     }
 
 

@@ -8,8 +8,8 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
+from contract.errors import ConfigError
 from models.transformer import init_params
-from objectives.errors import ConfigError
 from tests.models import tiny
 from tests.train.test_schedules import CONFIG as SCHEDULE
 from train.optimizer import decay_mask, make_optimizer

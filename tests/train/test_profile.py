@@ -7,8 +7,8 @@ from jax.profiler import ProfileData
 
 from tests.table import small_config
 from train.experiment import make_experiment
-from train.flops import train_step_flops
 from train.hardware import Chip
+from train.learners.learner import train_step_flops
 from train.loop import train_and_evaluate
 
 

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from train.run_config import check_same_run, read_config, write_config
 
 CONFIG = {

@@ -3,7 +3,7 @@ import dataclasses
 import jax
 import pytest
 
-from objectives.errors import ConfigError
+from contract.errors import ConfigError
 from train.config import OptimizerConfig
 from train.schedules import make_schedule
 

@@ -7,9 +7,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from configs.base import get_config
+from contract.errors import ConfigError
 from models.config import ModelConfig
 from models.transformer import init_params
-from objectives.errors import ConfigError
 from tests.train.subprocesses import run
 from tests.train.test_optimizer import optimizer
 from train.config import MeshConfig

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from models.transformer import init_params
-from objectives.losses import target_side
+from objectives.losses.cross_entropy import target_side
 from tests.table import random_windows, small_experiment
 from train.config import LossConfig
 from train.step import TrainState, init_state, make_eval_step, make_train_step, useful_token_fraction

@@ -6,15 +6,16 @@ from typing import Any
 from models.config import ModelConfig
 from objectives import ELECTRA, NSP, SOP, Classification, MultiTokenPrediction, SimCSE
 from train.config import ExperimentConfig
-from train.learner import Learner
 from train.learners.classification import ClassificationLearner
 from train.learners.contrastive import ContrastiveLearner
 from train.learners.electra import ElectraLearner
+from train.learners.learner import Learner
 from train.learners.multi_token_prediction import MultiTokenLearner
 from train.learners.sentence_pairs import SentencePairsLearner
 from train.learners.token_prediction import TokenPrediction
 
-# By the objective's class. Each is called as (objective, model, config, num_sources); it raises ConfigError for fields
+# By the objective's class. Each is called as (objective, model, config, num_denoisers); it raises ConfigError for
+# fields
 # that cannot work together.
 LEARNERS: dict[type, Callable[[Any, ModelConfig, ExperimentConfig, int], Learner]] = {
     Classification: ClassificationLearner.make,
@@ -26,7 +27,7 @@ LEARNERS: dict[type, Callable[[Any, ModelConfig, ExperimentConfig, int], Learner
 }
 
 
-def make_learner(objective: Any, model: ModelConfig, config: ExperimentConfig, num_sources: int) -> Learner:
-    """The learner of `objective`, whose table of denoisers has `num_sources` rows."""
+def make_learner(objective: Any, model: ModelConfig, config: ExperimentConfig, num_denoisers: int) -> Learner:
+    """The learner of `objective`, whose table of denoisers has `num_denoisers` rows."""
     make = LEARNERS.get(type(objective), TokenPrediction.make)
-    return make(objective, model, config, num_sources)
+    return make(objective, model, config, num_denoisers)

@@ -6,15 +6,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from contract.errors import ConfigError
 from models.config import ModelConfig
+from models.flops import hidden_flops, logits_flops, pooled_flops
 from models.pooler import bind_pooler, init_pooler
 from models.transformer import Params, bind, init_params
-from objectives.chunked_loss import batch_cross_entropy_of_hidden
-from objectives.contrastive import SimCSE, alignment, info_nce, uniformity
-from objectives.errors import ConfigError
+from objectives.losses.chunked_cross_entropy import batch_cross_entropy_of_hidden
+from objectives.losses.contrastive import alignment, info_nce, uniformity
+from objectives.simcse import SimCSE
 from train.config import ExperimentConfig, LossConfig
-from train.flops import hidden_flops, logits_flops, pooled_flops
-from train.learner import Batch, Sums
+from train.learners.learner import Batch, Sums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +35,11 @@ class ContrastiveLearner:
     model: ModelConfig
     loss_config: LossConfig
     objective: SimCSE
-    num_sources: int
+    num_denoisers: int
 
     @classmethod
     def make(
-        cls, objective: SimCSE, model: ModelConfig, config: ExperimentConfig, num_sources: int
+        cls, objective: SimCSE, model: ModelConfig, config: ExperimentConfig, num_denoisers: int
     ) -> "ContrastiveLearner":
         """As LEARNERS has it. Raises ConfigError where there is nothing to tell readings or texts apart by."""
         if model.dropout_rate == 0:
@@ -61,7 +62,7 @@ class ContrastiveLearner:
                 "config.mesh.backend='pmap' must be 'jit' for objective.name='simcse': under jax.pmap a device knows "
                 "no other's texts, which would be no negatives"
             )
-        return cls(model, config.loss, objective, num_sources)
+        return cls(model, config.loss, objective, num_denoisers)
 
     def init_params(self, key: Array) -> Params:
         transformer_key, pooler_key = jax.random.split(key)
@@ -86,13 +87,13 @@ class ContrastiveLearner:
             "uniformity": (uniformity(first_BxD), jnp.ones(())),
         }
         if not self.objective.mlm_weight:
-            return objective, contrast.with_sources() | {"ratios": ratios}
+            return objective, contrast.by_denoiser() | {"ratios": ratios}
         transformer = bind(self.model, params["transformer"])
         sums = batch_cross_entropy_of_hidden(
             transformer.logits,
             transformer.hidden(batch, dropout_key=mlm_key if train else None),
             batch,
-            num_sources=self.num_sources,
+            num_denoisers=self.num_denoisers,
             z_loss=self.loss_config.z_loss,
             label_smoothing=self.loss_config.label_smoothing,
             chunk_size=self.loss_config.chunk_size,

@@ -7,22 +7,22 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from contract.errors import ConfigError
 from models.config import ModelConfig
 from models.discriminator import discriminator_logits, init_head
+from models.flops import dense_flops, hidden_flops, logits_flops
 from models.transformer import Params, bind, init_params
-from objectives.electra import (
-    ELECTRA,
+from objectives.electra import ELECTRA
+from objectives.losses.cross_entropy import batch_cross_entropy
+from objectives.losses.replaced_tokens import (
     ReplacedTokenSums,
     replace_tokens,
     replaced_token_loss,
     sample_tokens,
     scored_positions,
 )
-from objectives.errors import ConfigError
-from objectives.losses import batch_cross_entropy
 from train.config import ExperimentConfig, LossConfig
-from train.flops import dense_flops, hidden_flops, logits_flops
-from train.learner import Batch, Sums
+from train.learners.learner import Batch, Sums
 
 # What both read a text through, as in the reference, which shares all of the scope "electra/embeddings". The encoders,
 # and the projections between these and the encoders, are each model's own.
@@ -45,12 +45,12 @@ class ElectraLearner:
     generator: ModelConfig
     model: ModelConfig  # with the discriminator's sizes; it has a prediction head, which the discriminator has not
     loss_config: LossConfig  # of the generator's predictions
-    num_sources: int
+    num_denoisers: int
     examples_per_row: int
 
     @classmethod
     def make(
-        cls, objective: ELECTRA, model: ModelConfig, config: ExperimentConfig, num_sources: int
+        cls, objective: ELECTRA, model: ModelConfig, config: ExperimentConfig, num_denoisers: int
     ) -> "ElectraLearner":
         """As LEARNERS has it. Raises ConfigError where `generator_size` does not leave whole sizes, and for a loss in
         chunks."""
@@ -60,7 +60,7 @@ class ElectraLearner:
                 "logits; they are of the selected tokens alone"
             )
         generator = generator_config(model, objective.generator_size)
-        return cls(objective, generator, model, config.loss, num_sources, config.data.examples_per_row)
+        return cls(objective, generator, model, config.loss, num_denoisers, config.data.examples_per_row)
 
     @property
     def discriminator(self) -> ModelConfig:
@@ -93,7 +93,7 @@ class ElectraLearner:
         sums = batch_cross_entropy(
             logits_BxKxV,
             scored,
-            num_sources=self.num_sources,
+            num_denoisers=self.num_denoisers,
             z_loss=self.loss_config.z_loss,
             label_smoothing=self.loss_config.label_smoothing,
         )._asdict()

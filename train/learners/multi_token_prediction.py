@@ -6,16 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from contract.errors import ConfigError
 from models.config import ModelConfig
+from models.flops import dense_flops, hidden_flops, layer_flops, logits_flops
 from models.multi_token import bind_heads, init_heads
 from models.transformer import Params, bind, init_params
-from objectives.chunked_loss import chunked_cross_entropy
-from objectives.errors import ConfigError
-from objectives.losses import LossSums
-from objectives.multi_token_prediction import MultiTokenPrediction, future_tokens
+from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
+from objectives.losses.cross_entropy import LossSums
+from objectives.losses.future_tokens import future_tokens
+from objectives.multi_token_prediction import MultiTokenPrediction
 from train.config import ExperimentConfig, LossConfig
-from train.flops import dense_flops, hidden_flops, layer_flops, logits_flops
-from train.learner import Batch, Sums
+from train.learners.learner import Batch, Sums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +37,10 @@ class MultiTokenLearner:
 
     @classmethod
     def make(
-        cls, objective: MultiTokenPrediction, model: ModelConfig, config: ExperimentConfig, num_sources: int
+        cls, objective: MultiTokenPrediction, model: ModelConfig, config: ExperimentConfig, num_denoisers: int
     ) -> "MultiTokenLearner":
         """As LEARNERS has it. Raises ConfigError for rows that are too short to hold so many tokens."""
-        del num_sources  # 1: an objective with a learner of its own is no row of a mixture
+        del num_denoisers  # 1: an objective with a learner of its own is no row of a mixture
         room = config.data.inputs_length // config.data.examples_per_row
         if objective.num_future_tokens > room:
             raise ConfigError(
@@ -80,7 +81,7 @@ class MultiTokenLearner:
             _head_after_head(future.target_tokens),
             _head_after_head(future.loss_weights * factor_N[:, None, None]),
             jnp.broadcast_to(jnp.repeat(jnp.arange(N), T), (B, N * T)),
-            num_sources=N,
+            num_denoisers=N,
             z_loss=self.loss_config.z_loss,
             label_smoothing=self.loss_config.label_smoothing,
             chunk_size=min(self.loss_config.chunk_size or T, T),
@@ -126,12 +127,12 @@ def _head_after_head(x_NxBxT: Array) -> Array:
 def _sums(sums: LossSums, factor_N: Array) -> Sums:
     """What is reported of sums by head, whose loss weights were multiplied by `factor_N`."""
     by_head = {
-        name: getattr(sums, f"{name}_by_source") / factor_N for name in ("loss_sum", "weight_sum", "correct_sum")
+        name: getattr(sums, f"{name}_by_denoiser") / factor_N for name in ("loss_sum", "weight_sum", "correct_sum")
     }
     ratios = {}
     for i in range(1, len(factor_N)):
         loss, weight, correct = (sum_N[i] for sum_N in by_head.values())
         ratios |= {f"loss/future_{i + 1}": (loss, weight), f"accuracy/future_{i + 1}": (correct, weight)}
     of_next_token = {name: sum_N[0] for name, sum_N in by_head.items()}
-    by_source = {f"{name}_by_source": sum_N[:1] for name, sum_N in by_head.items()}
-    return of_next_token | by_source | {"ratios": ratios}
+    by_denoiser = {f"{name}_by_denoiser": sum_N[:1] for name, sum_N in by_head.items()}
+    return of_next_token | by_denoiser | {"ratios": ratios}

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from models.config import ModelConfig
+from models.flops import hidden_flops, logits_flops, pooled_flops
 from models.pooler import bind_classifier, init_classifier
 from models.transformer import Params, bind, init_params
-from objectives.chunked_loss import batch_cross_entropy_of_hidden
-from objectives.row_losses import class_cross_entropy
+from objectives.losses.chunked_cross_entropy import batch_cross_entropy_of_hidden
+from objectives.losses.row_cross_entropy import class_cross_entropy
 from objectives.sentence_pairs import SentencePairs
 from train.config import ExperimentConfig, LossConfig
-from train.flops import hidden_flops, logits_flops, pooled_flops
-from train.learner import Batch, Sums
+from train.learners.learner import Batch, Sums
 
 _CLASSES = 2  # of a pair
 
@@ -30,14 +30,14 @@ class SentencePairsLearner:
     model: ModelConfig
     loss_config: LossConfig
     objective: SentencePairs
-    num_sources: int
+    num_denoisers: int
 
     @classmethod
     def make(
-        cls, objective: SentencePairs, model: ModelConfig, config: ExperimentConfig, num_sources: int
+        cls, objective: SentencePairs, model: ModelConfig, config: ExperimentConfig, num_denoisers: int
     ) -> "SentencePairsLearner":
         """As LEARNERS has it."""
-        return cls(model, config.loss, objective, num_sources)
+        return cls(model, config.loss, objective, num_denoisers)
 
     def init_params(self, key: Array) -> Params:
         transformer_key, classifier_key = jax.random.split(key)
@@ -59,7 +59,7 @@ class SentencePairsLearner:
             transformer.logits,
             hidden_BxLxD,
             batch,
-            num_sources=self.num_sources,
+            num_denoisers=self.num_denoisers,
             z_loss=self.loss_config.z_loss,
             label_smoothing=self.loss_config.label_smoothing,
             chunk_size=self.loss_config.chunk_size,

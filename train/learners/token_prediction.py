@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from models.config import ModelConfig
+from models.flops import hidden_flops, logits_flops, scored_length
 from models.transformer import Params, bind, init_params
-from objectives.chunked_loss import batch_cross_entropy_of_hidden
-from objectives.losses import target_side
+from objectives.losses.chunked_cross_entropy import batch_cross_entropy_of_hidden
+from objectives.losses.cross_entropy import target_side
 from train.config import ExperimentConfig, LossConfig
-from train.flops import hidden_flops, logits_flops, scored_length
-from train.learner import Batch, Sums
+from train.learners.learner import Batch, Sums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,13 +21,15 @@ class TokenPrediction:
 
     model: ModelConfig
     loss_config: LossConfig
-    num_sources: int
+    num_denoisers: int
 
     @classmethod
-    def make(cls, objective: Any, model: ModelConfig, config: ExperimentConfig, num_sources: int) -> "TokenPrediction":
+    def make(
+        cls, objective: Any, model: ModelConfig, config: ExperimentConfig, num_denoisers: int
+    ) -> "TokenPrediction":
         """As LEARNERS has it; every objective will do."""
         del objective
-        return cls(model, config.loss, num_sources)
+        return cls(model, config.loss, num_denoisers)
 
     def init_params(self, key: Array) -> Params:
         return init_params(self.model, key)
@@ -43,7 +45,7 @@ class TokenPrediction:
             transformer.logits,
             transformer.hidden(batch, dropout_key=key if train and self.model.dropout_rate else None),
             batch,
-            num_sources=self.num_sources,
+            num_denoisers=self.num_denoisers,
             z_loss=self.loss_config.z_loss,
             label_smoothing=self.loss_config.label_smoothing,
             chunk_size=self.loss_config.chunk_size,

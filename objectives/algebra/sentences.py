@@ -1,0 +1,55 @@
+"""Sentences of raw examples, and their permutation. NumPy, vectorised over examples."""
+
+from typing import Literal
+
+import numpy as np
+
+from contract import rng
+from contract.vocab import NEWLINE, SPACE, STOP, Vocab
+from objectives.algebra.noise import take, valid_positions
+
+SentenceEnds = Literal["stops", "newlines", "stops_and_newlines"]
+
+
+def sentence_ends(tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab, ends: SentenceEnds) -> np.ndarray:
+    """bool [E, W]: the last token of each sentence, and of each example, whatever it is.
+
+    tokens: int32 [E, W], lengths: int [E]. A sentence ends in a stop (".", "!" or "?") with whitespace after it, so not
+    inside "3.14" or "np.max", or in a line's end, or in either. Of several such tokens in a row the last one counts: a
+    blank line is not a sentence.
+    """
+    valid = valid_positions(lengths, tokens.shape[1])
+    is_end = np.zeros(tokens.shape, bool)
+    if ends != "newlines":
+        is_end[:, :-1] = vocab.marked(tokens[:, :-1], STOP) & vocab.marked(tokens[:, 1:], SPACE)
+    if ends != "stops":
+        is_end |= vocab.marked(tokens, NEWLINE)
+    is_end[:, :-1] &= ~is_end[:, 1:]
+    is_end &= valid
+    is_end[np.arange(len(tokens)), lengths - 1] = True
+    return is_end
+
+
+def permuted_sentences(keys: np.ndarray, ends: np.ndarray, share: float) -> np.ndarray:
+    """Which token stands where once sentences have changed places: int64 [E, W], a permutation of each row's positions.
+
+    ends: bool [E, W], the last token of each sentence. ceil(share * n) of an example's n sentences are drawn and
+    permuted among themselves, every order equally likely; the others keep their rank (fairseq's
+    `DenoisingDataset.permute_sentences`). Tokens after an example's end stay.
+    """
+    num_examples, width = ends.shape
+    counts = ends.sum(axis=1)
+    most = int(counts.max())
+    exists = valid_positions(counts, most + 1)  # one place more, for what comes after the last sentence
+    stops = np.full(exists.shape, width, np.int64)
+    stops[exists] = np.flatnonzero(ends) % width + 1
+    starts = np.zeros_like(stops)
+    starts[:, 1:] = stops[:, :-1]
+
+    drawn = rng.draw(keys, exists, np.ceil(counts.astype(np.float32) * np.float32(share)).astype(np.int64))
+    order = np.tile(np.arange(most + 2), (num_examples, 1))  # the sentence of each rank
+    np.put_along_axis(order, np.sort(drawn, axis=1), drawn, axis=1)
+    order = order[:, :-1]
+    lengths = take(stops - starts, order)
+    shifts = take(starts, order) - (np.cumsum(lengths, axis=1) - lengths)  # from a token's new place to its old one
+    return np.repeat(shifts.ravel(), lengths.ravel()).reshape(ends.shape) + np.arange(width)

@@ -1,0 +1,59 @@
+"""Sequences of different lengths in one array, and what is done to many of them at once."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from contract.vocab import Vocab
+from objectives.algebra.noise import valid_positions
+
+
+class Sequences(NamedTuple):
+    """E sequences: tokens int32 [E, W] and lengths int64 [E]. What stands after a sequence's end has no meaning."""
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+
+
+def compact(tokens: np.ndarray, keep: np.ndarray) -> Sequences:
+    """The kept tokens of each row, moved together. tokens int32 [E, W], keep bool [E, W]."""
+    return from_flat(np.compress(keep.ravel(), tokens.ravel()), keep.sum(axis=1))
+
+
+def from_flat(flat: np.ndarray, lengths: np.ndarray) -> Sequences:
+    """Sequences of the given lengths whose tokens stand one after another in `flat`."""
+    out = np.zeros((len(lengths), int(lengths.max(initial=0))), np.int32)
+    out[valid_positions(lengths, out.shape[1])] = flat
+    return Sequences(out, lengths)
+
+
+def append(sequences: Sequences, token: int) -> Sequences:
+    """Each sequence with one more token at its end."""
+    num_examples, width = sequences.tokens.shape
+    tokens = np.empty((num_examples, width + 1), np.int32)
+    tokens[:, :width] = sequences.tokens
+    tokens[:, width] = token
+    tokens[np.arange(num_examples), sequences.lengths] = token
+    return Sequences(tokens, sequences.lengths + 1)
+
+
+def prepend(sequences: Sequences, token: int) -> Sequences:
+    """Each sequence with one more token at its start."""
+    num_examples, width = sequences.tokens.shape
+    tokens = np.empty((num_examples, width + 1), np.int32)
+    tokens[:, 0] = token
+    tokens[:, 1:] = sequences.tokens
+    return Sequences(tokens, sequences.lengths + 1)
+
+
+def random_tokens(bits: np.ndarray, vocab: Vocab) -> np.ndarray:
+    """int32 of bits' shape: ordinary tokens, each as likely. bits: random uint64."""
+    content = np.uint64(vocab.content_end - vocab.content_start)
+    return (vocab.content_start + bits % content).astype(np.int32)
+
+
+def span_starts(noise: np.ndarray) -> np.ndarray:
+    """bool [E, W]: the first position of each run of True."""
+    starts = noise.copy()
+    starts[:, 1:] &= ~noise[:, :-1]
+    return starts

@@ -1,0 +1,78 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contract import rng
+
+KEYS = np.arange(1, 2001, dtype=np.uint64) * np.uint64(7919)
+
+
+def test_splitmix64_reference_values():
+    # First outputs of SplitMix64 seeded with 1234567, from the authors' C program (prng.di.unimi.it/splitmix64.c).
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    assert rng.bits(np.asarray([1234567], np.uint64), 4)[0].tolist() == expected
+
+
+def test_each_key_is_independent_of_its_neighbours_and_of_the_width():
+    both = rng.uniform(KEYS[:5], 8)
+    np.testing.assert_array_equal(rng.uniform(KEYS[2:3], 3)[0], both[2, :3])
+
+
+def test_uniform_moments_and_folded_keys_do_not_correlate():
+    a, b = rng.uniform(rng.fold_in(KEYS, 0), 50).ravel(), rng.uniform(rng.fold_in(KEYS, 1), 50).ravel()
+    assert abs(a.mean() - 0.5) < 0.005 and abs(a.var() - 1 / 12) < 0.002
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.01
+    assert a.min() >= 0 and a.max() < 1
+
+
+def test_integers_cover_both_ends_evenly():
+    counts = np.bincount(rng.integers(KEYS, 2, 5), minlength=7)
+    assert counts[:2].sum() == 0 and counts[6] == 0
+    assert (np.abs(counts[2:6] - 500) < 90).all()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_choose_draws_exactly_the_count_among_the_allowed(data):
+    rows, width = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 30))
+    allowed = np.asarray(data.draw(st.lists(st.lists(st.booleans(), min_size=width, max_size=width),
+                                            min_size=rows, max_size=rows)))  # fmt: skip
+    counts = np.asarray([data.draw(st.integers(0, int(row.sum()))) for row in allowed])
+    keys = np.asarray(data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=rows, max_size=rows)), np.uint64)
+    drawn = rng.choose(keys, allowed, counts)
+    for row, count, positions in zip(allowed, counts, drawn, strict=True):
+        positions = positions.tolist()
+        assert positions[count:] == [width] * (len(positions) - count)
+        assert sorted(set(positions[:count])) == positions[:count]
+        assert all(row[p] for p in positions[:count])
+
+
+def test_choose_makes_every_subset_equally_likely():
+    keys = np.arange(6000, dtype=np.uint64)
+    drawn = rng.choose(keys, np.ones((6000, 4), bool), np.full(6000, 2))
+    counts = np.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=16)
+    pairs = counts[[1, 2, 3, 6, 7, 11]]
+    assert pairs.sum() == 6000 and (np.abs(pairs - 1000) < 130).all()
+
+
+def test_draw_makes_every_ordered_sample_equally_likely():
+    keys = np.arange(6000, dtype=np.uint64)
+    drawn = rng.draw(keys, np.asarray([[True, True, False, True]] * 6000), np.full(6000, 2))
+    samples, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert samples.tolist() == [[0, 1], [0, 3], [1, 0], [1, 3], [3, 0], [3, 1]]
+    assert (np.abs(counts - 1000) < 150).all()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=6), st.integers(0, 2**32))
+def test_the_three_ways_to_draw_agree(sizes, seed):
+    lengths, counts = np.minimum(np.asarray(sizes), [[12, 12]]).T
+    counts = np.minimum(counts, lengths)
+    keys = np.random.default_rng(seed).integers(0, 2**63, len(sizes)).astype(np.uint64)
+    allowed = np.arange(12) < lengths[:, None]
+    mask = rng.choose_mask(keys, allowed, counts)
+    for e, (positions, in_order) in enumerate(
+        zip(rng.draw(keys, allowed, counts), rng.choose(keys, allowed, counts), strict=True)
+    ):
+        assert np.sort(positions).tolist() == in_order.tolist()
+        assert np.flatnonzero(mask[e]).tolist() == in_order[: counts[e]].tolist()

@@ -1,0 +1,281 @@
+"""Planned rows: full, nothing cut, every denoiser with its weight, the same batches whoever reads them."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from configs import ul2
+from contract.batch import check_batch
+from contract.errors import ConfigError
+from data.batches import batches
+from data.store import open_or_build
+from objectives import PrefixLM, SpanCorruption, denoisers_of
+from objectives.deshuffling import Deshuffling
+from objectives.objective import Denoiser
+from objectives.rows.collate import make_collator
+from objectives.rows.filling import advice, plan_cycle
+from objectives.rows.lengths import RowShape
+from tests.objectives.helpers import random_windows, vocab
+from tests.table import objective_of, reads_corpus, small_config, small_experiment
+from train.experiment import make_experiment
+from train.plan.estimate import abstract_batch
+
+PLANNED = {"data__packing": "planned", "data__num_sentinels": 200}
+
+
+def denoiser(name, objective, weight=1.0, mode=""):
+    return Denoiser(name, f"objective.denoisers.{name}", objective, weight, mode, weight)
+
+
+# 9 raw tokens: the first 7 and EOS are read, 2 and EOS predicted. 7 raw tokens: 8 to read, 8 to predict.
+FEW_TARGETS = denoiser("few", PrefixLM(0.25, "fixed", False))
+AS_MANY = denoiser("many", Deshuffling())
+
+
+@pytest.mark.parametrize(
+    ("weights", "inputs", "targets", "per_row", "sources", "raw", "filled", "recommended"),
+    [
+        ((1.0, 1.0), 16, 11, 2, [[0, 1]], [[9, 7]], (1.0, 1.0), 11),
+        ((2.0, 1.0), 24, 14, 3, [[0, 0, 1]], [[9, 9, 7]], (1.0, 1.0), 14),
+        # Two kinds of rows: 6 and 11 of 11 targets.
+        ((3.0, 1.0), 16, 11, 2, [[0, 0], [0, 1]], [[9, 9], [9, 7]], (1.0, 17 / 22), 9),
+    ],
+)
+def test_plans_by_hand(weights, inputs, targets, per_row, sources, raw, filled, recommended):
+    denoisers = [dataclasses.replace(d, weight=w) for d, w in zip((FEW_TARGETS, AS_MANY), weights, strict=True)]
+    planned = plan_cycle(denoisers, RowShape("encoder_decoder", inputs, targets, per_row), mix_by="example")
+    assert planned.rows.denoiser_ids.tolist() == sources and planned.rows.raw_lengths.tolist() == raw
+    assert not planned.rows.parts.any() and planned.rows.lengths_of(0).tolist() == [9]
+    assert planned.filled == pytest.approx(filled) and planned.targets_length == recommended
+
+
+def test_a_row_is_filled_by_longer_and_shorter_windows():
+    """The same two denoisers where 10 targets are too few, and 13 more than their nominal lengths have."""
+    for targets in (10, 13):
+        shape = RowShape("encoder_decoder", 16, targets, 2)
+        planned = plan_cycle([FEW_TARGETS, AS_MANY], shape, mix_by="example")
+        [few], [many] = planned.rows.lengths_of(0), planned.rows.lengths_of(1)
+        sizes = [d.output_lengths(np.asarray([n])) for d, n in ((FEW_TARGETS, few), (AS_MANY, many))]
+        assert sum(int(one.inputs[0]) for one in sizes) == 16 and planned.filled[0] == 1.0
+        assert sum(int(one.targets[0]) for one in sizes) == targets and planned.filled[1] == 1.0
+        assert (few > 9 and many < 7) if targets == 10 else (few < 9 and many > 7)
+
+
+MIXED = (
+    denoiser("r", SpanCorruption(0.15, 3.0, False), mode="[R]"),
+    denoiser("s", PrefixLM(0.25, "uniform", True), mode="[S]"),
+    denoiser("x", SpanCorruption(0.5, 8.0, True), mode="[X]"),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.tuples(*[st.integers(1, 6)] * 3),
+    st.sampled_from(["encoder_decoder", "decoder_only"]),
+    st.integers(2, 5),
+    st.integers(20, 80),
+    st.floats(0.3, 1.0),
+    st.sampled_from(["example", "token"]),
+)
+def test_nothing_is_cut_and_every_denoiser_has_its_weight(weights, architecture, per_row, share, ratio, mix_by):
+    denoisers = [dataclasses.replace(d, weight=float(w)) for d, w in zip(MIXED, weights, strict=True)]
+    shape = RowShape(architecture, share * per_row, int(ratio * share * per_row), per_row)
+    try:
+        planned = plan_cycle(denoisers, shape, mix_by=mix_by)
+    except ConfigError as error:
+        assert mix_by == "token" and "to within 1% of the raw tokens with windows this short" in str(error)
+        assume(False)
+    sources, raw, parts = planned.rows
+    assert {array.dtype for array in planned.rows} == {np.dtype(np.int32)}
+    assert len({array.shape for array in planned.rows}) == 1 and sources.shape[1] == per_row
+
+    used = np.zeros((2, *sources.shape))
+    for place in np.ndindex(sources.shape):
+        one = denoisers[sources[place]]
+        part = one.parts(int(parts[sources == sources[place]].max()) + 1)[parts[place]]
+        inputs, targets, both = part.output_lengths(raw[place][None])
+        used[:, *place] = (inputs[0], targets[0]) if architecture == "encoder_decoder" else (both[0], 0)
+    room = [shape.inputs_length, shape.targets_length]
+    assert (used.sum(axis=2).max(axis=1) <= room).all()
+    assert (np.asarray(planned.filled) <= (used.sum(axis=2).mean(axis=1) / room)[: len(planned.filled)] + 1e-9).all()
+
+    amounts = np.bincount(sources.ravel(), raw.ravel() if mix_by == "token" else None)
+    np.testing.assert_allclose(amounts / amounts.sum() / (np.asarray(weights) / sum(weights)), 1, atol=0.01)
+    of_part = np.bincount(parts[sources == 1])
+    np.testing.assert_allclose(of_part / of_part.mean(), 1, atol=0.02)
+    again = plan_cycle(denoisers, shape, mix_by=mix_by)
+    assert all((one == other).all() for one, other in zip(planned.rows, again.rows, strict=True))
+
+
+@pytest.mark.parametrize("variant", ul2.VARIANTS)
+@pytest.mark.parametrize(("inputs", "per_row"), [(1024, 4), (2048, 4), (4096, 8)])
+def test_ul2_is_full_on_both_sides_at_the_targets_length_that_it_asks_for(variant, inputs, per_row):
+    denoisers = denoisers_of(objective_of(f"ul2:{variant}"), "mixture")
+    shape = RowShape("encoder_decoder", inputs, inputs, per_row)
+    first = plan_cycle(denoisers, shape, mix_by="example")
+    [warning] = advice(first, denoisers, shape, mix_by="example")
+    assert f"; data.targets_length={first.targets_length} would fill " in warning and "more data" not in warning
+    suited = dataclasses.replace(shape, targets_length=first.targets_length)
+    planned = plan_cycle(denoisers, suited, mix_by="example")
+    assert min(planned.filled) >= 0.95 and advice(planned, denoisers, suited, mix_by="example") == []
+    assert sum(len(planned.rows.lengths_of(k)) for k in range(len(denoisers))) < 100  # each is a reader's
+
+
+def read(experiment, **changes):
+    data, train = experiment.data, experiment.train
+    documents, _ = open_or_build(data, experiment.tokenizer, progress=False).split(data.heldout_fraction, 0)
+    arguments = {"batch_size": train.batch_size, "rows": range(train.batch_size), "seed": 0, "shuffle": True}
+    return batches(
+        documents, experiment.collator.specs, lambda windows, rows: (windows, experiment.collator(windows, rows)),
+        examples_per_row=data.examples_per_row, pad_id=experiment.tokenizer.vocab.pad, plan=experiment.collator.plan,
+        **(arguments | changes),
+    )  # fmt: skip
+
+
+def filled(batch):
+    return {name: float((batch[name] > 0).mean()) for name in batch if name.endswith("_segment_ids")}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "per_row"),
+    [(1024, 586, 2), (1024, 586, 4), (2048, 1152, 4), (512, 288, 4)],  # the last two are the preset's
+)
+def test_real_rows_are_as_full_as_planned(inputs, targets, per_row, corpus):
+    experiment = small_experiment(
+        "ul2", "encoder_decoder", data__inputs_length=inputs, data__targets_length=targets,
+        data__examples_per_row=per_row, **PLANNED, **reads_corpus("ul2", corpus),
+    )  # fmt: skip
+    plan = experiment.collator.plan
+    num_rows = len(plan.denoiser_ids)  # one cycle
+    windows, batch = read(experiment, batch_size=num_rows, rows=range(num_rows))[1]
+    check_batch(batch, "encoder_decoder")
+    assert min(filled(batch).values()) >= 0.95
+    assert np.bincount(windows.row_ids).tolist() == [per_row] * num_rows
+    for column, of_plan in zip((windows.denoiser_ids, windows.lengths, windows.parts), plan, strict=True):
+        np.testing.assert_array_equal(column, of_plan.ravel())
+    assert np.bincount(windows.denoiser_ids).tolist() == [len(windows.denoiser_ids) / 7] * 7
+    # By denoiser as ever: 0..6, each on the tokens that its examples have, and more at one side only where it has more.
+    assert set(np.unique(batch["example_source"])) == set(range(7))
+    # S splits its text as ever: on average a quarter of it is predicted, and anything up to half of it.
+    is_s = np.flatnonzero(windows.denoiser_ids == 2)
+    examples = experiment.collator.examples(windows)
+    share = (examples.targets.lengths[is_s] - 1) / windows.lengths[is_s]
+    assert 0 < share.min() < 0.07 and 0.43 < share.max() <= 0.5 and abs(share.mean() - 0.25) < 0.02
+
+
+@pytest.mark.parametrize("inputs", [128, 512])
+def test_rows_of_a_decoder_are_full_without_a_plan_and_with_one(inputs, corpus):
+    fields = {"data__inputs_length": inputs, "data__num_sentinels": 200} | reads_corpus("ul2", corpus)
+    plain = small_experiment("ul2", "decoder_only", train__batch_size=28, **fields)
+    assert plain.collator.plan is None
+    assert filled(read(plain)[0][1])["decoder_segment_ids"] >= 0.99
+    planned = small_experiment(
+        "ul2", "decoder_only", train__batch_size=28, data__examples_per_row=4, data__packing="planned", **fields
+    )
+    assert filled(read(planned)[0][1])["decoder_segment_ids"] >= 0.99 and planned.warnings == ()
+
+
+def test_batches_are_a_function_of_their_number(corpus):
+    fields = {"data__inputs_length": 128, "data__targets_length": 80, "data__examples_per_row": 4} | PLANNED
+    experiment = small_experiment("ul2", "encoder_decoder", **fields, **reads_corpus("ul2", corpus))
+    whole, halves = read(experiment), [read(experiment, rows=rows) for rows in (range(4), range(4, 8))]
+    in_order = [whole[n][1] for n in range(20)]
+    for n in (19, 3):  # in another order, in two processes
+        parts = [half[n][1] for half in halves]
+        for name, array in in_order[n].items():
+            np.testing.assert_array_equal(array, np.concatenate([part[name] for part in parts]))
+    assert (in_order[0]["encoder_input_tokens"] != in_order[7]["encoder_input_tokens"]).any()
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_parts_of_prefix_lm_are_its_splits_each_in_one_of_them(fraction, count):
+    whole, raw = PrefixLM(fraction, "uniform", True), np.arange(1, 300)
+    parts = whole.parts(count)
+    ranges = [part.prefix_lengths(raw) for part in parts]
+    shortest, longest = whole.prefix_lengths(raw)
+    enough = longest - shortest + 1 >= count
+    assert (ranges[0][0] == shortest).all() and (ranges[-1][1][enough] == longest[enough]).all()
+    for (_, before), (after, _) in itertools.pairwise(ranges):
+        assert (after[enough] == before[enough] + 1).all()
+    for part, (first, last) in zip(parts, ranges, strict=True):
+        assert ((shortest <= first) & (first <= last) & (last <= longest)).all()
+        tokens = np.full((len(raw), raw.max()), 50, np.int32)
+        inputs = part.corrupt(tokens, raw, np.arange(len(raw), dtype=np.uint64), vocab()).inputs.lengths - 2
+        assert ((first <= inputs) & (inputs <= last)).all()
+        assert all((np.diff(lengths) >= 0).all() for lengths in part.output_lengths(raw))
+    assert PrefixLM(0.5, "fixed", True).parts(count) == (PrefixLM(0.5, "fixed", True),)
+
+
+REFUSED = {
+    "one example": ({"data__examples_per_row": 1}, r"several examples, and data.examples_per_row=1: set it to 2 or"),
+    "pack": ({"data__documents": "pack"}, r"plans windows, and data.documents='pack' lets documents decide"),
+    "inputs": ({"data__inputs_length": 8}, r"data.inputs_length=8 is too short for r1 with .*row=4: set it to 12 or m"),
+    "targets": (
+        {"data__targets_length": 9},
+        r"data.targets_length=9 is too short for 4 examples of data.inputs_length",
+    ),
+    "sentinels": ({"data__num_sentinels": 4}, r"data.num_sentinels=4 is too few for x1: its windows of \d+ tokens"),
+    "other": ({"data__packing": "full"}, r"data.packing='full' must be one of 'equal', 'planned'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_planned(case):
+    changes, message = REFUSED[case]
+    name = "clm" if case == "pack" else "ul2"
+    fields = {"data__inputs_length": 160, "data__targets_length": 96, "data__examples_per_row": 4, **PLANNED}
+    with pytest.raises(ConfigError, match=message) as error:
+        small_experiment(name, "encoder_decoder", **(fields | changes))
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_weights_that_change_or_are_too_small_are_not_planned():
+    fields = small_config("ul2r:clm_then_ul2r", "decoder_only", data__packing="planned", data__examples_per_row=2)
+    with pytest.raises(ConfigError, match=r"one plan for the whole run, and the mixture's weights change in its cour"):
+        make_experiment(fields)
+    small = [FEW_TARGETS, dataclasses.replace(AS_MANY, weight=1e-4)]
+    with pytest.raises(ConfigError, match=r"at most 1024 examples, too few for objective.denoisers.many with 0.01% of"):
+        plan_cycle(small, RowShape("encoder_decoder", 16, 11, 2), mix_by="example")
+
+
+def test_what_is_said_where_a_side_stays_empty():
+    shape = RowShape("encoder_decoder", 16, 32, 2)
+    [warning] = advice(
+        plan_cycle([AS_MANY], shape, mix_by="example"), [AS_MANY], shape, mix_by="example"
+    )  # 8 and 8 of 16 and of 32
+    assert warning == (
+        "data.packing='planned' fills 100% of the encoder's and 50% of the decoder's positions; "
+        "data.targets_length=16 would fill 100% of the encoder's and 100% of the decoder's"
+    )
+    mixed = [dataclasses.replace(FEW_TARGETS, weight=3.0), AS_MANY]
+    shape = RowShape("encoder_decoder", 16, 9, 2)
+    [warning] = advice(plan_cycle(mixed, shape, mix_by="example"), mixed, shape, mix_by="example")
+    assert warning.endswith("of the decoder's positions; more data.examples_per_row, of longer rows, leave less over")
+
+
+def test_a_plan_is_shown_and_planned_for():
+    experiment = small_experiment("ul2:packed", "encoder_decoder", **{"data__inputs_length": 512}
+                                  | {"data__targets_length": 288})  # fmt: skip
+    collator = experiment.collator
+    lengths = [collator.plan.lengths_of(k) for k in range(7)]
+    assert [collator.window(k) for k in range(7)] == [
+        f"{one.min()}-{one.max()}" if len(one) > 1 else f"{one[0]}" for one in lengths
+    ]
+    assert [spec.raw_length for spec in collator.specs] == [one.max() for one in lengths]
+    assert [spec.weight for spec in collator.specs] == pytest.approx([1 / 7] * 7)
+    shapes = {name: array.shape for name, array in abstract_batch(experiment, None).items()}
+    assert shapes["encoder_input_tokens"] == (8, 512) and shapes["decoder_target_tokens"] == (8, 288)
+
+
+def test_the_planned_collator_takes_windows_without_parts():
+    shape = RowShape("encoder_decoder", 64, 64, 2)
+    made, _ = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True, packing="planned")
+    windows = random_windows(np.random.default_rng(0), [8, 9], source=[1, 1], rows=[0, 0])
+    plain, _ = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True)
+    for one, other in zip(made.examples(windows)[:2], plain.examples(windows)[:2], strict=True):
+        np.testing.assert_array_equal(one.tokens, other.tokens)

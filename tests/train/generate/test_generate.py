@@ -1,0 +1,192 @@
+import os
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from tests.train import subprocesses
+from tests.train.generate.test_prompts import BART, FIM
+from tests.train.tiny_experiments import random_params, tiny_experiment
+from train.checkpoint import Checkpoints
+from train.generate import __main__ as generate
+from train.generate import sample
+from train.generate.prompts import fill_spans, parse_spans, prompt_batch, read_prompt
+from train.run import abstract_state, make_run
+from train.run_config import write_config
+from train.sharding import make_mesh
+
+
+@pytest.fixture(scope="module")
+def workdirs(tmp_path_factory):
+    """Objective -> the folder of a run of it: its config and a checkpoint of step 0."""
+    folders = {}
+    for objective, architecture in {"ul2": "encoder_decoder", "clm": "decoder_only", "mlm": "encoder_only"}.items():
+        experiment = tiny_experiment(objective, architecture, model={"positions": "learned"})
+        folders[objective] = str(tmp_path_factory.mktemp(objective))
+        write_config(folders[objective], experiment.config)
+        checkpoints = Checkpoints(os.path.join(folders[objective], "checkpoints"), keep=1)
+        shapes = abstract_state(experiment, make_mesh(experiment.mesh))
+        state = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), shapes)
+        checkpoints.save(0, state._replace(params=random_params(experiment, scale=2.0)))
+        checkpoints.close()
+    return folders
+
+
+def run_cli(monkeypatch, capsys, workdir, prompt, *arguments):
+    """What the program prints: lines on standard output, and on standard error."""
+    monkeypatch.setattr(sys, "argv", ["generate", f"--workdir={workdir}", f"--prompt={prompt}", *arguments])
+    generate.main()
+    out, err = capsys.readouterr()
+    return out, err
+
+
+def test_the_program_fills_in_spans(workdirs, monkeypatch, capsys):
+    arguments = ("--max_tokens=12", "--num_samples=3", "--temperature=1.5")
+    out, err = run_cli(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments)
+    samples = out.split("--- sample ")[1:]
+    assert [sample[:6] for sample in samples] == ["1 of 3", "2 of 3", "3 of 3"]
+    for drawn in samples:
+        said, filled = drawn.split("answer: ")[1].split("\ntext: ")
+        assert filled.startswith("ab") and filled.endswith("cd\n")
+        assert ("<extra_id_0>" in filled) == ("<extra_id_0>" not in said)
+    assert len({sample[6:] for sample in samples}) == 3
+    assert run_cli(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments) == (out, err)
+    other, _ = run_cli(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments, "--seed=1")
+    assert other != out
+
+
+def test_the_program_continues_a_prompt(workdirs, monkeypatch, capsys):
+    out, err = run_cli(monkeypatch, capsys, workdirs["clm"], "a b", "--temperature=0", "--max_tokens=4")
+    assert out.startswith("a b") and out.endswith("\n") and len(out) > 4
+    assert err in ("", "note: sample 1 did not end within --max_tokens=4\n")
+
+
+def test_the_program_fills_masks(workdirs, monkeypatch, capsys):
+    out, _ = run_cli(monkeypatch, capsys, workdirs["mlm"], "a[MASK]b[MASK]")
+    first, second, text = out.splitlines()
+    assert first.startswith("mask 1: '") and second.startswith("mask 2: '") and first.count("0.") == 5
+    assert text.startswith("text: a") and "[MASK]" not in text
+
+
+PROGRAM_ERRORS = {
+    "temperature": ("clm", "a", ["--temperature=-1"], "--temperature=-1.0 must be 0"),
+    "not a number": ("clm", "a", ["--temperature=nan"], "--temperature=nan must be"),
+    "top_k": ("clm", "a", ["--top_k=-1"], "--top_k=-1 must be"),
+    "top_p 0": ("clm", "a", ["--top_p=0"], "--top_p=0.0 must be above 0"),
+    "top_p 2": ("clm", "a", ["--top_p=2"], "--top_p=2.0 must be above 0"),
+    "max_tokens": ("clm", "a", ["--max_tokens=0"], "--max_tokens=0 must be 1"),
+    "num_samples": ("clm", "a", ["--num_samples=0"], "--num_samples=0 must be 1"),
+    "greedy samples": ("clm", "a", ["--num_samples=2", "--temperature=0"], "all the same"),
+    "seed": ("clm", "a", ["--seed=-1"], "--seed=-1 must be"),
+    "learned positions": ("clm", "abc", ["--max_tokens=46"], "48 learned positions.*set --max_tokens=45 or less"),
+    "step": ("clm", "a", ["--step=7"], "no checkpoint of step 7"),
+    "no mask": ("mlm", "a", [], r"--prompt has no \[MASK\]"),
+    "flags of drawing": ("mlm", "a[MASK]", ["--top_k=3"], "--top_k has no meaning"),
+    "too long for masks": ("mlm", "[MASK]" * 47, [], "takes 49 tokens.*data.inputs_length=48"),
+}
+
+
+@pytest.mark.parametrize(("objective", "prompt", "arguments", "message"), PROGRAM_ERRORS.values(), ids=PROGRAM_ERRORS)
+def test_the_program_refuses_in_one_line(workdirs, monkeypatch, capsys, objective, prompt, arguments, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        run_cli(monkeypatch, capsys, workdirs[objective], prompt, *arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_beyond_the_rows_of_training_is_said_where_positions_allow_it():
+    experiment = tiny_experiment("clm", "decoder_only", model={"positions": "rope"})
+    prompt, _ = read_prompt(experiment, "abc", None)
+    assert generate._max_tokens(experiment, prompt, None) == (45, [])
+    assert generate._max_tokens(experiment, prompt, 45) == (45, [])
+    assert generate._max_tokens(experiment, prompt, 50) == (
+        50,
+        ["--max_tokens=50 goes 5 tokens beyond the rows of 48 that training knew"],
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Fields of config.data for a corpus of twenty files, each a lower-case letter and then numbers."""
+    folder, cache = tmp_path_factory.mktemp("corpus"), tmp_path_factory.mktemp("cache")
+    for letter in "abcdefghijklmnopqrst":
+        (folder / f"{letter}.txt").write_text(letter + "".join(f" {n}" for n in range(100)))
+    return {"source": "text", "path": str(folder), "heldout_fraction": 0.2, "cache_dir": str(cache)}
+
+
+SAMPLES = [
+    ("ul2", "encoder_decoder"),
+    ("span_corruption", "decoder_only"),
+    ("clm", "encoder_decoder"),
+    ("clm", "decoder_only"),
+    ("prefix_lm", "encoder_decoder"),
+    ("prefix_lm", "decoder_only"),
+    ("mlm", "encoder_only"),
+    (FIM, "decoder_only"),
+    (BART, "encoder_decoder"),
+]
+
+
+@pytest.mark.parametrize(("objective", "architecture"), SAMPLES)
+def test_a_sample_shows_prompt_model_and_truth(corpus, monkeypatch, objective, architecture):
+    experiment = tiny_experiment(
+        objective, architecture, data=corpus | ({"documents": "split"} if objective == FIM else {})
+    )
+    run = make_run(experiment, show_progress=False)
+    lines = {}
+
+    def answer(_, params, prompt, sampling, *, max_tokens, num_samples, seed):
+        batch = prompt_batch(experiment, prompt, num_samples)  # that it fits: the model itself is tested above
+        assert batch["decoder_input_tokens"].shape[0] == 1 and 0 < max_tokens <= 48
+        return [np.array([3 + ord("!")] * 3 + [3 + 27], np.int32)]
+
+    monkeypatch.setattr(sample, "answer", answer)
+    header, *rest = sample.sample_for_display(run, random_params(experiment)).splitlines()
+    lines = {line[:6].strip() or len(lines): line[8:] for line in rest}
+    assert header.startswith("a sample (") and ".txt" in header
+    assert list(lines) == ["prompt", "model", "truth"] and all(line.startswith("| ") for line in lines.values())
+    prompt, model, truth = (line[2:] for line in lines.values())
+    expected = prompt[0] + "".join(f" {n}" for n in range(100))
+    if objective == "mlm":
+        assert "[MASK]" in prompt and "[MASK]" not in model and expected.startswith(truth)
+    elif objective == BART:
+        assert "[MASK]" in prompt and model == "!!!\\x1b" and expected.startswith(truth) and len(truth) > 40
+    else:
+        assert model == "!!!\\x1b"
+        vocab, decode = experiment.tokenizer.vocab, experiment.tokenizer.decode
+        shown, said = map(experiment.tokenizer.encode_with_specials, (prompt, truth))
+        spans = {0: said} if objective == FIM else parse_spans(said, vocab)
+        whole = fill_spans(shown, spans, vocab) if "<extra" in prompt else np.append(shown, said)
+        assert len(whole) > 8 and expected.startswith(decode(whole))
+        assert prompt.count("<extra_id") in ((1, 2) if "<extra" in prompt else (0,))
+
+
+def test_a_document_shorter_than_the_sample_will_do(corpus, tmp_path):
+    for n in range(6):
+        (tmp_path / f"{n}.txt").write_text("xyz"[: n // 2 + 1] + str(n))
+    experiment = tiny_experiment(
+        "clm", "decoder_only", data=corpus | {"path": str(tmp_path), "heldout_fraction": 0.5, "inputs_length": 4}
+    )
+    run = make_run(experiment, show_progress=False)
+    lengths = [len(run.heldout_documents.tokens(i)) for i in range(len(run.heldout_documents))]
+    tokens, _ = sample._held_out_text(run, 100)
+    assert len(tokens) == max(lengths)
+
+
+def test_parameters_on_several_devices_give_a_sample(corpus):
+    program = f"""
+import json
+import jax
+from tests.train.tiny_experiments import random_params, tiny_experiment
+from train.generate.sample import sample_for_display
+from train.run import abstract_state, make_run
+
+mesh = {{"backend": "jit", "data": 1, "fsdp": 2, "tensor": 2}}
+experiment = tiny_experiment("ul2", "encoder_decoder", data={corpus!r}, mesh=mesh)
+run = make_run(experiment, show_progress=False)
+params = jax.device_put(random_params(experiment), run.state_shardings.params)
+print(json.dumps([len(params["token_embedder"]["embedding"].sharding.device_set), sample_for_display(run, params)]))
+"""
+    [[devices, sample]] = subprocesses.run(program, devices=4)
+    assert devices == 4 and "| " in sample and "truth" in sample

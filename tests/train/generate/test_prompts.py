@@ -1,0 +1,309 @@
+import numpy as np
+import pytest
+
+from configs.bart import VARIANTS
+from contract.batch import check_batch
+from contract.errors import ConfigError
+from contract.windows import Windows
+from tests.objectives.helpers import sequence, vocab
+from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, random_params, tiny_experiment
+from train.generate.fill_masks import (
+    candidates,
+    fill_masks,
+    mask_probabilities,
+    masked_batch,
+    read_masked_prompt,
+    token_repr,
+)
+from train.generate.prompts import (
+    answer_room,
+    complete,
+    continuation,
+    fill_spans,
+    parse_spans,
+    prompt_batch,
+    read_prompt,
+)
+
+V = vocab()
+S = [int(V.sentinel(k)) for k in range(5)]
+
+
+# What a model says to "a <0> b <1> c", and the text that results; ids 10, 11, 12 are a, b, c.
+ANSWERS = {
+    "in order": ([S[0], 20, 21, S[1], 30], [10, 20, 21, 11, 30, 12]),
+    "out of order": ([S[1], 30, S[0], 20, 21], [10, 20, 21, 11, 30, 12]),
+    "one empty": ([S[0], S[1], 30], [10, 11, 30, 12]),
+    "one missing: its sentinel stays": ([S[0], 20], [10, 20, 11, S[1], 12]),
+    "nothing at all": ([], [10, S[0], 11, S[1], 12]),
+    "no sentinel": ([20, 21], [10, S[0], 11, S[1], 12]),
+    "repeated: the first counts": ([S[0], 20, S[1], 30, S[0], 40, S[1], 41], [10, 20, 11, 30, 12]),
+    "tokens before the first belong to none": ([20, S[0], 21, S[1], 30], [10, 21, 11, 30, 12]),
+    "more spans than were asked for": ([S[0], 20, S[1], 30, S[2], 40, S[4]], [10, 20, 11, 30, 12]),
+    "all in one row": ([S[0], S[0], S[1], S[1]], [10, 11, 12]),
+}
+
+
+@pytest.mark.parametrize(("answer", "expected"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_is_put_into_the_prompt(answer, expected):
+    text = np.array([10, S[0], 11, S[1], 12], np.int32)
+    filled = fill_spans(text, parse_spans(np.array(answer, np.int32), V), V)
+    assert filled.tolist() == expected
+
+
+def test_inputs_and_targets_of_training_are_a_prompt_and_its_answer():
+    """Span corruption's own inputs and targets give back the text."""
+    experiment = tiny_experiment("span_corruption", "encoder_decoder")
+    tokens, windows = window(experiment, source=0)
+    inputs, targets, _ = experiment.collator.examples(windows)
+    prompt, _ = read_prompt(experiment, experiment.tokenizer.decode(inputs.tokens[0, : inputs.lengths[0] - 1]), None)
+    answer = targets.tokens[0, : targets.lengths[0] - 1]
+    assert len(parse_spans(answer, experiment.tokenizer.vocab)) > 1
+    assert complete(prompt, answer, experiment.tokenizer.vocab).tolist() == tokens.tolist()
+
+
+def window(experiment, source: int):
+    """ASCII tokens that fill a row's window of denoiser `source`, and the window."""
+    length = experiment.collator.specs[source].raw_length
+    tokens = np.random.default_rng(source).integers(3 + 97, 3 + 123, length).astype(np.int32)
+    keys = np.array([11], np.uint64)
+    rows = np.zeros(1, np.int32)
+    return tokens, Windows(tokens[None], np.array([length]), rows, keys, np.array([source], np.int32))
+
+
+BART = {"name": "bart", **VARIANTS["text_infilling"]}
+IID = {"name": "iid_denoising", "noise_density": 0.15, "random_token_rate": 0.0}
+FIM = {"name": "fim", "fim_rate": 1.0, "spm_rate": 0.0, "min_document_length": 8}
+LAYOUTS = {
+    "clm": ("clm", {}),
+    "prefix_lm": ("prefix_lm", {}),
+    "prefix_lm with a sentinel": ({**PREFIX_LM, "sentinel": True}, {}),
+    "prefix_lm, causal": ("prefix_lm", {"bidirectional_inputs": False}),
+    "span_corruption": ("span_corruption", {}),
+    "ul2": ("ul2", {}),
+    "bart": (BART | {"mask_rate": 0.3, "permute_sentences": 1.0, "mask_random": 0.0}, {}),
+    "deshuffling": ({"name": "deshuffling"}, {}),
+    "mass-style": (IID | {"inputs": "sentinels", "targets": "full"}, {}),
+    "iid with unique sentinels": (IID | {"inputs": "unique_sentinels", "targets": "noise_spans"}, {}),
+    "iid, dropped": (IID | {"inputs": "drop", "targets": "noise_tokens"}, {}),
+}
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+@pytest.mark.parametrize(("objective", "data"), LAYOUTS.values(), ids=LAYOUTS)
+def test_a_prompt_is_laid_out_as_in_training(objective, data, architecture):
+    """What a training row shows of its inputs, typed as a prompt, is that row up to the first target."""
+    experiment = tiny_experiment(objective, architecture, data=data)
+    for source, denoiser in enumerate(experiment.collator.denoisers):
+        tokens, windows = window(experiment, source)
+        row = experiment.collator(windows, 1)
+        inputs = experiment.collator.examples(windows).inputs
+        shown = inputs.tokens[0, : inputs.lengths[0]]
+        if objective == "clm":
+            typed, given = tokens[:5], 5
+        else:
+            added_at_end = 1 + getattr(denoiser.objective, "sentinel", False)  # EOS, and the sentinel before it
+            typed, given = shown[len(denoiser.mode) // 3 : -added_at_end], 0
+        prompt, notes = read_prompt(experiment, experiment.tokenizer.decode(typed), denoiser.mode or None)
+        assert prompt.denoiser == denoiser and notes == []
+        assert prompt.inputs.tolist() == shown.tolist()
+
+        batch = prompt_batch(experiment, prompt, 2)
+        check_batch(batch, architecture)
+        decoder_width = given + 1 if experiment.model.has_encoder else len(shown) + given + 1
+        for name, field in batch.items():
+            if name in ("decoder_target_tokens", "decoder_loss_weights", "example_source"):
+                continue  # of the answer, which nobody knows yet
+            width = 48 if name.startswith("encoder") else decoder_width
+            assert field.tolist() == [row[name][0, :width].tolist()] * 2, name
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+def test_a_hole_in_the_middle_is_laid_out_as_in_training(architecture):
+    """PSM's row up to <mid>, typed as a prompt with a sentinel in the hole, and the middle put back."""
+    experiment = tiny_experiment(FIM, architecture, data={"documents": "split"})
+    tokens, windows = window(experiment, source=0)
+    windows = windows._replace(keys=np.array([3], np.uint64))  # whose cuts leave no part empty
+    targets = sequence(experiment.collator.examples(windows).targets)
+    pre, suf, mid = (targets.index(experiment.tokenizer.vocab.sentinel(k)) for k in range(3))
+    prefix, suffix, middle = targets[pre + 1 : suf], targets[suf + 1 : mid], targets[mid + 1 : -1]
+    assert prefix and suffix and middle
+    decode, hole = experiment.tokenizer.decode, "<extra_id_0>"
+    prompt, notes = read_prompt(experiment, decode(prefix) + hole + decode(suffix), None)
+    assert notes == [] and prompt.inputs.tolist() == [] and prompt.targets_start.tolist() == targets[: mid + 1]
+    assert complete(prompt, np.array(middle), experiment.tokenizer.vocab).tolist() == tokens.tolist()
+    prompt, _ = read_prompt(experiment, "ab", None)
+    assert prompt.targets_start.tolist() == [100, 101]
+    assert complete(prompt, np.array([50]), experiment.tokenizer.vocab).tolist() == [100, 101, 50]
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+@pytest.mark.parametrize("inputs_eos", [False, True])
+def test_a_prompt_to_be_answered_is_laid_out_as_in_training(inputs_eos, architecture):
+    """The prompt of a pair, typed, is its row up to the response, which put after it gives back the pair."""
+    data = {"documents": "whole", "bidirectional_inputs": False}
+    experiment = tiny_experiment({"name": "sft", "inputs_eos": inputs_eos}, architecture, data=data)
+    tokens, windows = window(experiment, source=0)
+    windows = windows._replace(prompt_lengths=np.array([5], np.int32))
+    prompt, notes = read_prompt(experiment, experiment.tokenizer.decode(tokens[:5]), None)
+    inputs = sequence(experiment.collator.examples(windows).inputs)
+    assert notes == [] and prompt.inputs.tolist() == inputs and len(inputs) == 5 + inputs_eos
+    row, batch = experiment.collator(windows, 1), prompt_batch(experiment, prompt, 1)
+    for name in set(batch) - {"decoder_target_tokens", "decoder_loss_weights", "example_source"}:
+        width = 48 if name.startswith("encoder") else 1 if experiment.model.has_encoder else len(inputs) + 1
+        assert batch[name].tolist() == row[name][:, :width].tolist(), name
+    assert complete(prompt, tokens[5:], experiment.tokenizer.vocab).tolist() == tokens.tolist()
+
+
+def test_what_rewrites_a_text_answers_with_all_of_it():
+    experiment = tiny_experiment(BART, "encoder_decoder")
+    vocab = experiment.tokenizer.vocab
+    prompt, notes = read_prompt(experiment, "a[MASK]b", None)
+    assert prompt.inputs.tolist() == [100, vocab.mask, 101, vocab.eos] and notes == []
+    assert complete(prompt, np.array([100, 50, 101]), vocab).tolist() == [100, 50, 101]
+
+
+def test_masks_are_laid_out_as_in_training():
+    experiment = tiny_experiment(
+        {**OBJECTIVES["mlm"], "mask_token_rate": 1.0, "random_token_rate": 0.0}, "encoder_only"
+    )
+    _, windows = window(experiment, source=0)
+    row = experiment.collator(windows, 1)
+    shown = row["encoder_input_tokens"][0, 1:47]  # 46 tokens between [CLS] and [SEP]
+    batch = masked_batch(experiment, read_masked_prompt(experiment, experiment.tokenizer.decode(shown)))
+    check_batch(batch, "encoder_only")
+    for name in set(row) - {"encoder_target_tokens"}:
+        assert batch[name].tolist() == row[name].tolist(), name
+
+
+def test_the_denoiser_that_suits_the_prompt_chooses_the_mode():
+    experiment = tiny_experiment("ul2", "encoder_decoder")
+
+    def chosen(text, mode=None):
+        prompt, notes = read_prompt(experiment, text, mode)
+        return prompt.denoiser.name, experiment.tokenizer.decode(prompt.inputs), notes
+
+    assert chosen("ab") == ("s", "[S]ab</s>", [])
+    assert chosen("a<extra_id_0>b") == ("r", "[R]a<extra_id_0>b</s>", [])
+    assert chosen("a<extra_id_0>b", "[X]") == ("x", "[X]a<extra_id_0>b</s>", [])
+    name, inputs, [note] = chosen("ab", "[X]")
+    assert (name, inputs) == ("x", "[X]ab<extra_id_0></s>") and "<extra_id_0> was put at its end" in note
+
+
+def test_what_only_looks_like_a_special_token_is_text():
+    experiment = tiny_experiment("ul2", "encoder_decoder")
+    prompt, [note] = read_prompt(experiment, "[X] <pad></s>", None)
+    assert prompt.text.tolist() == [3 + byte for byte in b"[X] <pad></s>"]
+    assert note == "[X] in the prompt is read as ordinary text; a mode is chosen with --mode"
+    assert read_prompt(tiny_experiment("clm", "decoder_only"), "[X]", None)[1] == []  # a run without modes
+
+
+def test_span_corruption_puts_a_sentinel_after_a_prompt_without_one():
+    prompt, [note] = read_prompt(tiny_experiment("span_corruption", "decoder_only"), "ab", None)
+    assert "<extra_id_0> was put at its end" in note
+    vocab = tiny_experiment("span_corruption", "decoder_only").tokenizer.vocab
+    assert prompt.inputs.tolist() == [100, 101, vocab.sentinel(0), vocab.eos]
+
+
+def test_an_answer_goes_on_after_the_prompt_without_its_leading_sentinel():
+    experiment = tiny_experiment({**PREFIX_LM, "sentinel": True}, "decoder_only")
+    vocab = experiment.tokenizer.vocab
+    prompt, _ = read_prompt(experiment, "ab", None)
+    assert complete(prompt, np.array([vocab.sentinel(0), 50]), vocab).tolist() == [100, 101, 50]
+    assert continuation(prompt, np.array([50]), vocab).tolist() == [50]
+    assert continuation(prompt, np.array([], np.int32), vocab).tolist() == []
+
+
+def test_the_room_for_an_answer_is_what_the_row_leaves():
+    def room(objective, architecture, text):
+        experiment = tiny_experiment(objective, architecture)
+        return answer_room(experiment, read_prompt(experiment, text, None)[0])
+
+    assert room("ul2", "encoder_decoder", "a" * 46) == 48  # with mode token and EOS the encoder is full
+    assert room("ul2", "decoder_only", "a" * 45) == 1
+    assert room("clm", "encoder_decoder", "a" * 40) == 8
+    assert room("clm", "decoder_only", "") == 48
+
+
+PROMPT_ERRORS = {
+    "too long": ("ul2", "encoder_decoder", "a" * 47, None, "takes 49 tokens.*data.inputs_length=48 has room for 48"),
+    "too long for an answer": (
+        "ul2",
+        "decoder_only",
+        "a" * 46,
+        None,
+        "takes 48 .*=48, beside an answer, .* 47",
+    ),
+    "too long for the decoder": ("clm", "encoder_decoder", "a" * 48, None, "takes 48 .*data.targets_length=48.* 47"),
+    "empty": ("prefix_lm", "decoder_only", "", None, "--prompt is empty"),
+    "numbering": (
+        "ul2",
+        "decoder_only",
+        "a<extra_id_1>",
+        None,
+        "has .*<extra_id_1>: number them <extra_id_0>",
+    ),
+    "order": ("ul2", "decoder_only", "<extra_id_1><extra_id_0>", None, "number them <extra_id_0>, <extra_id_1>"),
+    "twice": ("ul2", "decoder_only", "<extra_id_0>a<extra_id_0>", None, "number them <extra_id_0>, <extra_id_1>"),
+    "too many": (
+        "ul2",
+        "decoder_only",
+        "".join(f"<extra_id_{k}>" for k in range(21)),
+        None,
+        "21 sentinels and data.num_sentinels=20",
+    ),
+    "unknown mode": ("ul2", "decoder_only", "a", "[Q]", "--mode='\\[Q\\]'.*'\\[R\\]', '\\[S\\]', '\\[X\\]'"),
+    "no modes": ("clm", "decoder_only", "a", "[S]", "it has none, so leave --mode out"),
+    "no spans": ("clm", "decoder_only", "a<extra_id_0>", None, "this run fills in no spans: leave them out$"),
+    "no spans in that mode": (
+        "ul2",
+        "decoder_only",
+        "a<extra_id_0>",
+        "[S]",
+        "fills in no spans: leave them out, or choose --mode='\\[R\\]' or '\\[X\\]'",
+    ),
+    "two holes in the middle": (
+        FIM,
+        "decoder_only",
+        "a<extra_id_0>b<extra_id_1>",
+        None,
+        "2 sentinels and this run's model fills in one",
+    ),
+    "not Unicode": ("clm", "decoder_only", "a\udcff", None, "not valid UTF-8 at character 1"),
+}
+
+
+@pytest.mark.parametrize(
+    ("objective", "architecture", "text", "mode", "message"), PROMPT_ERRORS.values(), ids=PROMPT_ERRORS
+)
+def test_a_prompt_that_cannot_be_is_refused_in_one_line(objective, architecture, text, mode, message):
+    data = {"documents": "split"} if objective == FIM else {}
+    experiment = tiny_experiment(objective, architecture, data=data)
+    with pytest.raises(ConfigError, match=message) as error:
+        answer_room(experiment, read_prompt(experiment, text, mode)[0])
+    assert "\n" not in str(error.value)
+
+
+def test_each_mask_has_its_candidates_and_is_filled_by_the_first():
+    experiment = tiny_experiment("mlm", "encoder_only")
+    vocab = experiment.tokenizer.vocab
+    text = read_masked_prompt(experiment, "a[MASK]b[MASK]")
+    probabilities = mask_probabilities(experiment, random_params(experiment), text)
+    assert probabilities.shape == (2, experiment.model.vocab_size)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    assert not probabilities[:, [vocab.pad, *range(vocab.size, experiment.model.vocab_size)]].any()
+    assert (probabilities[0] != probabilities[1]).any()
+    assert fill_masks(text, probabilities, vocab).tolist() == [
+        100,
+        probabilities[0].argmax(),
+        101,
+        probabilities[1].argmax(),
+    ]
+
+
+def test_candidates_are_readable_whatever_the_byte():
+    experiment = tiny_experiment("mlm", "encoder_only")
+    probabilities = np.zeros((1, 384), np.float32)
+    probabilities[0, [3 + ord("a"), 3 + 0xC3, 3 + ord("\n"), experiment.tokenizer.vocab.sep]] = 0.5, 0.25, 0.125, 0.0625
+    assert candidates(experiment.tokenizer, probabilities, 3) == [r"'a' 0.500  '\xc3' 0.250  '\n' 0.125"]
+    assert token_repr(experiment.tokenizer, experiment.tokenizer.vocab.sep) == "'[SEP]'"

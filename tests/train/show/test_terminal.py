@@ -1,0 +1,170 @@
+"""What train.show prints of batches written by hand."""
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests.train.show.batches import decoder_chunk, encoder_chunk, encoder_decoder_chunk, page
+from tests.train.tiny_experiments import tiny_experiment
+from train.show.page import DenoiserFacts
+from train.show.rows import rows_of
+from train.show.terminal import print_page
+from train.show.text import Run
+
+
+@pytest.fixture(scope="module")
+def ul2():
+    return tiny_experiment("ul2", "encoder_decoder")
+
+
+@pytest.fixture(scope="module")
+def two_examples(ul2):
+    """An R example and an S example in one row."""
+    return encoder_decoder_chunk(
+        ul2.tokenizer,
+        raw=["ab\ncd", "x\tyz"],
+        inputs=["[R]a<extra_id_0>d</s>", "[S]x</s>"],
+        targets=["<extra_id_0>b\nc</s>", "\tyz</s>"],
+    )
+
+
+def printed(shown, width=60, **options):
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False, **options)
+    print_page(shown, console)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_a_page_in_plain_text(ul2, two_examples):
+    rows = rows_of(ul2, two_examples, 33, np.asarray([0, 1]), 1)
+    denoiser = DenoiserFacts("r", "[R]", "100.0%", "5 tokens", "SpanCorruption", "noise_density 0.15")
+    assert printed(page(rows, denoisers=[denoiser])) == [
+        "a title",
+        "rows  2",
+        "",
+        "denoiser  mode   share  window    what it does",
+        "r         [R]   100.0%  5 tokens  SpanCorruption",
+        "                                  noise_density 0.15",
+        "",
+        "legend: ⟦scored⟧  <extra_id_0> sentinel  [R] mode token",
+        "        </s> end of text  ↵ newline  ░ read  █ scored",
+        "        · padding",
+        "",
+        "batch 1, row 1: 2 examples ─────────────────────────────────",
+        " encoder │░░░░░│░░········│ 8 of 16, 8 padding",
+        " decoder │█████│███·······│ 9 of 16, 7 padding",
+        "",
+        "example 1: r [R]  segment 1 of 2",
+        "  raw 5 tokens, inputs 5, targets 5, corrupted 3 (60.0%) in",
+        "  1 span",
+        "     raw │ab↵",
+        "         │cd",
+        "  inputs │[R]a<extra_id_0>d</s>",
+        " targets │⟦<extra_id_0>b↵",
+        "         │c</s>⟧",
+        "",
+        "example 2: s [S]  segment 2 of 2",
+        "  raw 4 tokens, inputs 3, targets 4, corrupted 3 (75.0%) in",
+        "  1 span",
+        "     raw │x⇥   yz",
+        "  inputs │[S]x</s>",
+        " targets │⟦⇥   yz</s>⟧",
+        "",
+        "attention of batch 1, row 1",
+        "  encoder            decoder            cross-attention",
+        "  self-attention     self-attention     16 x 16, 1:1",
+        "  16 x 16, 1:1       16 x 16, 1:1       █████···",
+        "  █▒▒▒▒···           █▄·······          █████···",
+        "  ███▒▒···           ███▄·····          ▀▀▀▀▀▄▄▄",
+        "  ▀▀▀▀▀▄▄▄           ▀▀▀▀▀▄···          ·····███",
+        "  ·····██▒           ·····██▄·          ·····▀▀▀",
+        "                     ·····▀▀▀▀",
+        "  down: the position that looks  across: what it sees",
+        "  █ seen  ▒ seen, and later  · hidden",
+        "",
+        "counts over 1 row",
+        "denoiser  corrupted  spans",
+        "r           ≠ 60.0%    1.0",
+        "  asked       15.0%",
+        "≠ more than a tenth, and more than rounding explains, away from what was asked",
+    ]
+
+
+def test_colours_underline_what_is_scored(ul2, two_examples):
+    rows = rows_of(ul2, two_examples, 0, np.asarray([0]), 1)
+    lines = printed(page(rows), force_terminal=True, color_system="standard")
+    [targets] = [line for line in lines if "targets" in line and "</s>" not in line and "raw" not in line]
+    assert "\x1b[1;4;35m<extra_id_0>\x1b[0m\x1b[4mb\x1b[0m\x1b[2;4m↵" in targets and "⟦" not in targets
+    [inputs] = [line for line in lines if "inputs" in line and "│" in line]
+    assert "\x1b[1;37;44m[R]\x1b[0ma\x1b[1;35m<extra_id_0>\x1b[0md\x1b[1;32m</s>" in inputs
+    assert "  1 more in this row" in "".join(lines)
+
+
+def test_masked_positions_say_what_is_shown_there():
+    mlm = tiny_experiment("mlm", "encoder_only")
+    chunk = encoder_chunk(
+        mlm.tokenizer,
+        raw=["abcdef"],
+        inputs=["[CLS]a[MASK]Xdef[SEP]"],
+        targets=["[CLS]abcdef[SEP]"],
+        selected=[2, 3, 5],  # b masked, c random, e kept
+    )
+    [row] = rows_of(mlm, chunk, 0, np.asarray([0]), 1)
+    raw, inputs, targets = row.examples[0].sections
+    assert row.examples[0].facts == (
+        "raw 6 tokens, inputs and targets 8, selected 3 (37.5%) in 2 spans: 1 masked, 1 random, 1 kept"
+    )
+    assert raw == ("raw", [Run("abcdef", "text", False)])
+    assert inputs == (
+        "inputs",
+        [
+            Run("[CLS]", "special", False),
+            Run("a", "text", False),
+            Run("[MASK]", "mask", True),
+            Run("X", "random", True),
+            Run("d", "text", False),
+            Run("e", "kept", True),
+            Run("f", "text", False),
+            Run("[SEP]", "special", False),
+        ],
+    )
+    assert [(run.text, run.scored) for run in targets.runs] == [
+        ("[CLS]", False), ("a", False), ("bc", True), ("d", False), ("e", True), ("f", False), ("[SEP]", False),
+    ]  # fmt: skip
+
+
+def test_a_decoder_alone_shows_what_it_reads_and_what_it_predicts():
+    prefix_lm = tiny_experiment("prefix_lm", "decoder_only")
+    chunk = decoder_chunk(
+        prefix_lm.tokenizer,
+        raw=["abcd", "xy"],
+        rows=["ab</s>cd</s>", "xy</s>"],
+        scored=[3, 4, 5, 6, 7, 8],
+        prefix=[0, 1, 2, 3],
+    )
+    [row] = rows_of(prefix_lm, chunk, 0, np.asarray([0, 1]), 1)
+    first, second = row.examples
+    assert [title for title, _ in first.sections] == ["raw", "inputs", "targets"]
+    assert "".join(run.text for run in first.sections[1].runs) == "ab</s>"
+    assert "".join(run.text for run in first.sections[2].runs) == "cd</s>"
+    assert first.facts == (
+        "raw 4 tokens, inputs 3, targets 3, corrupted 2 (50.0%) in 1 span, the first 4 positions see each other"
+    )
+    assert second.sections[1] == ("inputs", []) and second.facts.endswith("causal throughout")
+
+
+def test_sentence_types_and_labels_without_names_and_fields_that_show_does_not_know():
+    mlm = tiny_experiment("mlm", "encoder_only")
+    chunk = encoder_chunk(mlm.tokenizer, ["ab"], ["[CLS]ab[SEP]"], ["[CLS]ab[SEP]"], [1], width=6)
+    types = np.asarray([[0, 0, 0, 1, 7, 7]], np.int32)
+    more = {
+        "encoder_token_types": types,
+        "encoder_word_ids": np.asarray([[3, 3, 5, 6, 6, 6]], np.int32),
+        "row_weight": np.asarray([2], np.int32),
+        "sentence_labels": np.asarray([1], np.int32),
+    }
+    [row] = rows_of(mlm, chunk._replace(batch=chunk.batch | more), 0, np.asarray([0]), 1)
+    assert row.examples[0].facts.endswith(
+        ": 0 masked, 0 random, 1 kept, sentence A 3 positions, B 1, label 1, encoder_word_ids 3×2 5 6, row_weight 2"
+    )

@@ -1,0 +1,49 @@
+"""python -m train.plan --config=configs/ul2.py:20b --topology=v5p:4x4x4 [--vocab_size=32128] [--config.a.b=value ...]
+
+What a run would take on a machine that is not here. For a TPU topology the real train step is compiled by the real TPU
+compiler (pip install -e '.[tpu]'; no TPU needed): memory a chip, collectives, whether it fits, and where it does not,
+what makes it fit. For gpu:N, h100:N, cpu:N and the like memory is added up from shapes, which is close but no compiler.
+"""
+
+import sys
+
+import jax
+from absl import flags
+from ml_collections import config_flags
+
+from contract.errors import ConfigError
+from train.command import parse_config_flags, run_command
+from train.experiment import make_experiment
+from train.plan.estimate import Estimate, estimate
+from train.plan.remedy import find_remedy
+from train.plan.report import report_lines
+from train.plan.topology import Topology, parse_topology
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: a file of configs/, with :preset or without.")
+_TOPOLOGY = flags.DEFINE_string("topology", None, "v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "Ids of a tokenizer that is not here.")
+
+
+def main() -> None:
+    """Reads the command line, plans, prints. Exit status 1 where the run does not fit."""
+    config = parse_config_flags(sys.argv, _CONFIG)
+    jax.config.update("jax_platforms", "cpu")  # the compiler for another machine is asked for by name
+    if _TOPOLOGY.value is None:
+        raise ConfigError("--topology is missing: for example --topology=v5e:4x4 or --topology=h100:8")
+    if _VOCAB_SIZE.value is not None and _VOCAB_SIZE.value < 1:
+        raise ConfigError(f"--vocab_size={_VOCAB_SIZE.value} must be 1 or more")
+    topology = parse_topology(_TOPOLOGY.value)
+
+    def estimate_of(fields: dict, topology: Topology) -> Estimate:
+        return estimate(make_experiment(fields, vocab_size=_VOCAB_SIZE.value), topology)
+
+    result = estimate_of(config, topology)
+    for line in report_lines(config_flags.get_config_filename(flags.FLAGS["config"]), result):
+        print(line, flush=True)
+    if result.fits is False:
+        print(find_remedy(config, topology, estimate_of), flush=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    run_command(main)
