@@ -1,138 +1,142 @@
-"""Every field that all experiments share, with its default. Experiments change only what differs.
+"""The fields that every experiment has, with their defaults, and helpers for presets and for tables of denoisers.
 
-Fields are typed by their value here. A tuple is overridden from the command line as "('a', 'b')".
+An experiment calls `get_config()` and changes the fields that differ. A field keeps the type of its default value. On
+the command line a tuple is written as in --config.optimizer.no_decay="('norm', 'bias')".
 """
+
+from typing import Any
 
 from ml_collections import ConfigDict
 
 
 def get_config() -> ConfigDict:
-    """The shared defaults: a `tiny` T5 v1.1 encoder-decoder on the standard library's source text."""
+    """Returns the defaults: a `tiny` T5 v1.1 encoder-decoder on the standard library's source text."""
     config = ConfigDict()
-    config.seed = 0
-    config.precision = "float32"  # compute: "float32", "bfloat16", "float16"; parameters stay float32
+    config.seed = 0  # of the initial parameters, the held-out split, the order of the data and every random draw
+    config.precision = "float32"  # of the computation: "float32", "bfloat16", "float16"; parameters are always float32
 
     config.data = ConfigDict()
-    config.data.source = "stdlib"  # or "stdlib_functions", "text", "jsonl", "tfds": see data/sources.py
-    config.data.path = ""  # text, jsonl: files, folders or globs, comma-separated; tfds: "name/config:version"
-    config.data.document_per = "file"  # text: "file", "line" or "paragraph" (blocks between blank lines)
-    config.data.on_unreadable = "error"  # a file that is not UTF-8, a line that is no JSON: "error" or "skip"
+    # The corpus: "stdlib" and "stdlib_functions" are the Python standard library's source text and its documented
+    # functions; "text", "jsonl" and "tfds" read data.path. See data/sources.py.
+    config.data.source = "stdlib"
+    config.data.path = ""  # text, jsonl: files, folders or globs, separated by commas; tfds: "name/config:version"
+    config.data.document_per = "file"  # text, tfds: "file" (the whole text), "line", "paragraph" (between blank lines)
+    config.data.on_unreadable = "error"  # for a file that is not UTF-8 and a line that is not JSON: "error" or "skip"
     config.data.tokenizer = "byte"  # "byte", or the path of a SentencePiece .model file
-    config.data.num_sentinels = 100
-    config.data.mode_tokens = (
-        "[R]",
-        "[S]",
-        "[X]",
-    )  # UL2's released checkpoints call them [NLU], [S2S], [NLG]
-    config.data.inputs_length = 128  # encoder positions; the whole row where there is one stack
-    config.data.targets_length = 128  # decoder positions of an encoder-decoder
-    config.data.documents = "join"  # "join", "pack", "split" or "whole": see contract/batch.py, WindowSpec
-    config.data.on_unusable = "error"  # documents too long to stand whole, or of no class: "error" or "skip"
-    config.data.examples_per_row = 1  # more than one packs that many into each row
-    config.data.packing = (
-        "equal"  # shares of a row; or "planned", so that rows are full: see objectives/rows/filling.py
-    )
-    config.data.bidirectional_inputs = True  # decoder-only: inputs see each other (prefix LM); False: causal
-    config.data.heldout_fraction = 0.05  # of the documents
-    config.data.cache_dir = "~/.cache/cloze"  # token stores
-    config.data.reader_threads = 2
-    config.data.prefetch_batches = 16
+    config.data.num_sentinels = 100  # sentinel tokens in the vocabulary
+    config.data.mode_tokens = ("[R]", "[S]", "[X]")  # UL2's paper; its released checkpoints: [NLU], [S2S], [NLG]
+    config.data.inputs_length = 128  # tokens of a row: the encoder's positions, or all positions of a single stack
+    config.data.targets_length = 128  # tokens of a row of an encoder-decoder's decoder; not read by a single stack
+
+    # From documents to rows: the text is read in windows, which are runs of raw tokens, and windows are put into rows.
+    #   documents         what a window does at the end of a document
+    #   examples_per_row  how many windows a row holds
+    #   packing           how the windows of a row share its positions
+    #
+    # documents: "join"   A window continues into the next document. It is one example (T5).
+    #            "pack"   The same windows, but each document's piece of a window is an example of its own.
+    #            "split"  A window ends with its document, so a document's last window may be short. It is one example.
+    #            "whole"  No document is cut. A row holds as many documents as fit, and each is an example.
+    config.data.documents = "join"
+    # examples_per_row: windows, 1 or more; 1 with documents="whole". Examples in the same row never see each other.
+    config.data.examples_per_row = 1
+    # packing: "equal"    A row of M windows gives each of them 1/M of its positions. Padding fills the rest.
+    #          "planned"  The lengths of windows, and the denoisers in a row, are chosen so that rows are full. Needs
+    #                     examples_per_row of 2 or more, documents="join" or "split", and in a mixture constant weights.
+    config.data.packing = "equal"
+
+    # Documents that cannot be used, because they are longer than a row (documents="whole") or have none of
+    # objective.classes: "error", or "skip" to exclude them.
+    config.data.on_unusable = "error"
+    config.data.bidirectional_inputs = True  # decoder-only: True: inputs see each other (prefix LM); False: causal
+    config.data.heldout_fraction = 0.05  # fraction of the documents that is held out for evaluation
+    config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids
+    config.data.reader_threads = 2  # threads that make batches
+    config.data.prefetch_batches = 16  # batches made in advance
 
     config.model = ConfigDict()
     config.model.architecture = "encoder_decoder"  # or "decoder_only", "encoder_only"
-    config.model.num_layers = 2  # of each stack
-    config.model.d_model = 128
-    config.model.num_heads = 4
-    config.model.num_kv_heads = 4  # fewer than num_heads: grouped-query attention
-    config.model.head_dim = 32
-    config.model.d_ff = 256
-    config.model.embedding_size = 0  # columns of the embedding tables, projected to d_model; 0: d_model
-    config.model.mlp = "gated_gelu"  # "relu", "gelu", "silu", "gated_gelu", "gated_silu"
-    config.model.positions = "relative"  # "relative" (T5 buckets), "rope", "learned", "none"
-    config.model.relative_num_buckets = 32
-    config.model.relative_max_distance = 128
-    config.model.rope_theta = 10000.0
-    config.model.norm = "rms"  # "rms" or "layer"
-    config.model.norm_position = "pre"  # "pre" or "post"
-    config.model.norm_epsilon = 1e-6
-    config.model.use_bias = False
-    config.model.tie_embeddings = False
-    config.model.scale_logits = False  # T5 v1.0: with tied embeddings, logits / sqrt(d_model)
-    config.model.scale_attention = False  # True: divide by sqrt(head_dim); T5 folds it into the query's init
+    config.model.num_layers = 2  # of each stack: an encoder-decoder has twice as many
+    config.model.d_model = 128  # width of the states between layers
+    config.model.num_heads = 4  # query heads
+    config.model.num_kv_heads = 4  # key/value heads; fewer than num_heads: grouped-query attention
+    config.model.head_dim = 32  # width of one head
+    config.model.d_ff = 256  # hidden width of the feed-forward block
+    config.model.embedding_size = 0  # width of the embedding tables, then projected to d_model; 0: d_model
+    config.model.mlp = "gated_gelu"  # or "relu", "gelu", "silu", "gated_silu"
+    config.model.positions = "relative"  # T5's relative position bias; or "rope", "learned", "none"
+    config.model.relative_num_buckets = 32  # positions="relative": buckets of distances
+    config.model.relative_max_distance = 128  # positions="relative": tokens; longer distances share a bucket
+    config.model.rope_theta = 10000.0  # positions="rope": base of the wavelengths
+    config.model.norm = "rms"  # RMSNorm, or "layer": LayerNorm
+    config.model.norm_position = "pre"  # pre-norm, or "post": post-norm
+    config.model.norm_epsilon = 1e-6  # added under the square root
+    config.model.use_bias = False  # in dense layers, LayerNorm and the "bert" prediction head
+    config.model.tie_embeddings = False  # whether the output table is the input table
+    config.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
+    config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
     config.model.embedding_norm = False  # BERT: a norm right after the embeddings
-    config.model.prediction_head = "linear"  # "linear", or "bert": dense, gelu, norm before the output table
-    config.model.num_token_types = 0  # sentence types; objectives on pairs have 2 anyway; 2 to start from their run
-    config.model.initializer = "t5"  # "t5", or "normal": N(0, initializer_range) for every matrix
-    config.model.initializer_range = 0.02
-    config.model.dropout_rate = 0.0
-    config.model.attention = "auto"  # or "xla", "cudnn" (NVIDIA GPUs), "splash" (TPUs): see models/kernels.py
-    config.model.remat = "none"  # or "dots", "full": what the backward pass makes again, see models/remat.py
-    config.model.scan_unroll = 1  # layers in a turn of the loop over them; all: faster on CPU, slower to compile
+    config.model.prediction_head = "linear"  # or "bert": dense, gelu, norm, then the output table
+    # Sentence types (BERT's A and B). nsp and sop always have 2; other objectives need 2 to start from their runs.
+    config.model.num_token_types = 0
+    config.model.initializer = "t5"  # or "normal": N(0, initializer_range) for every matrix
+    config.model.initializer_range = 0.02  # standard deviation of "normal"
+    config.model.dropout_rate = 0.0  # in [0, 1)
+    config.model.attention = "auto"  # or "xla", "cudnn" (NVIDIA GPUs), "splash" (TPUs); see models/kernels.py
+    config.model.remat = "none"  # what the backward pass recomputes: "none", "dots", "full"; see models/remat.py
+    config.model.scan_unroll = 1  # layers per iteration of the loop over layers; more: faster on CPU, slower to compile
 
     config.loss = ConfigDict()
-    config.loss.z_loss = 1e-4
-    config.loss.label_smoothing = 0.0
-    config.loss.chunk_size = 0  # positions of each row whose logits are in memory at a time; 0: all of them
+    config.loss.z_loss = 1e-4  # coefficient of log(Z)^2, where Z is the softmax's denominator; 0: off
+    config.loss.label_smoothing = 0.0  # share of the target probability that is spread over the vocabulary, in [0, 1)
+    config.loss.chunk_size = 0  # positions of a row whose logits are in memory at the same time; 0: all
 
     config.optimizer = ConfigDict()
-    config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor", "lion", "muon"
-    config.optimizer.schedule = "cosine"  # or "linear", "wsd", "inverse_sqrt", "constant"; after linear warm-up
-    config.optimizer.learning_rate = 2e-2  # at the end of warm-up
+    config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor", "lion", "muon"; see train/optimizer.py
+    # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt" or "constant"; see train/schedules.py.
+    config.optimizer.schedule = "cosine"
+    config.optimizer.learning_rate = 2e-2  # at the end of the warm-up
     config.optimizer.warmup_steps = 50
-    config.optimizer.final_learning_rate_fraction = 0.1  # cosine, linear, wsd: where it ends, of learning_rate
-    config.optimizer.decay_fraction = 0.2  # wsd: the last part of train.steps, where the rate falls
-    config.optimizer.b1 = 0.9
-    config.optimizer.b2 = 0.98
-    config.optimizer.eps = 1e-8
-    config.optimizer.weight_decay = 0.0
-    config.optimizer.no_decay = (
-        "norm",
-        "bias",
-        "embedd",
-    )  # regular expressions: parameters whose path matches
-    config.optimizer.clip_norm = 1.0  # global norm; 0 is off
+    config.optimizer.final_learning_rate_fraction = 0.1  # cosine, linear, wsd: the last rate / learning_rate
+    config.optimizer.decay_fraction = 0.2  # wsd: the last part of train.steps, in which the rate falls
+    config.optimizer.b1 = 0.9  # decay rate of the first moment; not read by adafactor
+    config.optimizer.b2 = 0.98  # decay rate of the second moment; lion: of its momentum; not read by adafactor
+    config.optimizer.eps = 1e-8  # added to Adam's denominator; not read by adafactor and lion
+    config.optimizer.weight_decay = 0.0  # multiplied by the learning rate; 0: off
+    config.optimizer.no_decay = ("norm", "bias", "embedd")  # regular expressions of parameter paths without decay
+    config.optimizer.clip_norm = 1.0  # largest global norm of the gradients; 0: no clipping
 
     config.train = ConfigDict()
-    config.train.init_from = ""  # workdir of another run: begin with its Transformer, of the newest checkpoint
-    config.train.steps = 600
-    config.train.batch_size = 16  # rows, over all devices and processes
-    config.train.grad_accum_steps = 1
-    config.train.log_every = 20
-    config.train.eval_every = 200
-    config.train.eval_batches = 16
-    config.train.checkpoint_every = 200
-    config.train.keep_checkpoints = 2  # the newest ones, besides the best
-    config.train.max_nonfinite_updates = 5  # in a row, before the run stops
-    config.train.profile_steps = 0  # this many, from the second on, are traced into the workdir's tensorboard folder
+    config.train.init_from = ""  # workdir of another run: start from the Transformer of its newest checkpoint
+    config.train.steps = 600  # updates
+    config.train.batch_size = 16  # rows of a batch, over all devices and processes
+    config.train.grad_accum_steps = 1  # parts of a batch, computed one after another to save memory
+    config.train.log_every = 20  # steps between reports of training metrics
+    config.train.eval_every = 200  # steps between evaluations
+    config.train.eval_batches = 16  # held-out batches in an evaluation
+    config.train.checkpoint_every = 200  # steps between checkpoints
+    config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too
+    config.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops
+    config.train.profile_steps = 0  # steps to trace, from the second on, into the workdir's tensorboard folder
 
     config.mesh = ConfigDict()
-    config.mesh.backend = "jit"  # or "pmap": pure data parallelism through jax.pmap
-    config.mesh.data = -1  # -1, on one axis: all devices that the others leave
-    config.mesh.fsdp = 1
-    config.mesh.tensor = 1
+    config.mesh.backend = "jit"  # or "pmap": data parallelism only, through jax.pmap
+    # The number of devices along each axis; -1, for one axis: all devices that the other axes leave.
+    config.mesh.data = -1  # they have different rows, and copies of the training state
+    config.mesh.fsdp = 1  # they have different rows, and shards of the training state
+    config.mesh.tensor = 1  # they have the same rows, and shards of the training state
     return config
 
 
-TINY_SIZES = {"num_layers": 2, "d_model": 128, "num_heads": 4, "num_kv_heads": 4, "head_dim": 32, "d_ff": 256}
+_SIZE_FIELDS = ("num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
+TINY_SIZES = {field: get_config().model[field] for field in _SIZE_FIELDS}
 
 
-def is_paper_scale(config: ConfigDict, preset: str, sizes: dict[str, dict]) -> bool:
-    """False for "tiny". For one of `sizes`, gives config.model that size and returns True.
+def split_preset(preset: str, sizes: dict[str, dict], variants: dict[str, Any]) -> tuple[str, str]:
+    """Returns the size and the variant that a preset names: "base", "iid_15_d_d" or "base,iid_15_d_d".
 
-    Raises ValueError for any other preset, naming those there are.
-    """
-    if preset == "tiny":
-        return False
-    if preset not in sizes:
-        raise ValueError(f"unknown preset {preset!r}: use {', '.join(map(repr, ['tiny', *sizes]))}")
-    config.model.update(sizes[preset])
-    return True
-
-
-def split_preset(preset: str, sizes: dict[str, dict], variants: dict[str, dict]) -> tuple[str, str]:
-    """The size and the variant in a preset such as "base,iid_15_d_d": either, or both with a comma between them.
-
-    "tiny" and the first of `variants` where it names none. Raises ValueError for anything else, naming those there are.
+    The size is "tiny" and the variant the first of `variants` where the preset names none. Raises ValueError for any
+    other name, with the names that exist.
     """
     size, variant = "tiny", next(iter(variants))
     for name in preset.split(","):
@@ -146,26 +150,24 @@ def split_preset(preset: str, sizes: dict[str, dict], variants: dict[str, dict])
     return size, variant
 
 
-def use_t5_recipe(config: ConfigDict) -> None:
-    """T5's pre-training recipe: rows of 512, Adafactor, inverse square root after 10,000 steps at 0.01.
+def use_size(config: ConfigDict, size: str, sizes: dict[str, dict]) -> None:
+    """Sets config.model to one of the published `sizes`. For "tiny", leaves config.model unchanged.
 
-    The backward pass makes attention's probabilities again: with a relative bias they are arrays of [heads, 512, 512]
-    for each row and layer, most of what a step would keep, and a small part of what it computes.
+    Raises ValueError for any other size, with the names that exist.
     """
-    config.model.remat = "dots"
-    config.data.inputs_length = 512
-    config.data.targets_length = 512
-    config.optimizer.name = "adafactor"
-    config.optimizer.schedule = "inverse_sqrt"
-    config.optimizer.learning_rate = 0.01
-    config.optimizer.warmup_steps = 10_000
-    watch_long_run(config)
+    if size not in ("tiny", *sizes):
+        raise ValueError(f"unknown preset {size!r}: use {', '.join(map(repr, ['tiny', *sizes]))}")
+    config.model.update(sizes.get(size, {}))
 
 
-def watch_long_run(config: ConfigDict) -> None:
-    """Logs, evaluates and saves at the pace of days rather than minutes; computes in bfloat16."""
-    config.precision = "bfloat16"
-    config.train.log_every = 100
-    config.train.eval_every = 5000
-    config.train.eval_batches = 64
-    config.train.checkpoint_every = 5000
+def mixture(denoisers: dict[str, dict]) -> dict[str, Any]:
+    """Returns config.objective for a mixture of `denoisers`, by name. Their weights are shares of the examples."""
+    return dict(name="mixture", mix_by="example", schedule="constant", denoisers=denoisers)
+
+
+def denoiser(*, name: str, mode: str, weight: float, **fields: Any) -> dict[str, Any]:
+    """Returns one row of a mixture's table: the objective `name` with its `fields`.
+
+    mode: the mode token before the inputs, one of data.mode_tokens; "" for none.
+    """
+    return dict(name=name, mode=mode, weight=weight, **fields)

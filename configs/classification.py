@@ -1,30 +1,31 @@
-r"""Classification, to judge a pre-trained model downstream: which package of the library a piece of code is from.
+r"""Classification, to evaluate a pre-trained model on a downstream task: which package is a piece of source code from?
 
     python -m train.main --config=configs/mlm.py
-    python -m train.main --config=configs/classification.py --config.train.init_from=runs/mlm  # or from nothing
+    python -m train.main --config=configs/classification.py --config.train.init_from=runs/mlm
     python -m train.main --config=configs/classification.py --config.model.architecture=decoder_only
     python -m train.main --config=configs/classification.py --config.data.source=jsonl --config.data.path=mine.jsonl \
         --config.objective.classes="('bad', 'good')" --config.data.on_unusable=error
 
-Of your own data each line is {"text": ..., "label": ...}. A fifth of the documents is held out, whole: no piece of a
-held-out module is trained on. Modules outside the packages named are left out, and the start says how many.
+Without train.init_from it trains from scratch. In your own data each line is {"text": ..., "label": ...}. A fifth of
+the documents is held out, each as a whole: no piece of a held-out module is trained on. Modules outside the packages
+below are excluded, and the run prints their number at its start.
 
-Presets: tiny (default), base, large (BERT, with its settings for GLUE: batches of 32, 3 epochs of 50,000 examples).
+Presets: tiny (default), base, large (BERT, with its GLUE settings: batches of 32, 3 epochs of 50,000 examples).
 
-Tiny on two CPU cores, from configs/mlm.py's run: 300 steps, held-out loss 1.199 a text, accuracy 0.53, macro F1 0.22.
-Held out are 48 modules of seven packages, of which the largest has 0.4 of the text.
+Tiny on two CPU cores, from configs/mlm.py's run: 300 steps, held-out loss 1.199 per text, accuracy 0.53, macro F1 0.22.
+Held out are 48 modules of seven packages; the largest package has 0.4 of the text.
 """
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, mlm
+from configs import architectures, base, mlm, recipes
 
-# Packages of 13 modules and more that every installation of Python 3.11 and later has.
+# Packages of 13 or more modules that every installation of Python 3.11 and later has.
 PACKAGES = ("asyncio", "email", "encodings", "importlib", "multiprocessing", "unittest", "xml")
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
-    """The experiment at one of its presets."""
+    """Returns the experiment at a preset."""
     config = mlm.get_config()
     config.objective = ConfigDict({"name": "classification", "classes": PACKAGES})
     config.data.documents = "split"
@@ -36,16 +37,13 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.train.steps = 300
     config.train.eval_every = 100
     config.train.eval_batches = 64
-    if base.is_paper_scale(config, preset, architectures.BERT):
+    base.use_size(config, preset, architectures.BERT)
+    if preset != "tiny":
         config.precision = "bfloat16"
         config.data.inputs_length = 512
-        config.optimizer.schedule = "linear"
+        recipes.use_bert_optimizer(config)
         config.optimizer.learning_rate = 2e-5
         config.optimizer.warmup_steps = 500
-        config.optimizer.final_learning_rate_fraction = 0.0
-        config.optimizer.b2 = 0.999
-        config.optimizer.eps = 1e-6
-        config.optimizer.weight_decay = 0.01
         config.train.batch_size = 32
         config.train.steps = 5000
     return config

@@ -1,11 +1,11 @@
-"""Causal language modelling with fill-in-the-middle (Bavarian et al. 2022): half of the documents, half of those SPM.
+"""Fill-in-the-middle for causal language models (Bavarian et al. 2022): half of the documents, half of these as SPM.
 
     python -m train.main --config=configs/fim.py
     python -m train.main --config=configs/fim.py --config.objective.fim_rate=0.9
 
-Presets: those of configs/clm.py, which this differs from in the objective alone.
+Presets: as in configs/clm.py. Only the objective differs.
 
-Tiny on two CPU cores: 500 steps, held-out loss 1.702; the corpus' unigram entropy is 3.236.
+Tiny on two CPU cores: 500 steps, held-out loss 1.702; the corpus's unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
@@ -14,11 +14,10 @@ from configs import clm
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
-    """The experiment at one of its presets."""
+    """Returns the experiment at a preset."""
     config = clm.get_config(preset)
-    # Every 64th token (at paper scale 128th) could begin a document that is reordered and needs three tokens of room.
-    min_document_length = 64 if preset == "tiny" else 128
-    config.objective = ConfigDict(
-        {"name": "fim", "fim_rate": 0.5, "spm_rate": 0.5, "min_document_length": min_document_length}
-    )
+    config.objective = ConfigDict({"name": "fim", "fim_rate": 0.5, "spm_rate": 0.5})
+    # A reordered document takes three more tokens, and a row keeps room for as many such documents as it can hold:
+    # one per 64 tokens, or per 128.
+    config.objective.min_document_length = 64 if preset == "tiny" else 128
     return config

@@ -1,24 +1,23 @@
-"""Masked language modelling (Devlin et al. 2019): 15% selected, of which 80% masked, 10% random, 10% kept.
+"""Masked language modelling (Devlin et al. 2019): 15% of the tokens selected, 80% of these masked, 10% random.
 
     python -m train.main --config=configs/mlm.py
     python -m train.main --config=configs/mlm.py:whole_word
     python -m train.main --config=configs/mlm.py:base,roberta
 
-Sizes: tiny (default: BERT's pieces, but rotary positions: with learned ones so short a run learns the frequencies of
-bytes and no more), base, large (BERT). Variants:
-  bert         default: single tokens, 15% to the token
-  roberta      15% on average; at base and large also RoBERTa's optimizer settings and batch
+Sizes: tiny (default: BERT's blocks, small, with rotary positions), base, large (BERT). Variants:
+  bert         default: single tokens, exactly 15% of each text
+  roberta      single tokens, 15% on average; at base and large also RoBERTa's optimizer and batch size
   whole_word   BERT's whole-word masking
-  ngram        one to three words, in shares of 6, 3 and 2: ALBERT
-  span         one to ten words, geometric with p = 0.2: SpanBERT's masking
-What differs from each is in objectives/mlm.py.
+  ngram        one to three words in shares of 6, 3 and 2 (ALBERT)
+  span         one to ten words, geometrically distributed with p = 0.2 (SpanBERT's masking)
+objectives/mlm.py lists how each deviates from its paper.
 
-Tiny on two CPU cores: 600 steps, held-out loss 1.545, accuracy 0.59; the corpus' unigram entropy is 3.236.
+Tiny on two CPU cores: 600 steps, held-out loss 1.545, accuracy 0.59; the corpus's unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base
+from configs import architectures, base, recipes
 
 _BERT = dict(
     mask_rate=0.15,
@@ -38,7 +37,7 @@ VARIANTS = {
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
-    """The experiment at one of its presets."""
+    """Returns the experiment at a preset."""
     config = base.get_config()
     size, variant = base.split_preset(preset, architectures.BERT, VARIANTS)
     config.objective = ConfigDict({"name": "mlm", **VARIANTS[variant]})
@@ -46,18 +45,11 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.model.update(architectures.TINY_ENCODER)
     config.optimizer.name = "adamw"
     config.optimizer.learning_rate = 2e-3
-    if base.is_paper_scale(config, size, architectures.BERT):
-        config.data.inputs_length = 512
-        config.optimizer.schedule = "linear"
-        config.optimizer.learning_rate = 1e-4
-        config.optimizer.warmup_steps = 10_000
-        config.optimizer.final_learning_rate_fraction = 0.0
-        config.optimizer.b2 = 0.999
-        config.optimizer.eps = 1e-6
-        config.optimizer.weight_decay = 0.01
+    base.use_size(config, size, architectures.BERT)
+    if size != "tiny":
+        recipes.use_bert_recipe(config)
         config.train.batch_size = 256
         config.train.steps = 1_000_000
-        base.watch_long_run(config)
         if variant == "roberta":  # fairseq, examples/roberta/config/pretraining/base.yaml
             config.optimizer.learning_rate = 5e-4
             config.optimizer.b2 = 0.98

@@ -1,20 +1,20 @@
-"""Multi-token prediction: four tokens ahead through independent heads (Gloeckle et al. 2024), or DeepSeek-V3's modules.
+"""Multi-token prediction: independent heads, four tokens ahead (Gloeckle et al. 2024), or DeepSeek-V3's modules.
 
     python -m train.main --config=configs/multi_token_prediction.py
     python -m train.main --config=configs/multi_token_prediction.py:sequential
     python -m train.main --config=configs/multi_token_prediction.py:7b,sequential
 
-Sizes: tiny (default) and the others of configs/clm.py, which this differs from in the objective and, where heads are
-independent, in depth. Variants:
-  independent    default: n = 4, each head one layer on a shared trunk
-  sequential     n = 2: one module after the model (DeepSeek-V3's D = 1), its loss times 0.3, as for most of the
-                 paper's tokens; 0.1 for the last of them
+Sizes: as in configs/clm.py. Only the objective differs, and with independent heads the depth. Variants:
+  independent    default: n = 4 tokens, each with a head of one layer on a shared trunk
+  sequential     n = 2 tokens: one module after the model (DeepSeek-V3's D = 1). The weight of its loss is 0.3, as for
+                 most of the paper's training tokens; for the last of these tokens the paper has 0.1
 
-model.num_layers is the depth of the model that is left at inference: the trunk and the next token's head. Gloeckle et
-al. give all models of a size as many layers in total, so a published size has n - 1 layers fewer here than in
-configs/clm.py (Llama 7b: 29 and three further heads). Tiny, of whose 4 layers one would be left, keeps them all.
+model.num_layers is the depth of the model that is used for inference: the trunk and the head of the next token.
+Gloeckle et al. give all models of a size the same total number of layers. So with independent heads a published size
+has n - 1 layers fewer than in configs/clm.py: Llama 7b has 29, and three further heads. Tiny keeps all of its 4
+layers, because only one would remain.
 
-Tiny on two CPU cores: 500 steps, held-out loss of the next token 1.731; the corpus' unigram entropy is 3.236.
+Tiny on two CPU cores: 500 steps, held-out loss of the next token 1.731; the corpus's unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
@@ -28,7 +28,7 @@ VARIANTS = {
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
-    """The experiment at one of its presets."""
+    """Returns the experiment at a preset."""
     size, variant = base.split_preset(preset, clm.SIZES, VARIANTS)
     config = clm.get_config(size)
     config.objective = ConfigDict({"name": "multi_token_prediction", **VARIANTS[variant]})

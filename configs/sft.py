@@ -1,18 +1,19 @@
-r"""Supervised fine-tuning: prompts and responses, of which only the responses are scored, packed whole into rows.
+r"""Supervised fine-tuning: prompts and responses, packed whole into rows. Only the responses are scored.
 
     python -m train.main --config=configs/clm.py
-    python -m train.main --config=configs/sft.py --config.train.init_from=runs/clm     # or from nothing, without it
+    python -m train.main --config=configs/sft.py --config.train.init_from=runs/clm
     python -m train.main --config=configs/sft.py:7b --config.data.source=jsonl --config.data.path=pairs.jsonl \
         --config.data.tokenizer=llama.model --config.train.init_from=...
 
-Of your own data each line is {"prompt": ..., "response": ...}. Tiny reads the standard library's documented functions:
-from signature and docstring to the body. It leaves out those that a row has no room for, and says how many.
+Without train.init_from it trains from scratch. In your own data each line is {"prompt": ..., "response": ...}. Tiny
+reads the documented functions of the standard library: signature and docstring are the prompt, the body is the
+response. Functions too long for a row are excluded, and the run prints their number at its start.
 
-Presets: those of configs/clm.py. Beyond tiny the optimizer is Stanford Alpaca's: 3 epochs of its 52,000 pairs. On an
-encoder-decoder (--config.model.architecture=encoder_decoder), which reads prompts that end in EOS, add
+Presets: as in configs/clm.py. Beyond tiny the optimizer is Stanford Alpaca's: 3 epochs of its 52,000 pairs. An
+encoder-decoder (--config.model.architecture=encoder_decoder) was pre-trained on inputs that end in EOS: add
 --config.objective.inputs_eos=True.
 
-Tiny on two CPU cores, from nothing: 400 steps, held-out loss 2.055 per token of the response.
+Tiny on two CPU cores, from scratch: 400 steps, held-out loss 2.055 per token of the response.
 """
 
 from ml_collections import ConfigDict
@@ -21,7 +22,7 @@ from configs import clm
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
-    """The experiment at one of its presets."""
+    """Returns the experiment at a preset."""
     config = clm.get_config(preset)
     config.objective = ConfigDict({"name": "sft", "inputs_eos": False})
     config.data.source = "stdlib_functions"

@@ -1,17 +1,22 @@
-"""SimCSE without labels (Gao et al. 2021): a text read twice, under two draws of dropout, is to be nearest to itself.
+"""Unsupervised SimCSE (Gao et al. 2021): contrastive sentence embeddings, with dropout as the only augmentation.
 
     python -m train.main --config=configs/simcse.py
     python -m train.main --config=configs/simcse.py:base --config.train.init_from=WORKDIR
 
-Sizes: tiny (default, from nothing), base, large (BERT). SimCSE starts from a trained BERT: give train.init_from the
-workdir of a run of configs/mlm.py or nsp.py (then with --config.model.num_token_types=2). Its texts are sentences of at
-most 32 tokens, as data.document_per="line" may give; of a longer document every 30 tokens are a text here. Variants:
-  simcse     default: the contrast alone, no token is masked
-  with_mlm   beside masked language modelling, which counts a tenth
+The encoder reads each text twice, under two draws of dropout. Of all second readings in the batch, the one of the same
+text should be the most similar to the first.
 
-A held-out batch holds neighbours of one document, negatives harder to tell apart than training's.
+Sizes: tiny (default, from scratch), base, large (BERT). SimCSE starts from a trained BERT: set train.init_from to the
+workdir of a run of configs/mlm.py, or of configs/nsp.py with --config.model.num_token_types=2. SimCSE's texts are
+sentences of at most 32 tokens: with data.document_per="line" each line of a corpus is such a text. At base and large a
+longer document is split into texts of 30 tokens. Variants:
+  simcse     default: the contrastive loss alone; no token is masked
+  with_mlm   plus masked language modelling, with weight 0.1
 
-Tiny on two CPU cores: 300 steps, held-out loss 0.691 nats a text, its own second reading the nearest of 32 for 0.77.
+In a held-out batch neighbouring texts of a document are negatives of each other, and harder than those of training.
+
+Tiny on two CPU cores: 300 steps, held-out loss 0.691 nats per text; for 0.77 of the texts the most similar of 32 second
+readings is their own.
 """
 
 from ml_collections import ConfigDict
@@ -23,7 +28,7 @@ VARIANTS = {"simcse": _SIMCSE, "with_mlm": _SIMCSE | dict(mlm_weight=0.1)}
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
-    """The experiment at one of its presets."""
+    """Returns the experiment at a preset."""
     size, variant = base.split_preset(preset, architectures.BERT, VARIANTS)
     config = mlm.get_config(size)
     config.objective = ConfigDict(VARIANTS[variant])
@@ -35,11 +40,10 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.train.steps = 300
     else:
         config.data.inputs_length = 32
-        config.optimizer.schedule = "linear"
         config.optimizer.learning_rate = 3e-5 if size == "base" else 1e-5
         config.optimizer.warmup_steps = 0
         config.optimizer.weight_decay = 0.0
         config.train.batch_size = 64
-        config.train.steps = 15_625  # one epoch of its million sentences
+        config.train.steps = 15_625  # one epoch of SimCSE's million sentences
         config.train.eval_every = config.train.checkpoint_every = 250
     return config

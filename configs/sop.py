@@ -1,15 +1,15 @@
-"""ALBERT's objective (Lan et al. 2020): masked tokens, and whether two sentences are in order or swapped (SOP).
+"""ALBERT's objectives (Lan et al. 2020): masked words, and sentence order prediction (SOP): are A and B swapped?
 
     python -m train.main --config=configs/sop.py
     python -m train.main --config=configs/sop.py:mlm_only
 
-Sizes: tiny (default), base, large: BERT's shapes and recipe, so that it compares with configs/nsp.py. ALBERT itself
-shares one layer's parameters among all, which this model does not. Words are masked, in runs of one to three, as ALBERT
-masks them. Variants:
-  sop        default: the loss is MLM's and the pair's, unweighted
-  mlm_only   the ablation: the same pairs, types and masks to the bit, and no loss of the pair
+As in ALBERT, runs of one to three words are masked. Sizes: tiny (default), base, large: BERT's shapes and recipe, for a
+comparison with configs/nsp.py. ALBERT itself shares the parameters of one layer among all layers; this model does not.
+Variants:
+  sop        default: the sum of the two losses
+  mlm_only   an ablation: exactly the same pairs, sentence types and masks, without the SOP loss
 
-Tiny on two CPU cores: 1000 steps, held-out loss 2.081 of whole masked words, 0.71 of the pairs told right.
+Tiny on two CPU cores: 1000 steps, held-out loss 2.081 per token of masked whole words, SOP accuracy 0.71.
 """
 
 from ml_collections import ConfigDict
@@ -21,7 +21,7 @@ VARIANTS = {"sop": _SOP, "mlm_only": _SOP | dict(pair_weight=0.0)}
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
-    """The experiment at one of its presets."""
+    """Returns the experiment at a preset."""
     size, variant = base.split_preset(preset, architectures.BERT, VARIANTS)
     config = nsp.get_config(size)
     config.objective = ConfigDict(VARIANTS[variant])

@@ -1,40 +1,41 @@
-"""T5's span corruption (Raffel et al. 2020): 15% of the tokens, spans of 3, on a T5 v1.1 encoder-decoder.
+"""T5's span corruption (Raffel et al. 2020): 15% of the tokens, in spans of 3, on a T5 v1.1 encoder-decoder.
 
     python -m train.main --config=configs/span_corruption.py
     python -m train.main --config=configs/span_corruption.py --config.model.architecture=decoder_only
     python -m train.main --config=configs/span_corruption.py:base,span_10_15_u_u
 
-Sizes: tiny (default), small, base, large, xl, xxl (T5 v1.1). Variants, by T5's names for them: span_3_15_u_u (default),
-span_2_15_u_u, span_5_15_u_u, span_10_15_u_u, whose spans are 3, 2, 5 and 10 tokens long on average.
+Sizes: tiny (default), small, base, large, xl, xxl (T5 v1.1). Variants, by T5's names: span_3_15_u_u (default),
+span_2_15_u_u, span_5_15_u_u and span_10_15_u_u, with spans of 3, 2, 5 and 10 tokens on average.
 
-Tiny on two CPU cores that had other work to do: 5 minutes, 500 steps, held-out loss 2.369; the corpus' unigram
-entropy is 3.236.
+Tiny on two CPU cores that were also busy with other work: 5 minutes, 500 steps, held-out loss 2.369; the corpus's
+unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base
+from configs import architectures, base, recipes
 
 VARIANTS = {
     f"span_{mean}_15_u_u": {"noise_density": 0.15, "mean_noise_span_length": float(mean), "random_roll": False}
     for mean in (3, 2, 5, 10)
 }
-# What 256 and 512 inputs need: see objectives/rows/lengths.py.
+# By mean span length: the targets of 256 inputs (tiny) and of 512. See objectives/rows/lengths.py.
 TARGETS_LENGTH = {2.0: (62, 126), 3.0: (58, 114), 5.0: (54, 105), 10.0: (49, 99)}
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
-    """The experiment at one of its presets."""
+    """Returns the experiment at a preset."""
     config = base.get_config()
     size, variant = base.split_preset(preset, architectures.T5_V1_1, VARIANTS)
     config.objective = ConfigDict({"name": "span_corruption", **VARIANTS[variant]})
     tiny_targets, paper_targets = TARGETS_LENGTH[config.objective.mean_noise_span_length]
     config.data.inputs_length = 256
+    config.data.targets_length = tiny_targets
     config.train.batch_size = 8
     config.train.steps = 500
-    config.data.targets_length = tiny_targets
-    if base.is_paper_scale(config, size, architectures.T5_V1_1):
-        base.use_t5_recipe(config)
+    base.use_size(config, size, architectures.T5_V1_1)
+    if size != "tiny":
+        recipes.use_t5_recipe(config)
         config.data.targets_length = paper_targets
         config.train.batch_size = 2048
         config.train.steps = 1_000_000

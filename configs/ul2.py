@@ -5,39 +5,42 @@
     python -m train.main --config=configs/ul2.py:s20_r40_x40
     python -m train.main --config=configs/ul2.py:base --config.data.source=text --config.data.path=corpus/
 
-Sizes: tiny (default), base, large, xl, xxl (T5 v1.1's sizes), 20b (the paper's model: 32 + 32 layers). Variants, but
-for the last one in their weights alone:
-  equal        default: each denoiser as often as any other, as in the paper's appendix code
-  s20_r40_x40  20% S, 40% R, 40% X, evenly within each: ports, as a suggestion of the paper's
-  s34_r33_x33  a third each, evenly within R and X: FAT5, UL2_5
-  packed       equal, four examples in each row and as many in a batch: tokens fill 99% of the encoder's positions and
-               98% of the decoder's, where they fill 96% and 55% of rows of one example, as the paper has them. At
-               other weights train.main says which data.targets_length goes with data.packing="planned".
+Sizes: tiny (default), small, base, large, xl, xxl (T5 v1.1's sizes), 20b (the paper's model: 32 encoder layers and 32
+decoder layers). The first three variants differ in the weights of the denoisers:
+  equal        default: the same weight for each, as in the code of the paper's appendix
+  s20_r40_x40  20% S, 40% R, 40% X, divided evenly among the R and among the X denoisers: a suggestion of the paper that
+               reimplementations use
+  s34_r33_x33  34% S, 33% R, 33% X, divided in the same way: used by FAT5 and UL2_5
+  packed       the weights of `equal`, with four examples in each row and the same number of examples in a batch. Tokens
+               fill 99% of the encoder's positions and 98% of the decoder's; with one example per row, as in the paper,
+               96% and 55%. With other weights train.main reports the data.targets_length that fits
+               data.packing="planned".
 
-What the paper leaves open, and the field that decides it:
-  mixing weights        objective.denoisers.*.weight: the variants above
-  by example or token   objective.mix_by
-  S's split             objective.denoisers.s.target_fraction, .split: 0.25 and uniform, as table 1 has it. The appendix
-                        code splits uniformly over the whole length: 0.5.
-  a sentinel for S      objective.denoisers.s.sentinel: none, as in the appendix code. Levanter's port and the prompts
-                        of the released checkpoints put <extra_id_0> there.
-  random roll           objective.denoisers.*.random_roll: off, as in T5. Then r = .15 with spans of 64 tokens has one
-                        span at these lengths, and it is always the end of the text. U-PaLM's port turns it on.
-  mode tokens' names    data.mode_tokens: [R] [S] [X] as in the paper; released checkpoints: [NLU] [S2S] [NLG].
+What the paper does not specify, and the field that decides it:
+  mixing weights         objective.denoisers.*.weight: see the variants
+  what they weight       objective.mix_by: examples, as in the appendix code, or tokens
+  where S splits a text  objective.denoisers.s.target_fraction, .split: 0.25 and "uniform", as in table 1. The appendix
+                         code splits uniformly over the whole length: 0.5.
+  a sentinel in S        objective.denoisers.s.sentinel: False, as in the appendix code. Levanter's port and the prompts
+                         of the released checkpoints have <extra_id_0> at the split.
+  the random roll        objective.denoisers.*.random_roll: False, as in T5. Then x3 (15% noise in spans of 64) has one
+                         span at these lengths, always at the end of the text. U-PaLM's port has True.
+  names of mode tokens   data.mode_tokens: [R], [S], [X], as in the paper. Released checkpoints: [NLU], [S2S], [NLG].
 
-A mixture of one's own is a table like this one, of any objectives that share an architecture; weights may also change
-in the course of the run, as in configs/ul2r.py.
+Any objectives that share an architecture can be mixed in such a table. configs/ul2r.py has weights that change during
+the run.
 
 Tiny on two CPU cores: 2 minutes, 600 steps, held-out loss 2.354 (r1 2.46, r2 2.16, s 2.34, x1 2.54, x2 2.41, x3 2.12,
-x4 2.16); the corpus' unigram entropy is 3.236.
+x4 2.16); the corpus's unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base
+from configs import architectures, base, recipes
+from configs.base import denoiser
 
 SIZES = {**architectures.T5_V1_1, "20b": architectures.UL2["20b"]}
-VARIANTS = {  # weights: of each R, of S, of each X
+VARIANTS = {  # the weight of each R denoiser, of S, and of each X denoiser
     "equal": (1.0, 1.0, 1.0),
     "s20_r40_x40": (0.2, 0.2, 0.1),
     "s34_r33_x33": (0.165, 0.34, 0.0825),
@@ -46,58 +49,40 @@ VARIANTS = {  # weights: of each R, of S, of each X
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
-    """The experiment at one of its presets."""
+    """Returns the experiment at a preset."""
     config = base.get_config()
     size, variant = base.split_preset(preset, SIZES, VARIANTS)
     r, s, x = VARIANTS[variant]
-    config.objective = ConfigDict(
-        {
-            "name": "mixture",
-            "mix_by": "example",
-            "schedule": "constant",
-            "denoisers": {
-                "r1": _span_corruption("[R]", r, noise_density=0.15, mean_noise_span_length=3.0),
-                "r2": _span_corruption("[R]", r, noise_density=0.15, mean_noise_span_length=8.0),
-                "s": {
-                    "name": "prefix_lm",
-                    "mode": "[S]",
-                    "weight": s,
-                    "target_fraction": 0.25,
-                    "split": "uniform",
-                    "sentinel": False,
-                },
-                "x1": _span_corruption("[X]", x, noise_density=0.5, mean_noise_span_length=3.0),
-                "x2": _span_corruption("[X]", x, noise_density=0.5, mean_noise_span_length=8.0),
-                "x3": _span_corruption("[X]", x, noise_density=0.15, mean_noise_span_length=64.0),
-                "x4": _span_corruption("[X]", x, noise_density=0.5, mean_noise_span_length=64.0),
-            },
-        }
-    )
-    if base.is_paper_scale(config, size, SIZES):
-        base.use_t5_recipe(config)
-        config.data.num_sentinels = 128  # r = .5 with spans of 3 needs 128 at 512 inputs; T5's 100 are too few
-        config.train.batch_size = 1024 if size == "20b" else 128
-        config.train.steps = 2_000_000 if size == "20b" else 500_000
-        if size == "base":
-            config.train.grad_accum_steps = 8  # 16 rows at a time: one chip of 16 GiB holds them; up to 16 devices
-        if size == "20b":
-            config.model.remat = "full"
-            config.mesh.data, config.mesh.fsdp = 1, -1  # the state is 73 GiB, and no device should hold all of it
+    spans = dict(name="span_corruption", random_roll=False)
+    denoisers = {
+        "r1": denoiser(mode="[R]", weight=r, **spans, noise_density=0.15, mean_noise_span_length=3.0),
+        "r2": denoiser(mode="[R]", weight=r, **spans, noise_density=0.15, mean_noise_span_length=8.0),
+        "s": denoiser(mode="[S]", weight=s, name="prefix_lm", target_fraction=0.25, split="uniform", sentinel=False),
+        "x1": denoiser(mode="[X]", weight=x, **spans, noise_density=0.5, mean_noise_span_length=3.0),
+        "x2": denoiser(mode="[X]", weight=x, **spans, noise_density=0.5, mean_noise_span_length=8.0),
+        "x3": denoiser(mode="[X]", weight=x, **spans, noise_density=0.15, mean_noise_span_length=64.0),
+        "x4": denoiser(mode="[X]", weight=x, **spans, noise_density=0.5, mean_noise_span_length=64.0),
+    }
+    config.objective = ConfigDict(base.mixture(denoisers))
+    base.use_size(config, size, SIZES)
+    if size != "tiny":
+        recipes.use_t5_recipe(config)
+        config.data.num_sentinels = 128  # noise_density=0.5 with spans of 3 needs 128 at 512 inputs; T5 has 100
+        config.train.batch_size = 128
+        config.train.steps = 500_000
+    if size == "base":
+        config.train.grad_accum_steps = 8  # 16 rows at a time fit one chip of 16 GiB; for at most 16 devices
+    if size == "20b":
+        config.model.remat = "full"
+        config.mesh.data, config.mesh.fsdp = 1, -1  # a training state of 73 GiB, sharded over all devices
+        config.train.batch_size = 1024
+        config.train.steps = 2_000_000
     if variant == "packed":
         config.data.packing = "planned"
         config.data.examples_per_row = 4
         config.data.inputs_length *= 4
-        config.data.targets_length = config.data.inputs_length * 9 // 16  # seven denoisers have .57 targets an input
+        config.data.targets_length = (
+            config.data.inputs_length * 9 // 16
+        )  # the seven denoisers have 0.57 targets per input
         config.train.batch_size //= 4
     return config
-
-
-def _span_corruption(mode: str, weight: float, *, noise_density: float, mean_noise_span_length: float) -> dict:
-    return {
-        "name": "span_corruption",
-        "mode": mode,
-        "weight": weight,
-        "noise_density": noise_density,
-        "mean_noise_span_length": mean_noise_span_length,
-        "random_roll": False,
-    }

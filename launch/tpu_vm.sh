@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # launch/tpu_vm.sh NAME ZONE --config=configs/ul2.py:base --workdir=/mnt/disk/runs/ul2
-# The same command on every host of a Cloud TPU VM slice, which needs the code in ~/cloze and, for a slice of several
-# hosts, a file system that all of them mount: hosts write one workdir together.
+# Runs the same command on every host of a Cloud TPU VM slice. Each host needs the repository in ~/cloze. If
+# there are several hosts, all must mount the file system of the workdir, because all write to it.
 set -euo pipefail
 name=$1 zone=$2
 shift 2

@@ -1,0 +1,63 @@
+"""Published training recipes, shared by the experiments that use them.
+
+A recipe for pre-training sets the optimizer, the precision, the intervals of a long run and, where it is the same for
+all sizes, the length of a row. The experiment sets train.batch_size and train.steps.
+"""
+
+from ml_collections import ConfigDict
+
+
+def use_t5_recipe(config: ConfigDict) -> None:
+    """Sets T5's recipe: rows of 512 tokens; Adafactor at 0.01, 10,000 steps of warm-up, then an inverse square root.
+
+    The backward pass recomputes the attention probabilities (model.remat="dots"). With a relative position bias they
+    are arrays of [heads, 512, 512] for each row and layer: most of the memory of a step, and little of its computation.
+    """
+    config.model.remat = "dots"
+    config.data.inputs_length = 512
+    config.data.targets_length = 512
+    config.optimizer.name = "adafactor"
+    config.optimizer.schedule = "inverse_sqrt"
+    config.optimizer.learning_rate = 0.01
+    config.optimizer.warmup_steps = 10_000
+    use_long_run(config)
+
+
+def use_bert_recipe(config: ConfigDict) -> None:
+    """Sets BERT's pre-training recipe: rows of 512 tokens; BERT's AdamW at 1e-4, with 10,000 steps of warm-up."""
+    config.data.inputs_length = 512
+    use_bert_optimizer(config)
+    config.optimizer.learning_rate = 1e-4
+    config.optimizer.warmup_steps = 10_000
+    use_long_run(config)
+
+
+def use_bert_optimizer(config: ConfigDict) -> None:
+    """Sets BERT's AdamW, with a linear decay to 0. The experiment sets the learning rate and the warm-up."""
+    config.optimizer.name = "adamw"
+    config.optimizer.schedule = "linear"
+    config.optimizer.final_learning_rate_fraction = 0.0
+    config.optimizer.b2 = 0.999
+    config.optimizer.eps = 1e-6
+    config.optimizer.weight_decay = 0.01
+
+
+def use_llama_recipe(config: ConfigDict) -> None:
+    """Sets Llama's recipe: AdamW at 3e-4, 2000 steps of warm-up, then a cosine decay to a tenth of the rate."""
+    config.optimizer.name = "adamw"
+    config.optimizer.schedule = "cosine"
+    config.optimizer.learning_rate = 3e-4
+    config.optimizer.warmup_steps = 2000
+    config.optimizer.final_learning_rate_fraction = 0.1
+    config.optimizer.b2 = 0.95
+    config.optimizer.weight_decay = 0.1
+    use_long_run(config)
+
+
+def use_long_run(config: ConfigDict) -> None:
+    """Sets bfloat16, and the intervals of logs, evaluations and checkpoints for a run of days."""
+    config.precision = "bfloat16"
+    config.train.log_every = 100
+    config.train.eval_every = 5000
+    config.train.eval_batches = 64
+    config.train.checkpoint_every = 5000
