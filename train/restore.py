@@ -1,4 +1,4 @@
-"""A finished or running run, opened to read: its experiment from config.json, its parameters from a checkpoint."""
+"""Opens a finished or running run for reading: the experiment from config.json, parameters from a checkpoint."""
 
 import dataclasses
 import os
@@ -16,9 +16,9 @@ from train.run_config import read_config
 
 
 def load_experiment(workdir: str) -> Experiment:
-    """The experiment that the run in `workdir` was started with. Raises ConfigError where there is none.
+    """Returns the experiment of the run in `workdir`. Raises ConfigError if the folder is not a run's.
 
-    Not its attention kernel: the run may have been on another machine, and here the one that suits this one is taken.
+    The attention kernel is chosen for this machine, because the run may have been on another one.
     """
     config = read_config(workdir)
     config.pop("corpus", None)
@@ -27,9 +27,9 @@ def load_experiment(workdir: str) -> Experiment:
 
 
 def load_params(experiment: Experiment, workdir: str, step: int | None = None) -> tuple[Params, int]:
-    """The parameters of checkpoint `step`, the newest where None, on this machine's devices; and their step.
+    """Returns the parameters of checkpoint `step` (None: the newest) on this machine's devices, and their step.
 
-    Raises ConfigError where there is no such checkpoint.
+    Raises ConfigError if there is no such checkpoint.
     """
     checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=None)
     state = checkpoints.restore(abstract_state(experiment, sharding.make_mesh(experiment.mesh)), step)
@@ -38,37 +38,37 @@ def load_params(experiment: Experiment, workdir: str, step: int | None = None) -
 
 
 def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, Params] | None:
-    """The experiment with, as its `model`, the one that predicts tokens, and that one's parameters.
+    """Returns the experiment with the learner's language model as `model`, and that model's parameters.
 
-    Its attention is XLA's, which runs on parameters wherever they are: nobody splits a kernel over devices for it.
+    None if the learner has no language model. The model's attention is XLA's, which runs on parameters with any
+    sharding; the other kernels would have to be split over devices first.
     """
     model_and_params = experiment.learner.language_model(params)
     if model_and_params is None:
         return None
-    model, params = model_and_params
-    return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), params
+    model, model_params = model_and_params
+    return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), model_params
 
 
 def start_from(run: Run, params: Params, workdir: str) -> Params:
-    """`params` with the Transformer of the newest checkpoint in `workdir`, another run's: `train.init_from`.
+    """Returns `params` with the Transformer of the newest checkpoint in `workdir`, for `train.init_from`.
 
-    Raises ConfigError where that run reads other tokens, or where its Transformer has other arrays.
+    Raises ConfigError if the run in `workdir` has another tokenizer, or if its Transformer has other arrays.
     """
-    where, experiment = f"train.init_from={workdir}", run.experiment
+    field, experiment = f"train.init_from={workdir}", run.experiment
     other = load_experiment(workdir)
     if other.tokenizer.fingerprint != experiment.tokenizer.fingerprint:
-        raise ConfigError(f"{where}: that run has data.tokenizer={other.data.tokenizer!r}, which reads other tokens")
+        raise ConfigError(f"{field}: that run has another tokenizer, data.tokenizer={other.data.tokenizer!r}")
     other = dataclasses.replace(other, mesh=experiment.mesh)
-    transformer = experiment.learner.transformer(params)
-    theirs = jax.eval_shape(lambda: other.learner.transformer(other.learner.init_params(jax.random.key(0))))
-    ours, theirs = array_types(transformer), array_types(theirs)
+    other_transformer = jax.eval_shape(lambda: other.learner.transformer(other.learner.init_params(jax.random.key(0))))
+    ours, theirs = array_types(experiment.learner.transformer(params)), array_types(other_transformer)
     differing = [name for name in (*ours, *(theirs.keys() - ours.keys())) if ours.get(name) != theirs.get(name)]
     if differing:
         name = differing[0]
         raise ConfigError(
-            f"{where}: {name} is {theirs.get(name, 'not there')} in that run and {ours.get(name, 'not there')} here, "
-            f"and {len(differing) - 1} more differ: make config.model and the data's lengths and tokens those of its "
-            "config.json"
+            f"{field}: {name} is {theirs.get(name, 'missing')} in that run and {ours.get(name, 'missing')} here, and "
+            f"{len(differing) - 1} more arrays differ: copy the fields of model, data.inputs_length, "
+            "data.targets_length and data.tokenizer from that run's config.json"
         )
     other_params, _ = load_params(other, workdir)
     return experiment.learner.replace_transformer(params, other.learner.transformer(other_params))

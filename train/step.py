@@ -1,4 +1,4 @@
-"""The train and evaluation steps: one body, plain functions of a pytree state, ready for `jax.jit`."""
+"""The training and evaluation steps: one body each, pure functions of a pytree state, to be compiled by `jax.jit`."""
 
 import functools
 from collections.abc import Callable
@@ -14,22 +14,23 @@ from train.loss_scale import LossScale, adjusted, can_shrink, initial_loss_scale
 
 
 class TrainState(NamedTuple):
-    """All that a checkpoint holds of a run; `step` is also its position in the data."""
+    """The state of a run, as a checkpoint holds it. `step` is also the position in the data."""
 
     step: jax.Array  # int32 []: batches consumed
     params: Params  # float32
     opt_state: Any
-    skipped_count: jax.Array  # int32 []: updates left out because a gradient was not finite
-    skipped_in_a_row_count: jax.Array  # int32 []: those since the last good one that no smaller loss scale could help
-    loss_scale: LossScale | None = None  # of float16 only
+    skipped_count: jax.Array  # int32 []: updates skipped because a gradient was not finite
+    # int32 []: updates skipped since the last good one, without those after which the loss scale could still shrink
+    skipped_in_a_row_count: jax.Array
+    loss_scale: LossScale | None = None  # float16 only
 
 
 def init_state(
     learner: Learner, optimizer: optax.GradientTransformation, seed: int, precision: str = "float32"
 ) -> TrainState:
-    """The state before the first step: parameters drawn from `seed`, a loss scale if `precision` is "float16"."""
+    """Returns the state before the first step: parameters from `seed`, and a loss scale if `precision` is "float16"."""
     params = learner.init_params(jax.random.key(seed))
-    step, skipped, in_a_row = jnp.zeros((3,), jnp.int32)  # arrays of their own: a donated state may not share any
+    step, skipped, in_a_row = jnp.zeros((3,), jnp.int32)  # separate arrays: a donated state may not contain one twice
     return TrainState(step, params, optimizer.init(params), skipped, in_a_row, initial_loss_scale(precision))
 
 
@@ -41,16 +42,18 @@ def make_train_step(
     seed: int,
     axis_name: str | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
-    """(state, batch) -> (state, metrics): one update from one global batch, [B, ...] arrays.
+    """Returns (state, batch) -> (state, metrics): one update from one global batch, [B, ...] arrays.
 
-    Under `jax.jit` sums over sharded rows are sums over devices too. Under `jax.pmap` each device has rows of its own,
-    and the same body adds up over `axis_name`: weights before the loss, gradients and metrics after it.
+    Under `jax.jit` a sum over sharded rows is a sum over devices too. Under `jax.pmap` each device has its own rows,
+    and the same body sums over `axis_name`: the weights before the loss, gradients and metrics after it.
 
-    The loss of each of `grad_accum_steps` microbatches is divided by the weights of the whole batch, and their
-    gradients added up, so the update does not depend on how the batch is cut up. An update whose gradients are not
-    finite leaves parameters and optimizer state as they were. Where the state has a loss scale (float16), gradients are
-    taken of the scaled loss, and the scale moves with every update. Metrics are the learner's Sums, grad_norm,
-    useful_token_fraction (positions that are not padding), the skipped counts, and the loss_scale if there is one.
+    The loss of each of `grad_accum_steps` microbatches is divided by the weights of the whole batch, and the gradients
+    are summed, so the update does not depend on the number of microbatches. An update whose gradients are not finite
+    leaves parameters and optimizer state unchanged. If the state has a loss scale (float16), the gradients are those of
+    the scaled loss, and every update adjusts the scale.
+
+    The metrics are the learner's Sums, grad_norm, useful_token_fraction (the share of positions that are not padding),
+    both skipped counts, and loss_scale if the state has one.
     """
 
     def gradients(state: TrainState, weights: dict[str, jax.Array], batch: Batch, key: jax.Array):
@@ -78,13 +81,13 @@ def make_train_step(
             (optax.apply_updates(state.params, updates), opt_state),
             (state.params, state.opt_state),
         )
-        unexplained = ~finite & ~can_shrink(state.loss_scale)
+        skipped_at_minimum_scale = ~finite & ~can_shrink(state.loss_scale)
         state = TrainState(
             step=state.step + 1,
             params=params,
             opt_state=opt_state,
             skipped_count=state.skipped_count + ~finite,
-            skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + unexplained),
+            skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + skipped_at_minimum_scale),
             loss_scale=adjusted(state.loss_scale, finite),
         )
         metrics = sums | {
@@ -101,9 +104,9 @@ def make_train_step(
 
 
 def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None) -> Callable[[Params, Batch], Sums]:
-    """(params, batch) -> the learner's Sums over the batch. Without dropout; what is drawn is the same every time.
+    """Returns (params, batch) -> the learner's Sums over the batch, without dropout and with the same key every time.
 
-    `bytes_of_token`, int32 [V]: raw bytes that a token stands for; adds `bytes_sum`, those of the scored targets.
+    bytes_of_token: int32 [V], the raw bytes of each token; adds `bytes_sum`, the bytes of the scored targets.
     """
 
     def eval_step(params: Params, batch: Batch) -> Sums:
@@ -117,23 +120,23 @@ def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None) -> Cal
 
 
 def useful_token_fraction(batch: Batch) -> jax.Array:
-    """float32 []: the share of a batch's positions, of both stacks together, that are not padding."""
+    """Returns the share of the positions of all stacks of a batch that are not padding, float32 []."""
     segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
     return sum(jnp.sum(array > 0) for array in segments) / sum(array.size for array in segments)
 
 
 def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -> tuple[Params, Sums]:
-    """Gradients and loss sums added up over `steps` microbatches, row r going to microbatch r % steps.
+    """Gradients and Sums, summed over `steps` microbatches; row r is in microbatch r % steps.
 
-    Strided rows keep every device's rows its own when the batch is sharded over rows.
+    With strided rows every device keeps its rows when the batch is sharded over rows.
     """
     if steps == 1:
         return gradients(batch, key)
     microbatches = jax.tree.map(lambda x: x.reshape(-1, steps, *x.shape[1:]).swapaxes(0, 1), dict(batch))
 
-    def add(total, numbered):
-        number, microbatch = numbered
-        return jax.tree.map(jnp.add, total, gradients(microbatch, jax.random.fold_in(key, number))), None
+    def add(total, scanned):
+        index, microbatch = scanned
+        return jax.tree.map(jnp.add, total, gradients(microbatch, jax.random.fold_in(key, index))), None
 
     shapes = jax.eval_shape(gradients, jax.tree.map(lambda x: x[0], microbatches), key)
     zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)

@@ -1,11 +1,11 @@
-"""Contrastive learning: SimCSE (Gao et al. 2021; princeton-nlp/SimCSE), and InfoNCE and CLIP's loss as functions."""
+"""Contrastive losses: InfoNCE as SimCSE uses it (Gao et al. 2021; princeton-nlp/SimCSE), and CLIP's loss."""
 
 import jax
 import jax.numpy as jnp
 
 from objectives.losses.row_cross_entropy import RowSums, class_cross_entropy
 
-MAX_LOGIT_SCALE = 100.0  # CLIP's: similarities are never multiplied by more
+MAX_LOGIT_SCALE = 100.0  # CLIP's upper bound of the factor on the cosine similarities
 
 
 def info_nce(
@@ -16,16 +16,18 @@ def info_nce(
     hard_negatives_BxD: jax.Array | None = None,
     hard_negative_weight: float = 0.0,
 ) -> RowSums:
-    """InfoNCE (van den Oord et al. 2018): each query's key among all keys, by cosine over temperature, in float32.
+    """InfoNCE (van den Oord et al. 2018) on cosine similarity / temperature, computed in float32.
 
-    keys: key i is the one of query i; every other is a negative. hard_negatives: further negatives of every query; its
-    own, number i of query i, counts as exp(hard_negative_weight) of them. As in SimCSE it goes in one direction: keys
-    are not asked for their queries.
+    keys: key i is the positive of query i; all other keys are negatives.
+    hard_negatives: further negatives of every query. Hard negative i counts exp(hard_negative_weight) times for query
+        i, and once for the other queries.
+
+    One direction only, as in SimCSE: each query classifies the keys, not each key the queries.
     """
-    queries_BxD, keys_KxD = _unit(queries_BxD), _unit(keys_BxD)
+    queries_BxD, keys_KxD = _normalized(queries_BxD), _normalized(keys_BxD)
     labels_B = jnp.arange(len(queries_BxD))
     if hard_negatives_BxD is not None:
-        keys_KxD = jnp.concatenate([keys_KxD, _unit(hard_negatives_BxD)])
+        keys_KxD = jnp.concatenate([keys_KxD, _normalized(hard_negatives_BxD)])
     logits_BxK = _products(queries_BxD, keys_KxD) / temperature
     if hard_negatives_BxD is not None:
         logits_BxK = logits_BxK.at[labels_B, labels_B + len(queries_BxD)].add(hard_negative_weight)
@@ -35,36 +37,39 @@ def info_nce(
 def clip_loss(a_BxD: jax.Array, b_BxD: jax.Array, log_scale: jax.Array) -> RowSums:
     """CLIP's loss of two towers (Radford et al. 2021), in float32: the mean of both directions' cross-entropies.
 
-    a, b: row i of the one belongs with row i of the other. log_scale: float [], learnt, from log(1 / 0.07); cosines are
-    multiplied by exp of it, by 100 at most. correct_sum is the mean of both directions' too.
+    a, b: row i of `a` and row i of `b` are a positive pair. log_scale: float [], learned, initially log(1 / 0.07); the
+    cosine similarities are multiplied by exp(log_scale), at most by 100. correct_sum is a mean of both directions too.
     """
-    a_BxD, b_BxD = _unit(a_BxD), _unit(b_BxD)
+    a_BxD, b_BxD = _normalized(a_BxD), _normalized(b_BxD)
     logits_BxB = _products(a_BxD, b_BxD) * jnp.minimum(jnp.exp(log_scale), MAX_LOGIT_SCALE)
     labels_B = jnp.arange(len(a_BxD))
-    both = class_cross_entropy(logits_BxB, labels_B), class_cross_entropy(logits_BxB.T, labels_B)
-    return RowSums(*((there + back) / 2 for there, back in zip(*both, strict=True)))
+    directions = class_cross_entropy(logits_BxB, labels_B), class_cross_entropy(logits_BxB.T, labels_B)
+    return RowSums(*((a_to_b + b_to_a) / 2 for a_to_b, b_to_a in zip(*directions, strict=True)))
 
 
 def alignment(a_BxD: jax.Array, b_BxD: jax.Array) -> jax.Array:
-    """Wang & Isola 2020, float32 []: the squared distances on the sphere of a and b, summed over rows."""
-    return jnp.square(_unit(a_BxD) - _unit(b_BxD)).sum()
+    """The squared distances of the normalized rows of a and b, summed over rows, float32 [] (Wang & Isola 2020)."""
+    return jnp.square(_normalized(a_BxD) - _normalized(b_BxD)).sum()
 
 
 def uniformity(x_BxD: jax.Array) -> jax.Array:
-    """Wang & Isola 2020, float32 []: log of the mean, over all pairs of different rows, of exp(-2 squared distance), on
-    the sphere. Low, down to -4, is spread out; 0 is all in one place. Of two rows at least."""
-    x_BxD, rows = _unit(x_BxD), len(x_BxD)
+    """log of the mean of exp(-2 squared distance) over pairs of different normalized rows, float32 [].
+
+    Wang & Isola 2020. 0 if all rows are equal; about -4 if they are uniform on a sphere of many dimensions. Needs two
+    rows or more.
+    """
+    x_BxD, rows = _normalized(x_BxD), len(x_BxD)
     squared_distances_BxB = 2 - 2 * _products(x_BxD, x_BxD)
-    apart_BxB = jnp.where(jnp.eye(rows, dtype=bool), -jnp.inf, -2 * squared_distances_BxB)
-    return jax.nn.logsumexp(apart_BxB) - jnp.log(float(rows * (rows - 1)))
+    exponents_BxB = jnp.where(jnp.eye(rows, dtype=bool), -jnp.inf, -2 * squared_distances_BxB)
+    return jax.nn.logsumexp(exponents_BxB) - jnp.log(float(rows * (rows - 1)))
 
 
-def _unit(x_BxD: jax.Array) -> jax.Array:
-    """Rows of length 1, in float32; a row of 0 stays 0."""
+def _normalized(x_BxD: jax.Array) -> jax.Array:
+    """Rows of length 1, in float32; a zero row stays zero."""
     x_BxD = x_BxD.astype(jnp.float32)
     return x_BxD * jax.lax.rsqrt(jnp.maximum(jnp.square(x_BxD).sum(axis=1, keepdims=True), 1e-12))
 
 
 def _products(a_BxD: jax.Array, b_KxD: jax.Array) -> jax.Array:
-    """float32 [B, K], in full precision also where the device would multiply float32 in less."""
+    """float32 [B, K], at full precision even where the device's default float32 product is less precise."""
     return jnp.einsum("bd,kd->bk", a_BxD, b_KxD, precision=jax.lax.Precision.HIGHEST)

@@ -1,4 +1,4 @@
-"""The tokens that multi-token prediction predicts, from a batch's own fields."""
+"""The tokens that multi-token prediction predicts, computed from the fields of a batch."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,19 +8,19 @@ import jax.numpy as jnp
 
 
 class FutureTokens(NamedTuple):
-    """What lies i - 1 positions further on in the same segment, [n, B, T] for i = 1, ..., n; 0 where there is nothing.
+    """The batch's fields i - 1 positions ahead, within the segment, [n, B, T] for i = 1, ..., n; 0 past its end.
 
-    The first of each is the batch's own field.
+    Entry i = 1 of each is the batch's own field.
     """
 
     input_tokens: jax.Array  # int32
     positions: jax.Array  # int32
-    target_tokens: jax.Array  # int32: the i-th token ahead of what the position has read
-    loss_weights: jax.Array  # float32: that token is scored where it is scored as the next one
+    target_tokens: jax.Array  # int32: the i-th token after the position's input token
+    loss_weights: jax.Array  # float32: the loss weight of that token as a next token
 
 
 def future_tokens(batch: Mapping[str, jax.Array], num_future_tokens: int) -> FutureTokens:
-    """The decoder fields of a batch (contract/batch.py) from each of the next `num_future_tokens` positions."""
+    """Returns the decoder fields of a batch (contract/batch.py) for each of the next `num_future_tokens` tokens."""
     segment_ids_BxT = batch["decoder_segment_ids"]
     T = segment_ids_BxT.shape[1]
 

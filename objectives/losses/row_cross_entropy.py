@@ -1,4 +1,4 @@
-"""Losses of what is said of a whole row, its class for one: pure functions that return sums."""
+"""Losses with one prediction per row, such as the row's class. Pure functions that return sums."""
 
 from typing import NamedTuple
 
@@ -7,20 +7,23 @@ import jax.numpy as jnp
 
 
 class RowSums(NamedTuple):
-    """Sums over rows, float32 []. Add them over batches, then divide the others by weight_sum."""
+    """Sums over rows, float32 []. Add them over batches, then divide by weight_sum."""
 
     loss_sum: jax.Array  # nats
     weight_sum: jax.Array  # rows
-    correct_sum: jax.Array  # rows whose likeliest answer is the right one
+    correct_sum: jax.Array  # rows whose most likely class is the label
 
-    def by_denoiser(self) -> dict[str, jax.Array]:
-        """The sums and the same by source, [1]: an objective on rows is all that its run has."""
+    def reported(self) -> dict[str, jax.Array]:
+        """Returns the sums by name, and the same sums by denoiser, [1].
+
+        An objective that is scored by rows is never a row of a mixture, so a run has one denoiser.
+        """
         sums = self._asdict()
         return sums | {f"{name}_by_denoiser": value[None] for name, value in sums.items()}
 
 
 def class_cross_entropy(logits_BxC: jax.Array, labels_B: jax.Array) -> RowSums:
-    """Cross-entropy of labels, int [B], in 0..C-1, in float32."""
+    """Cross-entropy of labels, int [B] in 0, ..., C - 1, computed in float32."""
     logits_BxC = logits_BxC.astype(jnp.float32)
     target_logit_B = jnp.take_along_axis(logits_BxC, labels_B[:, None], axis=1)[:, 0]
     return RowSums(
@@ -31,14 +34,14 @@ def class_cross_entropy(logits_BxC: jax.Array, labels_B: jax.Array) -> RowSums:
 
 
 def f1_counts(logits_BxC: jax.Array, labels_B: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of each class 2 TP, and 2 TP + FP + FN, float32 [C] each: their ratio, of sums over all batches, is its F1.
+    """Returns 2 TP and 2 TP + FP + FN of each class, float32 [C] each.
 
-    Macro F1 is the mean over the classes that are a label or a prediction somewhere, as scikit-learn's f1_score has it:
-    those whose second count is not 0.
+    Summed over all batches, their ratio is the F1 of each class. Macro F1 is the mean of F1 over the classes whose
+    second count is not 0: the classes that occur as a label or as a prediction, as in scikit-learn's f1_score.
     """
     num_classes = logits_BxC.shape[1]
     predicted_BxC, true_BxC = (
         jax.nn.one_hot(classes_B, num_classes, dtype=jnp.float32) for classes_B in (logits_BxC.argmax(axis=1), labels_B)
     )
-    hits_C = (predicted_BxC * true_BxC).sum(axis=0)
-    return 2 * hits_C, predicted_BxC.sum(axis=0) + true_BxC.sum(axis=0)
+    true_positives_C = (predicted_BxC * true_BxC).sum(axis=0)
+    return 2 * true_positives_C, predicted_BxC.sum(axis=0) + true_BxC.sum(axis=0)

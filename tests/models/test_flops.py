@@ -1,4 +1,4 @@
-"""Model FLOPs: by hand, and beside what XLA counts."""
+"""Model FLOPs: computed by hand, and compared with XLA's count."""
 
 import dataclasses
 
@@ -8,7 +8,6 @@ import pytest
 
 from tests.table import small_config
 from train.experiment import make_experiment
-from train.learners.learner import train_step_flops
 
 
 def test_flops_of_a_decoder_by_hand():
@@ -19,7 +18,7 @@ def test_flops_of_a_decoder_by_hand():
     scores = 2 * (2 * length * length * 32)
     layer = projections + scores + matrices * 2 * length * 32 * 48
     expected = 3 * 5 * (2 * layer + 2 * length * 32 * learner.model.vocab_size)
-    assert train_step_flops(learner, rows=5, inputs_length=length, targets_length=0) == expected
+    assert learner.train_step_flops(rows=5, inputs_length=length, targets_length=0) == expected
 
 
 # One layer at 40 positions with D 32 in all heads together and F 48 in two matrices, three for a gated one:
@@ -33,7 +32,7 @@ def learner_of(name, architecture, **overrides):
 
 
 def test_flops_of_electra_by_hand():
-    """A generator of half the sizes, logits at 7 of the 40 positions only; a discriminator of the whole ones."""
+    """A generator of half the sizes, with logits at 7 of the 40 positions; a discriminator of the full sizes."""
     learner = learner_of("electra", "encoder_only")
     half_layer = 8 * 40 * 16 * 16 + 4 * 40 * 40 * 16 + 2 * 2 * 40 * 16 * 24  # 245,760
     generator = 2 * 40 * 32 * 16 + 2 * half_layer  # tables as wide as the discriminator's, projected
@@ -44,7 +43,7 @@ def test_flops_of_electra_by_hand():
 
 
 def test_flops_of_further_tokens_by_hand():
-    """Independent heads: one more layer and one more table each. A module reads one more embedding beside its input."""
+    """Independent heads: one more layer and output table each. A sequential head also projects one more embedding."""
     heads = learner_of("multi_token_prediction:independent", "decoder_only")
     module = learner_of("multi_token_prediction:sequential", "decoder_only")
     logits = 2 * 40 * 32 * VOCAB
@@ -52,8 +51,8 @@ def test_flops_of_further_tokens_by_hand():
     assert module.forward_flops(40, 0) == (2 + 1) * GATED_LAYER + 2 * 40 * 64 * 32 + 2 * logits
 
 
-def test_flops_of_rows_that_are_scored_as_a_whole_by_hand():
-    """Every reading is a pass of its own; a pooler and the classes are products at one position."""
+def test_flops_of_learners_with_row_losses_by_hand():
+    """Every encoding is a forward pass; pooler and classifier are products at one position."""
     logits, pooler = 2 * 40 * (32 * 32 + 32 * VOCAB), 2 * 32 * 32
     simcse = learner_of("simcse", "encoder_only")
     with_mlm = dataclasses.replace(simcse, objective=dataclasses.replace(simcse.objective, mlm_weight=0.1))
@@ -64,7 +63,10 @@ def test_flops_of_rows_that_are_scored_as_a_whole_by_hand():
 
 
 def test_flops_are_what_xla_counts_of_the_products():
-    """An encoder-decoder's forward pass, one layer a stack so that no loop hides any; elementwise work comes on top."""
+    """An encoder-decoder's forward pass. One layer per stack, because XLA counts a loop's body once.
+
+    XLA also counts elementwise operations, so its count is slightly larger.
+    """
     fields = small_config("span_corruption", "encoder_decoder", model__num_layers=1, model__d_model=256)
     experiment = make_experiment(fields)
     learner, batch = experiment.learner, _zeros_batch()
@@ -74,7 +76,7 @@ def test_flops_are_what_xla_counts_of_the_products():
         return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)[0]
 
     counted = jax.jit(loss).lower(params, batch).cost_analysis()["flops"]
-    ours = train_step_flops(learner, rows=2, inputs_length=40, targets_length=40) / 3
+    ours = learner.train_step_flops(rows=2, inputs_length=40, targets_length=40) / 3
     assert ours == pytest.approx(counted, rel=0.1) and ours < counted
 
 

@@ -1,11 +1,13 @@
-"""Beginning with another run's Transformer: the very arrays, or one line that says what does not go together."""
+"""Starting with another run's Transformer: the same arrays, or one line that names what differs."""
+
+import os
 
 import jax
 import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from tests.table import small_config
+from tests.table import reads_corpus, small_config
 from train.checkpoint import Checkpoints
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
@@ -21,13 +23,13 @@ def fields(corpus, name="clm", architecture="decoder_only", **overrides):
 
 @pytest.fixture(scope="module")
 def clm(corpus, tmp_path_factory):
-    """The workdir of a causal language model that was trained for two steps."""
+    """The workdir of a causal language model, trained for two steps."""
     workdir = str(tmp_path_factory.mktemp("clm") / "run")
     train_and_evaluate(make_experiment(fields(corpus)), workdir)
     return workdir
 
 
-def test_another_objective_begins_with_the_arrays_of_the_newest_checkpoint(corpus, clm):
+def test_another_objective_starts_with_the_arrays_of_the_newest_checkpoint(corpus, clm):
     run = make_run(make_experiment(fields(corpus, "fim")), show_progress=False)
     before = run.init_state().params
     params = start_from(run, before, clm)
@@ -37,7 +39,7 @@ def test_another_objective_begins_with_the_arrays_of_the_newest_checkpoint(corpu
     assert any(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a != b).any()), params, before)))
 
 
-def test_the_loop_begins_there_once_and_then_continues_itself(corpus, clm, tmp_path, capsys):
+def test_the_loop_starts_there_once_and_then_continues_its_own_run(corpus, clm, tmp_path, capsys):
     config = fields(corpus, "clm", train__init_from=clm, optimizer__learning_rate=1e-12, train__steps=2)
     train_and_evaluate(make_experiment(config), str(tmp_path / "tuned"))
     saved = load_params(load_experiment(clm), clm)[0]
@@ -48,30 +50,54 @@ def test_the_loop_begins_there_once_and_then_continues_itself(corpus, clm, tmp_p
     assert "continuing from step 2" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["mlm", "electra"])
+def test_classification_starts_with_the_encoder_of_other_learners(corpus, tmp_path, name):
+    """ELECTRA's encoder is its discriminator's, whose output head is a new one."""
+    model = {"model__tie_embeddings": True, "model__prediction_head": "bert"}
+    pretrained = make_run(make_experiment(fields(corpus, name, "encoder_only", **model)), show_progress=False)
+    state = pretrained.init_state()
+    write_config(tmp_path, pretrained.experiment.config)
+    checkpoints = Checkpoints(os.path.join(tmp_path, "checkpoints"), keep=1)
+    checkpoints.save(1, state)
+    checkpoints.close()
+
+    config = fields(corpus, "classification", "encoder_only", **model, **reads_corpus("classification", corpus))
+    run = make_run(make_experiment(config), show_progress=False)
+    before = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), run.state_shapes.params)
+    params = start_from(run, before, str(tmp_path))
+    assert params["classifier"] is before["classifier"]
+    assert jax.tree.structure(params) == jax.tree.structure(before)
+    found = {module: params["transformer"][module] for module in state.params["transformer"]}
+    jax.tree.map(np.testing.assert_array_equal, found, state.params["transformer"])
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"model__d_ff": 56}, r"train.init_from=.*mlp/wi_0/kernel is float32\[2, 32, 48\] in that run and .*56\] here"),
+        (
+            {"model__d_ff": 56},
+            r"train.init_from=.*mlp/wi_0/kernel is float32\[2, 32, 48\] in that run and .*56\] here,",
+        ),
         (
             {"name": "prefix_lm", "architecture": "encoder_decoder"},
-            r"train.init_from=.* more differ: make config.model",
+            r"train.init_from=.* more arrays differ: copy the fields of model",
         ),
     ],
 )
-def test_what_does_not_go_together_is_one_line(corpus, clm, overrides, message):
+def test_a_transformer_with_other_arrays_is_refused_in_one_line(corpus, clm, overrides, message):
     run = make_run(make_experiment(fields(corpus, **overrides)), show_progress=False)
     with pytest.raises(ConfigError, match=message) as error:
         start_from(run, run.init_state().params, clm)
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_a_folder_that_is_no_run_is_named(corpus, tmp_path):
+def test_a_folder_that_is_not_a_runs_is_named(corpus, tmp_path):
     run = make_run(make_experiment(fields(corpus)), show_progress=False)
     with pytest.raises(ConfigError, match="is not a run's"):
         start_from(run, {}, str(tmp_path))
 
 
-def test_a_run_is_read_with_the_attention_kernel_that_suits_this_machine(clm, tmp_path):
+def test_a_run_is_read_with_an_attention_kernel_for_this_machine(clm, tmp_path):
     config = read_config(clm)
     config["model"]["attention"] = "splash"
     write_config(tmp_path, config)

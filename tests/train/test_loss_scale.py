@@ -1,4 +1,4 @@
-"""Loss scaling: its moves by hand, what it saves and what it skips."""
+"""Loss scaling: the adjustments by hand, which gradients it preserves and which updates it skips."""
 
 import dataclasses
 
@@ -33,10 +33,10 @@ def scale_of(factor, good_count=0):
         ((2.0**24, 1999), True, (2.0**24, 0)),
     ],
 )
-def test_moves_by_hand(before, finite, after):
-    moved = adjusted(scale_of(*before), jnp.asarray(finite))
-    assert (float(moved.factor), int(moved.good_count)) == after
-    assert (moved.factor.dtype, moved.good_count.dtype) == (jnp.float32, jnp.int32)
+def test_adjustments_by_hand(before, finite, after):
+    scale = adjusted(scale_of(*before), jnp.asarray(finite))
+    assert (float(scale.factor), int(scale.good_count)) == after
+    assert (scale.factor.dtype, scale.good_count.dtype) == (jnp.float32, jnp.int32)
 
 
 def test_only_float16_has_a_scale():
@@ -46,7 +46,7 @@ def test_only_float16_has_a_scale():
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """A learner of one parameter, 1 at first, whose gradient is the batch's only number, by way of float16."""
+    """A stub learner with one parameter, initially 1. Its gradient is the batch's only number, rounded to float16."""
 
     def init_params(self, key):
         return {"w": jnp.ones(())}
@@ -59,7 +59,7 @@ class Product:
 
 
 def run_product(gradients, scale):
-    """The state and metrics after each update by the gradient that is given, learning rate 1."""
+    """Yields the state and metrics after an update by each of the gradients, at learning rate 1."""
     optimizer, learner = optax.sgd(1.0), Product()
     step = jax.jit(make_train_step(learner, optimizer, grad_accum_steps=1, seed=0))
     state = init_state(learner, optimizer, seed=0)._replace(loss_scale=scale)
@@ -68,13 +68,13 @@ def run_product(gradients, scale):
         yield state, metrics
 
 
-def test_gradients_that_float16_does_not_have_are_saved_exactly():
-    for scale, moved in ((None, 0.0), (scale_of(2**15), 2.0**-26)):
+def test_gradients_that_underflow_in_float16_are_preserved_exactly():
+    for scale, grad_norm in ((None, 0.0), (scale_of(2**15), 2.0**-26)):
         ((_, metrics),) = run_product([2.0**-26], scale)
-        assert float(metrics["grad_norm"]) == moved
+        assert float(metrics["grad_norm"]) == grad_norm
 
 
-def test_what_overflows_is_skipped_until_the_scale_fits_and_does_not_count_towards_a_stop():
+def test_updates_that_overflow_are_skipped_until_the_scale_fits_and_do_not_count_towards_a_stop():
     # 8 * 2^15, 8 * 2^14 and 8 * 2^13 = 65,536 are infinite in float16, 8 * 2^12 is not.
     states, metrics = zip(*run_product([8.0] * 5, scale_of(2**15)), strict=True)
     assert [float(state.params["w"]) for state in states] == [1, 1, 1, -7, -15]
@@ -84,7 +84,7 @@ def test_what_overflows_is_skipped_until_the_scale_fits_and_does_not_count_towar
     assert int(states[-1].step) == 5 and int(states[-1].loss_scale.good_count) == 2
 
 
-def test_gradients_that_no_scale_makes_finite_count_once_it_is_at_its_floor():
+def test_updates_that_no_scale_makes_finite_count_at_the_smallest_scale():
     states, metrics = zip(*run_product([np.nan] * 5 + [1.0, np.nan], scale_of(4)), strict=True)
     assert [float(m["loss_scale"]) for m in metrics] == [2, 1, 1, 1, 1, 1, 1]
     assert [int(m["skipped_in_a_row_count"]) for m in metrics] == [0, 0, 1, 2, 3, 0, 1]
@@ -94,12 +94,12 @@ def test_gradients_that_no_scale_makes_finite_count_once_it_is_at_its_floor():
 def test_t5_skips_recovers_and_learns_and_resumes_bit_for_bit(tmp_path):
     sizes = {"data": {"inputs_length": 24, "targets_length": 16}, "model": {"mlp": "relu"}}
     experiment = tiny_experiment("span_corruption", "encoder_decoder", precision="float16", **sizes)
-    batch = jax.tree.map(jnp.asarray, experiment.collator(random_windows(experiment, 4, same_keys=False), 4))
-    params = jax.tree.map(jnp.asarray, random_params(experiment, scale=0.5))
+    batch = jax.tree.map(jnp.asarray, experiment.collate(random_windows(experiment, 4, same_keys=False), 4))
+    params = {"transformer": jax.tree.map(jnp.asarray, random_params(experiment, scale=0.5))}
     optimizer = optax.sgd(0.1, momentum=0.9)
     state = TrainState(ZERO, params, optimizer.init(params), ZERO, ZERO, scale_of(2**24, good_count=3))
     place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    state = jax.device_put(state, place)  # as a restored one is: it compiles once
+    state = jax.device_put(state, place)  # committed, like a restored state, so that the step compiles once
     step = jax.jit(make_train_step(experiment.learner, optimizer, grad_accum_steps=1, seed=0))
     losses, factors = [], []
     checkpoints = Checkpoints(tmp_path, keep=9)
@@ -118,9 +118,9 @@ def test_t5_skips_recovers_and_learns_and_resumes_bit_for_bit(tmp_path):
     assert int(state.loss_scale.good_count) == 16 - skipped
     assert losses[0] == losses[skipped] and losses[-1] < 0.8 * losses[0]
 
-    wanted = abstract(state, jax.tree.map(lambda _: place, state))
+    shapes = abstract(state, jax.tree.map(lambda _: place, state))
     for number in (2, 12):
-        resumed = checkpoints.restore(wanted, number)
+        resumed = checkpoints.restore(shapes, number)
         assert float(resumed.loss_scale.factor) == factors[number - 1]
         for _ in range(number, 16):
             resumed, _ = step(resumed, batch)

@@ -1,4 +1,4 @@
-"""The step's arithmetic: one division, whatever the microbatches; by hand where the logits are known."""
+"""The arithmetic of the step: one division for any number of microbatches; by hand for known logits."""
 
 import dataclasses
 import functools
@@ -14,18 +14,19 @@ import pytest
 from models.transformer import init_params
 from objectives.losses.cross_entropy import target_side
 from tests.table import random_windows, small_experiment
-from train.config import LossConfig
+from train.learners.learner import LossConfig
 from train.step import TrainState, init_state, make_eval_step, make_train_step, useful_token_fraction
 
 PLAIN = LossConfig(z_loss=0.0, label_smoothing=0.0, chunk_size=0)
 
 
 def batch_of(experiment, rows):
-    return jax.tree.map(jnp.asarray, experiment.collator(random_windows(experiment, rows, same_keys=False), rows))
+    return jax.tree.map(jnp.asarray, experiment.collate(random_windows(experiment, rows, same_keys=False), rows))
 
 
 def step_of(experiment, optimizer, accumulation=1, loss=PLAIN):
-    learner = dataclasses.replace(experiment.learner, loss_config=loss)
+    setup = dataclasses.replace(experiment.learner.setup, loss=loss)
+    learner = dataclasses.replace(experiment.learner, setup=setup)
     return jax.jit(make_train_step(learner, optimizer, grad_accum_steps=accumulation, seed=0))
 
 
@@ -45,9 +46,9 @@ def test_accumulation_with_unequal_weights_is_the_large_batch(ul2):
     state = init_state(ul2.learner, optimizer, seed=0)
     loss = LossConfig(z_loss=1e-3, label_smoothing=0.1, chunk_size=0)
     whole, metrics = step_of(ul2, optimizer, 1, loss)(state, batch)
-    for accumulation, chunk_size in ((2, 0), (8, 9)):  # nor on how logits are cut up
-        cut_up = dataclasses.replace(loss, chunk_size=chunk_size)
-        parts, part_metrics = step_of(ul2, optimizer, accumulation, cut_up)(state, batch)
+    for accumulation, chunk_size in ((2, 0), (8, 9)):  # with and without chunks of logits
+        chunked = dataclasses.replace(loss, chunk_size=chunk_size)
+        parts, part_metrics = step_of(ul2, optimizer, accumulation, chunked)(state, batch)
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=1e-6), parts.params, whole.params)
         for name in metrics:
             np.testing.assert_allclose(part_metrics[name], metrics[name], rtol=1e-4, err_msg=name)
@@ -55,8 +56,8 @@ def test_accumulation_with_unequal_weights_is_the_large_batch(ul2):
     assert max(jax.tree.leaves(moved)) > 1e-3
 
 
-def test_a_mean_of_means_would_be_seen(ul2):
-    """The test above can fail: dividing each microbatch by its own weight gives another update."""
+def test_a_mean_of_means_is_another_update(ul2):
+    """So the test above can fail: here each microbatch is divided by its own weight."""
     optimizer, batch = optax.sgd(1.0), batch_of(ul2, 8)
     state = init_state(ul2.learner, optimizer, seed=0)
     whole, _ = step_of(ul2, optimizer)(state, batch)
@@ -77,7 +78,7 @@ def test_a_stub_model_with_constant_logits(ul2, monkeypatch):
             logits=lambda hidden: jnp.zeros((*hidden.shape[:-1], size)).at[..., 5].set(2.0) + 0 * params["w"],
         )
 
-    monkeypatch.setattr("train.learners.token_prediction.bind", constant)
+    monkeypatch.setattr("train.learners.learner.bind", constant)
     batch = batch_of(ul2, 8)
     targets, weights = (np.asarray(batch[f"decoder_{name}"]) for name in ("target_tokens", "loss_weights"))
     targets = np.where(np.arange(targets.shape[1]) % 3 == 0, 5, np.where(targets == 5, 6, targets))
@@ -85,7 +86,8 @@ def test_a_stub_model_with_constant_logits(ul2, monkeypatch):
     fives = (weights * (targets == 5)).sum()
     expected = math.log(math.exp(2) + size - 1) - 2 * fives / weights.sum()
     zero = jnp.zeros((), jnp.int32)
-    state = TrainState(zero, {"w": jnp.zeros(())}, optax.sgd(1.0).init({"w": jnp.zeros(())}), zero, zero)
+    params = {"transformer": {"w": jnp.zeros(())}}
+    state = TrainState(zero, params, optax.sgd(1.0).init(params), zero, zero)
     for accumulation in (1, 4):
         _, metrics = step_of(ul2, optax.sgd(1.0), accumulation)(state, batch)
         assert float(metrics["loss_sum"] / metrics["weight_sum"]) == pytest.approx(expected, rel=1e-5)
@@ -141,5 +143,5 @@ def test_the_step_learns_one_batch(ul2):
 
 def test_parameters_are_those_of_the_seed(ul2):
     state = init_state(ul2.learner, optax.sgd(1.0), seed=3)
-    expected = init_params(ul2.model, jax.random.key(3))
+    expected = {"transformer": init_params(ul2.model, jax.random.key(3))}
     jax.tree.map(np.testing.assert_array_equal, state.params, expected)

@@ -1,33 +1,34 @@
-"""Which learner an objective has: its own by this table, or else the prediction of the tokens that are scored."""
-
-from collections.abc import Callable
-from typing import Any
+"""Learners: what is trained on a batch. LEARNERS maps the name that an objective gives its learner to the class."""
 
 from models.config import ModelConfig
-from objectives import ELECTRA, NSP, SOP, Classification, MultiTokenPrediction, SimCSE
-from train.config import ExperimentConfig
+from objectives.mixture import Mixture
+from objectives.objective import Objective
 from train.learners.classification import ClassificationLearner
 from train.learners.contrastive import ContrastiveLearner
 from train.learners.electra import ElectraLearner
-from train.learners.learner import Learner
-from train.learners.multi_token_prediction import MultiTokenLearner
+from train.learners.learner import Learner, LearnerSetup
+from train.learners.multi_token_prediction import MultiTokenPredictionLearner
 from train.learners.sentence_pairs import SentencePairsLearner
-from train.learners.token_prediction import TokenPrediction
+from train.learners.token_prediction import TokenPredictionLearner
 
-# By the objective's class. Each is called as (objective, model, config, num_denoisers); it raises ConfigError for
-# fields
-# that cannot work together.
-LEARNERS: dict[type, Callable[[Any, ModelConfig, ExperimentConfig, int], Learner]] = {
-    Classification: ClassificationLearner.make,
-    ELECTRA: ElectraLearner.make,
-    MultiTokenPrediction: MultiTokenLearner.make,
-    NSP: SentencePairsLearner.make,
-    SOP: SentencePairsLearner.make,
-    SimCSE: ContrastiveLearner.make,
+LEARNERS: dict[str, type[Learner]] = {
+    "classification": ClassificationLearner,
+    "contrastive": ContrastiveLearner,
+    "electra": ElectraLearner,
+    "multi_token_prediction": MultiTokenPredictionLearner,
+    "sentence_pairs": SentencePairsLearner,
+    "token_prediction": TokenPredictionLearner,
 }
 
 
-def make_learner(objective: Any, model: ModelConfig, config: ExperimentConfig, num_denoisers: int) -> Learner:
-    """The learner of `objective`, whose table of denoisers has `num_denoisers` rows."""
-    make = LEARNERS.get(type(objective), TokenPrediction.make)
-    return make(objective, model, config, num_denoisers)
+def make_learner(objective: Objective | Mixture, model: ModelConfig, setup: LearnerSetup) -> Learner:
+    """Returns the learner that `objective` names.
+
+    Raises ConfigError for fields that cannot work together, and ValueError for a name that is not in LEARNERS.
+    """
+    if objective.learner not in LEARNERS:
+        raise ValueError(
+            f"{type(objective).__name__}.learner={objective.learner!r} must be one of "
+            f"{', '.join(map(repr, LEARNERS))}, the keys of train.learners.LEARNERS"
+        )
+    return LEARNERS[objective.learner].make(objective, model, setup)

@@ -13,7 +13,7 @@ from models.discriminator import discriminator_logits, init_head
 from models.flops import dense_flops, hidden_flops, logits_flops
 from models.transformer import Params, bind, init_params
 from objectives.electra import ELECTRA
-from objectives.losses.cross_entropy import batch_cross_entropy
+from objectives.losses.cross_entropy import cross_entropy, scored_tokens
 from objectives.losses.replaced_tokens import (
     ReplacedTokenSums,
     replace_tokens,
@@ -21,61 +21,55 @@ from objectives.losses.replaced_tokens import (
     sample_tokens,
     scored_positions,
 )
-from train.config import ExperimentConfig, LossConfig
-from train.learners.learner import Batch, Sums
+from train.learners.learner import Batch, Learner, Sums, mean
 
-# What both read a text through, as in the reference, which shares all of the scope "electra/embeddings". The encoders,
-# and the projections between these and the encoders, are each model's own.
+# The modules that both models share, as in the reference, which shares the variable scope "electra/embeddings". Each
+# model has its own encoder, and its own projection between the embeddings and the encoder.
 _SHARED = ("token_embedder", "position_embedder", "token_type_embedder", "embedding_norm")
 
 
 @dataclasses.dataclass(frozen=True)
-class ElectraLearner:
-    """See train.learner.Learner. The loss reported is the generator's; the discriminator's numbers are ratios:
+class ElectraLearner(Learner):
+    """See Learner. The minimized loss is the weighted sum of the generator's loss and the discriminator's.
 
-    discriminator_loss (nats per token), discriminator_accuracy, and for the tokens that are not the original
-    discriminator_precision and discriminator_recall; replaced_fraction is the share of those among all tokens, so
-    1 - replaced_fraction is the accuracy of finding nothing.
+    The reported loss and accuracy are the generator's. Ratios: discriminator_loss, in nats per token,
+    discriminator_accuracy, discriminator_precision and discriminator_recall of the replaced tokens, and
+    replaced_fraction, the share of replaced tokens. So 1 - replaced_fraction is the accuracy of predicting "original"
+    everywhere.
 
-    Parameters: `embeddings`, which both models share; `generator` and `discriminator`, the rest of a Transformer each;
-    `discriminator_head`.
+    Parameters: `transformer`, the discriminator's Transformer, shared embeddings included; `discriminator_head`;
+    `generator`, the rest of the generator's Transformer.
+
+    model: has the discriminator's sizes, and an output head that the discriminator lacks.
     """
 
     objective: ELECTRA
-    generator: ModelConfig
-    model: ModelConfig  # with the discriminator's sizes; it has a prediction head, which the discriminator has not
-    loss_config: LossConfig  # of the generator's predictions
-    num_denoisers: int
-    examples_per_row: int
 
-    @classmethod
-    def make(
-        cls, objective: ELECTRA, model: ModelConfig, config: ExperimentConfig, num_denoisers: int
-    ) -> "ElectraLearner":
-        """As LEARNERS has it. Raises ConfigError where `generator_size` does not leave whole sizes, and for a loss in
-        chunks."""
-        if config.loss.chunk_size:
+    def check(self) -> None:
+        if self.setup.loss.chunk_size:
             raise ConfigError(
-                f"loss.chunk_size={config.loss.chunk_size} must be 0 with ELECTRA, which draws from the generator's "
-                "logits; they are of the selected tokens alone"
+                f"loss.chunk_size={self.setup.loss.chunk_size} must be 0 for objective.name='electra', which samples "
+                "from all of the generator's logits; they exist at the selected tokens only"
             )
-        generator = generator_config(model, objective.generator_size)
-        return cls(objective, generator, model, config.loss, num_denoisers, config.data.examples_per_row)
+        generator_config(self.model, self.objective.generator_size)
+
+    @property
+    def generator(self) -> ModelConfig:
+        """The model of the generator."""
+        return generator_config(self.model, self.objective.generator_size)
 
     @property
     def discriminator(self) -> ModelConfig:
+        """The model of the discriminator, without an output head."""
         return dataclasses.replace(self.model, predicts_tokens=False)
 
     def init_params(self, key: Array) -> Params:
         generator_key, discriminator_key, head_key = jax.random.split(key, 3)
-        embeddings, discriminator = _split(init_params(self.discriminator, discriminator_key))
-        _, generator = _split(init_params(self.generator, generator_key))
-        head = init_head(self.discriminator, head_key)
+        generator = init_params(self.generator, generator_key)
         return {
-            "embeddings": embeddings,
-            "generator": generator,
-            "discriminator": discriminator,
-            "discriminator_head": head,
+            "transformer": init_params(self.discriminator, discriminator_key),
+            "discriminator_head": init_head(self.discriminator, head_key),
+            "generator": {name: leaves for name, leaves in generator.items() if name not in _SHARED},
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
@@ -88,40 +82,31 @@ class ElectraLearner:
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
         generator_key, sampling_key, discriminator_key = jax.random.split(key, 3)
-        has_dropout = train and self.model.dropout_rate > 0
-        logits_BxKxV, scored, positions_BxK = self._generate(params, batch, generator_key if has_dropout else None)
-        sums = batch_cross_entropy(
-            logits_BxKxV,
-            scored,
-            num_denoisers=self.num_denoisers,
-            z_loss=self.loss_config.z_loss,
-            label_smoothing=self.loss_config.label_smoothing,
-        )._asdict()
+        logits_BxKxV, scored, positions_BxK = self._generate(params, batch, self.dropout_key(generator_key, train))
+        tokens = cross_entropy(logits_BxKxV, scored_tokens(scored), self.loss_options)
         samples_BxK = sample_tokens(logits_BxKxV, sampling_key, self.objective.temperature)
         inputs_BxL, replaced_BxL = replace_tokens(
             batch["encoder_target_tokens"], samples_BxK, positions_BxK, scored["encoder_loss_weights"] > 0
         )
-        found = self._discriminate(
+        detection = self._discriminate(
             params,
             {**batch, "encoder_input_tokens": inputs_BxL},
             replaced_BxL,
-            discriminator_key if has_dropout else None,
+            self.dropout_key(discriminator_key, train),
         )
-        generator_loss = sums.pop("objective_sum") / jnp.maximum(weights["generator"], 1.0)
-        discriminator_loss = found.loss_sum / jnp.maximum(weights["discriminator"], 1.0)
-        objective = self.objective.generator_weight * generator_loss
-        objective += self.objective.discriminator_weight * discriminator_loss
-        return objective, sums | {"ratios": _ratios(found)}
+        loss = self.objective.generator_weight * mean(tokens.minimized_sum, weights["generator"])
+        loss += self.objective.discriminator_weight * mean(detection.loss_sum, weights["discriminator"])
+        return loss, tokens.reported() | {"ratios": _ratios(detection)}
 
     def _generate(self, params: Params, batch: Batch, dropout_key: Array | None) -> tuple[Array, Batch, Array]:
         """The generator's logits float32 [B, K, V] at the scored positions, the batch's fields there, the positions.
 
-        K is about a seventh of L: the generator's table is the widest matrix of the two models.
+        Only there, because the generator's output table is the widest matrix of the two models, and K about L / 7.
         """
         weights_BxL = batch["encoder_loss_weights"]
-        most = self.objective.most_selected(weights_BxL.shape[1], self.examples_per_row)
-        positions_BxK = scored_positions(weights_BxL, most)
-        generator = bind(self.generator, params["embeddings"] | params["generator"])
+        num_positions = self.objective.most_selected(weights_BxL.shape[1], self.setup.examples_per_row)
+        positions_BxK = scored_positions(weights_BxL, num_positions)
+        generator = bind(*self.language_model(params))
         hidden_BxLxD = generator.hidden(batch, dropout_key=dropout_key)
         logits_BxKxV = generator.logits(jnp.take_along_axis(hidden_BxLxD, positions_BxK[..., None], axis=1))
         fields = ("encoder_target_tokens", "encoder_loss_weights", "example_source")
@@ -131,67 +116,60 @@ class ElectraLearner:
     def _discriminate(
         self, params: Params, batch: Batch, replaced_BxL: Array, dropout_key: Array | None
     ) -> ReplacedTokenSums:
-        discriminator = bind(self.discriminator, params["embeddings"] | params["discriminator"])
+        discriminator = bind(self.discriminator, params["transformer"])
         hidden_BxLxD = discriminator.hidden(batch, dropout_key=dropout_key)
         logits_BxL = discriminator_logits(self.discriminator, params["discriminator_head"], hidden_BxLxD)
         weights_BxL = (batch["encoder_segment_ids"] > 0).astype(jnp.float32)
         return replaced_token_loss(logits_BxL, replaced_BxL, weights_BxL)
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
-        """The generator's, with predictions at the selected positions alone, and the discriminator's at all."""
-        selected = self.objective.most_selected(inputs_length, self.examples_per_row)
+        """The generator, with logits at the selected positions only, and the discriminator at all positions."""
+        selected = self.objective.most_selected(inputs_length, self.setup.examples_per_row)
         generator = hidden_flops(self.generator, inputs_length, targets_length) + logits_flops(self.generator, selected)
         head = dense_flops(inputs_length, self.model.d_model, self.model.d_model + 1)
         return generator + hidden_flops(self.model, inputs_length, targets_length) + head
 
     def transformer(self, params: Params) -> Params:
-        """The discriminator's, which is what ELECTRA is for. The output of `model`, which it has none of, is a new one,
-        the same every time."""
-        return init_params(self.model, jax.random.key(0)) | params["embeddings"] | params["discriminator"]
+        """Returns the discriminator's Transformer, with a newly initialized output head, the same in every call.
+
+        The discriminator has no output head, but `model`, from which fine-tuning starts, may have one.
+        """
+        return init_params(self.model, jax.random.key(0)) | params["transformer"]
 
     def replace_transformer(self, params: Params, transformer: Params) -> Params:
-        embeddings, rest = _split(transformer)
-        return params | {
-            "embeddings": embeddings,
-            "discriminator": {name: rest[name] for name in params["discriminator"]},
-        }
+        return params | {"transformer": {name: transformer[name] for name in params["transformer"]}}
 
     def language_model(self, params: Params) -> tuple[ModelConfig, Params]:
-        """The generator."""
-        return self.generator, params["embeddings"] | params["generator"]
+        """Returns the generator."""
+        shared = {name: leaves for name, leaves in params["transformer"].items() if name in _SHARED}
+        return self.generator, shared | params["generator"]
 
 
 def generator_config(model: ModelConfig, size: float) -> ModelConfig:
-    """`model` with `size` of its width, heads and d_ff, and its embedding tables.
+    """Returns `model` with its width, heads and d_ff multiplied by `size`, and embedding tables of the same width.
 
-    Raises ConfigError where one of them is not whole. A third may be written 0.33333, as in the reference.
+    A third may be written as 0.33333, as in the reference. Raises ConfigError for sizes that are not whole.
     """
     sizes = {name: getattr(model, name) for name in ("d_model", "num_heads", "num_kv_heads", "d_ff")}
-    for name, whole in sizes.items():
-        if round(size * whole) < 1 or not math.isclose(size * whole, round(size * whole), rel_tol=1e-4):
+    for name, full in sizes.items():
+        if round(size * full) < 1 or not math.isclose(size * full, round(size * full), rel_tol=1e-4):
             parts = math.gcd(*sizes.values())
             raise ConfigError(
-                f"objective.generator_size={size} of model.{name}={whole} is {size * whole:g}, which is not a whole "
+                f"objective.generator_size={size} of model.{name}={full} is {size * full:g}, which is not a whole "
                 f"number: {max(round(size * parts), 1) / parts:g} would give one"
             )
-    scaled = {name: round(size * whole) for name, whole in sizes.items()}
+    scaled = {name: round(size * full) for name, full in sizes.items()}
     try:
         return dataclasses.replace(model, **scaled, embedding_size=model.embedding_width)
     except ValueError as error:
-        raise ConfigError(f"objective.generator_size={size}: for the generator, config.{error}") from error
+        raise ConfigError(f"objective.generator_size={size}: for the generator, {error}") from error
 
 
-def _split(transformer: Params) -> tuple[Params, Params]:
-    """What generator and discriminator share of a Transformer's parameters, and the rest."""
-    shared = {name: leaves for name, leaves in transformer.items() if name in _SHARED}
-    return shared, {name: leaves for name, leaves in transformer.items() if name not in _SHARED}
-
-
-def _ratios(found: ReplacedTokenSums) -> dict[str, tuple[Array, Array]]:
+def _ratios(sums: ReplacedTokenSums) -> dict[str, tuple[Array, Array]]:
     return {
-        "discriminator_loss": (found.loss_sum, found.weight_sum),
-        "discriminator_accuracy": (found.correct_sum, found.weight_sum),
-        "discriminator_precision": (found.found_replaced_sum, found.found_sum),
-        "discriminator_recall": (found.found_replaced_sum, found.replaced_sum),
-        "replaced_fraction": (found.replaced_sum, found.weight_sum),
+        "discriminator_loss": (sums.loss_sum, sums.weight_sum),
+        "discriminator_accuracy": (sums.correct_sum, sums.weight_sum),
+        "discriminator_precision": (sums.true_positive_sum, sums.predicted_sum),
+        "discriminator_recall": (sums.true_positive_sum, sums.replaced_sum),
+        "replaced_fraction": (sums.replaced_sum, sums.weight_sum),
     }

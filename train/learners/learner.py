@@ -1,60 +1,148 @@
-"""What a learner is: the parameters that an objective trains, and the loss that a batch gives them."""
+"""The base class of learners. A learner defines the parameters that are trained and the loss of a batch.
 
+An objective names its learner: the class attribute `learner` of an entry of objectives.OBJECTIVES is a key of
+train.learners.LEARNERS. The default, "token_prediction", trains one Transformer on the scored tokens.
+
+To add a learner: subclass Learner in a file of this package, define its abstract methods, add the class to LEARNERS,
+and set `learner` in the objective. Parameters are always {"transformer": ...}, of the experiment's model, plus an entry
+for each further module, such as a classifier. So `train.init_from` can take the Transformer of any run.
+
+Sums are what a learner reports of a batch. They are added up over microbatches, batches and devices, and divided last
+(train.metrics.summarize):
+
+  loss_sum, weight_sum, correct_sum: float32 []. The reported loss is loss_sum / weight_sum, in nats per scored token or
+    row; the reported accuracy is correct_sum / weight_sum.
+  loss_sum_by_denoiser, weight_sum_by_denoiser, correct_sum_by_denoiser: float32 [num_denoisers].
+  ratios (optional): name -> (sum, weight), both float32 [] or both [n]. Reported as sum / weight; for vectors, as the
+    mean of the ratios whose weight is not 0.
+"""
+
+import abc
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Self
 
+import jax.numpy as jnp
 from jax import Array
 
 from models.config import ModelConfig
-from models.transformer import Params
+from models.transformer import Params, Transformer, bind
+from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
+from objectives.losses.cross_entropy import LossOptions, LossSums, scored_tokens
+from objectives.mixture import Mixture
+from objectives.objective import Objective
 
-Batch = Mapping[str, Array]
-Sums = dict[str, Any]
+Batch = Mapping[str, Array]  # see contract/batch.py
+Sums = dict[str, Any]  # see above
 
 
-class Learner(Protocol):
-    """A frozen dataclass: what it needs of the config, and pure functions. Most objectives need no other than
-    `train.learners.token_prediction.TokenPrediction`; LEARNERS in train/learners says which do.
+@dataclasses.dataclass(frozen=True)
+class LossConfig:
+    """Fields of `config.loss`."""
 
-    Sums are added up over microbatches, batches and devices, and divided last (train/metrics.py, `summarize`):
+    z_loss: float
+    label_smoothing: float
+    chunk_size: int
 
-      loss_sum, weight_sum, correct_sum: float32 [], of what the run reports as its loss, nats per scored token or row;
-      loss_sum_by_denoiser, weight_sum_by_denoiser, correct_sum_by_denoiser: float32 [sources];
-      ratios: name -> (sum, weight), both [] or both [n]; reported as sum / weight, of a vector the mean over the
-        entries whose weight is not 0.
-    """
 
+@dataclasses.dataclass(frozen=True)
+class LearnerSetup:
+    """What a learner needs of an experiment in addition to the objective and the model."""
+
+    loss: LossConfig
+    num_denoisers: int  # rows of the objective's table; 1 without a mixture
+    inputs_length: int  # of a row
+    examples_per_row: int
+    batch_size: int  # rows
+    grad_accum_steps: int
+    backend: Literal["jit", "pmap"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner(abc.ABC):
+    """What is trained on a batch: parameters, a loss, and FLOPs. All methods are pure functions."""
+
+    objective: Objective | Mixture
+    model: ModelConfig
+    setup: LearnerSetup
+
+    @classmethod
+    def make(cls, objective: Objective | Mixture, model: ModelConfig, setup: LearnerSetup) -> Self:
+        """Returns the learner. Raises ConfigError for fields that cannot work together."""
+        learner = cls(objective, model, setup)
+        learner.check()
+        return learner
+
+    def check(self) -> None:  # noqa: B027  optional
+        """Raises ConfigError for fields that cannot work together."""
+
+    @abc.abstractmethod
     def init_params(self, key: Array) -> Params:
-        """float32 parameters drawn from `key`, a nested dict."""
+        """Returns float32 parameters drawn from `key`: {"transformer": ...} and further entries."""
 
+    @abc.abstractmethod
     def weights(self, batch: Batch) -> dict[str, Array]:
-        """The denominator of each term of the loss, float32 []: functions of the batch's fields alone.
+        """Returns the denominator of each term of the loss, float32 [], from the batch's fields alone.
 
-        The step takes them from the whole batch before it cuts it up, so `loss` divides by them and the gradients of
-        microbatches just add up. A mean of means would be another loss.
+        The step computes them for the whole batch and then calls `loss` for each microbatch. So the gradients of
+        microbatches add up to the gradient of the whole batch; a mean of their means would be a different loss.
         """
 
+    @abc.abstractmethod
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
-        """What is minimised, float32 [], and the sums to report. `batch` may be a part of that of `weights`.
+        """Returns the loss to minimize, float32 [], and the Sums to report.
 
-        key: for dropout, and whatever else is drawn. train: False for evaluation, without dropout.
+        batch: the batch that `weights` was computed from, or one of its microbatches. key: for dropout and other
+        randomness. train: False for evaluation, without dropout.
         """
 
+    @abc.abstractmethod
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
-        """Operations of the forward passes over one row of such lengths, as models/flops.py counts them."""
+        """Returns the FLOPs of the forward passes over one row of these lengths, counted as in models/flops.py."""
+
+    def train_step_flops(self, *, rows: int, inputs_length: int, targets_length: int) -> float:
+        """Returns the FLOPs of one update from `rows` rows: their forward and backward passes."""
+        return 3.0 * rows * self.forward_flops(inputs_length, targets_length)
 
     def transformer(self, params: Params) -> Params:
-        """The pre-trained Transformer in `params`, of the experiment's `model`: what fine-tuning starts from."""
+        """Returns the pre-trained Transformer in `params`, of `model`: the start of a fine-tuning run."""
+        return params["transformer"]
 
     def replace_transformer(self, params: Params, transformer: Params) -> Params:
-        """`params` with `transformer` in the place of what `transformer(params)` gives."""
+        """Returns `params` with `transformer`, a tree like that of `self.transformer(params)`, in its place."""
+        return params | {"transformer": transformer}
 
     def language_model(self, params: Params) -> tuple[ModelConfig, Params] | None:
-        """The model that predicts tokens, for train.generate; None where there is none."""
+        """Returns the model that predicts tokens and its parameters, for train.generate; None if there is none."""
+        return self.model, params["transformer"]
+
+    def bind_transformer(self, params: Params) -> Transformer:
+        """Returns the Transformer with its entry of `params` in it."""
+        return bind(self.model, params["transformer"])
+
+    def dropout_key(self, key: Array, train: bool) -> Array | None:
+        """Returns `key`, or None, which disables dropout: in evaluation and in models without dropout."""
+        return key if train and self.model.dropout_rate else None
+
+    @property
+    def loss_options(self) -> LossOptions:
+        """The options of the token loss."""
+        loss = self.setup.loss
+        return LossOptions(self.setup.num_denoisers, z_loss=loss.z_loss, label_smoothing=loss.label_smoothing)
+
+    def token_loss(self, transformer: Transformer, hidden_BxLxD: Array, batch: Batch) -> LossSums:
+        """Returns the cross-entropy of the batch's scored tokens, in chunks if the config says so."""
+        return chunked_cross_entropy(
+            transformer.logits,
+            hidden_BxLxD,
+            scored_tokens(batch),
+            self.loss_options,
+            chunk_size=self.setup.loss.chunk_size,
+        )
 
 
-def train_step_flops(learner: Learner, *, rows: int, inputs_length: int, targets_length: int) -> float:
-    """Floating-point operations of one update from `rows` rows: their forward and backward passes."""
-    return 3.0 * rows * learner.forward_flops(inputs_length, targets_length)
+def mean(total: Array, weight: Array) -> Array:
+    """Returns total / weight, where weights below 1 count as 1: the loss of a batch without scored tokens is 0."""
+    return total / jnp.maximum(weight, 1.0)

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from objectives.losses.chunked_cross_entropy import batch_cross_entropy_of_hidden
+from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
+from objectives.losses.cross_entropy import LossOptions, scored_tokens
 
 B, L, D, V = 2, 7, 5, 11
-OPTIONS = {"num_denoisers": 3, "z_loss": 1e-2, "label_smoothing": 0.1}
+OPTIONS = LossOptions(num_denoisers=3, z_loss=1e-2, label_smoothing=0.1)
 
 
 @functools.cache
@@ -17,7 +18,7 @@ def example():
     params = {
         "head": jnp.asarray(rng.standard_normal((D, D), np.float32)),
         "table": jnp.asarray(rng.standard_normal((V, D), np.float32)),
-        "not of the logits": jnp.ones(3),
+        "unused": jnp.ones(3),
     }
     batch = {
         "decoder_target_tokens": jnp.asarray(rng.integers(0, V, (B, L))),
@@ -29,13 +30,13 @@ def example():
 
 @functools.partial(jax.jit, static_argnames="chunk_size")
 def loss(params, hidden, chunk_size, factor=1.0):
-    """The sums, and a loss of which only a part is the objective, at some scale."""
+    """A loss that contains minimized_sum, scaled by `factor`, as one of two terms; and the sums."""
 
     def logits_of(hidden):
         return jnp.tanh(hidden @ params["head"]) @ params["table"].T
 
-    sums = batch_cross_entropy_of_hidden(logits_of, hidden, example()[2], **OPTIONS, chunk_size=chunk_size)
-    return factor * sums.objective_sum / sums.weight_sum + jnp.square(hidden).sum(), sums
+    sums = chunked_cross_entropy(logits_of, hidden, scored_tokens(example()[2]), OPTIONS, chunk_size=chunk_size)
+    return factor * sums.minimized_sum / sums.weight_sum + jnp.square(hidden).sum(), sums
 
 
 @functools.partial(jax.jit, static_argnames="chunk_size")
@@ -47,13 +48,13 @@ def assert_close(ours, theirs):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6), ours, theirs)
 
 
-@pytest.mark.parametrize("chunk_size", [3, 100])  # 3 does not divide the length; 100 is beyond it
+@pytest.mark.parametrize("chunk_size", [3, 100])  # 3 does not divide the length; 100 exceeds it
 def test_sums_and_gradients_are_those_of_the_plain_loss(chunk_size):
     params, hidden, _ = example()
     assert_close(loss(params, hidden, chunk_size), loss(params, hidden, 0))
     ours, theirs = (gradients(params, hidden, size, 3.0) for size in (chunk_size, 0))
     assert_close(ours, theirs)
-    assert np.abs(ours[0][0]["table"]).min() > 0 and (ours[0][0]["not of the logits"] == 0).all()
+    assert np.abs(ours[0][0]["table"]).min() > 0 and (ours[0][0]["unused"] == 0).all()
 
 
 def test_gradients_of_microbatches_add_up_in_a_scan_under_remat():
@@ -62,18 +63,18 @@ def test_gradients_of_microbatches_add_up_in_a_scan_under_remat():
     @jax.jit
     def accumulated(params, hidden):
         @jax.checkpoint
-        def one(factor):
+        def scaled_loss(factor):
             return loss(params, hidden, 3, factor)[0]
 
-        return jax.lax.scan(lambda total, factor: (total + one(factor), None), 0.0, jnp.asarray([1.0, 2.0]))[0]
+        return jax.lax.scan(lambda total, factor: (total + scaled_loss(factor), None), 0.0, jnp.asarray([1.0, 2.0]))[0]
 
-    both = jax.grad(accumulated, argnums=(0, 1))(params, hidden)
-    apart = [gradients(params, hidden, 0, factor)[0] for factor in (1.0, 2.0)]
-    assert_close(both, jax.tree.map(jnp.add, *apart))
+    total = jax.grad(accumulated, argnums=(0, 1))(params, hidden)
+    parts = [gradients(params, hidden, 0, factor)[0] for factor in (1.0, 2.0)]
+    assert_close(total, jax.tree.map(jnp.add, *parts))
 
 
 def test_no_array_has_an_entry_for_each_position_and_word():
-    """In the jaxpr of the loss and its gradient, where the plain loss has several."""
+    """In the jaxpr of the loss and its gradient; the plain loss has several such arrays."""
 
     def sizes(jaxpr):
         for equation in jaxpr.eqns:
@@ -88,7 +89,7 @@ def test_no_array_has_an_entry_for_each_position_and_word():
     assert chunked <= max(V * D, B * 2 * V, B * (L + 1) * D) < plain == B * L * V
 
 
-def test_compute_in_bfloat16_gives_gradients_in_the_dtypes_of_what_they_are_of():
+def test_gradients_have_the_dtypes_of_their_arrays_when_computing_in_bfloat16():
     params, hidden, _ = example()
     (ours, hidden_gradient), sums = gradients(params, hidden.astype(jnp.bfloat16), 3, 1.0)
     assert ours["table"].dtype == jnp.float32 and hidden_gradient.dtype == jnp.bfloat16

@@ -1,4 +1,4 @@
-"""InfoNCE and CLIP's loss by hand and beside an independent NumPy; SimCSE's examples."""
+"""InfoNCE and CLIP's loss, by hand and compared with an independent NumPy version; SimCSE's examples."""
 
 import math
 
@@ -13,11 +13,11 @@ from objectives import SimCSE
 from objectives.losses import contrastive
 from tests.objectives.helpers import random_windows, sequence, vocab
 
-# Compiled whole: one by one their few operations take seconds.
+# Jitted, because compiling their operations one by one takes seconds.
 info_nce = jax.jit(contrastive.info_nce, static_argnames=("temperature", "hard_negative_weight"))
 clip_loss, alignment, uniformity = map(jax.jit, (contrastive.clip_loss, contrastive.alignment, contrastive.uniformity))
 VOCAB = vocab()
-EAST_NORTH = jnp.asarray([[1.0, 0.0], [0.0, 2.0]])  # lengths do not matter
+EAST_NORTH = jnp.asarray([[1.0, 0.0], [0.0, 2.0]])  # lengths have no effect
 E = math.e
 
 
@@ -44,7 +44,7 @@ def test_hard_negatives_by_hand():
     weighted = info_nce(
         EAST_NORTH, EAST_NORTH, temperature=1.0, hard_negatives_BxD=EAST_NORTH, hard_negative_weight=math.log(3)
     )
-    # A query's own counts three times: e / (e + 1 + 3e + 1).
+    # The query's own hard negative counts three times: e / (e + 1 + 3e + 1).
     assert float(weighted.loss_sum) == pytest.approx(2 * math.log((4 * E + 2) / E), rel=1e-6)
 
 
@@ -58,47 +58,47 @@ def test_clips_loss_by_hand():
     assert float(scaled.loss_sum) == pytest.approx(2 * math.log((E**2 + 1) / E**2), rel=1e-6)
 
 
-def test_clips_scale_stops_at_100():
+def test_clips_scale_is_at_most_100():
     at_limit, beyond = (clip_loss(points(4, 3), points(4, 3)[::-1], jnp.log(scale)) for scale in (100.0, 1000.0))
     assert float(at_limit.loss_sum) == pytest.approx(float(beyond.loss_sum), rel=1e-5)
 
 
 def nll(logits):
-    """NumPy, of the diagonal, in float64."""
+    """The negative log-likelihood of the diagonal, in float64."""
     logits = np.asarray(logits, np.float64)
     return sum(math.log(np.exp(row).sum()) - row[i] for i, row in enumerate(logits))
 
 
-def test_beside_numpy():
+def test_against_numpy():
     a, b, negatives = points(3, 5, 4)
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b, negatives)]
-    cosines, against = unit[0] @ unit[1].T, unit[0] @ unit[2].T
+    cosines, negative_cosines = unit[0] @ unit[1].T, unit[0] @ unit[2].T
     assert float(info_nce(a, b, temperature=0.2).loss_sum) == pytest.approx(nll(cosines / 0.2), rel=1e-5)
-    logits = np.concatenate([cosines / 0.2, against / 0.2 + 0.7 * np.eye(5)], axis=1)
+    logits = np.concatenate([cosines / 0.2, negative_cosines / 0.2 + 0.7 * np.eye(5)], axis=1)
     sums = info_nce(a, b, temperature=0.2, hard_negatives_BxD=negatives, hard_negative_weight=0.7)
     assert float(sums.loss_sum) == pytest.approx(nll(logits), rel=1e-5)
     clip = clip_loss(a, b, jnp.log(7.0))
     assert float(clip.loss_sum) == pytest.approx((nll(7 * cosines) + nll(7 * cosines.T)) / 2, rel=1e-5)
-    nearest = (cosines.argmax(axis=1) == range(5)).sum(), (cosines.argmax(axis=0) == range(5)).sum()
-    assert float(clip.correct_sum) == sum(nearest) / 2
+    correct = (cosines.argmax(axis=1) == range(5)).sum(), (cosines.argmax(axis=0) == range(5)).sum()
+    assert float(clip.correct_sum) == sum(correct) / 2
     assert float(alignment(a, b)) == pytest.approx(np.square(unit[0] - unit[1]).sum(), rel=1e-5)
-    apart = [np.square(unit[0][i] - unit[0][j]).sum() for i in range(5) for j in range(5) if i != j]
-    assert float(uniformity(a)) == pytest.approx(math.log(np.exp(-2 * np.asarray(apart)).mean()), rel=1e-5)
+    squared_distances = [np.square(unit[0][i] - unit[0][j]).sum() for i in range(5) for j in range(5) if i != j]
+    assert float(uniformity(a)) == pytest.approx(math.log(np.exp(-2 * np.asarray(squared_distances)).mean()), rel=1e-5)
 
 
 def test_alignment_and_uniformity_by_hand():
-    assert float(alignment(EAST_NORTH, -EAST_NORTH)) == pytest.approx(8.0)  # two pairs, 2 apart
+    assert float(alignment(EAST_NORTH, -EAST_NORTH)) == pytest.approx(8.0)  # two pairs at distance 2
     assert float(uniformity(EAST_NORTH)) == pytest.approx(-4.0)  # squared distance 2
     assert float(uniformity(jnp.ones((3, 2)))) == pytest.approx(0.0, abs=1e-5)
 
 
-def test_gradients_are_finite_where_points_coincide():
-    def everything(x):
+def test_gradients_are_finite_for_equal_rows():
+    def all_losses(x):
         nce = contrastive.info_nce(x, x, temperature=0.05)
         clip = contrastive.clip_loss(x, x, jnp.zeros(()))
         return nce.loss_sum + clip.loss_sum + contrastive.alignment(x, x) + contrastive.uniformity(x)
 
-    assert jnp.isfinite(jax.jit(jax.grad(everything))(jnp.asarray([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]))).all()
+    assert jnp.isfinite(jax.jit(jax.grad(all_losses))(jnp.asarray([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]))).all()
 
 
 def examples(variant):
@@ -107,7 +107,7 @@ def examples(variant):
     return windows, objective.corrupt(windows.tokens, windows.lengths, windows.keys, VOCAB)
 
 
-def test_alone_nothing_is_masked_and_nothing_is_scored():
+def test_without_mlm_nothing_is_masked_and_nothing_is_scored():
     windows, made = examples("simcse")
     for e, length in enumerate(windows.lengths):
         assert sequence(made.inputs, e) == [VOCAB.cls, *windows.tokens[e, :length].tolist(), VOCAB.sep]
@@ -115,7 +115,7 @@ def test_alone_nothing_is_masked_and_nothing_is_scored():
     assert not made.selected.any()
 
 
-def test_beside_mlm_targets_are_the_whole_text():
+def test_with_mlm_targets_are_the_whole_text():
     windows, made = examples("with_mlm")
     assert made.selected.any(axis=1).all() and (made.inputs.tokens != made.targets).any()
     for e, length in enumerate(windows.lengths):

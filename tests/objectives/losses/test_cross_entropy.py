@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from objectives.losses.cross_entropy import cross_entropy
+from objectives.losses.cross_entropy import LossOptions, ScoredTokens, cross_entropy
 
-jitted = jax.jit(cross_entropy, static_argnames=("num_denoisers", "z_loss", "label_smoothing"))
+jitted = jax.jit(cross_entropy, static_argnames="options")
 
 
 def logits_of(probabilities, shift=0.0):
@@ -15,23 +15,24 @@ def logits_of(probabilities, shift=0.0):
 
 
 PROBABILITIES = [[0.7, 0.2, 0.1], [0.05, 0.9, 0.05], [0.5, 0.25, 0.25], [0.1, 0.1, 0.8]]
-TARGETS = jnp.asarray([[0, 1, 2, 0]])
-WEIGHTS = jnp.asarray([[1.0, 1.0, 1.0, 0.0]])
-SOURCES = jnp.asarray([[0, 1, 1, 1]])
+SCORED = ScoredTokens(
+    targets_BxL=jnp.asarray([[0, 1, 2, 0]]),
+    weights_BxL=jnp.asarray([[1.0, 1.0, 1.0, 0.0]]),
+    denoiser_ids_BxL=jnp.asarray([[0, 1, 1, 1]]),
+)
 
 
 def loss(shift=0.0, z_loss=0.0, label_smoothing=0.0):
-    return jitted(logits_of(PROBABILITIES, shift), TARGETS, WEIGHTS, SOURCES, num_denoisers=3, z_loss=z_loss,
-                  label_smoothing=label_smoothing)  # fmt: skip
+    return jitted(logits_of(PROBABILITIES, shift), SCORED, LossOptions(3, z_loss, label_smoothing))
 
 
 def test_by_hand():
-    """True tokens have probabilities .7, .9, .25: -(ln .7 + ln .9 + ln .25) / 3 = 0.61611; a fourth is not scored."""
+    """Targets have probabilities .7, .9, .25: -(ln .7 + ln .9 + ln .25) / 3 = 0.61611. The fourth is not scored."""
     sums = loss()
     assert float(sums.weight_sum) == 3
     assert float(sums.loss_sum / sums.weight_sum) == pytest.approx(0.61611, abs=5e-6)
-    assert float(sums.objective_sum) == pytest.approx(float(sums.loss_sum))
-    assert float(sums.correct_sum) == 2  # 0.25 loses to 0.5
+    assert float(sums.minimized_sum) == pytest.approx(float(sums.loss_sum))
+    assert float(sums.correct_sum) == 2  # 0.25 is less than 0.5
     np.testing.assert_allclose(sums.loss_sum_by_denoiser, [-math.log(0.7), -math.log(0.9 * 0.25), 0], rtol=1e-5)
     assert sums.weight_sum_by_denoiser.tolist() == [1, 2, 0]
     assert sums.correct_sum_by_denoiser.tolist() == [1, 1, 0]
@@ -40,7 +41,7 @@ def test_by_hand():
 def test_z_loss_is_the_square_of_log_z():
     # The logits are log-probabilities plus 2, so log Z = 2 at each of three scored positions.
     sums = loss(shift=2.0, z_loss=1e-2)
-    assert float(sums.objective_sum - sums.loss_sum) == pytest.approx(3 * 1e-2 * 4, rel=1e-4)
+    assert float(sums.minimized_sum - sums.loss_sum) == pytest.approx(3 * 1e-2 * 4, rel=1e-4)
     assert float(sums.loss_sum) == pytest.approx(float(loss().loss_sum), rel=1e-5)
 
 
@@ -51,21 +52,24 @@ def test_label_smoothing_spreads_over_all_rows():
         0.9 * -math.log(p[t]) + 0.1 * sum(-math.log(q) for q in p) / 3
         for p, t in zip(PROBABILITIES[:3], [0, 1, 2], strict=True)
     )
-    assert float(smooth.objective_sum) == pytest.approx(expected, rel=1e-5)
+    assert float(smooth.minimized_sum) == pytest.approx(expected, rel=1e-5)
     assert float(smooth.loss_sum) == pytest.approx(float(loss().loss_sum))
 
 
 def test_huge_and_half_precision_logits_stay_finite():
     logits = jnp.asarray([[[3e4, -3e4, 0.0]]], jnp.bfloat16)
-    sums = jitted(logits, jnp.asarray([[0]]), jnp.ones((1, 1)), jnp.zeros((1, 1), jnp.int32),
-                  num_denoisers=1, z_loss=0.0,
-                  label_smoothing=0.0)  # fmt: skip
+    scored = ScoredTokens(jnp.asarray([[0]]), jnp.ones((1, 1)), jnp.zeros((1, 1), jnp.int32))
+    sums = jitted(logits, scored, LossOptions(num_denoisers=1, z_loss=0.0, label_smoothing=0.0))
     assert sums.loss_sum.dtype == jnp.float32 and float(sums.loss_sum) == 0
 
 
 def test_unscored_positions_have_no_gradient():
-    def objective(logits):
-        return cross_entropy(logits, TARGETS, WEIGHTS, SOURCES, num_denoisers=3, z_loss=1e-2, label_smoothing=0.1)[0]
+    def minimized(logits):
+        return cross_entropy(logits, SCORED, LossOptions(3, z_loss=1e-2, label_smoothing=0.1)).minimized_sum
 
-    grads = jax.grad(objective)(logits_of(PROBABILITIES))
+    grads = jax.grad(minimized)(logits_of(PROBABILITIES))
     assert (np.asarray(grads[0, 3]) == 0).all() and (np.abs(np.asarray(grads[0, :3])).sum(axis=1) > 0).all()
+
+
+def test_reported_sums_are_all_but_the_minimized_one():
+    assert set(loss().reported()) == set(loss()._fields) - {"minimized_sum"}

@@ -12,19 +12,19 @@ def test_class_cross_entropy_by_hand():
     # Probabilities of the labels: 1/2, 4/5, 1/5, 3/10.
     assert float(sums.loss_sum) == pytest.approx(-np.log(0.5 * 0.8 * 0.2 * 0.3), rel=1e-6)
     assert (float(sums.weight_sum), float(sums.correct_sum)) == (4.0, 2.0)
-    by_denoiser = sums.by_denoiser()
+    reported = sums.reported()
     for name in ("loss_sum", "weight_sum", "correct_sum"):
-        assert by_denoiser[f"{name}_by_denoiser"].tolist() == [by_denoiser[name]]
+        assert reported[f"{name}_by_denoiser"].tolist() == [reported[name]]
 
 
 def test_f1_by_hand():
-    # Predicted 0, 2, 1, 0, and the labels 0, 2, 0, 1: class 0 has TP 1, FP 1, FN 1; class 1 FP 1, FN 1; class 2 TP 1.
-    doubled_hits, counts = f1_counts(LOGITS, jnp.asarray([0, 2, 0, 1]))
-    assert doubled_hits.tolist() == [2.0, 0.0, 2.0] and counts.tolist() == [4.0, 2.0, 2.0]
+    # Predictions 0, 2, 1, 0 and labels 0, 2, 0, 1: class 0 has TP 1, FP 1, FN 1; class 1 FP 1, FN 1; class 2 TP 1.
+    numerators, denominators = f1_counts(LOGITS, jnp.asarray([0, 2, 0, 1]))
+    assert numerators.tolist() == [2.0, 0.0, 2.0] and denominators.tolist() == [4.0, 2.0, 2.0]
     # F1 is 1/2, 0, 1.
-    assert (doubled_hits / counts).mean() == 0.5
+    assert (numerators / denominators).mean() == 0.5
 
 
-def test_a_class_that_is_never_a_label_or_a_prediction_counts_for_nothing():
-    doubled_hits, counts = f1_counts(jnp.asarray([[2.0, 1.0, 0.0]]), jnp.asarray([0]))
-    assert doubled_hits.tolist() == [2.0, 0.0, 0.0] and counts.tolist() == [2.0, 0.0, 0.0]
+def test_a_class_that_is_never_a_label_or_a_prediction_has_no_counts():
+    numerators, denominators = f1_counts(jnp.asarray([[2.0, 1.0, 0.0]]), jnp.asarray([0]))
+    assert numerators.tolist() == [2.0, 0.0, 0.0] and denominators.tolist() == [2.0, 0.0, 0.0]

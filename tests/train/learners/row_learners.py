@@ -1,4 +1,4 @@
-"""What the tests of learners that judge whole rows share: batches, parameters, and a forward pass to compare with."""
+"""Shared by the tests of learners with row losses: batches, parameters, and a forward pass to compare with."""
 
 import functools
 
@@ -12,13 +12,13 @@ from train.paths import leaf_name
 
 def batch_of(experiment, rows=8):
     windows = random_windows(experiment, rows, same_keys=False)
-    # Rows of all lengths.
+    # Rows of different lengths.
     lengths = np.random.default_rng(1).integers(3, windows.lengths + 1)
-    return jax.tree.map(jax.numpy.asarray, experiment.collator(windows._replace(lengths=lengths), rows))
+    return jax.tree.map(jax.numpy.asarray, experiment.collate(windows._replace(lengths=lengths), rows))
 
 
 def params_of(learner, seed=0):
-    """Of which none is at 0 or 1; the learner's own initialiser takes seconds to compile."""
+    """Random values, different from the initial 0 and 1. The learner's own init_params takes seconds to compile."""
     generator, shapes = np.random.default_rng(seed), jax.eval_shape(learner.init_params, jax.random.key(0))
 
     def draw(path, leaf):
@@ -36,13 +36,13 @@ def _loss(learner, train):
 
 @functools.cache
 def loss_of(learner, train=True):
-    """(params, batch, weights, key) -> (objective, Sums), compiled."""
+    """(params, batch, weights, key) -> (loss, Sums), compiled."""
     return jax.jit(_loss(learner, train))
 
 
 @functools.cache
 def gradients_of(learner):
-    """(params, batch, weights, key) -> ((objective, Sums), gradients), compiled."""
+    """(params, batch, weights, key) -> ((loss, Sums), gradients), compiled."""
     return jax.jit(jax.value_and_grad(_loss(learner, train=True), has_aux=True))
 
 
@@ -52,7 +52,7 @@ def _hidden_of(model):
 
 
 def class_logits(model, params, classifier, batch, positions):
-    """NumPy's, of a classifier on the states at `positions`, int [B], of a Transformer without dropout."""
+    """The logits of a classifier, in NumPy, on a Transformer's states at `positions`, int [B], without dropout."""
     hidden = np.asarray(_hidden_of(model)(params, batch))[np.arange(len(positions)), positions]
     dense, classes = classifier["pooler"]["dense"], classifier["classes_dense"]
     return np.tanh(hidden @ dense["kernel"] + dense["bias"]) @ classes["kernel"] + classes["bias"]

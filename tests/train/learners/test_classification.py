@@ -1,4 +1,4 @@
-"""The classification learner: where it reads, what it reports, and what it leaves as it was."""
+"""The classification learner: the position that it reads, what it reports, dropout."""
 
 import functools
 
@@ -19,12 +19,12 @@ def experiment_of(architecture, **overrides):
 
 
 @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
-def test_the_class_is_read_at_cls_or_where_the_text_has_been_read(architecture):
+def test_the_class_is_predicted_at_cls_or_where_the_whole_text_has_been_read(architecture):
     experiment = experiment_of(architecture)
     learner, batch = experiment.learner, batch_of(experiment)
     params, labels = params_of(learner), np.asarray(batch["sentence_labels"])
     assert set(labels.tolist()) == {0, 1}
-    objective, sums = loss_of(learner)(params, batch, learner.weights(batch), jax.random.key(0))
+    loss, sums = loss_of(learner)(params, batch, learner.weights(batch), jax.random.key(0))
     positions = np.zeros(8, int)
     if architecture == "decoder_only":  # inputs are shifted right, so the last position has read the last token
         positions = np.asarray(batch["decoder_segment_ids"] > 0).sum(axis=1) - 1
@@ -32,15 +32,16 @@ def test_the_class_is_read_at_cls_or_where_the_text_has_been_read(architecture):
     logits = class_logits(learner.model, params["transformer"], params["classifier"], batch, positions)
     summary = summarize(sums, ["classification"])
     assert summary["loss"] == pytest.approx(nll(logits, labels).mean(), rel=1e-4)
-    assert float(objective) == pytest.approx(summary["loss"], rel=1e-6)
+    assert float(loss) == pytest.approx(summary["loss"], rel=1e-6)
     assert summary["accuracy"] == (logits.argmax(axis=1) == labels).mean()
-    hits, counts = f1_counts(jnp.asarray(logits), jnp.asarray(labels))
-    assert summary["macro_f1"] == pytest.approx(float((hits / counts)[counts > 0].mean()), rel=1e-6)
+    numerators, denominators = f1_counts(jnp.asarray(logits), jnp.asarray(labels))
+    f1 = (numerators / denominators)[denominators > 0]
+    assert summary["macro_f1"] == pytest.approx(float(f1.mean()), rel=1e-6)
     assert learner.language_model(params) is None
 
 
 def test_macro_f1_over_batches_is_that_of_all_their_rows():
-    """Not the mean of the batches' own. Labels 0 0 1 and 1 1 2 2, of which 0 1 1 and 1 1 2 1 are predicted."""
+    """Not the mean of the batches' macro F1. Labels 0 0 1 and 1 1 2 2, predictions 0 1 1 and 1 1 2 1."""
 
     def sums(predicted, labels):
         logits = jax.nn.one_hot(jnp.asarray(predicted), 4)
@@ -49,11 +50,11 @@ def test_macro_f1_over_batches_is_that_of_all_their_rows():
         return totals | zeros | {"ratios": {"macro_f1": f1_counts(logits, jnp.asarray(labels))}}
 
     added = jax.tree.map(jnp.add, sums([0, 1, 1], [0, 0, 1]), sums([1, 1, 2, 1], [1, 1, 2, 2]))
-    # Class 0: TP 1, FN 1: 2/3. Class 1: TP 3, FP 2: 6/8. Class 2: TP 1, FN 1: 2/3. Class 3 does not come.
+    # Class 0: TP 1, FN 1: 2/3. Class 1: TP 3, FP 2: 6/8. Class 2: TP 1, FN 1: 2/3. Class 3 does not occur.
     assert summarize(added, ["x"])["macro_f1"] == pytest.approx((2 / 3 + 6 / 8 + 2 / 3) / 3, rel=1e-6)
 
 
-def test_another_transformer_takes_the_place_of_the_whole_one():
+def test_the_whole_transformer_can_be_replaced():
     learner = experiment_of("encoder_only").learner
     params, other = params_of(learner), params_of(learner, seed=1)
     replaced = learner.replace_transformer(params, learner.transformer(other))

@@ -1,4 +1,4 @@
-"""SimCSE's learner: two readings that differ by dropout alone, and negatives from the whole mesh."""
+"""SimCSE's learner: two encodings that differ by dropout alone, and negatives from the whole mesh."""
 
 import functools
 
@@ -29,40 +29,39 @@ def params():
 
 
 def loss(learner, params, batch, key=0, train=True):
-    objective, sums = loss_of(learner, train)(params, batch, learner.weights(batch), jax.random.key(key))
-    return float(objective), summarize(sums, ["simcse"])
+    minimized, sums = loss_of(learner, train)(params, batch, learner.weights(batch), jax.random.key(key))
+    return float(minimized), summarize(sums, ["simcse"])
 
 
-def test_alone_the_loss_is_the_contrasts_over_texts(params, batch):
-    objective, summary = loss(experiment_of().learner, params, batch)
-    assert objective == pytest.approx(summary["loss"], rel=1e-6)
+def test_without_mlm_the_loss_is_contrastive_and_per_text(params, batch):
+    minimized, summary = loss(experiment_of().learner, params, batch)
+    assert minimized == pytest.approx(summary["loss"], rel=1e-6)
     names = {"loss", "perplexity", "accuracy", "loss/simcse", "accuracy/simcse", "alignment", "uniformity"}
     assert set(summary) == names
     assert summary["alignment"] > 1e-3 and summary["uniformity"] < 0
 
 
-def test_evaluation_drops_too_and_the_same_every_time(params, batch):
+def test_evaluation_uses_dropout_with_the_same_draw_every_time(params, batch):
     learner = experiment_of().learner
     evaluated = [loss(learner, params, batch, key, train=False)[1] for key in (0, 0, 1)]
     assert evaluated[0] == evaluated[1] != evaluated[2]
     assert evaluated[0]["alignment"] > 1e-3
 
 
-def test_a_batch_of_one_text_over_and_over_cannot_be_told_apart(params, batch):
-    """log B, if every reading is about as near: the rows' dropout differs, their texts do not."""
-    same = jax.tree.map(lambda x: np.repeat(np.asarray(x)[:1], 8, axis=0), batch)
-    differing, alike = (loss(experiment_of().learner, params, one)[1] for one in (batch, same))
-    assert differing["loss"] < alike["loss"] and differing["accuracy"] > alike["accuracy"]
+def test_a_batch_of_equal_texts_has_a_higher_loss(params, batch):
+    """About log B: the rows' dropout differs, their texts do not."""
+    repeated = jax.tree.map(lambda x: np.repeat(np.asarray(x)[:1], 8, axis=0), batch)
+    different, equal = (loss(experiment_of().learner, params, texts)[1] for texts in (batch, repeated))
+    assert different["loss"] < equal["loss"] and different["accuracy"] > equal["accuracy"]
 
 
-def test_beside_mlm_both_count_and_readings_are_of_the_unmasked_text(params):
+def test_with_mlm_both_losses_count_and_encodings_are_of_the_unmasked_text(params):
     learner = experiment_of("simcse:with_mlm").learner
     masked = batch_of(experiment_of("simcse:with_mlm"))
     assert (masked["encoder_input_tokens"] != masked["encoder_target_tokens"]).any()
-    objective, summary = loss(learner, params, masked)
-    assert objective == pytest.approx(summary["contrastive_loss"] + 0.1 * summary["loss"], rel=1e-5)
-    masked_otherwise = masked | {"encoder_input_tokens": masked["encoder_target_tokens"]}
-    _, unmasked = loss(learner, params, masked_otherwise)
+    minimized, summary = loss(learner, params, masked)
+    assert minimized == pytest.approx(summary["contrastive_loss"] + 0.1 * summary["loss"], rel=1e-5)
+    _, unmasked = loss(learner, params, masked | {"encoder_input_tokens": masked["encoder_target_tokens"]})
     for name in ("contrastive_loss", "contrastive_accuracy", "alignment", "uniformity"):
         assert unmasked[name] == summary[name]
     assert unmasked["loss"] != summary["loss"]
@@ -77,7 +76,7 @@ def test_beside_mlm_both_count_and_readings_are_of_the_unmasked_text(params):
         ({"mesh__backend": "pmap"}, "mesh.backend='pmap' must be 'jit' for objective.name='simcse'"),
     ],
 )
-def test_what_leaves_nothing_to_contrast_is_refused_at_the_door(overrides, message):
+def test_configs_without_dropout_or_without_all_negatives_are_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
         small_experiment("simcse", "encoder_only", **overrides)
 
@@ -104,12 +103,12 @@ loss, gradient = loss_and_gradient(params, batch)
 placed = jax.device_put(params, shardings(mesh, params)), jax.device_put(batch, batch_sharding(mesh))
 sharded = loss_and_gradient(*placed)
 difference = jax.tree.map(lambda a, b: float(abs(np.asarray(a) - np.asarray(b)).max()), (loss, gradient), sharded)
-devices = [len(one.sharding.device_set) for one in (loss, sharded[0])]
+devices = [len(value.sharding.device_set) for value in (loss, sharded[0])]
 print(json.dumps([devices, float(loss), float(abs(gradient["dense"]["kernel"]).max()), jax.tree.leaves(difference)]))
 """
 
 
-def test_negatives_are_those_of_all_devices():
+def test_negatives_are_the_texts_of_all_devices():
     devices, loss, gradient, differences = run(EIGHT_DEVICES, devices=8)[0]
     assert devices == [1, 8] and loss > 0.1 and gradient > 0.01
     assert len(differences) == 3 and max(differences) < 1e-4
