@@ -1,50 +1,64 @@
-"""Windows: what an objective needs of the text, and what the data package delivers."""
+"""Windows of raw text: what an objective requests, and what the data package delivers.
+
+An objective requests windows with a `WindowSpec` for each of its denoisers; a `BatchSpec` adds how many examples share
+a row. The data package answers with `Windows`, which the objective turns into a batch (contract/batch.py).
+"""
 
 import dataclasses
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+DocumentHandling = Literal["join", "pack", "split", "whole"]
+
 
 class Ramp(NamedTuple):
-    """How a weight changes in a run: from `begin` on it leaves its first value in a straight line, to be at its last
-    one from `end` on. Both are examples of the run, begin <= end; where they are equal it jumps."""
+    """A weight that changes linearly during the run, from its initial value at `begin` to `weight` at `end`.
+
+    Both are example numbers of the run, begin <= end. Where they are equal the weight jumps.
+    """
 
     begin: int
     end: int
-    weight: float  # the last one, in the unit of the first
+    weight: float  # the final weight, in the unit of the initial one
 
 
 class Capacity(NamedTuple):
-    """The positions that one stack has in a row, and which of a whole document's tokens take them."""
+    """The positions that a row of one stack offers to whole documents, and what of a document takes them."""
 
-    field: str  # of the config, that says how many there are
+    field: str  # the config field that sets `positions`, for messages
     positions: int
-    prompt: bool  # whether the prompt stands here
-    rest: bool  # whether what follows the prompt does
-    added: int  # positions for EOS and the like
+    prompt: bool  # whether the document's prompt takes positions of this stack
+    response: bool  # whether the text after the prompt does
+    special: int  # positions that each example needs in addition, for EOS and the like
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowSpec:
-    """What an objective asks of the data for one of its denoisers.
+    """The windows that one denoiser of an objective needs.
 
-    documents: "join" - documents run on one after another and a window is one text, across document ends (T5);
-               "pack" - the same windows, but each document's piece is an example of its own, in the same row;
-               "split" - a window stops at the end of its document, so the last one of a document is shorter;
-               "whole" - a window is a row's fill of documents, none of them cut, each an example of its own.
-    eos: whether each document ends in the EOS token. Where False no window holds an EOS.
-    reads: what else of an example is wanted: "others", "prompt_lengths", "labels" (see Windows).
-    ramp: how the weight changes in the course of the run; None: it does not.
-    rooms: of "whole": what a row has room for, by stack.
-    classes: of what reads labels: their names, in the order of their numbers.
-    on_unusable: what to do about documents that have no room in a row, or none of the classes: "error" or "skip".
+    Attributes:
+      name: the denoiser's name.
+      weight: share of the examples. With a ramp: share of the first examples.
+      raw_length: tokens in a window. For "whole": tokens of the longest document that fits a row whatever part of it
+        is the prompt.
+      documents: how windows treat document boundaries.
+        "join": documents are concatenated, and a window is one example, across document ends (T5).
+        "pack": the same windows, but each document's piece is an example of its own, in the same row.
+        "split": a window ends where its document ends, so the last window of a document is shorter.
+        "whole": a window is as many whole documents as fit a row, each an example of its own.
+      eos: whether each document ends in EOS. If False, no window contains an EOS.
+      extra_columns: optional columns of `Windows` to fill: "others", "prompt_lengths", "labels".
+      ramp: how the weight changes during the run; None if it is constant.
+      capacities: for "whole", the capacity of each stack.
+      classes: for "labels", the names of the classes, in the order of their ids.
+      on_unusable: for documents that exceed a capacity or have none of the classes: raise an error, or skip them.
     """
 
     name: str
-    weight: float  # share of the examples; of the first ones, where there is a ramp
-    raw_length: int  # tokens in a window; of "whole", in a document that fits whatever its prompt's share is
-    documents: Literal["join", "pack", "split", "whole"]
+    weight: float
+    raw_length: int
+    documents: DocumentHandling
     eos: bool
     extra_columns: tuple[str, ...] = ()
     ramp: Ramp | None = None
@@ -54,38 +68,60 @@ class WindowSpec:
 
     @property
     def final_weight(self) -> float:
-        """The weight at the end of the run. Beside those of the other specs it is a share."""
+        """The weight at the end of the run, in the unit of `weight`."""
         return self.ramp.weight if self.ramp else self.weight
 
     @property
     def mean_weight(self) -> float:
-        """The mean of the first and the last weight: that of held-out batches, which do not change with the step."""
+        """The mean of the initial and the final weight, which held-out batches use at every step."""
         return (self.weight + self.final_weight) / 2
 
 
 class RowPlan(NamedTuple):
-    """Rows whose windows were chosen to fill them (objectives/rows/filling.py). All int32 [R, M]: M examples in
-    each of R rows, and row r of the run is like row r mod R of the plan."""
+    """A cycle of R rows with M examples each, chosen to fill the rows (objectives/rows/filling.py). All int32 [R, M].
+
+    Row r of the run is like row r mod R of the plan.
+    """
 
     denoiser_ids: np.ndarray  # index into the objective's denoisers
     raw_lengths: np.ndarray  # tokens in the example's window
-    parts: np.ndarray  # which part of its denoiser the example is of (Denoiser.parts)
+    parts: np.ndarray  # which part of its denoiser the example belongs to (Denoiser.parts)
 
-    def lengths_of(self, denoiser: int) -> np.ndarray:
-        """The different lengths of a denoiser's windows, int32 [n], ascending."""
-        return np.unique(self.raw_lengths[self.denoiser_ids == denoiser])
+    def lengths_of(self, denoiser_id: int) -> np.ndarray:
+        """The distinct window lengths of one denoiser, int32 [n], ascending."""
+        return np.unique(self.raw_lengths[self.denoiser_ids == denoiser_id])
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchSpec:
+    """What the rows of a batch are made from.
+
+    Attributes:
+      windows: a WindowSpec for each denoiser, in the order of `Windows.denoiser_ids`.
+      examples_per_row: windows in a row.
+      pad_id: the token id after the end of an example.
+      plan: which windows share a row, in place of the specs' own weights and lengths; None to draw them by weight.
+    """
+
+    windows: tuple[WindowSpec, ...]
+    examples_per_row: int
+    pad_id: int
+    plan: RowPlan | None = None
 
 
 class Windows(NamedTuple):
-    """E raw examples of the rows of one batch, in row order. What others read is None where no spec asks for it."""
+    """E raw examples of the rows of one batch, in row order.
 
-    tokens: np.ndarray  # int32 [E, R], padded with the vocabulary's pad id; R = the longest there can be
-    lengths: np.ndarray  # int32 [E], 1..R
-    row_ids: np.ndarray  # int32 [E], non-decreasing, the row of this (process-local) batch it belongs to
-    keys: np.ndarray  # uint64 [E], the example's randomness: a function of (seed, global example index, piece)
+    The columns with a default are None where no spec lists them in `extra_columns`.
+    """
+
+    tokens: np.ndarray  # int32 [E, W], padded with the pad id; W is the longest possible example
+    lengths: np.ndarray  # int32 [E], 1..W
+    row_ids: np.ndarray  # int32 [E], non-decreasing: the example's row in this process's part of the batch
+    keys: np.ndarray  # uint64 [E], the example's random key: a function of (seed, global example index, piece)
     denoiser_ids: np.ndarray  # int32 [E], index into the objective's denoisers
-    others_tokens: np.ndarray | None = None  # int32 [E, R], a window of another document, drawn by the example's key
-    others_lengths: np.ndarray | None = None  # int32 [E], 1..R; 0 where the example's own spec does not read them
-    prompt_lengths: np.ndarray | None = None  # int32 [E], leading tokens of the example that are its prompt
+    others_tokens: np.ndarray | None = None  # int32 [E, W], a window of another document, drawn by the example's key
+    others_lengths: np.ndarray | None = None  # int32 [E], 1..W; 0 where the example's own spec does not list "others"
+    prompt_lengths: np.ndarray | None = None  # int32 [E], how many leading tokens of the example are its prompt
     labels: np.ndarray | None = None  # int32 [E], the class of the example's document
-    parts: np.ndarray | None = None  # int32 [E], as RowPlan.parts; None where rows are not planned
+    parts: np.ndarray | None = None  # int32 [E], as in RowPlan.parts; None where rows are not planned

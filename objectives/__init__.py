@@ -1,6 +1,7 @@
-"""Pre-training objectives: what to corrupt (one file each), how to lay it out, and what to pay for it.
+"""Objectives: what is corrupted, one file each, and where the examples go in the rows of a batch.
 
-An entry of OBJECTIVES is a frozen dataclass whose fields are those of `config.objective`.
+An entry of OBJECTIVES is a frozen dataclass whose fields are the fields of `config.objective`. This package is NumPy
+only; the JAX losses are in objectives/losses, which is not imported here.
 """
 
 from objectives.bart import BART
@@ -14,7 +15,7 @@ from objectives.mixture import Mixture
 from objectives.mlm import MLM
 from objectives.multi_token_prediction import MultiTokenPrediction
 from objectives.nsp import NSP
-from objectives.objective import Denoiser
+from objectives.objective import Denoiser, Objective
 from objectives.prefix_lm import PrefixLM
 from objectives.sft import SFT
 from objectives.simcse import SimCSE
@@ -43,8 +44,8 @@ OBJECTIVES = {
 }
 
 
-def denoisers_of(objective, name: str) -> tuple[Denoiser, ...]:
-    """The objective's table of denoisers: its own, or itself as the only row."""
+def denoisers_of(objective: Objective | Mixture, name: str) -> tuple[Denoiser, ...]:
+    """The objective's table of denoisers: a mixture's own, or a single row named `name`."""
     if isinstance(objective, Mixture):
-        return objective.rows("objective")
+        return objective.table("objective")
     return (Denoiser(name, "objective", objective, weight=1.0, mode="", final_weight=1.0),)

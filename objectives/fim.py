@@ -1,4 +1,4 @@
-"""Fill-in-the-middle (Bavarian et al. 2022): a causal language model of documents whose middle comes last."""
+"""Fill-in-the-middle (Bavarian et al. 2022): causal language modelling of documents whose middle comes last."""
 
 import dataclasses
 from typing import ClassVar
@@ -12,29 +12,32 @@ from objectives.algebra.noise import take, valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.clm import CLM
 from objectives.objective import InputsTargets
+from objectives.prompting import InfillMiddle
 from objectives.rows.lengths import OutputLengths
+
+_CHOOSE, _FORMAT, _CUT = range(3)  # tags of keys
 
 
 @dataclasses.dataclass(frozen=True)
 class FIM(CLM):
-    """CLM, where a share of the documents is cut in three at random, and told as prefix, suffix, middle:
+    """CLM in which a share of the documents is cut in three at random places and reordered:
 
         PSM    <pre> prefix <suf> suffix <mid> middle EOS
-        SPM    <pre> <suf> suffix <mid> prefix middle EOS        the paper's variant 2, for training beside PSM
+        SPM    <pre> <suf> suffix <mid> prefix middle EOS        the paper's variant 2, for training jointly with PSM
 
-    fim_rate: share of the documents that are reordered. The paper: rates up to .9 cost nothing from left to right.
-    spm_rate: share of those that are told as SPM.
-    min_document_length: tokens; shorter pieces of documents stay as they are.
+    fim_rate: share of the documents that are reordered. The paper: rates up to .9 do not harm left-to-right quality.
+    spm_rate: share of the reordered documents in SPM format.
+    min_document_length: in tokens; shorter pieces of documents keep their order.
 
-    A document is what one window holds of it, in a packed row too (the paper's context-level FIM), and every token is
+    A document is the part of it in one window, in packed rows too (the paper's context-level FIM). Every token is
     scored. <pre>, <suf>, <mid> are the first three sentinels. Both cuts are uniform over the places between characters,
-    both ends included, so parts may be empty. Where tokens are bytes a cut never divides a UTF-8 character; where they
-    are longer pieces cuts fall between pieces (the paper cuts characters and tokenizes the parts anew).
+    the ends included, so that parts may be empty. With byte tokens a cut never divides a UTF-8 character; with longer
+    tokens cuts fall between tokens (the paper cuts between characters and tokenizes the parts anew).
 
-    Deviations: the special tokens need room, and reference code (bigcode's Megatron) cuts what overflows, the middle's
-    end first. Here windows are shorter instead, by three tokens for as many documents as could be reordered in one,
-    which min_document_length bounds. An EOS ends every middle, also where the window ends before the document does:
-    the suffix that it must join has been read, and only EOS can say that it does.
+    Deviations: the special tokens need positions, and reference code (bigcode's Megatron) cuts what overflows, starting
+    with the end of the middle. Here windows are shorter instead, by three tokens for each document that could be
+    reordered in one window, which min_document_length bounds. An EOS ends every middle, also where the window ends
+    before the document does: the suffix has been read already, and only an EOS can say that the middle reaches it.
     """
 
     fim_rate: float
@@ -42,8 +45,11 @@ class FIM(CLM):
     min_document_length: int
 
     documents: ClassVar = ("pack", "split")
+    has_inputs: ClassVar = False
+    scores_all_text: ClassVar = True
+    prompting: ClassVar = InfillMiddle()
 
-    def check(self, field: str) -> list[str]:
+    def check(self, field):
         for name in ("fim_rate", "spm_rate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{field}.{name}={getattr(self, name)} must lie between 0 and 1; the paper uses 0.5")
@@ -53,7 +59,7 @@ class FIM(CLM):
 
     def output_lengths(self, raw):
         documents = np.asarray(raw) // self.min_document_length
-        targets = raw + 3 * documents + (documents > 0)  # one, cut by the window's end, lacks its EOS
+        targets = raw + 3 * documents + (documents > 0)  # the document that the window's end cuts lacks its EOS
         return OutputLengths(np.zeros_like(raw), targets, targets)
 
     def num_sentinels(self, raw):
@@ -62,29 +68,29 @@ class FIM(CLM):
     def corrupt(self, tokens, lengths, keys, vocab):
         plain = super().corrupt(tokens, lengths, keys, vocab)
         text_lengths = lengths - (tokens[np.arange(len(tokens)), lengths - 1] == vocab.eos)
-        chosen = rng.uniform(rng.fold_in(keys, 0), 1)[:, 0] < self.fim_rate
+        chosen = rng.uniform(rng.fold_in(keys, _CHOOSE), 1)[:, 0] < self.fim_rate
         chosen = np.flatnonzero(chosen & (text_lengths >= self.min_document_length))
         if not len(chosen):
             return plain
         tokens, text_lengths, keys = tokens[chosen], text_lengths[chosen], keys[chosen]
-        spm = rng.uniform(rng.fold_in(keys, 1), 1)[:, 0] < self.spm_rate
-        cuts = _cuts(tokens, text_lengths, rng.fold_in(keys, 2), vocab)
-        told, told_lengths = _reorder(tokens, text_lengths, cuts, spm, vocab)
+        spm = rng.uniform(rng.fold_in(keys, _FORMAT), 1)[:, 0] < self.spm_rate
+        cuts = _cuts(tokens, text_lengths, rng.fold_in(keys, _CUT), vocab)
+        reordered = _reorder(tokens, text_lengths, cuts, spm, vocab)
         targets, lengths = np.pad(plain.targets.tokens, ((0, 0), (0, 4))), lengths.copy()
-        targets[chosen], lengths[chosen] = told, told_lengths
+        targets[chosen], lengths[chosen] = reordered
         return InputsTargets(plain.inputs, Sequences(targets, lengths))
 
     def restore(self, inputs, targets, vocab):
         prefix, suffix, middle = (np.flatnonzero(targets == vocab.sentinel(k)) for k in range(3))
         if not len(prefix):
             return targets
-        # SPM's prefix comes with its middle, PSM's before <suf>.
+        # In SPM format the prefix comes right before the middle, in PSM format before <suf>.
         suffix, middle = suffix[0], middle[0]
         return np.concatenate([targets[1:suffix], targets[middle + 1 : -1], targets[suffix + 1 : middle]])
 
 
 def _cuts(tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """int64 [E, 2], ascending: places 0..lengths[e] to cut at, before their token."""
+    """int64 [E, 2], ascending: two places in 0..lengths[e] to cut at, each before the token of that place."""
     width = tokens.shape[1] + 1
     allowed = valid_positions(lengths + 1, width)
     allowed[:, 1:-1] &= ~vocab.marked(tokens[:, 1:], CONTINUATION) | (np.arange(1, width - 1) == lengths[:, None])
@@ -95,18 +101,18 @@ def _cuts(tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Voca
 
 
 def _reorder(tokens: np.ndarray, lengths: np.ndarray, cuts: np.ndarray, spm: np.ndarray, vocab: Vocab) -> Sequences:
-    """Every example as FIM tells it, cut at `cuts`: four tokens longer, EOS included."""
+    """Every example reordered, in SPM format where bool [E] `spm`, else in PSM format; 4 tokens longer, with EOS."""
     lengths, first, second = lengths[:, None], cuts[:, :1], cuts[:, 1:]
     suffix_token = np.where(spm[:, None], 1, first + 1)
     middle_token = suffix_token + 1 + lengths - second
-    place = np.arange(tokens.shape[1] + 4)
-    of_middle = np.where(spm[:, None], 0, first) - (middle_token + 1)
-    offset = np.where(place < middle_token, second - (suffix_token + 1), of_middle)  # of the token told there
-    offset = np.where(place < suffix_token, -1, offset)
-    source = np.clip(place + offset, 0, tokens.shape[1] - 1)
-    out = take(tokens, source)
-    out[:, 0] = vocab.sentinel(0)
-    np.put_along_axis(out, suffix_token, vocab.sentinel(1), axis=1)
-    np.put_along_axis(out, middle_token, vocab.sentinel(2), axis=1)
-    np.put_along_axis(out, lengths + 3, vocab.eos, axis=1)
-    return Sequences(out, lengths[:, 0] + 4)
+    position = np.arange(tokens.shape[1] + 4)
+    middle_offset = np.where(spm[:, None], 0, first) - (middle_token + 1)
+    offset = np.where(position < middle_token, second - (suffix_token + 1), middle_offset)  # position -> raw position
+    offset = np.where(position < suffix_token, -1, offset)
+    source = np.clip(position + offset, 0, tokens.shape[1] - 1)
+    reordered = take(tokens, source)
+    reordered[:, 0] = vocab.sentinel(0)
+    np.put_along_axis(reordered, suffix_token, vocab.sentinel(1), axis=1)
+    np.put_along_axis(reordered, middle_token, vocab.sentinel(2), axis=1)
+    np.put_along_axis(reordered, lengths + 3, vocab.eos, axis=1)
+    return Sequences(reordered, lengths[:, 0] + 4)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from contract.errors import ConfigError
 from objectives.objective import Denoiser, Objective
@@ -11,24 +11,24 @@ from objectives.objective import Denoiser, Objective
 
 @dataclasses.dataclass(frozen=True)
 class TableRow:
-    """One row of the table; `corruption` is itself an objective of this package."""
+    """One row of a mixture's table, as the config gives it."""
 
     objective: Objective
-    mode: str  # a name in data.mode_tokens, put before the inputs; "" for none
+    mode: str  # a name in data.mode_tokens, prepended to the inputs; "" for none
     weight: float
-    final_weight: float  # the same, where the weights are constant
+    final_weight: float  # equal to `weight` where weights are constant
 
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Examples drawn from a table of objectives ("denoisers", as UL2 calls its own) by weight.
+    """Examples drawn from a table of objectives, which UL2 calls denoisers, by weight.
 
-    mix_by: what the weights share out - "example" (UL2's code, seqio's mixtures) or raw "token".
-    begin_step, end_step: of a schedule. The first `begin_step` batches are mixed by the weights, those after
-      `end_step` by the final weights; in between each row's share goes in a straight line from the one to the other.
-    Held-out batches do not change with the step: each row has the mean of its first and its final share.
+    mix_by: what the weights are shares of: "example" (UL2's code, seqio's mixtures) or raw "token".
+    begin_step, end_step: of a schedule. The first `begin_step` batches are mixed by the weights, the batches after
+        `end_step` by the final weights; in between each denoiser's share changes linearly. Held-out batches do not
+        depend on the step: each denoiser has the mean of its initial and its final share.
 
-    Rows are all of one layout family: they read inputs and predict targets, or all predict in place.
+    All denoisers have one kind of examples: either all read inputs and predict targets, or all predict in place.
     """
 
     denoisers: Mapping[str, TableRow]
@@ -36,38 +36,41 @@ class Mixture:
     begin_step: int = 0
     end_step: int = 0
 
+    learner: ClassVar[str] = "token_prediction"
+
     @property
     def architectures(self) -> frozenset[str]:
-        """Those that every row of non-zero weight goes with."""
+        """The architectures that every denoiser of non-zero weight supports."""
         return frozenset.intersection(*(row.objective.architectures for row in self._drawn.values()))
 
     @property
     def _drawn(self) -> dict[str, TableRow]:
         return {name: row for name, row in self.denoisers.items() if row.weight > 0 or row.final_weight > 0}
 
-    def rows(self, field: str) -> tuple[Denoiser, ...]:
-        """The rows that are drawn, at first or at last.
+    def table(self, field: str) -> tuple[Denoiser, ...]:
+        """The denoisers of non-zero initial or final weight.
 
-        Raises ConfigError for steps out of order, weights that cannot be shares, and rows that no model takes together.
+        field: the config field of the mixture, for messages. Raises ConfigError for steps out of order, weights that
+        cannot be shares, and denoisers that no architecture supports together.
         """
         if not 0 <= self.begin_step <= self.end_step:
             raise ConfigError(
                 f"{field}.begin_step={self.begin_step} and {field}.end_step={self.end_step} must be 0 or more, in order"
             )
         table = f"{field}.denoisers"
-        for field in ("weight", "final_weight"):
-            weights = {name: getattr(row, field) for name, row in self.denoisers.items()}
+        for name_of_weight in ("weight", "final_weight"):
+            weights = {name: getattr(row, name_of_weight) for name, row in self.denoisers.items()}
             for name, weight in weights.items():
                 if not 0 <= weight < math.inf:
-                    raise ConfigError(f"{table}.{name}.{field}={weight} must be 0 or more")
+                    raise ConfigError(f"{table}.{name}.{name_of_weight}={weight} must be 0 or more")
             if not any(weights.values()):
-                raise ConfigError(f"{table}: every {field} is 0; give at least one denoiser a share")
+                raise ConfigError(f"{table}: every {name_of_weight} is 0; give at least one denoiser a share")
         if not self.architectures:
             raise ConfigError(f"{table} have no model.architecture in common: {self._by_architecture()}")
         for name, row in self._drawn.items():
             if row.mode and "encoder_only" in row.objective.architectures:
                 raise ConfigError(
-                    f"{table}.{name}.mode={row.mode!r} goes before inputs that have targets of their own; "
+                    f"{table}.{name}.mode={row.mode!r} is prepended to inputs that have separate targets; "
                     f"{type(row.objective).__name__} predicts in place: set it to ''"
                 )
         return tuple(
@@ -76,7 +79,7 @@ class Mixture:
         )
 
     def _by_architecture(self) -> str:
-        rows: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for name, row in self._drawn.items():
-            rows.setdefault(" or ".join(sorted(row.objective.architectures)), []).append(name)
-        return "; ".join(f"{', '.join(names)}: {architectures}" for architectures, names in rows.items())
+            names.setdefault(" or ".join(sorted(row.objective.architectures)), []).append(name)
+        return "; ".join(f"{', '.join(some)}: {architectures}" for architectures, some in names.items())

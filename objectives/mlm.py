@@ -8,34 +8,38 @@ import numpy as np
 from contract import rng
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from objectives.algebra import sequences
-from objectives.algebra.masking import not_shown, ordinary, show
-from objectives.algebra.sequences import Sequences
+from objectives.algebra.masking import mask_selected, maskable, replaced
+from objectives.algebra.sequences import Sequences, append, prepend
 from objectives.algebra.words import choose_ngrams, word_starts
 from objectives.objective import Masked, Objective, check_density
+from objectives.prompting import FillMasks
 from objectives.rows.lengths import OutputLengths
+
+_SELECT, _COUNT = 0, 3  # tags of keys; objectives/algebra/masking.py uses 1 and 2
+FIRST_FREE_TAG = 10  # subclasses fold their keys with tags from here on
 
 
 @dataclasses.dataclass(frozen=True)
 class MLM(Objective):
-    """[CLS] text [SEP]; a fixed share of the positions is selected, shown masked, random or kept, and all are scored.
+    """[CLS] text [SEP]. A share of the positions is selected, shown masked, random or kept, and scored.
 
-    mask_rate: selected share of the sequence's length n, [CLS] and [SEP] counted; special tokens are never selected.
-    mask_token_rate, random_token_rate: of the selected, each token by itself; the rest is kept. BERT: 0.8, 0.1, 0.1.
-    mask_count: how many are selected: "rounded" - max(1, round(rate * n)), BERT's; "probabilistic" -
-        int(rate * n + U[0, 1)), RoBERTa's, rate * n on average; here too one at least.
-    mask_unit: "token", or "word": words whole (objectives/algebra/words.py), as many as fit the count, then
-        the most.
-        Where every word is longer than that, single tokens are selected instead.
-    ngram_weights: how often 1, 2, 3, ... units in a row are selected together. (1.0,): each by itself, as in BERT;
-        (6, 3, 2), proportional to 1 / n, of words: ALBERT; 0.2 * 0.8^(n - 1) up to 10, of words: SpanBERT.
+    mask_rate: selected share of the sequence's length n, [CLS] and [SEP] counted. Special tokens are never selected.
+    mask_token_rate, random_token_rate: probabilities that a selected token is masked or random; otherwise it is kept.
+        BERT: 0.8, 0.1.
+    mask_count: how many positions are selected. "rounded": max(1, round(rate * n)), as in BERT. "probabilistic":
+        int(rate * n + U[0, 1)), as in RoBERTa, but at least one.
+    mask_unit: "token", or "word" for whole words (objectives/algebra/words.py). For words the count is an upper bound;
+        where every word is longer than the bound, single tokens are selected.
+    ngram_weights: relative frequencies of selecting 1, 2, 3, ... consecutive units together. (1.0,) selects each unit
+        by itself, as BERT; (6, 3, 2), proportional to 1 / n, of words, is ALBERT; 0.2 * 0.8^(n - 1) up to n = 10, of
+        words, is SpanBERT.
 
-    A text without an ordinary token, nothing but the ends of documents, has nothing selected and scores nothing.
+    A text without ordinary tokens has nothing selected and scores nothing.
 
-    Deviations: masks are drawn anew for every window and random ids are ordinary tokens, as RoBERTa's, where BERT draws
-    once and from the whole vocabulary; RoBERTa may select <s> and </s>; n-grams are drawn as choose_ngrams says;
-    SpanBERT shows all tokens of a span in one way, cuts the last word of the last span to fit the count, and adds a
-    second loss, predicting each token from its span's borders, which is not here.
+    Deviations: masks are drawn anew for every window, and random ids are ordinary tokens, as in RoBERTa; BERT draws
+    masks once and random ids from the whole vocabulary. RoBERTa may select <s> and </s>. N-grams are drawn as
+    `choose_ngrams` describes. SpanBERT shows all tokens of a span in the same way, cuts the last word of the last span
+    to fit the count, and adds a span-boundary loss, which is not implemented.
     """
 
     mask_rate: float
@@ -46,24 +50,27 @@ class MLM(Objective):
     ngram_weights: tuple[float, ...]
 
     architectures: ClassVar = frozenset({"encoder_only"})
-    documents: ClassVar = ("join", "split")
     eos_in_windows: ClassVar = True
 
-    def check(self, field: str) -> list[str]:
+    @property
+    def prompting(self):
+        return FillMasks(self.mask_rate)
+
+    def check(self, field):
         check_density(self.mask_rate, f"{field}.mask_rate")
-        shown = {name: getattr(self, name) for name in ("mask_token_rate", "random_token_rate")}
-        for name, rate in shown.items():
+        rates = {name: getattr(self, name) for name in ("mask_token_rate", "random_token_rate")}
+        for name, rate in rates.items():
             if not 0 <= rate <= 1:
                 raise ConfigError(f"{field}.{name}={rate} must lie between 0 and 1")
-        if sum(shown.values()) > 1:
+        if sum(rates.values()) > 1:
             raise ConfigError(
-                f"{field}.mask_token_rate={self.mask_token_rate} and random_token_rate={self.random_token_rate} "
-                "add up to more than 1; the rest of the selected tokens is kept, so lower one of them"
+                f"{field}.mask_token_rate={self.mask_token_rate} and {field}.random_token_rate="
+                f"{self.random_token_rate} add up to more than 1; the rest of the selected tokens is kept, so lower one"
             )
         if not self.ngram_weights or min(self.ngram_weights) < 0 or not 0 < sum(self.ngram_weights) < float("inf"):
             raise ConfigError(
-                f"{field}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, none below 0 and "
-                "one above; (1.0,) selects each by itself"
+                f"{field}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, none negative and "
+                "one positive; (1.0,) selects each unit by itself"
             )
         if not 0.05 <= self.mask_rate <= 0.4:
             return [
@@ -75,45 +82,44 @@ class MLM(Objective):
     def output_lengths(self, raw):
         return OutputLengths(raw + 2, np.zeros_like(raw), raw + 2)
 
-    def num_sentinels(self, raw):
-        return np.zeros_like(raw)
-
-    def expected(self):
-        shown = {"masked": self.mask_token_rate, "random": self.random_token_rate}
-        return {"selected": self.mask_rate, **shown, "kept": 1 - self.mask_token_rate - self.random_token_rate}
-
     def corrupt(self, tokens, lengths, keys, vocab):
-        return self.mask(self._text(tokens, lengths, vocab), keys, vocab)
-
-    def mask(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> Masked:
-        """Selects of finished sequences, special tokens and all, and shows. For objectives that build their own."""
-        selected = self.select(text, keys, vocab)
-        shown = show(keys, text.tokens, selected, vocab, self.mask_token_rate, self.random_token_rate)
-        return Masked(Sequences(shown, text.lengths), text.tokens, selected)
-
-    def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
-        """bool [E, W]: the positions of finished sequences that `mask` selects."""
-        candidates = ordinary(text, vocab)
-        expected = text.lengths * self.mask_rate
-        if self.mask_count == "rounded":
-            counts = np.rint(expected)
-        else:
-            counts = np.floor(expected + rng.uniform(rng.fold_in(keys, 3), 1)[:, 0])
-        counts = np.minimum(np.maximum(counts.astype(np.int64), 1), candidates.sum(axis=1))
-        if self.mask_unit == "token" and len(self.ngram_weights) == 1:
-            return rng.choose_mask(rng.fold_in(keys, 0), candidates, counts)
-        starts = candidates if self.mask_unit == "token" else word_starts(text.tokens, candidates, vocab)
-        return choose_ngrams(rng.fold_in(keys, 0), candidates, starts, counts, self.ngram_weights)
-
-    def hides(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
-        """bool [E, W]: the positions of finished sequences where `mask` shows another token."""
-        return not_shown(keys, self.select(text, keys, vocab), self.mask_token_rate, self.random_token_rate)
+        return self.mask(self.with_special_tokens(tokens, lengths, vocab), keys, vocab)
 
     def hidden(self, tokens, lengths, keys, vocab):
-        return self.hides(self._text(tokens, lengths, vocab), keys, vocab)[:, 1:-1]
+        return self.replaced(self.with_special_tokens(tokens, lengths, vocab), keys, vocab)[:, 1:-1]
 
     def restore(self, inputs, targets, vocab):
         return targets[1:-1]
 
-    def _text(self, tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> Sequences:
-        return sequences.append(sequences.prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)
+    def expected(self):
+        rates = {"masked": self.mask_token_rate, "random": self.random_token_rate}
+        return {"selected": self.mask_rate, **rates, "kept": 1 - self.mask_token_rate - self.random_token_rate}
+
+    def with_special_tokens(self, tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> Sequences:
+        """[CLS] text [SEP] of raw tokens, int32 [E, W], of `lengths`, int [E]."""
+        return append(prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)
+
+    def mask(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> Masked:
+        """Selects and masks tokens of complete sequences, special tokens included. For subclasses."""
+        selected = self.select(text, keys, vocab)
+        shown = mask_selected(keys, text.tokens, selected, vocab, self.mask_token_rate, self.random_token_rate)
+        return Masked(Sequences(shown, text.lengths), text.tokens, selected)
+
+    def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
+        """bool [E, W]: the positions of complete sequences that `mask` selects."""
+        candidates = maskable(text, vocab)
+        expected = text.lengths * self.mask_rate
+        if self.mask_count == "rounded":
+            counts = np.rint(expected)
+        else:
+            counts = np.floor(expected + rng.uniform(rng.fold_in(keys, _COUNT), 1)[:, 0])
+        counts = np.minimum(np.maximum(counts.astype(np.int64), 1), candidates.sum(axis=1))
+        keys = rng.fold_in(keys, _SELECT)
+        if self.mask_unit == "token" and len(self.ngram_weights) == 1:
+            return rng.choose_mask(keys, candidates, counts)
+        starts = candidates if self.mask_unit == "token" else word_starts(text.tokens, candidates, vocab)
+        return choose_ngrams(keys, candidates, starts, counts, self.ngram_weights)
+
+    def replaced(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
+        """bool [E, W]: the positions of complete sequences where `mask` shows another token."""
+        return replaced(keys, self.select(text, keys, vocab), self.mask_token_rate, self.random_token_rate)

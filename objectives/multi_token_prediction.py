@@ -9,17 +9,18 @@ from objectives.clm import CLM
 
 @dataclasses.dataclass(frozen=True)
 class MultiTokenPrediction(CLM):
-    """CLM that predicts the next n tokens of every position, each with a head of its own.
+    """CLM that predicts the next n tokens at every position, each with a head of its own.
 
-    num_future_tokens: n, 2 or more. L_i is the mean loss of the i-th token ahead, so L_1 is CLM's.
-    heads: "independent" - Gloeckle et al.: a layer for each, from the same trunk; L_1 + w (L_2 + ... + L_n), w = 1.
-           "sequential" - DeepSeek-V3: a module for each further one (its D = n - 1), that reads the states of the one
-           before and the token that this one predicted; L_1 + w / D (L_2 + ... + L_n), where the paper's w, its
-           lambda, is 0.3 and later 0.1.
+    num_future_tokens: n, 2 or more. L_i is the mean loss of the i-th token ahead, so L_1 is CLM's loss.
+    heads: "independent" (Gloeckle et al.): one more layer per token, all on the same trunk;
+               L_1 + w (L_2 + ... + L_n), w = 1.
+           "sequential" (DeepSeek-V3): one module per further token (D = n - 1), which reads the hidden states of the
+               module before and the token that this module predicted; L_1 + w / D (L_2 + ... + L_n). The paper's w,
+               its lambda, is 0.3 and later 0.1.
     loss_weight: w.
 
-    Deviation: both papers divide each sum by the length of the sequence; L_i is divided by how many tokens it scores,
-    a little fewer the further ahead they are.
+    Deviation: both papers divide each sum by the sequence length. Here L_i is divided by the number of tokens that it
+    scores, which falls slightly with i.
     """
 
     num_future_tokens: int
@@ -27,22 +28,23 @@ class MultiTokenPrediction(CLM):
     loss_weight: float
 
     architectures: ClassVar = frozenset({"decoder_only"})
-    device_note: ClassVar = "further heads predict the tokens after each target, as far as the example goes"
+    learner: ClassVar = "multi_token_prediction"
+    device_note: ClassVar = "further heads predict the tokens after each target, up to the end of the example"
 
-    def check(self, field: str) -> list[str]:
+    def check(self, field):
         if self.num_future_tokens < 2:
             raise ConfigError(
                 f"{field}.num_future_tokens={self.num_future_tokens} must be 2 or more; 1 is {field}.name='clm'"
             )
         if not 0 < self.loss_weight < float("inf"):
             raise ConfigError(
-                f"{field}.loss_weight={self.loss_weight} must be above 0: nothing else trains the heads; the papers "
+                f"{field}.loss_weight={self.loss_weight} must be above 0, or nothing trains the heads; the papers "
                 "use 1.0 for independent heads and 0.3 for sequential ones"
             )
         return []
 
     @property
     def loss_weights(self) -> tuple[float, ...]:
-        """What L_1, ..., L_n count in the sum that is minimised."""
+        """The weights of L_1, ..., L_n in the minimised sum."""
         further = self.num_future_tokens - 1
         return (1.0, *[self.loss_weight / (further if self.heads == "sequential" else 1)] * further)

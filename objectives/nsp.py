@@ -1,4 +1,4 @@
-"""Next sentence prediction (Devlin et al. 2019) beside masked tokens."""
+"""Next sentence prediction (Devlin et al. 2019) in addition to masked tokens."""
 
 import dataclasses
 from typing import ClassVar
@@ -9,64 +9,56 @@ from contract import rng
 from contract.vocab import Vocab
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
-from objectives.sentence_pairs import (
-    _CUT,
-    _LABEL,
-    _OTHER,
-    _TRIM_A,
-    _TRIM_B,
-    Pair,
-    SentencePairs,
-    _heads,
-    _random_column,
-    kept_of_pair,
-)
+from objectives.sentence_pairs import CUT, LABEL, OTHER, TRIM_A, TRIM_B, Pair, SentencePairs, random_column
 
 
 @dataclasses.dataclass(frozen=True)
 class NSP(SentencePairs):
-    """Next sentence prediction (Devlin et al. 2019): B follows A (label 0) or is of another document (label 1).
+    """B follows A (label 0), or B is from another document (label 1), a random B.
 
-    A foreign B comes with probability 1/2, and always after an A that is the whole window: with a little more than half
-    of the pairs, as in BERT. Only the text is to tell it from a true one. So it begins with a sentence, as a true B
-    does, and not with the first of its window, which may be cut: with a random one of those that leave it as many
-    tokens as the true B has. A is long enough that there is one, where it can be; else the earliest sentence will do.
-    A foreign B has as many tokens as the true one if the window cut that one within a sentence, one less if they would
-    end with one; otherwise the most whole sentences of that many tokens. (BERT's has whole sentences.)
+    B is random with probability 1/2, and always where A is the whole window; as in BERT, slightly more than half of the
+    pairs have a random B. Only the text must reveal the label:
+    - A random B begins with a sentence, as a true B does, but not with the first sentence of its window, which the
+      window may have cut. It begins with a sentence drawn from those that leave as many tokens as the true B has. A is
+      cut late enough for such a sentence to exist, if any cut allows that; otherwise B begins with the earliest one.
+    - A random B has as many tokens as the true B where the window cut the true B inside a sentence, one token less
+      where such a B would end with a sentence; otherwise it has the most whole sentences that fit this length. BERT's
+      random B consists of whole sentences.
 
-    After an A that is the whole window B may be as long, and both are trimmed as BERT trims: a token at a time of the
-    longer one, at its front or its end with probability 1/2, until together they have the tokens of the window, or 2.
+    After an A that is the whole window, B may be as long as A, and both are trimmed as in BERT: one token at a time
+    from the longer one, at its front or its end with probability 1/2, until both together have as many tokens as the
+    window, or 2.
     """
 
     extra_columns: ClassVar = ("others",)
     label_names: ClassVar = ("B follows A", "B is of another document")
 
     def pair(self, tokens, lengths, keys, vocab, *, others):
-        used, ends, is_whole = self._sentences(tokens, lengths, keys, vocab)
-        starts, other_ends = self._foreign_sentences(others, vocab)
-        # Where A ends, the same for either label: not so early that no foreign B could be as long as the rest.
+        used, ends, ends_whole = self.used_sentences(tokens, lengths, keys, vocab)
+        starts, other_ends = self._other_sentences(others, vocab)
+        # A ends at the same place for either label: late enough for a random B as long as the rest of the window.
         ends[np.arange(len(ends)), used - 1] = False
-        room = others.lengths - starts.argmax(axis=1)
-        fitting = ends & ~valid_positions(used - room - 1, ends.shape[1])
+        other_room = others.lengths - starts.argmax(axis=1)
+        fitting = ends & ~valid_positions(used - other_room - 1, ends.shape[1])
         ends = np.where(fitting.any(axis=1)[:, None], fitting, ends)
-        cut = _random_column(rng.fold_in(keys, _CUT), ends) + 1  # 0 for a single sentence
-        is_random = (rng.uniform(rng.fold_in(keys, _LABEL), 1)[:, 0] < 0.5) | (cut == 0)
+        cut = random_column(rng.fold_in(keys, CUT), ends) + 1  # 0 for a window of one sentence
+        is_random = (rng.uniform(rng.fold_in(keys, LABEL), 1)[:, 0] < 0.5) | (cut == 0)
         first, wanted = np.where(cut == 0, used, cut), np.where(cut == 0, used, used - cut)
 
-        roomy = starts & valid_positions(others.lengths - wanted + 1, starts.shape[1])
-        begins = np.maximum(_random_column(rng.fold_in(keys, _OTHER), roomy), 0)
-        begins = np.where(roomy.any(axis=1), begins, starts.argmax(axis=1))
-        other = _foreign_lengths(other_ends, begins, np.minimum(wanted, others.lengths - begins), is_whole & (cut > 0))
+        long_enough = starts & valid_positions(others.lengths - wanted + 1, starts.shape[1])
+        begins = np.maximum(random_column(rng.fold_in(keys, OTHER), long_enough), 0)
+        begins = np.where(long_enough.any(axis=1), begins, starts.argmax(axis=1))
+        other = _random_lengths(other_ends, begins, np.minimum(wanted, others.lengths - begins), ends_whole & (cut > 0))
         second = np.where(is_random, other, used - cut)
-        kept_first, kept_second = kept_of_pair(first, second, np.maximum(used, 2))
-        first_begins = _heads(rng.fold_in(keys, _TRIM_A), first - kept_first)
-        other_begins = tokens.shape[1] + begins + _heads(rng.fold_in(keys, _TRIM_B), second - kept_second)
+        kept_first, kept_second = trimmed_lengths(first, second, np.maximum(used, 2))
+        first_begins = _heads(rng.fold_in(keys, TRIM_A), first - kept_first)
+        other_begins = tokens.shape[1] + begins + _heads(rng.fold_in(keys, TRIM_B), second - kept_second)
         second_begins = np.where(is_random, other_begins, cut)
         return Pair(first_begins, kept_first, second_begins, kept_second, is_random.astype(np.int32))
 
-    def _foreign_sentences(self, others: Sequences, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
-        """Where a foreign B may begin, and where its sentences end for certain: bool [E, W] each."""
-        ends, last_is_whole = self._ends(*others, vocab)
+    def _other_sentences(self, others: Sequences, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
+        """Where a random B may begin, and where its sentences certainly end: bool [E, W] each."""
+        ends, last_is_whole = self.ends_of_sentences(*others, vocab)
         starts = np.zeros_like(ends)
         starts[:, 1:] = ends[:, :-1]
         starts &= valid_positions(others.lengths, ends.shape[1])
@@ -74,10 +66,26 @@ class NSP(SentencePairs):
         return starts, ends
 
 
-def _foreign_lengths(ends: np.ndarray, begins: np.ndarray, most: np.ndarray, is_whole: np.ndarray) -> np.ndarray:
-    """int64 [E]: tokens of a B that begins there; `most`, and those only that make whole sentences, or do not."""
+def trimmed_lengths(first: np.ndarray, second: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens of A and of B that remain after trimming to `limit` tokens together; int [E] each.
+
+    One token at a time is removed from the longer one, from B where both are equal (google-research/bert,
+    truncate_seq_pair).
+    """
+    kept = np.minimum(first, np.maximum(limit - second, (limit + 1) // 2))
+    return kept, np.minimum(second, limit - kept)
+
+
+def _random_lengths(ends: np.ndarray, begins: np.ndarray, most: np.ndarray, must_end: np.ndarray) -> np.ndarray:
+    """int64 [E]: tokens of a random B at `begins`, at most `most`: whole sentences where `must_end`, else cut."""
     rows, width = np.arange(len(ends)), ends.shape[1]
     ends = ends & valid_positions(begins + most, width) & ~valid_positions(begins, width)
     last_end = width - ends[:, ::-1].argmax(axis=1)
     whole = np.where(ends.any(axis=1), last_end - begins, most)
-    return np.where(is_whole, whole, most - (ends[rows, begins + most - 1] & (most > 1)))
+    return np.where(must_end, whole, most - (ends[rows, begins + most - 1] & (most > 1)))
+
+
+def _heads(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
+    """int64 [E]: how many of `tosses`, int [E], fair coins fall heads."""
+    most = int(tosses.max())
+    return ((rng.uniform(keys, most) < 0.5) & valid_positions(tosses, most)).sum(axis=1)

@@ -1,30 +1,31 @@
-"""What an objective makes of raw examples, before a layout places them in rows, and what it must offer to do so."""
+"""What an objective is: raw examples in, inputs and targets out, and all that the rest of the code asks about them."""
 
+import abc
 import dataclasses
-from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from contract.windows import Capacity
+from contract.windows import Capacity, DocumentHandling
 from objectives.algebra.sequences import Sequences
-from objectives.rows.lengths import OutputLengths, RowShape
+from objectives.prompting import Prompting
+from objectives.rows.lengths import Architecture, OutputLengths, RowShape
 
 
 class InputsTargets(NamedTuple):
-    """Read the inputs, predict the targets: every denoiser, and CLM with empty inputs."""
+    """Examples that read inputs and predict targets: every denoiser, and CLM with empty inputs."""
 
     inputs: Sequences
     targets: Sequences
-    labels: np.ndarray | None = None  # int32 [E]; None where the objective has no classes
+    labels: np.ndarray | None = None  # int32 [E], the class of each example; None without classes
 
 
 class Masked(NamedTuple):
-    """Predict the targets where `selected`, in place. All share the lengths of the inputs.
+    """Examples that predict the targets in place, where `selected`. All arrays share the lengths of the inputs.
 
-    The last three are None where the objective has no use for them; they go to the batch's fields of like names.
+    The fields with a default become the batch fields encoder_token_types, encoder_attention_order and sentence_labels.
     """
 
     inputs: Sequences
@@ -35,91 +36,144 @@ class Masked(NamedTuple):
     labels: np.ndarray | None = None  # int32 [E]
 
 
-class Objective(Protocol):
-    """tokens -> what to read and what to predict. A frozen dataclass whose fields are config fields.
+class Objective(abc.ABC):
+    """An objective: raw tokens -> what the model reads and what it predicts.
 
-    `corrupt` and `hidden` also get, as keywords, what `reads` names of an example beside its tokens: others
-    (Sequences), prompt_lengths (int [E]), labels (int [E]); see contract/batch.py, Windows.
+    Subclasses are frozen dataclasses whose fields are the fields of `config.objective`. Five members are abstract:
+    `output_lengths`, `corrupt`, `hidden`, `restore` and `prompting`. Objectives that hide tokens and predict them
+    subclass `objectives.denoising.Denoising` instead, which derives these five.
+
+    `corrupt` and `hidden` take the optional columns that `extra_columns` lists as keyword arguments: `others`
+    (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]).
+
+    A subclass of a concrete objective that overrides `corrupt` must state anew what it inherits about the output of
+    `corrupt`: `prompting`, and `scores_all_text` and `has_inputs` where they differ from the defaults. Defining the
+    class raises TypeError otherwise.
     """
 
-    architectures: ClassVar[frozenset[str]]
-    documents: ClassVar[tuple[str, ...]]  # the values of data.documents that it can work with
-    eos_in_windows: ClassVar[bool]  # whether raw windows hold an EOS after each document
-    extra_columns: ClassVar[
-        tuple[str, ...]
-    ] = ()  # where "labels" is among them, `classes` are their names: tuple[str, ...]
-    covers_window: ClassVar[bool] = True  # whether an example tells all of its window, in order, and nothing else
-    one_example_per_row: ClassVar[bool] = False  # whether it learns one thing of each row, a label for one
-    num_token_types: ClassVar[int] = 0  # values in `Masked.token_types`; 0 where it has none
-    label_names: ClassVar[tuple[str, ...]] = ()  # what labels 0, 1, ... say, where it makes them itself
-    device_note: ClassVar[str] = ""  # what the step itself makes of examples, which train.show cannot, in a few words
-    has_attention_order: ClassVar[bool] = False  # whether it makes a `Masked.attention_order`
+    architectures: ClassVar[frozenset[Architecture]] = frozenset({"decoder_only", "encoder_decoder"})
+    documents: ClassVar[tuple[DocumentHandling, ...]] = ("join", "split")  # supported values of data.documents
+    eos_in_windows: ClassVar[bool] = False  # whether raw windows contain an EOS after each document
+    extra_columns: ClassVar[tuple[str, ...]] = ()  # columns of Windows that `corrupt` takes in addition to tokens
+    one_example_per_row: ClassVar[bool] = False  # whether it learns something about a whole row, such as a label
+    has_inputs: ClassVar[bool] = True  # whether there are inputs that a decoder may read bidirectionally
+    has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order
+    classes: tuple[
+        str, ...
+    ] = ()  # with "labels" among extra_columns: the names of the classes, in the order of their ids
+    num_token_types: ClassVar[int] = 0  # number of values in Masked.token_types; 0 without token types
+    label_names: ClassVar[tuple[str, ...]] = ()  # the meaning of labels 0, 1, ... that `corrupt` makes itself
+    covers_window: ClassVar[bool] = True  # whether an example contains all of its window, in order, and nothing else
+    scores_all_text: ClassVar[bool] = False  # whether the scored tokens are the raw text, so that bits per byte exist
+    learner: ClassVar[str] = "token_prediction"  # key of train.learners.LEARNERS: what is trained on the batch
+    device_note: ClassVar[str] = ""  # for train.show: what the training step makes of examples in addition
 
-    def check(self, field: str) -> Iterable[str]:
-        """Raises ConfigError for fields that cannot work, `where` being their place; returns warnings."""
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "corrupt" not in vars(cls):
+            return
+        inherited = {
+            "prompting": not getattr(cls.prompting, "__isabstractmethod__", False),
+            "scores_all_text": cls.scores_all_text,
+            "has_inputs": not cls.has_inputs,
+        }
+        missing = [name for name, is_concrete in inherited.items() if is_concrete and name not in vars(cls)]
+        if missing:
+            raise TypeError(
+                f"{cls.__name__} overrides corrupt and inherits {', '.join(missing)}, which describe what corrupt "
+                f"returns: define {', '.join(missing)} in {cls.__name__} too"
+            )
 
+    @property
+    @abc.abstractmethod
+    def prompting(self) -> Prompting | None:
+        """How train.generate prompts a model trained on this objective; None if the model predicts no tokens."""
+
+    @abc.abstractmethod
     def output_lengths(self, raw: np.ndarray) -> OutputLengths:
-        """The most that raw lengths, int [n], can give, EOS included."""
+        """Upper bounds of the lengths that raw lengths, int [n], can become, EOS included."""
 
-    def parts(self, count: int) -> "tuple[Objective, ...]":
-        """Corruptions that, each as often as the others, are this one, with output lengths that vary less: `count` of
-        them, or this one alone where lengths do not vary."""
-        return (self,)
+    @abc.abstractmethod
+    def corrupt(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
+        """tokens int32 [E, W], lengths int [E], keys uint64 [E] -> InputsTargets or Masked.
+
+        Each example depends on its own tokens, length and key alone.
+        """
+
+    @abc.abstractmethod
+    def hidden(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
+        """bool [E, W]: the raw tokens that the inputs of `corrupt` contain nowhere. False after an example's end.
+
+        With "others" among `extra_columns`: bool [E, W + V], those of the other windows, [E, V], last.
+        """
+
+    @abc.abstractmethod
+    def restore(self, inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray | None:
+        """The raw tokens, int32 [L], of one example from its inputs, int32 [n], and its targets, int32 [m].
+
+        None where inputs and targets do not determine the order, as with T5's dropped tokens; together they then
+        contain each raw token once. Without `covers_window`: the raw tokens that the example contains.
+        """
+
+    def check(self, field: str) -> list[str]:
+        """Returns warnings about the objective's fields. Raises ConfigError for fields that cannot work.
+
+        field: the config field of the objective, for messages.
+        """
+        del field
+        return []
 
     def num_sentinels(self, raw: np.ndarray) -> np.ndarray:
-        """The most sentinels that raw lengths, int [n], can need."""
+        """Upper bound of the number of sentinels that raw lengths, int [n], need: int [n]."""
+        return np.zeros_like(raw)
+
+    def parts(self, count: int) -> "tuple[Objective, ...]":
+        """`count` objectives that, mixed in equal shares, are this one, and whose output lengths vary less.
+
+        (self,) where output lengths do not vary. Planned rows are fuller with parts (objectives/rows/filling.py).
+        """
+        del count
+        return (self,)
 
     def capacities(self, shape: RowShape) -> tuple[Capacity, ...]:
-        """What a document takes of a row's stacks; asked of corruptions that work with data.documents="whole"."""
+        """What a whole document takes of each stack of a row. Needed where `documents` contains "whole"."""
+        raise NotImplementedError(f"{type(self).__name__} lists 'whole' in documents, so it must define capacities")
 
     def expected(self) -> dict[str, float]:
-        """What its fields ask of examples on average; train.show puts it beside what it measures. Of these, any:
+        """Expected statistics of examples, by name; train.show prints them next to the measured ones.
 
-        corrupted: share of the raw tokens that the inputs do not show where they stood; spans: runs of those in an
-        example; span_length: tokens in a run; rearranged: share of the examples whose targets tell the whole text, but
-        in another order. Of a Masked also selected: share of the positions; masked, random and kept: shares of the
-        selected.
+        corrupted: share of raw tokens that the inputs do not contain at their place. spans: runs of such tokens in an
+        example. span_length: tokens in a run. For Masked examples also selected: share of the positions; masked,
+        random and kept: shares of the selected positions.
         """
-
-    def corrupt(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
-        """tokens int32 [E, W], lengths int [E], keys uint64 [E] -> InputsTargets or Masked."""
-
-    def hidden(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
-        """bool [E, W]: the raw tokens that the inputs of `corrupt` show nowhere. False after an example's end.
-
-        Where it reads others, [E, W + V] with theirs, [E, V], after the example's own.
-        """
-
-    def restore(self, inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray | None:
-        """The raw tokens, int32 [L], of one example: inputs int32 [n] and targets int32 [m] as `corrupt` made them.
-
-        None where they do not tell the order, as T5's "drop" does not: then they hold each raw token once. Of a
-        corruption without `whole_text` what the example tells instead, of its own raw tokens and of the others.
-        """
+        return {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Denoiser:
-    """One row of an objective's table: a corruption, its share of the examples, and its mode token."""
+    """One row of a mixture's table: an objective, its share of the examples, and its mode token.
+
+    An objective on its own is a table with one row.
+    """
 
     name: str
-    field: str  # its config field, for messages
+    field: str  # the denoiser's config field, for messages
     objective: Objective
     weight: float
-    mode: str  # a name in data.mode_tokens, put before the inputs; "" for none
+    mode: str  # a name in data.mode_tokens, prepended to the inputs; "" for none
     final_weight: float  # the weight at the end of a mixture's schedule
 
     def output_lengths(self, raw: np.ndarray) -> OutputLengths:
-        """Those of the corruption, and the mode token."""
+        """The objective's output lengths with the mode token."""
         inputs, targets, both = self.objective.output_lengths(raw)
         return OutputLengths(inputs + bool(self.mode), targets, both + bool(self.mode))
 
     def parts(self, count: int) -> "tuple[Denoiser, ...]":
-        """The denoiser with each of its corruption's parts."""
+        """This denoiser with each of its objective's parts."""
         return tuple(dataclasses.replace(self, objective=part) for part in self.objective.parts(count))
 
 
 def check_density(density: float, field: str) -> None:
-    """Raises ConfigError for a corruption rate outside (0, 1), found at config field `field`."""
+    """Raises ConfigError for a corruption rate outside (0, 1) in config field `field`."""
     if not 0 < density < 1:
         raise ConfigError(f"{field}={density} must lie between 0 and 1, both excluded; T5 and BERT use 0.15")

@@ -1,5 +1,6 @@
-"""Pairs of sentences beside masked tokens: BERT's next sentence prediction, ALBERT's sentence order prediction."""
+"""Pairs of sentences in addition to masked tokens: the common part of BERT's NSP and ALBERT's SOP."""
 
+import abc
 import dataclasses
 from typing import ClassVar, NamedTuple
 
@@ -11,15 +12,16 @@ from contract.vocab import NEWLINE, STOP, Vocab
 from objectives.algebra.noise import take, valid_positions
 from objectives.algebra.sentences import SentenceEnds, sentence_ends
 from objectives.algebra.sequences import Sequences
-from objectives.mlm import MLM
+from objectives.mlm import FIRST_FREE_TAG, MLM
+from objectives.prompting import FillMasks
 from objectives.rows.lengths import OutputLengths
 
-_DRAWS = 10  # the first tag of keys that MLM leaves free
-_TEXT, _CUT, _LABEL, _OTHER, _TRIM_A, _TRIM_B = range(_DRAWS, _DRAWS + 6)
+# Tags of keys: for the used length of a window, the cut, the label, the other text, and the trimming of A and B.
+USED, CUT, LABEL, OTHER, TRIM_A, TRIM_B = range(FIRST_FREE_TAG, FIRST_FREE_TAG + 6)
 
 
 class Pair(NamedTuple):
-    """Two pieces of E texts, A and B: where each begins and how many tokens it has; int64 [E], labels int32 [E]."""
+    """Two pieces, A and B, of each of E texts: where each begins and its tokens, int64 [E]; labels int32 [E]."""
 
     first_begins: np.ndarray
     first_lengths: np.ndarray
@@ -30,21 +32,21 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SentencePairs(MLM):
-    """[CLS] A [SEP] B [SEP], masked as MLM masks it; A is of token type 0 with [CLS] and its [SEP], B of type 1.
+    """[CLS] A [SEP] B [SEP], masked as in MLM. [CLS] A [SEP] has token type 0, B [SEP] has token type 1.
 
-    A window of one document is cut in two at the end of a sentence, each as likely. What becomes of the parts, and what
-    the label says of it, is the subclass's.
+    A window of one document is cut in two at the end of a sentence, drawn uniformly. Subclasses define what becomes of
+    the two parts and what the label is.
 
     sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/algebra/sentences.py).
-    short_seq_prob: share of the windows of which only the first 2 to all tokens are used, each length as likely: short
-        texts are to be seen too. BERT and ALBERT: 0.1.
-    pair_weight: what the pair's loss counts beside MLM's. At 0, the ablation, only that loss goes: inputs and masks are
-        the same to the bit. BERT and ALBERT: 1.
+    short_seq_prob: share of the windows of which only the first 2 to all tokens are used, each length equally likely,
+        so that the model sees short texts too. BERT and ALBERT: 0.1.
+    pair_weight: weight of the pair's loss next to MLM's. 0 is the ablation: inputs and masks are the same to the bit,
+        and only the pair's loss disappears. BERT and ALBERT: 1.
 
-    Deviations from the reference (create_pretraining_data.py of google-research/bert and albert): a window is as long
-    as a row can hold, so it may begin and end within a sentence, and nothing of two sentences that follow one another
-    is ever cut to fit; what a short text or a foreign B leaves unused is not put back, it comes again in another epoch;
-    masks are drawn anew for every window.
+    Deviations from the references (create_pretraining_data.py of google-research/bert and albert): a window is as long
+    as a row allows, so it may begin and end inside a sentence, and no pair of consecutive sentences is cut to fit. The
+    text that a short example or a random B leaves unused is not put back; another epoch reads it. Masks are drawn anew
+    for every window.
     """
 
     sentence_ends: SentenceEnds
@@ -56,8 +58,13 @@ class SentencePairs(MLM):
     covers_window: ClassVar = False
     one_example_per_row: ClassVar = True
     num_token_types: ClassVar = 2
+    learner: ClassVar = "sentence_pairs"
 
-    def check(self, field: str) -> list[str]:
+    @property
+    def prompting(self):
+        return FillMasks(self.mask_rate)
+
+    def check(self, field):
         if not 0 <= self.short_seq_prob <= 1:
             raise ConfigError(f"{field}.short_seq_prob={self.short_seq_prob} must lie between 0 and 1; BERT uses 0.1")
         if not 0 <= self.pair_weight < float("inf"):
@@ -68,80 +75,72 @@ class SentencePairs(MLM):
         inputs = np.maximum(raw, 2) + 3
         return OutputLengths(inputs, np.zeros_like(raw), inputs)
 
-    def pair(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> Pair:
-        """The pieces of the windows that make the pairs, and the labels. Other keywords are those of `corrupt`."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def pair(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab, **columns) -> Pair:
+        """The pieces of the windows that form the pairs, and the labels. Arguments are those of `corrupt`."""
 
-    def corrupt(self, tokens, lengths, keys, vocab, **more):
-        pair = self.pair(tokens, lengths, keys, vocab, **more)
-        text, _, token_types = _joined(_side_by_side(tokens, **more), pair, vocab)
+    def corrupt(self, tokens, lengths, keys, vocab, **columns):
+        pair = self.pair(tokens, lengths, keys, vocab, **columns)
+        text, _, token_types = _join(_concatenate(tokens, **columns), pair, vocab)
         return self.mask(text, keys, vocab)._replace(token_types=token_types, labels=pair.labels)
 
-    def hidden(self, tokens, lengths, keys, vocab, **more):
-        both = _side_by_side(tokens, **more)
-        text, places, _ = _joined(both, self.pair(tokens, lengths, keys, vocab, **more), vocab)
-        rows, columns = np.nonzero((places >= 0) & ~self.hides(text, keys, vocab))
+    def hidden(self, tokens, lengths, keys, vocab, **columns):
+        pair = self.pair(tokens, lengths, keys, vocab, **columns)
+        text, places, _ = _join(_concatenate(tokens, **columns), pair, vocab)
+        rows, positions = np.nonzero((places >= 0) & ~self.replaced(text, keys, vocab))
         hidden = valid_positions(lengths, tokens.shape[1])
-        for sequences in more.values():
+        for sequences in columns.values():
             hidden = np.concatenate([hidden, valid_positions(sequences.lengths, sequences.tokens.shape[1])], axis=1)
-        hidden[rows, places[rows, columns]] = False
+        hidden[rows, places[rows, positions]] = False
         return hidden
 
     def restore(self, inputs, targets, vocab):
         return targets[(targets != vocab.cls) & (targets != vocab.sep)]
 
-    def _sentences(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
-        """How much of each window is used, int64 [E]; where its sentences end, bool [E, W]; and whether its last one
-        does, where a window may be cut, bool [E]: that end is marked either way."""
-        is_short = rng.uniform(rng.fold_in(keys, _TEXT), 2)[:, 1] < self.short_seq_prob
-        short = rng.integers(rng.fold_in(keys, _TEXT), np.minimum(lengths, 2), lengths)
+    def used_sentences(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
+        """The used tokens of each window, int64 [E], and `ends_of_sentences` of these tokens."""
+        is_short = rng.uniform(rng.fold_in(keys, USED), 2)[:, 1] < self.short_seq_prob
+        short = rng.integers(rng.fold_in(keys, USED), np.minimum(lengths, 2), lengths)
         used = np.where(is_short, short, lengths).astype(np.int64)
-        return used, *self._ends(tokens, used, vocab)
+        return used, *self.ends_of_sentences(tokens, used, vocab)
 
-    def _ends(self, tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
+    def ends_of_sentences(self, tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
+        """Where sentences end, bool [E, W], the last token of a text included; and whether that token does end one.
+
+        The latter is bool [E]: a window may cut its last sentence.
+        """
         ends = sentence_ends(tokens, lengths, vocab, self.sentence_ends)
         marks = {"stops": STOP, "newlines": NEWLINE, "stops_and_newlines": STOP | NEWLINE}[self.sentence_ends]
         return ends, vocab.marked(tokens[np.arange(len(tokens)), lengths - 1], marks)
 
 
-def kept_of_pair(first: np.ndarray, second: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many tokens of A and of B are left once the longer one, B where they are equal, has lost one after another
-    until both together have `limit`, int [E] each (google-research/bert, truncate_seq_pair)."""
-    kept = np.minimum(first, np.maximum(limit - second, (limit + 1) // 2))
-    return kept, np.minimum(second, limit - kept)
-
-
-def _random_column(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """int64 [E]: one of the columns where `allowed`, bool [E, W], each as likely; -1 where there is none."""
+def random_column(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """int64 [E]: a column drawn uniformly from those that `allowed`, bool [E, W], marks; -1 where it marks none."""
     counts = allowed.sum(axis=1)
     columns = np.append(np.flatnonzero(allowed) % allowed.shape[1], 0)
     nth = rng.integers(keys, 0, np.maximum(counts - 1, 0))
     return np.where(counts > 0, columns[np.cumsum(counts) - counts + nth], -1)
 
 
-def _heads(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
-    """int64 [E]: how many of `tosses`, int [E], fair coins fall heads."""
-    most = int(tosses.max())
-    return ((rng.uniform(keys, most) < 0.5) & valid_positions(tosses, most)).sum(axis=1)
-
-
-def _side_by_side(tokens: np.ndarray, others: Sequences | None = None) -> np.ndarray:
-    """int32 [E, W + V]: each window and, after it, what it may be paired with."""
+def _concatenate(tokens: np.ndarray, others: Sequences | None = None) -> np.ndarray:
+    """int32 [E, W + V]: the tokens of each window and, after them, those of the other window."""
     return tokens if others is None else np.concatenate([tokens, others.tokens], axis=1)
 
 
-def _joined(tokens: np.ndarray, pair: Pair, vocab: Vocab) -> tuple[Sequences, np.ndarray, np.ndarray]:
-    """[CLS] A [SEP] B [SEP], and for each of its positions, int [E, W]: its place in `tokens`, -1 for the special ones
-    and beyond the end; int32 [E, W]: its token type."""
+def _join(tokens: np.ndarray, pair: Pair, vocab: Vocab) -> tuple[Sequences, np.ndarray, np.ndarray]:
+    """[CLS] A [SEP] B [SEP]; the place of each position in `tokens`, int [E, W]; token types, int32 [E, W].
+
+    The place of special tokens and of padding is -1.
+    """
     first_sep = pair.first_lengths[:, None] + 1
     last_sep = first_sep + pair.second_lengths[:, None] + 1
     lengths = last_sep[:, 0] + 1
-    at = np.arange(int(lengths.max()))
-    in_first = at < first_sep
-    places = at + np.where(in_first, pair.first_begins[:, None] - 1, pair.second_begins[:, None] - first_sep - 1)
-    is_text = (at > 0) & (at != first_sep) & (at < last_sep)
+    position = np.arange(int(lengths.max()))
+    in_first = position < first_sep
+    places = position + np.where(in_first, pair.first_begins[:, None] - 1, pair.second_begins[:, None] - first_sep - 1)
+    is_text = (position > 0) & (position != first_sep) & (position < last_sep)
     places = np.where(is_text, places, -1)
     joined = take(tokens, np.maximum(places, 0))
     joined[~is_text] = vocab.sep
     joined[:, 0] = vocab.cls
-    return Sequences(joined, lengths), places, (at > first_sep).astype(np.int32)
+    return Sequences(joined, lengths), places, (position > first_sep).astype(np.int32)

@@ -12,12 +12,15 @@ from objectives.objective import Masked
 
 @dataclasses.dataclass(frozen=True)
 class SimCSE(MLM):
-    """[CLS] text [SEP], read twice; dropout alone makes the two readings differ. Each first reading is to be nearest,
-    of all second ones of the batch, to that of its own text.
+    """[CLS] text [SEP], encoded twice under different dropout; the two encodings of a text are a positive pair.
 
-    temperature: similarities are cosines, divided by it. SimCSE: 0.05.
-    mlm_weight: what MLM's loss counts beside this one. 0: alone, no token is masked. SimCSE's option has 0.1.
-    The other fields are MLM's. The two readings are of the unmasked text either way; MLM's is a third, as in SimCSE.
+    Each first encoding is trained to be nearest to the second encoding of its own text among all texts of the batch.
+
+    temperature: divides the cosine similarities. SimCSE: 0.05.
+    mlm_weight: weight of MLM's loss next to the contrastive loss. 0: no token is masked. SimCSE's option: 0.1.
+
+    The other fields are MLM's. The contrastive pair always encodes the unmasked text; MLM's loss takes a third forward
+    pass over the masked text, as in SimCSE.
     """
 
     temperature: float
@@ -26,23 +29,30 @@ class SimCSE(MLM):
     documents: ClassVar = ("split",)
     eos_in_windows: ClassVar = False
     one_example_per_row: ClassVar = True
-    device_note: ClassVar = "each text is read twice, under two draws of dropout; the batch's other texts are negatives"
+    learner: ClassVar = "contrastive"
+    device_note: ClassVar = (
+        "each text is encoded twice under different dropout; the other texts of the batch are negatives"
+    )
 
-    def check(self, field: str) -> list[str]:
+    @property
+    def prompting(self):
+        return super().prompting if self.mlm_weight else None
+
+    def check(self, field):
         if not 0 < self.temperature < float("inf"):
             raise ConfigError(f"{field}.temperature={self.temperature} must be above 0; SimCSE uses 0.05")
         if not 0 <= self.mlm_weight < float("inf"):
             raise ConfigError(f"{field}.mlm_weight={self.mlm_weight} must be 0 (no masks) or more; SimCSE's is 0.1")
         return super().check(field) if self.mlm_weight else []
 
-    def expected(self):
-        return super().expected() if self.mlm_weight else {}
-
     def corrupt(self, tokens, lengths, keys, vocab):
         if self.mlm_weight:
             return super().corrupt(tokens, lengths, keys, vocab)
-        text = self._text(tokens, lengths, vocab)
+        text = self.with_special_tokens(tokens, lengths, vocab)
         return Masked(text, text.tokens, np.zeros(text.tokens.shape, bool))
 
     def hidden(self, tokens, lengths, keys, vocab):
         return super().hidden(tokens, lengths, keys, vocab) if self.mlm_weight else np.zeros(tokens.shape, bool)
+
+    def expected(self):
+        return super().expected() if self.mlm_weight else {}

@@ -1,32 +1,36 @@
-"""Span corruption (Raffel et al. 2020, section 3.3.4): spans give way to sentinels, and the targets tell them."""
+"""Span corruption (Raffel et al. 2020, section 3.3.4): sentinels replace spans, and the targets are the spans."""
 
 import dataclasses
 from typing import ClassVar
 
+import numpy as np
+
 from contract.errors import ConfigError
-from objectives.algebra import sequences, views
 from objectives.algebra.noise import random_spans_noise_mask, span_counts
-from objectives.objective import InputsTargets, Objective, check_density
-from objectives.rows.lengths import OutputLengths
+from objectives.algebra.views import SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS, Bounds
+from objectives.denoising import Denoising
+from objectives.objective import check_density
 
 
 @dataclasses.dataclass(frozen=True)
-class SpanCorruption(Objective):
-    """T5's algorithm: its rounding, one sentinel a span, no closing sentinel, EOS after inputs and targets.
+class SpanCorruption(Denoising):
+    """T5's algorithm, with its rounding: one sentinel per span, no closing sentinel, EOS after inputs and targets.
 
-    With `random_roll` one span may wrap around the ends and count as two, so a place for one more sentinel is kept on
-    either side. Without it the last token of every window is noise, and a window with one span only loses its tail.
+    noise_density: share of the tokens that are noise.
+    mean_noise_span_length: mean tokens of a span.
+    random_roll: rotate the mask by a random offset. One span may then wrap around the ends and count as two, so lengths
+        have room for one more sentinel. Without it the last token of every window is noise, and a window with a single
+        span loses only its tail.
     """
 
     noise_density: float
     mean_noise_span_length: float
     random_roll: bool
 
-    architectures: ClassVar = frozenset({"decoder_only", "encoder_decoder"})
-    documents: ClassVar = ("join", "split")
-    eos_in_windows: ClassVar = False
+    inputs_view: ClassVar = SENTINEL_PER_SPAN
+    targets_view: ClassVar = SPANS_AFTER_SENTINELS
 
-    def check(self, field: str) -> list[str]:
+    def check(self, field):
         check_density(self.noise_density, f"{field}.noise_density")
         if self.mean_noise_span_length < 1:
             raise ConfigError(
@@ -34,33 +38,19 @@ class SpanCorruption(Objective):
             )
         return []
 
-    def output_lengths(self, raw):
-        noise, _ = span_counts(raw, self.noise_density, self.mean_noise_span_length)
-        sentinels = self.num_sentinels(raw)
-        return OutputLengths(raw - noise + sentinels + 1, noise + sentinels + 1, raw + 2 * (sentinels + 1))
+    def bounds(self, raw):
+        noise, spans = span_counts(raw, self.noise_density, self.mean_noise_span_length)
+        return Bounds(raw, np.stack([noise, noise]), np.stack([spans, spans]) + self.random_roll)
 
-    def num_sentinels(self, raw):
-        _, spans = span_counts(raw, self.noise_density, self.mean_noise_span_length)
-        return spans + self.random_roll
-
-    def expected(self):
-        return {"corrupted": self.noise_density, "span_length": self.mean_noise_span_length}
-
-    def hidden(self, tokens, lengths, keys, vocab):
+    def noise_mask(self, lengths, keys, width):
         return random_spans_noise_mask(
             keys,
             lengths,
-            tokens.shape[1],
+            width,
             noise_density=self.noise_density,
             mean_noise_span_length=self.mean_noise_span_length,
             random_roll=self.random_roll,
         )
 
-    def corrupt(self, tokens, lengths, keys, vocab):
-        noise = self.hidden(tokens, lengths, keys, vocab)
-        inputs = views.noise_span_to_unique_sentinel(tokens, noise, lengths, vocab)
-        targets = views.noise_spans_after_sentinels(tokens, noise, lengths, vocab)
-        return InputsTargets(sequences.append(inputs, vocab.eos), sequences.append(targets, vocab.eos))
-
-    def restore(self, inputs, targets, vocab):
-        return views.fill_in_spans(inputs[:-1], targets[:-1], vocab)
+    def expected(self):
+        return {"corrupted": self.noise_density, "span_length": self.mean_noise_span_length}

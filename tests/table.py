@@ -12,10 +12,11 @@ import numpy as np
 from contract.vocab import NEWLINE
 from contract.windows import Windows
 from objectives import Mixture, denoisers_of
-from train.experiment import Experiment, make_experiment, make_objective
+from train.experiment import Experiment, make_experiment
+from train.objective_config import make_objective
 
 _FOLDER = pathlib.Path(__file__).parent.parent / "configs"
-CONFIGS = sorted(path.stem for path in _FOLDER.glob("[!_]*.py") if path.stem not in ("base", "architectures"))
+CONFIGS = sorted({path.stem for path in _FOLDER.glob("[!_]*.py")} - {"base", "architectures", "recipes"})
 
 
 def objective_of(name: str):
@@ -117,7 +118,7 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
     They have every column that a denoiser may read. same_keys: every row has the randomness and the text of the first.
     """
     generator = np.random.default_rng(seed)
-    vocab, specs, plan = experiment.tokenizer.vocab, experiment.collator.specs, experiment.collator.plan
+    vocab, specs, plan = experiment.vocab, experiment.window_specs, experiment.batch_spec.plan
     per_row, parts = experiment.data.examples_per_row, None
     row_of = np.repeat(np.arange(rows), per_row)
     source = (row_of if not same_keys else np.zeros_like(row_of)) % len(specs)

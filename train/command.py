@@ -1,24 +1,42 @@
-"""How the programs start and end: errors of the user's in one line, without a traceback."""
+"""How commands start and end: their flags, and errors in one line without a traceback.
+
+A command defines its flags on a `flags.FlagValues()` of its own, so that several commands can be imported into one
+process, and calls `parse_flags` first:
+
+    _FLAGS = flags.FlagValues()
+    _CONFIG = define_config(_FLAGS)
+
+    def main() -> None:
+        parse_flags(_FLAGS, __doc__)
+        experiment = make_experiment(config_fields(_FLAGS))
+
+    if __name__ == "__main__":
+        run_command(main)
+"""
 
 import os
 import re
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from absl import flags
+from ml_collections import config_flags
 
 from contract.errors import ConfigError
 from train.host_memory import keep_freed_memory
 
+T = TypeVar("T")
+
 
 def run_command(main: Callable[[], None]) -> None:
-    """Runs `main` and ends the program: status 0, or 1 after a ConfigError's line on stderr, or 130 after Ctrl-C.
+    """Runs `main` and ends the program with status 0, with 1 after a ConfigError, or with 130 after Ctrl-C.
 
-    Memory that a device has not is the user's to mend as well: one line, with what to change.
+    A ConfigError is printed to standard error in one line. Out-of-memory is reported in one line too, with the fields
+    that reduce memory.
     """
-    # Orbax and grain tell developers about coming changes in libraries; a user cannot act on them.
+    # Deprecation warnings of Orbax and grain address their developers; a user cannot act on them.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
     keep_freed_memory()
@@ -28,44 +46,82 @@ def run_command(main: Callable[[], None]) -> None:
         fail(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except RuntimeError as error:  # jax.errors.JaxRuntimeError is one; jax itself is not loaded here
+    except RuntimeError as error:  # jax.errors.JaxRuntimeError is a RuntimeError; this module does not import jax
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        fail(_too_little_memory(str(error)))
-
-
-def parse_config_flags(
-    argv: list[str], config: flags.FlagHolder, flag_values: flags.FlagValues = flags.FLAGS
-) -> dict[str, Any]:
-    """Parses the flags of `flag_values`, `config` of `DEFINE_config_file` among them; returns the config as plain
-    nested dicts.
-
-    Raises ConfigError, one line, for whatever the command line, the config file or an override has wrong.
-    """
-    _check_config_file(argv)
-    try:
-        rest = flag_values(argv)
-        fields = None if config.value is None else config.value.to_dict()
-    except Exception as error:  # a config file is a program: it can raise anything
-        raise ConfigError(_one_line(error, argv)) from error
-    if len(rest) > 1:
-        raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
-    if fields is None:
-        raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
-    return fields
+        fail(_out_of_memory(str(error)))
 
 
 def fail(message: str) -> None:
-    """Prints `message` as the one line of an error and ends the program with status 1."""
+    """Prints `message` as an error in one line and ends the program with status 1."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(1)
 
 
-def _too_little_memory(error: str) -> str:
+def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) -> flags.FlagHolder:
+    """Defines --config, a config file with an optional preset, whose fields --config.a.b=value overrides.
+
+    argv: the command line that contains the overrides, sys.argv by default.
+    """
+    help_text = "Experiment: a file of configs/, as configs/ul2.py or configs/ul2.py:base."
+    return config_flags.DEFINE_config_file("config", None, help_text, False, flag_values, argv)
+
+
+def parse_flags(
+    flag_values: flags.FlagValues,
+    usage: str,
+    argv: list[str] | None = None,
+    *,
+    positional: Callable[[str], T] | None = None,
+) -> list[T]:
+    """Parses the command line, sys.argv by default, into `flag_values`. For --help prints `usage` and the flags.
+
+    positional: the type of arguments that are not flags. They are returned in their order; None if there may be none.
+
+    Raises ConfigError, one line, for an invalid flag, an unexpected argument, an invalid config file or override.
+    """
+    argv = sys.argv if argv is None else argv
+    flag_values.set_gnu_getopt()  # flags and other arguments in any order
+    if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
+        print(f"{usage.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
+        sys.exit(0)
+    _check_config_file(argv)
+    flag_values.unparse_flags()  # a second call in one process starts from the defaults again
+    try:
+        rest = flag_values(argv)
+    except flags.Error as error:
+        raise ConfigError(_flag_error(error)) from error
+    except Exception as error:  # a config file is a program and can raise anything
+        raise ConfigError(_config_error(error, argv)) from error
+    values = []
+    for argument in rest[1:]:
+        if positional is None:
+            raise ConfigError(f"unexpected argument {argument!r}: flags are written --name=value")
+        try:
+            values.append(positional(argument))
+        except ValueError as error:
+            raise ConfigError(f"argument {argument!r} must be of type {positional.__name__}") from error
+    return values
+
+
+def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:
+    """The config of `define_config`, overrides applied, as nested plain dicts. Raises ConfigError without --config."""
+    config = flag_values["config"].value
+    if config is None:
+        raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
+    return config.to_dict()
+
+
+def config_name(flag_values: flags.FlagValues) -> str:
+    """The value of --config as given: the config file and its preset."""
+    return config_flags.get_config_filename(flag_values["config"])
+
+
+def _out_of_memory(error: str) -> str:
     reason = error.partition("RESOURCE_EXHAUSTED")[2].strip(": ").partition("\n")[0].rstrip(". ")
     return (
         f"a device has too little memory: {reason}. Raise train.grad_accum_steps or mesh.fsdp, or set model.remat: "
-        "python -m train.plan with this config and --topology says which of them makes it fit"
+        "python -m train.plan with this config and --topology finds which of them makes it fit"
     )
 
 
@@ -77,7 +133,13 @@ def _check_config_file(argv: list[str]) -> None:
                 raise ConfigError(f"--config={path} is not a file: name one of configs/, as in --config=configs/ul2.py")
 
 
-def _one_line(error: Exception, argv: list[str]) -> str:
+def _flag_error(error: flags.Error) -> str:
+    message = " ".join(str(error).split())
+    missing = re.match(r"[Ff]lag --(\w+) must have a value other than None", message)
+    return f"--{missing[1]} is missing: write --{missing[1]}=..." if missing else message
+
+
+def _config_error(error: Exception, argv: list[str]) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
         text = str(error).replace("\\'", "'")  # a KeyError inside an AttributeError quotes its quotes

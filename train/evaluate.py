@@ -1,22 +1,29 @@
-"""Held-out evaluation on fixed corruption: in the loop, and of a run's checkpoint as `python -m train.evaluate`."""
+"""Evaluates a checkpoint of a run on held-out text: python -m train.evaluate --workdir=DIR [--step=N]
 
-import argparse
+Prints one JSON line: loss, perplexity and accuracy, the loss of each denoiser, and bits per byte where defined.
+"""
+
 import json
 import math
 
 import jax
+from absl import flags
 
 from models.transformer import Params
-from train.command import run_command
+from train.command import parse_flags, run_command
 from train.metrics import summarize
 from train.restore import load_experiment, load_params
 from train.run import Run, make_run
 
+_FLAGS = flags.FlagValues()
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
+_STEP = flags.DEFINE_integer("step", None, "Checkpoint to evaluate. Default: the newest.", flag_values=_FLAGS)
+
 
 def evaluate(run: Run, params: Params) -> dict[str, float]:
-    """Held-out loss, perplexity, accuracy, the loss of each denoiser, and bits per byte of a causal language model.
+    """Held-out loss, perplexity, accuracy, the loss of each denoiser, and bits per byte where they are defined.
 
-    The same documents, windows and corruption at every call; sums over all batches, divided once.
+    Every call reads the same documents, windows and corruption. Sums over all batches are divided once.
     """
     total = None
     for batch in run.heldout_batches():
@@ -30,13 +37,10 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
 
 
 def main() -> None:
-    """Evaluates a checkpoint of a run and prints the numbers as one JSON line."""
-    parser = argparse.ArgumentParser(prog="python -m train.evaluate", description=main.__doc__)
-    parser.add_argument("--workdir", required=True, help="folder of the run")
-    parser.add_argument("--step", type=int, help="checkpoint to evaluate; the newest where left out")
-    args = parser.parse_args()
-    experiment = load_experiment(args.workdir)
-    params, step = load_params(experiment, args.workdir, args.step)
+    """Evaluates a checkpoint of a run and prints the metrics as one JSON line."""
+    parse_flags(_FLAGS, __doc__)
+    experiment = load_experiment(_WORKDIR.value)
+    params, step = load_params(experiment, _WORKDIR.value, _STEP.value)
     print(json.dumps({"step": step, "split": "eval"} | evaluate(make_run(experiment), params)))
 
 

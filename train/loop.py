@@ -1,4 +1,4 @@
-"""The training loop: continue or begin, step, watch, evaluate, save, and stop cleanly."""
+"""The training loop: start or continue a run, step, log, evaluate, save, and stop cleanly."""
 
 import math
 import os
@@ -26,17 +26,18 @@ from train.summary import print_summary
 
 
 def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
-    """Trains to `train.steps`, or on from the newest checkpoint in `workdir`, and leaves there what a run leaves.
+    """Trains to `train.steps`, from the newest checkpoint in `workdir` if there is one.
 
-    Raises ConfigError where the workdir cannot be written or holds another run, and where training cannot go on.
+    Leaves config.json, metrics.jsonl, checkpoints/ and tensorboard/ in `workdir`. Raises ConfigError where the workdir
+    cannot be written or contains another run, and where training cannot continue.
     """
     config = experiment.train
-    # Order of a start, or of a continuation:
-    # 1. The folder can be written, and the newest checkpoint there, if any, is of this very run.
-    # 2. Corpus, mesh, steps: what the config says, from scratch. The corpus must be the run's too.
-    # 3. The state: the checkpoint's, or a new one, perhaps with another run's Transformer (train.init_from). Its step
-    #    is the number of the next batch.
-    # 4. metrics.jsonl loses the lines after that step. From here on a continued run is the uninterrupted one.
+    # The order of a start:
+    # 1. The folder is writable, and the newest checkpoint in it, if any, is this run's.
+    # 2. Corpus, mesh and steps are made from the config. The corpus must be the run's.
+    # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
+    #    step is the number of the next batch.
+    # 4. metrics.jsonl loses the lines after that step. From here on a continued run equals the uninterrupted one.
     checkpoints = _open_workdir(workdir, keep=config.keep_checkpoints)
     start = checkpoints.latest_step() or 0
     run = make_run(experiment)
@@ -56,7 +57,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
         if start:
             display.message(f"continuing from step {start}")
         if start < config.steps:
-            state = _Loop(run, workdir, checkpoints, writer, display, stop).run(state, start)
+            state = _Loop(run, workdir, checkpoints, writer, display, stop).train(state, start)
         checkpoints.wait()
         step = int(state.step)
         if step < config.steps:
@@ -84,7 +85,7 @@ def _open_workdir(workdir: str, *, keep: int) -> Checkpoints:
 
 
 class _Loop:
-    """The steps between two starts of the program."""
+    """The steps from a start of the program to its end."""
 
     def __init__(
         self,
@@ -95,17 +96,17 @@ class _Loop:
         display: Display,
         stop: StopRequest,
     ):
-        self.run_, self.workdir, self.checkpoints = run, workdir, checkpoints
+        self.run, self.workdir, self.checkpoints = run, workdir, checkpoints
         self.writer, self.display, self.stop = writer, display, stop
         self.config = run.experiment.train
         self.schedule = make_schedule(run.experiment.optimizer, self.config.steps)
         self.positions = 0
 
-    def run(self, state: TrainState, start: int) -> TrainState:
-        """Trains until `train.steps`, or until somebody asks to stop; the last state has its checkpoint."""
-        batches = self.run_.train_batches(start)
+    def train(self, state: TrainState, start: int) -> TrainState:
+        """Trains to `train.steps`, or until a stop is requested. The returned state is checkpointed."""
+        batches = self.run.train_batches(start)
         pending = None
-        # The second step of this start is the first that nothing compiles in.
+        # The first step of a start compiles, so the profile begins with the second.
         profile = StepProfile(self.workdir, first=start + 2, steps=self.config.profile_steps)
         self._restart_clock(start)
         for step in range(start + 1, self.config.steps + 1):
@@ -114,8 +115,8 @@ class _Loop:
             self.waited += time.perf_counter() - began
             self.positions = _positions(host_batch) * self.config.batch_size
             profile.before(step)
-            state, metrics = self.run_.train_step(state, self.run_.to_devices(host_batch))
-            # The step before, while the device works on this one: the host never makes the device wait.
+            state, metrics = self.run.train_step(state, self.run.to_devices(host_batch))
+            # Report the previous step while the device computes this one, so that the device never waits.
             if pending is not None:
                 self._report(*pending)
             pending = step, metrics
@@ -123,7 +124,7 @@ class _Loop:
                 self.display.message(f"steps {start + 2} to {step} are profiled: tensorboard --logdir={self.workdir}")
                 self._restart_clock(step)
             if step == start + 1:
-                jax.block_until_ready(metrics)  # compilation is not speed
+                jax.block_until_ready(metrics)  # exclude compilation from the speed
                 self._restart_clock(step)
             evaluates = step % self.config.eval_every == 0 or step == self.config.steps
             stops = self.stop.requested(step)
@@ -149,13 +150,13 @@ class _Loop:
             raise ConfigError(
                 f"stopped at step {step}: the gradients of {skipped} updates in a row were not finite "
                 f"(train.max_nonfinite_updates={self.config.max_nonfinite_updates}); lower optimizer.learning_rate, "
-                "lengthen optimizer.warmup_steps or set precision=float32. The newest checkpoint is as it was"
+                "lengthen optimizer.warmup_steps or set precision=float32. The newest checkpoint is intact"
             )
         self.display.update(step)
         if step % self.config.log_every:
             return
         values = jax.device_get(device_metrics)
-        metrics = summarize(values, self.run_.experiment.denoiser_names)
+        metrics = summarize(values, self.run.experiment.denoiser_names)
         metrics |= {
             "learning_rate": float(self.schedule(step - 1 - int(values["skipped_count"]))),
             "grad_norm": float(values["grad_norm"]),
@@ -168,19 +169,19 @@ class _Loop:
         if steps > 0:
             tokens = steps * self.positions * metrics["useful_token_fraction"]
             metrics |= {"tokens_per_second": tokens / seconds, "data_wait_fraction": self.waited / seconds}
-            if self.run_.peak_seconds is not None:
-                metrics["mfu"] = self.run_.peak_seconds * steps / seconds
+            if self.run.peak_seconds is not None:
+                metrics["mfu"] = self.run.peak_seconds * steps / seconds
         self._restart_clock(step)
         self.writer.write(step, "train", metrics)
         self.display.train(step, metrics)
 
     def _evaluate(self, step: int, state: TrainState) -> float | None:
-        metrics = evaluate(self.run_, state.params)
+        metrics = evaluate(self.run, state.params)
         self.writer.write(step, "eval", metrics)
         self.display.eval(step, metrics)
         return metrics["loss"] if math.isfinite(metrics["loss"]) else None
 
 
 def _positions(batch: dict[str, np.ndarray]) -> int:
-    """Positions of one row, of both stacks together."""
+    """The positions of a row, of both stacks together."""
     return sum(array.shape[1] for name, array in batch.items() if name.endswith("_segment_ids"))

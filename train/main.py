@@ -1,34 +1,41 @@
-"""python -m train.main --config=configs/ul2.py[:preset] [--workdir=DIR] [--config.a.b=value ...]"""
+"""Trains: python -m train.main --config=configs/ul2.py[:preset] [--workdir=DIR] [--config.a.b=value ...]
+
+The same command continues a run that was stopped.
+"""
 
 import pathlib
-import sys
 
 from absl import flags
-from ml_collections import config_flags
 
-from train.command import parse_config_flags, run_command
+from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.distributed import ends_with_the_others, initialize
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: a file of configs/, with :preset or without.")
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/<config>[-preset] where left out.")
-_COORDINATOR = flags.DEFINE_string("coordinator_address", None, "host:port of process 0, for several processes.")
-_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes the run has.")
-_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
-_MULTI_HOST = flags.DEFINE_bool("multi_host", False, "Join the processes that the cluster knows of (TPU VM slices).")
+_FLAGS = flags.FlagValues()
+define_config(_FLAGS)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run. Default: runs/<config>[-preset].", _FLAGS)
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator_address", None, "host:port of process 0, for a run of several processes.", _FLAGS
+)
+_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes of the run.", flag_values=_FLAGS)
+_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0.", flag_values=_FLAGS)
+_MULTI_HOST = flags.DEFINE_bool(
+    "multi_host", False, "Join the processes that the cluster environment names (TPU VM slices).", _FLAGS
+)
 
 
 def main() -> None:
-    """Reads the command line, joins the other processes if there are any, and trains."""
-    config = parse_config_flags(sys.argv, _CONFIG)
+    """Reads the command line, joins the other processes of the run if there are any, and trains."""
+    parse_flags(_FLAGS, __doc__)
+    config = config_fields(_FLAGS)
     initialize(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, multi_host=_MULTI_HOST.value)
     with ends_with_the_others():
         train_and_evaluate(make_experiment(config), _WORKDIR.value or _default_workdir())
 
 
 def _default_workdir() -> str:
-    path, _, preset = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    path, _, preset = config_name(_FLAGS).partition(":")
     return str(pathlib.Path("runs", "-".join(filter(None, [pathlib.Path(path).stem, preset]))))
 
 

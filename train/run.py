@@ -1,4 +1,4 @@
-"""A run on this machine: the mesh, the corpus, the state's places and the compiled steps of one experiment."""
+"""A run on this machine: the mesh, the corpus, the sharding of the state and the compiled steps of an experiment."""
 
 import dataclasses
 import functools
@@ -13,12 +13,11 @@ import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from contract.errors import ConfigError
-from data.batches import Batches, batches, loader
+from data.batches import Batches, loader
 from data.documents import Documents
 from data.store import TokenStore, open_or_build
 from models.kernels import choose_attention
 from models.placement import compiled_for, placing, platform_of
-from objectives import CLM
 from train import sharding
 from train.checkpoint import abstract
 from train.config import TrainConfig
@@ -31,7 +30,7 @@ from train.step import TrainState, init_state, make_eval_step, make_train_step
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Everything that a loop needs beside a state. Made by `make_run`; methods do not change it."""
+    """Everything that the training loop needs in addition to a state. Made by `make_run`, and immutable."""
 
     experiment: Experiment
     mesh: Mesh
@@ -39,45 +38,47 @@ class Run:
     train_documents: Documents
     heldout_documents: Documents
     optimizer: optax.GradientTransformation
-    state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: what a checkpoint is restored as
+    state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: how a checkpoint is restored
     batch_sharding: NamedSharding
     train_step: Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]  # donates the state
-    eval_step: Callable[[Any, Batch], dict[str, Any]]  # of parameters
+    eval_step: Callable[[Any, Batch], dict[str, Any]]  # takes parameters
 
     @property
     def state_shardings(self) -> TrainState:
+        """The sharding of each array of the state."""
         return jax.tree.map(lambda shape: shape.sharding, self.state_shapes)
 
     @property
     def num_params(self) -> int:
+        """The number of parameters."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.state_shapes.params))
 
     @property
     def peak_seconds(self) -> float | None:
-        """A step's model FLOPs (train.flops) at the peak of all devices; over a step's real time it is the MFU.
+        """The seconds of a step's model FLOPs (models/flops.py) at the peak of all devices; None if that is unknown.
 
-        None where the devices' peak is not known (train.hardware).
+        Divided by the measured time of a step it is the model FLOPs utilization (MFU).
         """
         chip = chip_of(jax.devices()[0].device_kind)
         return None if chip is None else self.experiment.train_step_flops / (chip.peak_flops * jax.device_count())
 
     def init_state(self) -> TrainState:
-        """The state before the first step; every device makes only its own shards."""
+        """The state before the first step. Each device initializes its own shards."""
         init = functools.partial(_init_state, self.experiment, self.optimizer)
         return jax.jit(init, out_shardings=self.state_shardings)()
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
-        """This process's rows of batch `start`, `start` + 1, ..., made ahead by reader threads."""
+        """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads."""
         return self._load(self.dataset(self.train_documents, shuffle=True), start)
 
     def heldout_batches(self) -> Iterator[dict[str, jax.Array]]:
-        """The `train.eval_batches` global batches that every evaluation of this config reads: the same corruption."""
+        """The `train.eval_batches` global batches of every evaluation: the same windows and corruption each time."""
         batches_of_rows = self._load(self.dataset(self.heldout_documents, shuffle=False), 0)
         for _ in range(self.experiment.train.eval_batches):
             yield sharding.to_global(next(batches_of_rows), self.batch_sharding)
 
     def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array | np.ndarray]:
-        """What `train_step` takes, from this process's rows of a batch: the global batch, or each device's rows."""
+        """What `train_step` takes, made from this process's rows: the global batch; under pmap each device's rows."""
         if self.experiment.mesh.backend == "pmap":
             count = jax.local_device_count()
             return {name: array.reshape(count, -1, *array.shape[1:]) for name, array in batch.items()}
@@ -85,19 +86,8 @@ class Run:
 
     def dataset(self, documents: Documents, *, shuffle: bool) -> Batches:
         """This process's rows of every batch, by number. Raises ConfigError where `documents` fill no window."""
-        experiment = self.experiment
-        return batches(
-            documents,
-            experiment.collator.specs,
-            experiment.collator,
-            batch_size=experiment.train.batch_size,
-            examples_per_row=experiment.data.examples_per_row,
-            seed=experiment.seed,
-            shuffle=shuffle,
-            rows=sharding.local_rows(self.batch_sharding, experiment.train.batch_size),
-            pad_id=experiment.tokenizer.vocab.pad,
-            plan=experiment.collator.plan,
-        )
+        local_rows = sharding.local_rows(self.batch_sharding, self.experiment.train.batch_size)
+        return self.experiment.batches(documents, shuffle=shuffle, local_rows=local_rows)
 
     def _load(self, dataset: Batches, start: int) -> Iterator[dict[str, np.ndarray]]:
         data = self.experiment.data
@@ -105,7 +95,11 @@ class Run:
 
 
 def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
-    """Opens (or builds) the corpus and compiles nothing yet. Raises ConfigError for what this machine cannot do."""
+    """Opens or builds the corpus and makes the run. Nothing is compiled yet.
+
+    show_progress: whether to show a bar while the token store is built. Raises ConfigError for what this machine cannot
+    do.
+    """
     mesh = sharding.make_mesh(experiment.mesh)
     batch_sharding = sharding.batch_sharding(mesh)
     config = experiment.train
@@ -131,7 +125,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
         eval_step=jax.jit(_on_mesh(eval_step, batch_sharding), in_shardings=(state_shardings.params, batch_sharding)),
     )
     for documents in (train_documents, heldout_documents):
-        run.dataset(documents, shuffle=False)  # raises now, and not at the first evaluation
+        run.dataset(documents, shuffle=False)  # raises at the start instead of at the first evaluation
     return run
 
 
@@ -141,8 +135,7 @@ def compiled_train_step(
     state_shardings: TrainState,
     batch_sharding: NamedSharding,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
-    """The one step body, to be compiled as `mesh.backend` says: over the mesh, or with a copy of the state on each
-    device."""
+    """The train step, compiled on first use as `mesh.backend` selects: jit over the mesh, or pmap with copied state."""
     uses_pmap = experiment.mesh.backend == "pmap"
     train_step = make_train_step(
         experiment.learner,
@@ -163,7 +156,7 @@ def compiled_train_step(
 
 
 def _on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable[..., Any]:
-    """`step`, whose models know while it is traced where activations go and which devices it is for."""
+    """`step`, traced with the sharding of activations and the platform that the models compile for."""
     mesh = batch_sharding.mesh
     place = functools.partial(sharding.keep_rows_apart, sharding=batch_sharding)
     over_devices = functools.partial(sharding.over_devices, mesh=mesh)
@@ -177,22 +170,22 @@ def _on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callabl
 
 
 def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
-    """The attention kernel of the longest rows on `platform` (models.placement.platform_of), and why, in a few words.
+    """The attention kernel for the longest rows on `platform` (models.placement.platform_of), and the reason.
 
-    Raises ConfigError for one that cannot run there.
+    Raises ConfigError for a kernel that cannot run there.
     """
     model, data = experiment.model, experiment.data
     lengths = (data.inputs_length, data.targets_length)[: 1 + (model.architecture == "encoder_decoder")]
-    in_order = any(denoiser.objective.has_attention_order for denoiser in experiment.collator.denoisers)
+    in_order = any(denoiser.objective.has_attention_order for denoiser in experiment.denoisers)
     masks_of_rows = in_order or (model.architecture == "decoder_only" and model.has_prefix)
     try:
         return choose_attention(model, platform, length=max(lengths), masks_of_rows=masks_of_rows)
     except ValueError as error:
-        raise ConfigError(f"config.{error}") from error
+        raise ConfigError(str(error)) from error
 
 
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
-    """The state's shapes, dtypes and places on `mesh`, without making it."""
+    """The state's shapes, dtypes and shardings on `mesh`, without the state."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
     shapes = jax.eval_shape(functools.partial(_init_state, experiment, optimizer))
     return abstract(shapes, sharding.shardings(mesh, shapes))
@@ -203,7 +196,7 @@ def _init_state(experiment: Experiment, optimizer: optax.GradientTransformation)
 
 
 def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
-    """Raises ConfigError where a batch's rows do not divide among the devices and their microbatches."""
+    """Raises ConfigError where the rows of a batch do not divide by devices times microbatches."""
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
     if config.batch_size % (parts * config.grad_accum_steps):
         fitting = math.gcd(config.batch_size // parts, config.grad_accum_steps) if not config.batch_size % parts else 0
@@ -215,8 +208,8 @@ def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
 
 
 def _bytes_of_token(experiment: Experiment) -> jax.Array | None:
-    """int32 [V] for a causal language model, whose scored tokens spell out the whole text; None for the others."""
-    if not all(isinstance(denoiser.objective, CLM) for denoiser in experiment.collator.denoisers):
+    """int32 [V], the UTF-8 bytes of each token, where the scored tokens are the raw text; None elsewhere."""
+    if not experiment.scores_all_text:
         return None
     tokenizer = experiment.tokenizer
     counts = np.zeros(experiment.model.vocab_size, np.int32)

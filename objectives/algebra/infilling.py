@@ -9,13 +9,14 @@ from contract import rng
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, compact
 
-_LEAST_PROBABILITY = 1e-7  # longer spans than this are as good as never drawn
+_LEAST_PROBABILITY = 1e-7  # less likely span lengths are never drawn
 
 
 def poisson_law(rate: float) -> np.ndarray:
-    """float64 [K]: the probability of a length of at most k under Poisson(rate), cut where a length has less than 1e-7.
+    """float64 [K]: the probability of a length of at most k under Poisson(rate), for k up to a tail of less than 1e-7.
 
-    fairseq stops at the first length so rare, which for rates above 16 is length 0; here only the tail is cut.
+    Deviation: fairseq stops at the first length of probability below 1e-7, which is length 0 for rates above 16; here
+    only the tail is cut.
     """
     law = [math.exp(-rate)]
     while len(law) <= rate or law[-1] >= _LEAST_PROBABILITY:
@@ -24,10 +25,10 @@ def poisson_law(rate: float) -> np.ndarray:
 
 
 def span_lengths(keys: np.ndarray, budgets: np.ndarray, rate: float) -> tuple[Sequences, np.ndarray]:
-    """Lengths of spans drawn from Poisson(rate) until they add up to budgets[e], int [E]; the last is cut to fit.
+    """Lengths of spans drawn from Poisson(rate) until they add up to budgets[e], int [E]; the last one is cut to fit.
 
-    Returns the lengths above zero, in the order of drawing (tokens of the result), and how many zeros there were, int64
-    [E]. A budget of 0 draws nothing.
+    Returns the positive lengths, in the order of drawing, as the tokens of `Sequences`, and the number of zero lengths,
+    int64 [E]. A budget of 0 draws nothing.
     """
     law, width = poisson_law(rate), 8
     most = int(budgets.max(initial=0))
@@ -38,7 +39,7 @@ def span_lengths(keys: np.ndarray, budgets: np.ndarray, rate: float) -> tuple[Se
         reached = np.cumsum(lengths, axis=1)
         if (reached[:, -1] >= budgets).all():
             break
-        width *= 2  # the draws so far stay what they were
+        width *= 2  # the first draws remain the same
     before = reached - lengths
     drawn = before < budgets[:, None]
     zeros = (drawn & (lengths == 0)).sum(axis=1)
@@ -46,17 +47,18 @@ def span_lengths(keys: np.ndarray, budgets: np.ndarray, rate: float) -> tuple[Se
 
 
 class Cover(NamedTuple):
-    """What spans cover: bool [E, W] each."""
+    """The tokens that spans cover, bool [E, W] each."""
 
-    heads: np.ndarray  # the first token of each run: of a span, or of several that overlap
-    tails: np.ndarray  # the other tokens covered
+    heads: np.ndarray  # the first token of each run, which is a span or several that overlap
+    tails: np.ndarray  # the other tokens of each run
 
 
 def cover(keys: np.ndarray, spans: Sequences, lengths: np.ndarray, width: int) -> Cover:
-    """Spans of the lengths in `spans` laid at random on examples of `lengths`, int [E].
+    """Places spans of the lengths in `spans` at random in examples of `lengths`, int [E], and rows of `width`.
 
-    Their starts are distinct positions, every set as likely. A span is cut at its example's end. One that starts inside
-    another is part of it, so that slightly less is covered than the lengths add up to; spans that touch stay two.
+    The starts are distinct positions, every set equally likely. A span is cut at its example's end. A span that starts
+    inside another one merges with it, so spans cover slightly fewer tokens than the sum of their lengths; spans that
+    touch remain two.
     """
     starts = rng.draw(keys, valid_positions(lengths, width), spans.lengths)
     stops = np.zeros((len(starts), width + 1), np.int64)
@@ -70,18 +72,19 @@ def cover(keys: np.ndarray, spans: Sequences, lengths: np.ndarray, width: int) -
 
 
 def covered_share(budget: float, rate: float) -> float:
-    """The share of a long text that `cover` covers with spans of Poisson(rate) that add up to the share `budget` of it.
+    """The share of a long text that `cover` covers with Poisson(rate) spans whose lengths add up to share `budget`.
 
-    A token stays clear where no span starts on it, none longer than one token on the token before it, and so on.
+    A token is not covered where no span starts at it, no span longer than one token starts one token before it, and so
+    on.
     """
-    longer = 1 - poisson_law(rate)  # the share of spans that are longer than 0, 1, 2, ... tokens
+    longer = 1 - poisson_law(rate)  # shares of the spans that are longer than 0, 1, 2, ... tokens
     return float(1 - np.prod(1 - budget / rate * longer))
 
 
 def insert(keys: np.ndarray, sequences: Sequences, tokens: np.ndarray, counts: np.ndarray) -> Sequences:
-    """Each sequence with the first counts[e] of tokens[e] put in, in order, at random places, every set as likely.
+    """The sequences with the first counts[e] tokens of tokens[e] inserted, in order, at random places.
 
-    tokens: int32 [E, N]; counts: int [E], at most N.
+    Every set of places is equally likely. tokens: int32 [E, N]; counts: int [E], at most N.
     """
     lengths = sequences.lengths + counts
     valid = valid_positions(lengths, max(int(lengths.max(initial=0)), 1))

@@ -7,20 +7,20 @@ from contract import rng
 
 def valid_positions(lengths: np.ndarray, width: int) -> np.ndarray:
     """bool [E, width]: True where a position lies inside its example."""
-    # Half the bytes of int64 to compare.
+    # int32 halves the bytes to compare.
     return np.arange(width, dtype=np.int32) < np.asarray(lengths).astype(np.int32)[:, None]
 
 
 def take(array: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """array[e, columns[e, i]]; array [E, W], columns int [E, n]: `np.take_along_axis` in a third of its time."""
+    """array[e, columns[e, i]] for array [E, W] and columns int [E, n]: a `np.take_along_axis` three times as fast."""
     return array.ravel().take(columns + (np.arange(len(array)) * array.shape[1])[:, None])
 
 
 def span_counts(lengths: np.ndarray, noise_density: float, mean_noise_span_length: float):
-    """How many tokens and how many spans T5's `random_spans_noise_mask` corrupts: int64 [E], int64 [E].
+    """The number of noise tokens and of noise spans in T5's `random_spans_noise_mask`: int64 [E], int64 [E].
 
-    Rounding as there: half to even, in float32, counts of at least one; lengths below 2 count as 2. One deviation: the
-    spans are clamped to the non-noise tokens, where the reference fails (density .9 with spans of mean 1).
+    Rounding is T5's: half to even, in float32, counts of at least one; lengths below 2 count as 2. Deviation: there are
+    at most as many spans as non-noise tokens, where the reference fails (density .9 with a mean span length of 1).
     """
     lengths = np.maximum(np.asarray(lengths), 2)
     noise = np.rint(lengths.astype(np.float32) * np.float32(noise_density)).astype(np.int64)
@@ -32,8 +32,8 @@ def span_counts(lengths: np.ndarray, noise_density: float, mean_noise_span_lengt
 def compositions(keys: np.ndarray, totals: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """Splits totals[e] into parts[e] positive integers, every composition equally likely.
 
-    Returns where each part ends, int64 [E, max(parts)]: the parts' running sum, totals[e] from the last one on. Needs
-    1 <= parts <= totals.
+    Returns the end of each part, int64 [E, max(parts)]: the running sum of the parts, and totals[e] after the last one.
+    Needs 1 <= parts <= totals.
     """
     width = int(totals.max()) - 1
     ends = np.empty((len(totals), int(parts.max())), np.int64)
@@ -54,8 +54,8 @@ def random_spans_noise_mask(
     """T5's span noise (t5/data/preprocessors.py, `random_spans_noise_mask`): bool [E, width], False after an example.
 
     Non-noise and noise spans alternate, non-noise first, so position 0 is never noise and the last position always is.
-    `random_roll` turns each example's mask by a uniform offset, which makes every position equally likely; a span that
-    wraps around then counts as two. An example of length 1 has no noise.
+    `random_roll` rotates each example's mask by a uniform offset, so that every position is equally likely to be noise;
+    a span that wraps around then counts as two. An example of length 1 has no noise.
     """
     noise, spans = span_counts(lengths, noise_density, mean_noise_span_length)
     working_lengths = np.maximum(lengths, 2)
@@ -63,7 +63,7 @@ def random_spans_noise_mask(
     clean_ends = compositions(rng.fold_in(keys, 1), working_lengths - noise, spans)
     noise_begins = clean_ends.copy()
     noise_begins[:, 1:] += noise_ends[:, :-1]
-    toggles = np.zeros((len(keys), width + 2), bool)  # what lies beyond an example ends up there, and is not read
+    toggles = np.zeros((len(keys), width + 2), bool)  # the last two columns collect what is beyond the width
     row = (np.arange(len(keys)) * (width + 2))[:, None]
     for begins in (noise_begins, clean_ends + noise_ends):
         toggles.ravel()[np.minimum(begins, width + 1) + row] = True
@@ -78,7 +78,7 @@ def random_spans_noise_mask(
 
 
 def iid_counts(lengths: np.ndarray, noise_density: float) -> tuple[np.ndarray, np.ndarray]:
-    """The fewest and the most tokens that `iid_noise_mask` corrupts: int64 [E] each, equal or one apart."""
+    """The fewest and the most noise tokens of `iid_noise_mask`: int64 [E] each, equal or one apart."""
     expected = np.asarray(lengths) * noise_density
     return np.floor(expected).astype(np.int64), np.ceil(expected).astype(np.int64)
 
@@ -86,11 +86,11 @@ def iid_counts(lengths: np.ndarray, noise_density: float) -> tuple[np.ndarray, n
 def iid_noise_mask(keys: np.ndarray, lengths: np.ndarray, width: int, *, noise_density: float) -> np.ndarray:
     """Noise without spans: bool [E, width], False after an example. Every token is noise with probability density.
 
-    T5's `iid_noise_mask` tosses a coin for each token, so that the number of noise tokens varies (76.7 +- 8.1 of 511 at
-    density .15) and has no bound that a row could be planned for; T5 cuts what does not fit. Here the number is the
-    expected one, rounded up or down at random so that its mean is exact at every length, and all sets of that many
-    tokens are equally likely. A token's probability is T5's; only the spread of the number is gone, and with it a
-    correlation of -1/(L - 1) between tokens is come.
+    T5's `iid_noise_mask` draws each token independently, so that the number of noise tokens varies (76.7 +- 8.1 of 511
+    at density .15) without a bound that a row could be planned for; T5 cuts what does not fit. Here the number is the
+    expected number, randomly rounded up or down so that its mean is exact at every length, and all sets of that many
+    tokens are equally likely. A token's probability is T5's. The number of noise tokens no longer varies; in exchange,
+    tokens are correlated by -1/(L - 1).
     """
     expected = np.asarray(lengths) * noise_density
     least, most = iid_counts(lengths, noise_density)

@@ -1,4 +1,4 @@
-"""Sentences of raw examples, and their permutation. NumPy, vectorised over examples."""
+"""Sentences of raw examples, and their permutation."""
 
 from typing import Literal
 
@@ -12,11 +12,11 @@ SentenceEnds = Literal["stops", "newlines", "stops_and_newlines"]
 
 
 def sentence_ends(tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab, ends: SentenceEnds) -> np.ndarray:
-    """bool [E, W]: the last token of each sentence, and of each example, whatever it is.
+    """bool [E, W]: the last token of each sentence, and the last token of each example.
 
-    tokens: int32 [E, W], lengths: int [E]. A sentence ends in a stop (".", "!" or "?") with whitespace after it, so not
-    inside "3.14" or "np.max", or in a line's end, or in either. Of several such tokens in a row the last one counts: a
-    blank line is not a sentence.
+    tokens: int32 [E, W]; lengths: int [E]. A sentence ends with a stop (".", "!" or "?") before white space, so not
+    inside "3.14" or "np.max"; with a line end; or with either. Of several such tokens in a row the last one ends the
+    sentence: a blank line is not a sentence.
     """
     valid = valid_positions(lengths, tokens.shape[1])
     is_end = np.zeros(tokens.shape, bool)
@@ -31,16 +31,16 @@ def sentence_ends(tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab, ends: S
 
 
 def permuted_sentences(keys: np.ndarray, ends: np.ndarray, share: float) -> np.ndarray:
-    """Which token stands where once sentences have changed places: int64 [E, W], a permutation of each row's positions.
+    """The source position of each token after sentences are permuted: int64 [E, W], a permutation of each row.
 
     ends: bool [E, W], the last token of each sentence. ceil(share * n) of an example's n sentences are drawn and
     permuted among themselves, every order equally likely; the others keep their rank (fairseq's
-    `DenoisingDataset.permute_sentences`). Tokens after an example's end stay.
+    `DenoisingDataset.permute_sentences`). Tokens after an example's end keep their position.
     """
     num_examples, width = ends.shape
     counts = ends.sum(axis=1)
     most = int(counts.max())
-    exists = valid_positions(counts, most + 1)  # one place more, for what comes after the last sentence
+    exists = valid_positions(counts, most + 1)  # one more column for the tokens after the last sentence
     stops = np.full(exists.shape, width, np.int64)
     stops[exists] = np.flatnonzero(ends) % width + 1
     starts = np.zeros_like(stops)
@@ -51,5 +51,5 @@ def permuted_sentences(keys: np.ndarray, ends: np.ndarray, share: float) -> np.n
     np.put_along_axis(order, np.sort(drawn, axis=1), drawn, axis=1)
     order = order[:, :-1]
     lengths = take(stops - starts, order)
-    shifts = take(starts, order) - (np.cumsum(lengths, axis=1) - lengths)  # from a token's new place to its old one
+    shifts = take(starts, order) - (np.cumsum(lengths, axis=1) - lengths)  # from new positions to old ones
     return np.repeat(shifts.ravel(), lengths.ravel()).reshape(ends.shape) + np.arange(width)

@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one array, and what is done to many of them at once."""
+"""Sequences of different lengths in one array, and operations on all of them at once."""
 
 from typing import NamedTuple
 
@@ -9,26 +9,26 @@ from objectives.algebra.noise import valid_positions
 
 
 class Sequences(NamedTuple):
-    """E sequences: tokens int32 [E, W] and lengths int64 [E]. What stands after a sequence's end has no meaning."""
+    """E sequences: tokens int32 [E, W] and lengths int64 [E]. Tokens after a sequence's end have no meaning."""
 
     tokens: np.ndarray
     lengths: np.ndarray
 
 
 def compact(tokens: np.ndarray, keep: np.ndarray) -> Sequences:
-    """The kept tokens of each row, moved together. tokens int32 [E, W], keep bool [E, W]."""
+    """The tokens of each row where `keep`, moved together. tokens: int32 [E, W]; keep: bool [E, W]."""
     return from_flat(np.compress(keep.ravel(), tokens.ravel()), keep.sum(axis=1))
 
 
 def from_flat(flat: np.ndarray, lengths: np.ndarray) -> Sequences:
-    """Sequences of the given lengths whose tokens stand one after another in `flat`."""
+    """Sequences of `lengths`, int [E], whose tokens are concatenated in `flat`, int32 [lengths.sum()]."""
     out = np.zeros((len(lengths), int(lengths.max(initial=0))), np.int32)
     out[valid_positions(lengths, out.shape[1])] = flat
     return Sequences(out, lengths)
 
 
 def append(sequences: Sequences, token: int) -> Sequences:
-    """Each sequence with one more token at its end."""
+    """The sequences with `token` appended to each."""
     num_examples, width = sequences.tokens.shape
     tokens = np.empty((num_examples, width + 1), np.int32)
     tokens[:, :width] = sequences.tokens
@@ -38,7 +38,7 @@ def append(sequences: Sequences, token: int) -> Sequences:
 
 
 def prepend(sequences: Sequences, token: int) -> Sequences:
-    """Each sequence with one more token at its start."""
+    """The sequences with `token` prepended to each."""
     num_examples, width = sequences.tokens.shape
     tokens = np.empty((num_examples, width + 1), np.int32)
     tokens[:, 0] = token
@@ -47,7 +47,7 @@ def prepend(sequences: Sequences, token: int) -> Sequences:
 
 
 def random_tokens(bits: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """int32 of bits' shape: ordinary tokens, each as likely. bits: random uint64."""
+    """Ordinary tokens drawn uniformly, int32 of the shape of `bits`, random uint64."""
     content = np.uint64(vocab.content_end - vocab.content_start)
     return (vocab.content_start + bits % content).astype(np.int32)
 

@@ -1,8 +1,13 @@
-"""How a noise mask shows: T5's seven ways (t5/data/preprocessors.py), and the targets of span corruption.
+"""Views of noise: T5's ways to show a noise mask in inputs and targets (t5/data/preprocessors.py), and their lengths.
 
-`tokens` int32 [E, W], `noise` bool [E, W] and `lengths` int [E] describe E raw examples; positions from lengths[e] on
-are padding, whatever they hold. Results are `Sequences`.
+The functions take E raw examples: `tokens` int32 [E, W], `noise` bool [E, W] and `lengths` int [E]. Positions from
+lengths[e] on are padding, whatever they contain. They return `Sequences`.
+
+A `View` pairs such a function with the length of its result and the sentinels that it needs.
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,14 +18,14 @@ from objectives.algebra.sequences import Sequences, compact, from_flat, random_t
 
 
 def _sentinels(starts: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """int64 [n]: the sentinel of each start in `starts`, bool [E, W], in row order, counted along its row."""
+    """int64 [n]: the sentinel of each True in `starts`, bool [E, W], counted along its row; row after row."""
     counts = starts.sum(axis=1)
     before = np.cumsum(counts) - counts
     return vocab.sentinel(np.arange(counts.sum()) - np.repeat(before, counts))
 
 
 def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Each noise span becomes one sentinel of its own: the inputs of span corruption."""
+    """Replaces each noise span by a sentinel of its own: the inputs of span corruption."""
     valid = valid_positions(lengths, tokens.shape[1])
     starts = span_starts(noise & valid)
     shown = tokens.copy()
@@ -29,33 +34,33 @@ def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Seque
 
 
 def nonnoise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Each span of clean tokens becomes one sentinel of its own: T5's targets."""
+    """Replaces each non-noise span by a sentinel of its own: T5's targets."""
     return noise_span_to_unique_sentinel(tokens, ~noise, lengths, vocab)
 
 
 def noise_span_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Each noise span becomes the first sentinel."""
+    """Replaces each noise span by the first sentinel."""
     valid = valid_positions(lengths, tokens.shape[1])
     starts = span_starts(noise & valid)
     return compact(np.where(starts, vocab.sentinel(0), tokens), (~noise | starts) & valid)
 
 
 def nonnoise_span_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Each span of clean tokens becomes the first sentinel."""
+    """Replaces each non-noise span by the first sentinel."""
     return noise_span_to_sentinel(tokens, ~noise, lengths, vocab)
 
 
 def noise_token_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Each noise token becomes the first sentinel; the length stays (MASS-style inputs)."""
+    """Replaces each noise token by the first sentinel; lengths do not change (MASS-style inputs)."""
     return Sequences(np.where(noise, vocab.sentinel(0), tokens).astype(np.int32), np.asarray(lengths))
 
 
 def noise_token_to_sentinel_or_random(
     tokens, noise, lengths, vocab: Vocab, keys: np.ndarray, random_rate: float
 ) -> Sequences:
-    """Each noise token becomes the first sentinel or, with probability `random_rate`, a random ordinary token.
+    """Replaces each noise token by the first sentinel or, with probability `random_rate`, by a random ordinary token.
 
-    T5's `noise_token_to_random_token_or_sentinel`, whose random ids may be special ones too.
+    Deviation from T5's `noise_token_to_random_token_or_sentinel`: random ids there may be special ones.
     """
     shown = noise_token_to_sentinel(tokens, noise, lengths, vocab)
     if random_rate:
@@ -67,27 +72,27 @@ def noise_token_to_sentinel_or_random(
 
 
 def drop_noise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """The clean tokens."""
+    """Keeps the non-noise tokens."""
     return compact(tokens, ~noise & valid_positions(lengths, tokens.shape[1]))
 
 
 def drop_nonnoise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """The noise tokens."""
+    """Keeps the noise tokens."""
     return compact(tokens, noise & valid_positions(lengths, tokens.shape[1]))
 
 
 def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Each noise span after its sentinel: the targets that answer `noise_span_to_unique_sentinel`'s inputs.
+    """Keeps each noise span after a sentinel of its own: the targets of span corruption.
 
-    Equal to T5's `nonnoise_span_to_unique_sentinel` wherever an example starts clean and ends in noise, which T5's
-    unrolled mask always does. Where it does not (a rolled mask), T5's targets lose the first span's sentinel or gain a
-    last one that stands for nothing; these do not.
+    Equal to T5's `nonnoise_span_to_unique_sentinel` wherever an example begins with a non-noise token and ends with
+    noise, which T5's unrolled mask always does. For other masks T5's targets lose the first span's sentinel, or gain a
+    last sentinel without a span; these targets do not.
     """
     noise = noise & valid_positions(lengths, tokens.shape[1])
     starts = span_starts(noise)
     kept = np.flatnonzero(noise)
     is_start = starts.ravel()[kept]
-    place = np.arange(len(kept)) + is_start.cumsum(dtype=np.int32)  # one after another, with each span's sentinel
+    place = np.arange(len(kept)) + is_start.cumsum(dtype=np.int32)  # in `flat`, where sentinels precede their spans
     flat = np.empty(len(kept) + int(is_start.sum()), np.int32)
     flat[place] = tokens.ravel()[kept]
     flat[place[is_start] - 1] = _sentinels(starts, vocab)
@@ -95,7 +100,7 @@ def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequenc
 
 
 def fill_in_spans(inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """The text, int32 [L], of one example whose noise spans became sentinels.
+    """The raw tokens, int32 [L], of one example of span corruption.
 
     inputs: int32 [n], with sentinels; targets: int32 [m], the spans after their sentinels; both without EOS.
     """
@@ -103,3 +108,51 @@ def fill_in_spans(inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.n
     span_of = {int(span[0]): span[1:] for span in spans[1:]}
     parts = [span_of.get(token, [token]) for token in inputs.tolist()]
     return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32)
+
+
+class Bounds(NamedTuple):
+    """Bounds on the noise in texts of n raw lengths. Row 0 has the fewest noise tokens, row 1 the most."""
+
+    raw: np.ndarray  # int [n]
+    noise: np.ndarray  # int [2, n], noise tokens
+    spans: np.ndarray  # int [2, n], the most spans that so many noise tokens can form
+
+
+class View(NamedTuple):
+    """One way to show noise."""
+
+    show: Callable[..., Sequences]  # (tokens, noise, lengths, vocab, keys), see `_keyless`
+    length: Callable[[Bounds], np.ndarray]  # int [2, n], the length of what is shown, EOS not counted
+    num_sentinels: Callable[[Bounds], np.ndarray]  # int [2, n], the sentinels that it needs
+
+
+def _keyless(function: Callable[..., Sequences]) -> Callable[..., Sequences]:
+    """`function`, which draws nothing, as a View's `show`."""
+    return lambda tokens, noise, lengths, vocab, keys: function(tokens, noise, lengths, vocab)
+
+
+def _none(bounds: Bounds) -> np.ndarray:
+    return np.zeros_like(bounds.spans)
+
+
+def _all(bounds: Bounds) -> np.ndarray:
+    return np.stack([bounds.raw, bounds.raw])
+
+
+SENTINEL_PER_SPAN = View(
+    _keyless(noise_span_to_unique_sentinel), lambda b: b.raw - b.noise + b.spans, lambda b: b.spans
+)
+SPANS_AFTER_SENTINELS = View(_keyless(noise_spans_after_sentinels), lambda b: b.noise + b.spans, lambda b: b.spans)
+SENTINEL_PER_TOKEN = View(_keyless(noise_token_to_sentinel), _all, lambda b: np.ones_like(b.spans))
+NONNOISE_TOKENS = View(_keyless(drop_noise_tokens), lambda b: b.raw - b.noise, _none)
+NOISE_TOKENS = View(_keyless(drop_nonnoise_tokens), lambda b: b.noise, _none)
+ALL_TOKENS = View(lambda tokens, noise, lengths, vocab, keys: Sequences(tokens, lengths), _all, _none)
+
+
+def sentinel_or_random(random_rate: float, tag: int) -> View:
+    """`noise_token_to_sentinel_or_random` as a View. It draws from fold_in(keys, tag), which the mask must not use."""
+
+    def show(tokens, noise, lengths, vocab, keys):
+        return noise_token_to_sentinel_or_random(tokens, noise, lengths, vocab, rng.fold_in(keys, tag), random_rate)
+
+    return View(show, _all, SENTINEL_PER_TOKEN.num_sentinels)

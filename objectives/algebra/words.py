@@ -1,4 +1,4 @@
-"""Words of token sequences, and the choice of whole words and runs of them. NumPy, vectorised over sequences."""
+"""Words of token sequences, and the selection of whole words and n-grams of words."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,12 @@ from objectives.algebra.noise import take, valid_positions
 
 
 def word_starts(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """bool [E, W]: the first token of each word. tokens: int32 [E, W]; ordinary: bool [E, W], those of words.
+    """bool [E, W]: the first token of each word. tokens: int32 [E, W]; ordinary: bool [E, W], the tokens of words.
 
-    A word begins with whitespace or punctuation and goes on to the next of either, or to a token that is not ordinary;
-    whitespace before it is part of it. So of "x = f(a.b)" the words are "x", " =", " f", "(a", ".b" and ")": ALBERT's
-    rule for SentencePiece, where BERT's pieces are marked "##" by a tokenizer that splits punctuation off both sides.
+    A word begins with white space or punctuation, and ends before the next of either or before a token that is not
+    ordinary; white space before a word belongs to the word. The words of "x = f(a.b)" are "x", " =", " f", "(a", ".b"
+    and ")". This is ALBERT's rule for SentencePiece; BERT's tokenizer marks word pieces with "##" and splits
+    punctuation off both sides.
     """
     starts = vocab.marked(tokens, SPACE | PUNCTUATION)
     starts[:, 1:] &= ~vocab.marked(tokens[:, :-1], BLANK)
@@ -26,23 +27,27 @@ def word_starts(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab) -> np.nd
 def choose_ngrams(
     keys: np.ndarray, candidates: np.ndarray, starts: np.ndarray, budgets: np.ndarray, weights: Sequence[float]
 ) -> np.ndarray:
-    """Whole words up to a number of tokens, n-grams of them at a time: bool [E, W], the tokens chosen.
+    """Chooses n-grams of whole words up to a number of tokens: bool [E, W], the chosen tokens.
 
-    candidates: bool [E, W], the tokens of words; starts: bool [E, W], the first of each word; budgets: int [E], the
-    most tokens, at most candidates[e].sum(). weights: of n-grams of 1, 2, 3, ... words; they need not add up to 1.
+    The words are divided into n-grams of independent lengths drawn by `weights`; an n-gram also ends before a token
+    that is no candidate. N-grams are then drawn in random order and chosen while they fit the budget. Of an n-gram that
+    does not fit, the leading words that fit are chosen, and drawing continues for the rest of the budget. BERT does so
+    with words (create_pretraining_data.py) and ALBERT with n-grams, which may overlap there and do not overlap here.
 
-    The words are cut into n-grams, each of a length drawn by `weights` whatever the others are; one also ends before a
-    token that is no candidate, and at the end. N-grams are then drawn in random order and taken while they fit. Of one
-    that does not fit the leading words that do are taken, and the drawing goes on for what room is left: what BERT does
-    with words (create_pretraining_data.py) and ALBERT with n-grams, whose overlaps there are none of here.
+    Where every word is longer than the budget, that many single tokens are chosen.
 
-    Where no word drawn fits, for each is longer than the budget, that many single tokens are chosen.
+    Args:
+      keys: uint64 [E].
+      candidates: bool [E, W], the tokens of words.
+      starts: bool [E, W], the first token of each word.
+      budgets: int [E], the most tokens to choose, at most candidates[e].sum().
+      weights: relative frequencies of n-grams of 1, 2, 3, ... words.
     """
     chosen = np.zeros(candidates.shape, bool)
     places, counts = np.flatnonzero(candidates), starts.sum(axis=1)
     if not len(places):
         return chosen
-    first = np.flatnonzero(starts.ravel()[places])  # the words of all rows, one after another, by their first token
+    first = np.flatnonzero(starts.ravel()[places])  # the first token of each word, of all rows in order
     sizes = np.diff(first, append=len(places))
     exists = valid_positions(counts, int(counts.max()))
     heads = exists
@@ -52,7 +57,7 @@ def choose_ngrams(
         heads = exists & (_cuts(rng.fold_in(keys, 0), exists.shape[1], weights) | after_gap)
     order = _shuffled(rng.fold_in(keys, 1), heads, exists)
 
-    word = order + np.repeat(np.cumsum(counts) - counts, counts)  # among those of all rows
+    word = order + np.repeat(np.cumsum(counts) - counts, counts)  # index among the words of all rows
     shuffled_sizes, follows = np.zeros(exists.shape, np.int64), np.zeros_like(exists)
     shuffled_sizes[exists] = sizes[word]
     follows[exists] = ~heads[exists][word]
@@ -70,16 +75,16 @@ def _cuts(keys: np.ndarray, num_words: int, weights: Sequence[float]) -> np.ndar
     """bool [E, num_words]: the first word of each n-gram."""
     law = np.cumsum(weights)
     lengths = 1 + np.searchsorted(law / law[-1], rng.uniform(keys, num_words), side="right")
-    cuts = np.zeros((len(keys), num_words + 1), bool)  # what lies beyond ends up in the last place
+    cuts = np.zeros((len(keys), num_words + 1), bool)  # the last column collects cuts beyond the words
     np.put_along_axis(cuts, np.minimum(np.cumsum(lengths, axis=1), num_words), True, axis=1)
     cuts[:, 0] = True
     return cuts[:, :num_words]
 
 
 def _shuffled(keys: np.ndarray, heads: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """int64 [n]: the words of each row, n-gram after n-gram in random order, all rows one after another.
+    """int64 [n]: the words of each row with its n-grams in random order, all rows concatenated.
 
-    heads: bool [E, M], the first word of each n-gram; exists: bool [E, M], the words there are.
+    heads: bool [E, M], the first word of each n-gram; exists: bool [E, M], True where a row has a word.
     """
     order = rng.draw(keys, heads, heads.sum(axis=1))
     if heads is exists:
@@ -92,24 +97,24 @@ def _shuffled(keys: np.ndarray, heads: np.ndarray, exists: np.ndarray) -> np.nda
 
 
 def _fitting(sizes: np.ndarray, follows: np.ndarray, budgets: np.ndarray) -> np.ndarray:
-    """bool [E, M]: the words that are taken one after another, each if budgets[e] leaves room for its tokens.
+    """bool [E, M]: the words chosen in order, each if its tokens fit the rest of budgets[e].
 
-    sizes: int64 [E, M], 0 where there is no word; follows: bool [E, M], words that are taken only if the one before is.
-    Each pass finds the first word of a row that finds no room, and drops all later ones that are too long for the room
-    it found, since there will never be more. Every pass takes a word more or is the last: a handful in all.
+    sizes: int64 [E, M], 0 where there is no word. follows: bool [E, M], words that are chosen only if the word before
+    them is. Each pass finds the first word of a row that does not fit, and drops all later words that exceed the rest
+    of the budget at that point, since the rest only shrinks. Every pass chooses one more word or is the last one.
     """
     taken, place = sizes > 0, np.arange(sizes.shape[1])
     head = np.maximum.accumulate(np.where(follows, 0, place), axis=1)
-    unsettled = np.arange(len(sizes))
-    while len(unsettled):
-        size, fits, budget = sizes[unsettled], taken[unsettled], budgets[unsettled, None]
+    undecided = np.arange(len(sizes))
+    while len(undecided):
+        size, fits, budget = sizes[undecided], taken[undecided], budgets[undecided, None]
         used = np.cumsum(size * fits, axis=1)
         over = fits & (used > budget)
         some = over.any(axis=1)
-        unsettled, size, fits, used = unsettled[some], size[some], fits[some], used[some]
+        undecided, size, fits, used = undecided[some], size[some], fits[some], used[some]
         first = over[some].argmax(axis=1)[:, None]
-        room = budget[some] - (take(used, first) - take(size, first))
-        dropped = (place >= first) & fits & (size > room)
+        rest = budget[some] - (take(used, first) - take(size, first))
+        dropped = (place >= first) & fits & (size > rest)
         last_dropped = np.maximum.accumulate(np.where(dropped, place, -1), axis=1)
-        taken[unsettled] = fits & (last_dropped < head[unsettled])
+        taken[undecided] = fits & (last_dropped < head[undecided])
     return taken

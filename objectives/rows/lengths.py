@@ -1,4 +1,4 @@
-"""Which raw window fills a row: worked out from output lengths, so that nothing is ever cut to fit."""
+"""How long a raw window can be: computed from output lengths, so that nothing is ever cut to fit a row."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -13,25 +13,25 @@ Architecture = Literal["encoder_decoder", "decoder_only", "encoder_only"]
 
 
 class OutputLengths(NamedTuple):
-    """Most tokens that examples of given raw lengths can become, int [n] each."""
+    """The most tokens that examples of given raw lengths can become, int [n] each."""
 
     inputs: np.ndarray
     targets: np.ndarray
-    both: np.ndarray  # inputs and targets of one example together; below their sum where one grows as the other shrinks
+    both: np.ndarray  # inputs and targets of one example; less than the sum of the above if one grows as one shrinks
 
 
 @dataclasses.dataclass(frozen=True)
 class RowShape:
-    """The positions of a row, in tokens. A row holds `examples_per_row` examples with an equal share each."""
+    """The positions of a row, in tokens. Its `examples_per_row` examples have equal shares of them."""
 
     architecture: Architecture
-    inputs_length: int  # encoder positions; the whole row where there is one stack
+    inputs_length: int  # encoder positions; with a single stack all positions of the row
     targets_length: int  # decoder positions of an encoder-decoder
     examples_per_row: int
 
     @property
     def inputs_share(self) -> int:
-        """Encoder positions (one stack: positions) that one example may take."""
+        """Encoder positions that one example may take; with a single stack, positions."""
         return self.inputs_length // self.examples_per_row
 
     @property
@@ -41,64 +41,74 @@ class RowShape:
 
 
 def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: RowShape, name: str) -> int:
-    """Tokens of raw text in the longest window whose inputs and targets fit a row, as do those of all shorter ones.
+    """The most raw tokens of a window whose inputs and targets fit a row, as those of all shorter windows do.
 
-    output_lengths: raw lengths, int [n] -> the most they can give, EOS, sentinels and mode token included.
-    As in T5's `random_spans_helper`, the inputs of an encoder-decoder decide, and targets that do not fit are an error;
-    targets one token too long shorten the window (T5 does so at density .5).
-    Deviation: lengths are the true ones of the noise mask, where the helper sometimes counts zero spans and comes out
-    one token too long (128 inputs, density .15, mean span 64).
+    As in T5's `random_spans_helper`, the inputs of an encoder-decoder determine the window, and targets that do not fit
+    are an error; targets that are one token too long shorten the window (T5 does so at density .5).
+    Deviation: lengths are the exact ones of the noise mask. T5's helper sometimes counts zero spans, and its window is
+    then one token too long (128 inputs, density .15, mean span length 64).
+
+    Args:
+      output_lengths: raw lengths, int [n] -> output lengths with EOS, sentinels and mode token.
+      row: the positions of a row.
+      name: the denoiser's name, for messages.
+
+    Raises ConfigError where nothing fits, with the lengths that would.
     """
     raw = np.arange(1, 64 * (row.inputs_length + row.targets_length))
     inputs, targets, both = output_lengths(raw)
     if row.architecture != "encoder_decoder":
-        window = _fitting(both <= row.inputs_share)
+        window = _count_leading(both <= row.inputs_share)
         if window == 0:
             least = int(both[0]) * row.examples_per_row
             raise ConfigError(
-                f"data.inputs_length={row.inputs_length} is too short for {name}{_shared(row)}: "
+                f"data.inputs_length={row.inputs_length} is too short for {name}{_examples_text(row)}: "
                 f"set it to {least} or more"
             )
         return window
-    by_inputs = _fitting(inputs <= row.inputs_share)
-    window = _fitting((inputs <= row.inputs_share) & (targets <= row.targets_share))
+    by_inputs = _count_leading(inputs <= row.inputs_share)
+    window = _count_leading((inputs <= row.inputs_share) & (targets <= row.targets_share))
     if by_inputs == 0:
         raise ConfigError(
-            f"data.inputs_length={row.inputs_length} is too short for {name}{_shared(row)}: "
+            f"data.inputs_length={row.inputs_length} is too short for {name}{_examples_text(row)}: "
             f"set it to {int(inputs[0]) * row.examples_per_row} or more"
         )
-    inputs_decide = by_inputs < len(raw)
-    if window == 0 or (inputs_decide and targets[by_inputs - 1] > row.targets_share + 1):
-        needed = int(targets[by_inputs - 1] if inputs_decide else targets[0]) * row.examples_per_row
-        instead = int(inputs[window - 1]) * row.examples_per_row
-        remedy = f", or data.inputs_length={instead} or less" if window else ""
+    inputs_limit = by_inputs < len(raw)
+    if window == 0 or (inputs_limit and targets[by_inputs - 1] > row.targets_share + 1):
+        needed = int(targets[by_inputs - 1] if inputs_limit else targets[0]) * row.examples_per_row
+        fitting = int(inputs[window - 1]) * row.examples_per_row
+        remedy = f", or data.inputs_length={fitting} or less" if window else ""
         raise ConfigError(
-            f"data.targets_length={row.targets_length} is too short for {name}{_shared(row)} at "
+            f"data.targets_length={row.targets_length} is too short for {name}{_examples_text(row)} at "
             f"data.inputs_length={row.inputs_length}: set data.targets_length={needed} or more{remedy}"
         )
     return window
 
 
-def whole_document(capacities: Sequence[Capacity], row: RowShape, name: str) -> int:
-    """Tokens of the longest document that fits a row whole, whatever part of it is its prompt: what `longest_window` is
-    where windows are cut. Raises ConfigError where not even one token fits, and where rows are shared out already."""
+def longest_document(capacities: Sequence[Capacity], row: RowShape, name: str) -> int:
+    """The most tokens of a document that fits a row whole, whatever part of it is the prompt.
+
+    Raises ConfigError where not even one token fits, and for more than one example per row: whole documents share rows
+    without that.
+    """
     if row.examples_per_row > 1:
         raise ConfigError(
             f"data.examples_per_row={row.examples_per_row} does not go with data.documents='whole', "
-            "which puts as many documents in a row as fit: set it to 1"
+            "which puts as many documents into a row as fit: set it to 1"
         )
-    for room in capacities:
-        if room.positions <= room.added:
+    for capacity in capacities:
+        if capacity.positions <= capacity.special:
             raise ConfigError(
-                f"{room.field}={room.positions} is too short for {name}: set it to {room.added + 1} or more"
+                f"{capacity.field}={capacity.positions} is too short for {name}: set it to {capacity.special + 1} "
+                "or more"
             )
-    return min(room.positions - room.added for room in capacities)
+    return min(capacity.positions - capacity.special for capacity in capacities)
 
 
-def _fitting(fits: np.ndarray) -> int:
-    """How many leading entries are True."""
+def _count_leading(fits: np.ndarray) -> int:
+    """The number of leading entries that are True."""
     return len(fits) if fits.all() else int(np.argmin(fits))
 
 
-def _shared(row: RowShape) -> str:
+def _examples_text(row: RowShape) -> str:
     return f" with data.examples_per_row={row.examples_per_row}" if row.examples_per_row > 1 else ""

@@ -9,8 +9,9 @@ import numpy as np
 from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
 from contract.windows import Windows
 from objectives import denoisers_of
-from objectives.rows.collate import make_collator
+from objectives.rows.collate import Collator
 from objectives.rows.lengths import RowShape
+from objectives.rows.window_specs import make_batch_spec
 
 REFERENCE = json.loads(pathlib.Path(__file__).with_name("t5_seqio_vectors.json").read_text())
 
@@ -39,6 +40,12 @@ def random_windows(rng: np.random.Generator, lengths, rows=None, source=None) ->
     keys = rng.integers(0, 2**63, len(lengths)).astype(np.uint64)
     source = np.zeros(len(lengths), np.int32) if source is None else np.asarray(source)
     return Windows(tokens, lengths, rows, keys, source)
+
+
+def make_collator(denoisers, row_shape, vocab, *, bidirectional_inputs, **options):
+    """The collator of a table of denoisers, and the warnings to print."""
+    batch_spec, warnings = make_batch_spec(denoisers, row_shape, vocab, **options)
+    return Collator(tuple(denoisers), batch_spec, row_shape, vocab, bidirectional_inputs), warnings
 
 
 def collator(objective, architecture, *, inputs=64, targets=64, documents="join", per_row=1, sentinels=100, name="x"):

@@ -232,7 +232,7 @@ def test_all_noises_together_by_hand(monkeypatch):
     [
         ({"mask_rate": 1.2}, r"objective.mask_rate=1.2 must lie between 0 and 1"),
         ({"rotate": -0.1}, r"objective.rotate=-0.1 must lie between 0 and 1"),
-        ({"mask_rate": 0.0, "permute_sentences": 0.0}, r"objective.permute_sentences, mask_rate and rotate are all 0"),
+        ({"mask_rate": 0.0, "permute_sentences": 0.0}, r"objective.mask_rate and objective.rotate are all 0"),
         ({"poisson_lambda": 0.0}, r"objective.poisson_lambda=0.0 must be above 0"),
     ],
 )

@@ -7,9 +7,8 @@ from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
 from objectives import Classification, denoisers_of
-from objectives.rows.collate import make_collator
 from objectives.rows.lengths import RowShape
-from tests.objectives.helpers import vocab
+from tests.objectives.helpers import make_collator, vocab
 
 VOCAB = vocab()
 TEXTS = np.asarray([[10, 11, 12], [20, 7, 7]], np.int32)
@@ -51,12 +50,12 @@ def test_a_decoder_reads_the_label_where_it_has_read_the_text():
 
 @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
 def test_windows_fill_a_row_and_know_the_classes(architecture):
-    [spec] = collator(architecture).specs
+    [spec] = collator(architecture).batch_spec.windows
     assert spec.raw_length == 4 and spec.documents == "split" and not spec.eos
     assert spec.extra_columns == ("labels",) and spec.classes == ("news", "sport")
 
 
 @pytest.mark.parametrize("classes", [(), ("news",), ("news", "news")])
 def test_classes_that_tell_nothing(classes):
-    with pytest.raises(ConfigError, match=r"objective\.classes=.* must be the names of two classes or more, each once"):
+    with pytest.raises(ConfigError, match=r"objective\.classes=.* must name two classes or more, each once"):
         collator("encoder_only", classes)

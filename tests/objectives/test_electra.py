@@ -17,6 +17,10 @@ VOCAB = vocab()
 PAPER = ELECTRA(
     mask_rate=0.15,
     mask_token_rate=0.85,
+    random_token_rate=0.0,
+    mask_count="rounded",
+    mask_unit="token",
+    ngram_weights=(1.0,),
     generator_size=0.25,
     generator_weight=1.0,
     discriminator_weight=50.0,
@@ -106,8 +110,8 @@ def test_replaced_token_loss_by_hand():
         "weight_sum": 4,
         "correct_sum": 2,  # the first and the fourth
         "replaced_sum": 2,
-        "found_sum": 2,  # the first two
-        "found_replaced_sum": 1,
+        "predicted_sum": 2,  # the first two
+        "true_positive_sum": 1,
     }
 
 
@@ -120,8 +124,8 @@ def test_replaced_token_loss_of_huge_half_precision_logits_is_finite():
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("generator_size", 0.0, r"objective.generator_size=0.0 must lie above 0 and not above 1"),
-        ("generator_size", 1.5, r"objective.generator_size=1.5 must lie"),
+        ("generator_size", 0.0, r"objective.generator_size=0.0 must be above 0 and at most 1"),
+        ("generator_size", 1.5, r"objective.generator_size=1.5 must be above"),
         ("generator_weight", 0.0, r"objective.generator_weight=0.0 must be a positive number"),
         ("discriminator_weight", math.inf, r"objective.discriminator_weight=inf must be"),
         ("temperature", math.nan, r"objective.temperature=nan must be"),

@@ -98,7 +98,7 @@ def test_a_window_of_any_documents_fits_where_one_was_planned(data):
 
 def test_packed_documents_of_a_row_are_reordered_each_for_itself():
     made = collator(FIM(1.0, 0.5, 8), "decoder_only", inputs=64, documents="pack")
-    raw = made.specs[0].raw_length
+    raw = made.batch_spec.windows[0].raw_length
     lengths = np.asarray([20, raw - 20, 5, raw - 5])
     windows = random_windows(np.random.default_rng(0), lengths, rows=[0, 0, 1, 1])
     windows.tokens[[0, 2], lengths[[0, 2]] - 1] = EOS

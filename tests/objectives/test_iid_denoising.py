@@ -86,7 +86,7 @@ def test_t5s_rows_come_out_as_planned():
     """T5 reads 511 raw tokens with 512 inputs. Its 192 targets leave room for random counts; 77 need 155 at most."""
     for objective, targets, raw in ((U_U, 155, 511), (D_D, 92, 601), (M_F, 512, 511)):
         made = collator(objective, "encoder_decoder", inputs=512, targets=targets)
-        assert made.specs[0].raw_length == raw
+        assert made.batch_spec.windows[0].raw_length == raw
     with pytest.raises(
         ConfigError, match=r"data.targets_length=100 is too short .* set data.targets_length=155 or more"
     ):

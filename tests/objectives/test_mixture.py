@@ -9,13 +9,11 @@ from contract.windows import Ramp, Windows
 from data.batches import batches, loader
 from objectives import CLM, OBJECTIVES, Mixture, PrefixLM, denoisers_of
 from objectives.mixture import TableRow
-from objectives.rows.collate import make_collator
 from objectives.rows.lengths import RowShape
 from tests.data.corpus import all_documents, store_of
-from tests.objectives.helpers import vocab
+from tests.objectives.helpers import make_collator, vocab
 from tests.table import objective_of, small_config
 from train.experiment import make_experiment
-from train.learners import LEARNERS
 
 CLM_ROW = {"name": "clm", "mode": "", "weight": 1.0}
 PREFIX_LM = {"name": "prefix_lm", "target_fraction": 0.25, "split": "fixed", "sentinel": False}
@@ -85,7 +83,7 @@ def test_tables_that_do_not_stand(case):
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", [name for name, kind in OBJECTIVES.items() if kind in LEARNERS])
+@pytest.mark.parametrize("name", [name for name, kind in OBJECTIVES.items() if kind.learner != "token_prediction"])
 def test_objectives_with_a_learner_of_their_own_are_no_rows(name):
     with pytest.raises(ConfigError, match=rf"denoisers.a.name='{name}' trains more than the prediction of tokens"):
         make_experiment(config_of({"a": {"name": name, "mode": "", "weight": 1.0}}))
@@ -105,7 +103,7 @@ def test_a_batch_by_hand():
         denoisers_of(Mixture(rows, "example"), "mixture"), RowShape("decoder_only", 8, 8, 1), vocab(),
         documents="join", bidirectional_inputs=True,
     )  # fmt: skip
-    assert [(spec.name, spec.weight, spec.raw_length, spec.ramp) for spec in collator.specs] == [
+    assert [(spec.name, spec.weight, spec.raw_length, spec.ramp) for spec in collator.batch_spec.windows] == [
         ("clm", 0.25, 8, None),
         ("s", 0.75, 5, None),
     ]
@@ -128,10 +126,10 @@ def test_every_batch_of_a_mixture_has_the_same_fields():
     unilm = objective_of("unilm:left_to_right")
     unilm_row = {"name": "unilm", "mode": "", "weight": 1.0} | vars(unilm)
     experiment = make_experiment(config_of({"mlm": MLM_ROW, "unilm": unilm_row}, "encoder_only"))
-    tokens = np.full((3, 38), experiment.tokenizer.vocab.content_start, np.int32)
+    tokens = np.full((3, 38), experiment.vocab.content_start, np.int32)
     for source in ([0, 0, 0], [1, 1, 1], [0, 1, 0]):
         keys = np.arange(3, dtype=np.uint64)
-        batch = experiment.collator(Windows(tokens, np.full(3, 38), np.arange(3), keys, np.asarray(source)), 3)
+        batch = experiment.collate(Windows(tokens, np.full(3, 38), np.arange(3), keys, np.asarray(source)), 3)
         check_batch(batch, "encoder_only")
         assert batch["encoder_attention_order"].any(axis=1).tolist() == [k == 1 for k in source]
 
@@ -140,10 +138,10 @@ def test_a_schedules_shares_by_hand():
     """Weights 1 and 0 go to 1 and 3 from step 1 to 2, of 8 rows of 2 windows each."""
     fields = changing({"clm": CLM_ROW, "s": PREFIX_LM_ROW | {"weight": 0.0}}, 1.0, 3.0)
     fields["data"]["examples_per_row"] = 2
-    specs = make_experiment(fields).collator.specs
+    specs = make_experiment(fields).window_specs
     assert [spec.weight for spec in specs] == [1.0, 0.0] and [spec.mean_weight for spec in specs] == [0.625, 0.375]
     assert [spec.ramp for spec in specs] == [Ramp(16, 32, 0.25), Ramp(16, 32, 0.75)]
-    same = make_experiment(changing(ROWS, 1.0, 1.0)).collator.specs
+    same = make_experiment(changing(ROWS, 1.0, 1.0)).window_specs
     assert [(spec.weight, spec.ramp) for spec in same] == [(0.5, None)] * 2
 
 
@@ -161,7 +159,7 @@ def dataset_of(documents, experiment, *, shuffle=True, rows=range(8)):
         return {name: getattr(windows, name) for name in ("tokens", "denoiser_ids", "keys")}
 
     return batches(
-        documents, experiment.collator.specs, columns, batch_size=8, examples_per_row=1, seed=0, shuffle=shuffle,
+        documents, experiment.window_specs, columns, batch_size=8, examples_per_row=1, seed=0, shuffle=shuffle,
         rows=rows, pad_id=0,
     )  # fmt: skip
 
@@ -177,7 +175,7 @@ def test_a_schedule_shares_out_examples_or_tokens_all_along(mix_by, documents):
     """From half of each to nothing but prefix LM: any tenth of the run has its share, of examples or raw tokens."""
     experiment = schedule_over(500, mix_by)
     dataset = dataset_of(documents, experiment)
-    lengths = [spec.raw_length for spec in experiment.collator.specs]
+    lengths = [spec.raw_length for spec in experiment.window_specs]
     assert lengths == [40, 37]
     for begin in (0, 225, 450):
         drawn = sum(np.bincount(dataset[n]["denoiser_ids"], minlength=2) for n in range(begin, begin + 50))

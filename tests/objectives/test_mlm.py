@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from configs.mlm import VARIANTS
 from contract.errors import ConfigError
-from objectives.algebra.masking import not_shown, show
+from objectives.algebra.masking import mask_selected, replaced
 from objectives.algebra.sequences import Sequences
 from objectives.mlm import MLM
 from tests.objectives.helpers import vocab
@@ -32,19 +32,18 @@ def random_text(shape, seed=0):
 def test_what_each_draw_shows_by_hand(monkeypatch):
     """Draws below 0.8 mask, from 0.8 to below 0.9 are random, from 0.9 keep."""
     monkeypatch.setattr("objectives.algebra.masking.rng.as_uniform", lambda bits: np.asarray([0.79, 0.8, 0.89, 0.9]))
-    monkeypatch.setattr(
-        "objectives.algebra.masking.sequences.random_tokens", lambda *_: np.asarray([201, 202, 203, 204])
-    )
+    monkeypatch.setattr("objectives.algebra.masking.random_tokens", lambda *_: np.asarray([201, 202, 203, 204]))
     tokens = np.arange(10, 16, dtype=np.int32)[None]
     selected = np.asarray([[0, 1, 1, 0, 1, 1]], bool)
-    assert show(some_keys(1), tokens, selected, VOCAB, 0.8, 0.1).tolist() == [[10, VOCAB.mask, 202, 13, 203, 15]]
+    shown = mask_selected(some_keys(1), tokens, selected, VOCAB, 0.8, 0.1)
+    assert shown.tolist() == [[10, VOCAB.mask, 202, 13, 203, 15]]
 
 
 def test_what_is_shown_by_one_token_is_not_by_chance_another_for_the_same_keys():
     """`not_shown` knows of every token that `show` changed; a random token may happen to be the one it stands for."""
     keys, tokens, selected = some_keys(100), random_text((100, 80)), random_text((100, 80), 1) < 120
-    inputs = show(keys, tokens, selected, VOCAB, 0.5, 0.2)
-    hidden = not_shown(keys, selected, 0.5, 0.2)
+    inputs = mask_selected(keys, tokens, selected, VOCAB, 0.5, 0.2)
+    hidden = replaced(keys, selected, 0.5, 0.2)
     assert not (hidden & ~selected).any() and (inputs == tokens)[~hidden].all()
     assert (inputs == tokens)[hidden].mean() < 0.01
 

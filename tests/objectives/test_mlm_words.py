@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from configs.mlm import VARIANTS
 from contract import rng
 from objectives.algebra import words
-from objectives.algebra.masking import ordinary
+from objectives.algebra.masking import maskable
 from objectives.algebra.sequences import Sequences
 from objectives.algebra.words import choose_ngrams, word_starts
 from objectives.mlm import MLM
@@ -31,7 +31,7 @@ def encoded(text):
 
 
 def starts_of(tokens):
-    return word_starts(tokens, ordinary(Sequences(tokens, np.asarray([tokens.shape[1]])), VOCAB), VOCAB)
+    return word_starts(tokens, maskable(Sequences(tokens, np.asarray([tokens.shape[1]])), VOCAB), VOCAB)
 
 
 def words_of(text):

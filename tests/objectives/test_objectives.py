@@ -109,8 +109,8 @@ def test_prefix_split_is_uniform_between_its_bounds(fraction, least):
         (SpanCorruption(0.0, 3.0, False), r"objective.noise_density=0.0 must lie between 0 and 1"),
         (SpanCorruption(1.0, 3.0, False), r"objective.noise_density=1.0 must lie between 0 and 1"),
         (SpanCorruption(0.15, 0.5, False), r"objective.mean_noise_span_length=0.5 must be 1 or more"),
-        (PrefixLM(0.75, "uniform", False), r"objective.target_fraction=0.75 must hold 0 < d <= 0.5"),
-        (PrefixLM(1.0, "fixed", False), r"objective.target_fraction=1.0 must hold 0 < d < 1"),
+        (PrefixLM(0.75, "uniform", False), r"objective.target_fraction=0.75 must satisfy 0 < d <= 0.5"),
+        (PrefixLM(1.0, "fixed", False), r"objective.target_fraction=1.0 must satisfy 0 < d < 1"),
     ],
 )
 def test_fields_that_cannot_work(objective, message):

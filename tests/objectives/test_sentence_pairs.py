@@ -11,7 +11,7 @@ from contract.errors import ConfigError
 from contract.windows import Windows
 from objectives import NSP, SOP
 from objectives.algebra.sequences import Sequences
-from objectives.sentence_pairs import kept_of_pair
+from objectives.nsp import trimmed_lengths
 from tests.objectives.helpers import collator, vocab
 
 VOCAB = vocab()
@@ -190,12 +190,12 @@ def trimmed_by_bert(first, second, limit):
 def test_pairs_are_trimmed_as_bert_trims_them():
     cases = np.asarray([(a, b, limit) for a in range(1, 9) for b in range(1, 9) for limit in range(2, 14)])
     expected = [trimmed_by_bert(*case) for case in cases.tolist()]
-    assert np.stack(kept_of_pair(*cases.T), axis=1).tolist() == [list(pair) for pair in expected]
+    assert np.stack(trimmed_lengths(*cases.T), axis=1).tolist() == [list(pair) for pair in expected]
 
 
 def test_a_pair_in_a_row():
     made = collator(objective(**UNMASKED), "encoder_only", inputs=10, documents="split")
-    assert made.specs[0].raw_length == 7 and made.specs[0].extra_columns == ("others",)
+    assert made.batch_spec.windows[0].raw_length == 7 and made.batch_spec.windows[0].extra_columns == ("others",)
     text, other = (np.asarray([ids(text)], np.int32) for text in ("a\nbcd", "x\nyz"))
     for key in range(40):
         windows = Windows(text, np.asarray([5]), np.zeros(1, int), np.asarray([key], np.uint64), np.zeros(1, np.int32),

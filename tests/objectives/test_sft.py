@@ -8,9 +8,9 @@ import pytest
 from contract.errors import ConfigError
 from contract.windows import Windows
 from objectives import SFT, denoisers_of
-from objectives.rows.collate import make_collator
 from objectives.rows.lengths import RowShape
-from tests.objectives.helpers import vocab
+from objectives.rows.window_specs import make_batch_spec
+from tests.objectives.helpers import make_collator, vocab
 
 VOCAB = vocab()
 EOS = VOCAB.eos
@@ -67,11 +67,13 @@ def test_a_packed_encoder_decoder_row_by_hand():
 @pytest.mark.parametrize(
     ("inputs_eos", "taken"), [(False, [[6, 2, 3], [3, 0, 1], [3, 2, 2]]), (True, [[7, 3, 4], [4, 1, 2], [3, 2, 2]])]
 )
-def test_rooms_are_what_examples_take(inputs_eos, taken):
+def test_capacities_are_what_examples_take(inputs_eos, taken):
     """Positions of the three examples in a decoder's row, and in an encoder's and its decoder's."""
-    one = [collator(kind, inputs_eos=inputs_eos).specs[0].capacities for kind in ("decoder_only", "encoder_decoder")]
+    made = [collator(architecture, inputs_eos=inputs_eos) for architecture in ("decoder_only", "encoder_decoder")]
     sizes = [
-        (r.prompt * PROMPTS + r.rest * (LENGTHS - PROMPTS) + r.added).tolist() for capacities in one for r in capacities
+        (capacity.prompt * PROMPTS + capacity.response * (LENGTHS - PROMPTS) + capacity.special).tolist()
+        for one in made
+        for capacity in one.batch_spec.windows[0].capacities
     ]
     assert sizes == taken
     made = SFT(inputs_eos).corrupt(TOKENS, LENGTHS, np.zeros(3, np.uint64), VOCAB, prompt_lengths=PROMPTS)
@@ -84,10 +86,10 @@ def test_a_mode_token_takes_a_position(architecture):
     row = denoisers_of(SFT(False), "sft")[0]
     shape = RowShape(architecture, 12, 12, 1)
     plain, marked = (
-        make_collator([one], shape, VOCAB, documents="whole", bidirectional_inputs=False)[0].specs[0].capacities
+        make_batch_spec([one], shape, VOCAB, documents="whole")[0].windows[0].capacities
         for one in (row, dataclasses.replace(row, mode="[S]"))
     )
-    assert marked == (plain[0]._replace(added=plain[0].added + 1), *plain[1:])
+    assert marked == (plain[0]._replace(special=plain[0].special + 1), *plain[1:])
 
 
 def test_rows_that_hold_no_document():
@@ -95,6 +97,6 @@ def test_rows_that_hold_no_document():
         collator("encoder_decoder", targets=1)
     with pytest.raises(ConfigError, match=r"data\.inputs_length=2 is too short for sft: set it to 3 or more"):
         collator("decoder_only", inputs=2, inputs_eos=True)
-    message = r"data\.examples_per_row=2 does not go with data\.documents='whole', which puts as many documents in a"
+    message = r"data\.examples_per_row=2 does not go with data\.documents='whole', which puts as many documents into a"
     with pytest.raises(ConfigError, match=message):
         collator("decoder_only", per_row=2)

@@ -1,29 +1,26 @@
-"""Text from a trained model: answers to a prompt, and the sample that a run shows at its end."""
+"""Answers to prompts, and the sample that a run prints at its end."""
 
 import textwrap
 
 import jax
 import numpy as np
 
-from contract import rng
-from contract.vocab import Vocab
 from data.eligible import eligible
 from models.transformer import Params
-from objectives.objective import Denoiser, InputsTargets, Masked
+from objectives import Denoiser
+from objectives.objective import Masked
 from train.experiment import Experiment
-from train.generate.fill_masks import fill_masks, mask_probabilities
-from train.generate.prompts import Prompt, answer_room, continuation, make_prompt, prompt_batch, use_of
+from train.generate.fill_masks import mask_probabilities
+from train.generate.prompts import Prompt, make_prompt, max_answer_length, prompt_batch
 from train.generate.sampling import Sampling, decode
 from train.restore import language_model
 from train.run import Run
 
-_SAMPLE_TOKENS = 128  # the most of a document that the sample for the screen shows, and the most that it adds
+_MAX_TOKENS = 128  # of the document that a sample shows, and of the answer
+_MAX_SPANS = 2  # spans that a sample fills in
 
 
-_SAMPLE_SPANS = 2  # the most spans that are filled in there
-
-
-def answer(
+def generate_answers(
     experiment: Experiment,
     params: Params,
     prompt: Prompt,
@@ -33,14 +30,14 @@ def answer(
     num_samples: int,
     seed: int,
 ) -> list[np.ndarray]:
-    """The model's answers to `prompt`: int32 [n] each, n <= max_tokens, without the EOS."""
+    """The model's answers to `prompt`: int32 [n] each, n <= max_tokens, without EOS."""
     decoded = decode(
         experiment.model,
         params,
         prompt_batch(experiment, prompt, num_samples),
         jax.random.key(seed),
         sampling,
-        vocab=experiment.tokenizer.vocab,
+        vocab=experiment.vocab,
         max_tokens=max_tokens,
     )
     tokens, lengths = jax.device_get(decoded)
@@ -48,77 +45,64 @@ def answer(
 
 
 def sample_for_display(run: Run, params: Params) -> str:
-    """What the model makes of the start of a held-out document, beside what is there, in a few lines.
+    """A few lines: the start of a held-out document as a prompt, the model's answer, and the true text.
 
-    Always the same document, hidden in the same places, as the first denoiser of the objective has it.
+    It is always the same document with the same tokens hidden, corrupted by the objective's first denoiser.
     """
     if jax.process_count() > 1:
         return "a run of several processes shows no sample: use python -m train.generate"
-    predicts_tokens = language_model(run.experiment, params)
-    if predicts_tokens is None:
-        return "no sample: this objective trains no prediction of tokens"
-    experiment, params = predicts_tokens
-    denoiser, raw_length = experiment.collator.denoisers[0], experiment.collator.specs[0].raw_length
-    if use_of(denoiser.objective) == "respond":
-        prompt, response, document = _held_out_pair(run)
-        texts = prompt, _said(experiment, params, denoiser, prompt), response
+    trained = language_model(run.experiment, params)
+    if trained is None:
+        return "no sample: this objective does not train the prediction of tokens"
+    experiment, params = trained
+    denoiser = experiment.denoisers[0]
+    prompting, vocab = denoiser.objective.prompting, experiment.vocab
+    if prompting.task == "respond":
+        text, truth, document = _heldout_pair(run)
     else:
-        raw = np.arange(1, min(raw_length, _SAMPLE_TOKENS) + 1)
-        if use_of(denoiser.objective) == "fill_spans":
-            raw = raw[denoiser.objective.num_sentinels(raw) <= _SAMPLE_SPANS]
-        tokens, document = _held_out_text(run, int(raw.max(initial=1)))
-        hide_and_answer = _sample_answer if experiment.model.has_decoder else _sample_filled_in
-        texts = hide_and_answer(experiment, params, denoiser, tokens)
-    shown = zip(("prompt", "model", "truth"), texts, strict=True)
-    blocks = [_block(title, readable(experiment, ids)) for title, ids in shown]
+        tokens, document = _heldout_text(run, _sample_length(experiment, denoiser))
+        text, truth = prompting.demonstration(tokens, lambda tokens: _inputs_and_targets(experiment, tokens), vocab)
+    if prompting.task == "fill_masks":
+        answer = prompting.complete(text, mask_probabilities(experiment, params, text).argmax(axis=-1), vocab)
+    else:
+        answer = _one_answer(experiment, params, denoiser, text)
+    parts = {"prompt": text, "model": answer, "truth": truth}
+    blocks = [_block(title, readable(experiment, ids)) for title, ids in parts.items()]
     return "\n".join([f"a sample ({denoiser.name}), from the held-out {document}:", *blocks])
 
 
-def _sample_answer(
-    experiment: Experiment, params: Params, denoiser: Denoiser, tokens: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What of `tokens` is shown, what the model answers, and what is there; ids int32 [n] each, without EOS."""
-    vocab = experiment.tokenizer.vocab
-    use = use_of(denoiser.objective)
-    if use == "continue":
-        text, truth = np.split(tokens, [len(tokens) // 2])
-    elif use == "fill_middle":
-        prefix, truth, suffix = np.split(tokens, [len(tokens) // 3, len(tokens) // 2])
-        text = np.concatenate([prefix, [vocab.sentinel(0)], suffix]).astype(np.int32)
-    else:
-        corrupted = _corrupt(denoiser, tokens, vocab)
-        text, truth = corrupted.inputs.tokens[0, :-1], corrupted.targets.tokens[0, :-1]
-    return text, _said(experiment, params, denoiser, text), truth
+def readable(experiment: Experiment, ids: np.ndarray) -> str:
+    """The text of `ids`, int [n], with control characters, which could move a terminal's cursor, escaped."""
+    text = experiment.tokenizer.decode(ids)
+    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
 
 
-def _said(experiment: Experiment, params: Params, denoiser: Denoiser, text: np.ndarray) -> np.ndarray:
+def _sample_length(experiment: Experiment, denoiser: Denoiser) -> int:
+    raw = np.arange(1, min(experiment.window_specs[0].raw_length, _MAX_TOKENS) + 1)
+    if denoiser.objective.prompting.task == "infill_spans":
+        raw = raw[denoiser.objective.num_sentinels(raw) <= _MAX_SPANS]
+    return int(raw.max(initial=1))
+
+
+def _one_answer(experiment: Experiment, params: Params, denoiser: Denoiser, text: np.ndarray) -> np.ndarray:
     """One answer to the prompt `text`, ids int32 [n] each."""
-    vocab = experiment.tokenizer.vocab
-    prompt = make_prompt(denoiser, text, vocab)
+    prompt = make_prompt(denoiser, text, experiment.vocab)
     sampling = Sampling(temperature=0.8, top_k=0, top_p=1.0)
-    max_tokens = min(answer_room(experiment, prompt), _SAMPLE_TOKENS)
-    [said] = answer(experiment, params, prompt, sampling, max_tokens=max_tokens, num_samples=1, seed=0)
-    return continuation(prompt, said, vocab)
+    max_tokens = min(max_answer_length(experiment, prompt), _MAX_TOKENS)
+    [answer] = generate_answers(experiment, params, prompt, sampling, max_tokens=max_tokens, num_samples=1, seed=0)
+    return prompt.prompting.continuation(answer, experiment.vocab)
 
 
-def _sample_filled_in(
-    experiment: Experiment, params: Params, denoiser: Denoiser, tokens: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`tokens` with masks at every selected place, filled in, and as they are; ids int32 [n] each."""
-    vocab = experiment.tokenizer.vocab
-    rate = denoiser.objective.expected()["selected"]
-    count = np.array([max(round(rate * len(tokens)), 1)])
-    selected = rng.choose_mask(np.zeros(1, np.uint64), np.ones((1, len(tokens)), bool), count)[0]
-    text = np.where(selected, vocab.mask, tokens).astype(np.int32)
-    return text, fill_masks(text, mask_probabilities(experiment, params, text), vocab), tokens
+def _inputs_and_targets(experiment: Experiment, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets, int32 [n] each without EOS, that the first denoiser makes of raw tokens, int32 [n]."""
+    objective = experiment.denoisers[0].objective
+    examples = objective.corrupt(tokens[None], np.array([len(tokens)]), np.zeros(1, np.uint64), experiment.vocab)
+    assert not isinstance(examples, Masked)
+    return examples.inputs.tokens[0, :-1], examples.targets.tokens[0, :-1]
 
 
-def _corrupt(denoiser: Denoiser, tokens: np.ndarray, vocab: Vocab) -> InputsTargets | Masked:
-    return denoiser.objective.corrupt(tokens[None], np.array([len(tokens)]), np.zeros(1, np.uint64), vocab)
-
-
-def _held_out_text(run: Run, length: int) -> tuple[np.ndarray, str]:
-    """The first `length` tokens, int32, of the first held-out document that has as many, else of the longest one."""
+def _heldout_text(run: Run, length: int) -> tuple[np.ndarray, str]:
+    """The first `length` tokens, int32, of the first held-out document with that many, else of the longest one."""
     documents = run.heldout_documents
     offsets = documents.store.offsets
     lengths = offsets[documents.index + 1] - offsets[documents.index] - 1  # without EOS
@@ -126,19 +110,13 @@ def _held_out_text(run: Run, length: int) -> tuple[np.ndarray, str]:
     return documents.tokens(i)[:length].astype(np.int32), documents.name(i)
 
 
-def _held_out_pair(run: Run) -> tuple[np.ndarray, np.ndarray, str]:
-    """The first held-out document that training could have read: its prompt and the start of its response, int32."""
-    documents, _ = eligible(run.heldout_documents, run.experiment.collator.specs[0])
+def _heldout_pair(run: Run) -> tuple[np.ndarray, np.ndarray, str]:
+    """Prompt and start of the response, int32, of the first eligible held-out document, and its name."""
+    documents, _ = eligible(run.heldout_documents, run.experiment.window_specs[0])
     tokens = documents.tokens(0).astype(np.int32)
     prompt, response = np.split(tokens, [documents.store.prompt_lengths[documents.index[0]]])
-    return prompt, response[:_SAMPLE_TOKENS], documents.name(0)
+    return prompt, response[:_MAX_TOKENS], documents.name(0)
 
 
 def _block(title: str, text: str) -> str:
     return textwrap.indent(text, " " * 8 + "| ", lambda _: True).replace(" " * len(title), title, 1)
-
-
-def readable(experiment: Experiment, ids: np.ndarray) -> str:
-    """The text of `ids`; what would move a terminal's cursor or worse is written as an escape."""
-    text = experiment.tokenizer.decode(ids)
-    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)

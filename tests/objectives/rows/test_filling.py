@@ -16,10 +16,9 @@ from data.store import open_or_build
 from objectives import PrefixLM, SpanCorruption, denoisers_of
 from objectives.deshuffling import Deshuffling
 from objectives.objective import Denoiser
-from objectives.rows.collate import make_collator
-from objectives.rows.filling import advice, plan_cycle
+from objectives.rows.filling import plan_cycle, warnings_about
 from objectives.rows.lengths import RowShape
-from tests.objectives.helpers import random_windows, vocab
+from tests.objectives.helpers import make_collator, random_windows, vocab
 from tests.table import objective_of, reads_corpus, small_config, small_experiment
 from train.experiment import make_experiment
 from train.plan.estimate import abstract_batch
@@ -117,11 +116,11 @@ def test_ul2_is_full_on_both_sides_at_the_targets_length_that_it_asks_for(varian
     denoisers = denoisers_of(objective_of(f"ul2:{variant}"), "mixture")
     shape = RowShape("encoder_decoder", inputs, inputs, per_row)
     first = plan_cycle(denoisers, shape, mix_by="example")
-    [warning] = advice(first, denoisers, shape, mix_by="example")
+    [warning] = warnings_about(first, denoisers, shape, mix_by="example")
     assert f"; data.targets_length={first.targets_length} would fill " in warning and "more data" not in warning
     suited = dataclasses.replace(shape, targets_length=first.targets_length)
     planned = plan_cycle(denoisers, suited, mix_by="example")
-    assert min(planned.filled) >= 0.95 and advice(planned, denoisers, suited, mix_by="example") == []
+    assert min(planned.filled) >= 0.95 and warnings_about(planned, denoisers, suited, mix_by="example") == []
     assert sum(len(planned.rows.lengths_of(k)) for k in range(len(denoisers))) < 100  # each is a reader's
 
 
@@ -130,8 +129,8 @@ def read(experiment, **changes):
     documents, _ = open_or_build(data, experiment.tokenizer, progress=False).split(data.heldout_fraction, 0)
     arguments = {"batch_size": train.batch_size, "rows": range(train.batch_size), "seed": 0, "shuffle": True}
     return batches(
-        documents, experiment.collator.specs, lambda windows, rows: (windows, experiment.collator(windows, rows)),
-        examples_per_row=data.examples_per_row, pad_id=experiment.tokenizer.vocab.pad, plan=experiment.collator.plan,
+        documents, experiment.window_specs, lambda windows, rows: (windows, experiment.collate(windows, rows)),
+        examples_per_row=data.examples_per_row, pad_id=experiment.vocab.pad, plan=experiment.batch_spec.plan,
         **(arguments | changes),
     )  # fmt: skip
 
@@ -149,7 +148,7 @@ def test_real_rows_are_as_full_as_planned(inputs, targets, per_row, corpus):
         "ul2", "encoder_decoder", data__inputs_length=inputs, data__targets_length=targets,
         data__examples_per_row=per_row, **PLANNED, **reads_corpus("ul2", corpus),
     )  # fmt: skip
-    plan = experiment.collator.plan
+    plan = experiment.batch_spec.plan
     num_rows = len(plan.denoiser_ids)  # one cycle
     windows, batch = read(experiment, batch_size=num_rows, rows=range(num_rows))[1]
     check_batch(batch, "encoder_decoder")
@@ -162,7 +161,7 @@ def test_real_rows_are_as_full_as_planned(inputs, targets, per_row, corpus):
     assert set(np.unique(batch["example_source"])) == set(range(7))
     # S splits its text as ever: on average a quarter of it is predicted, and anything up to half of it.
     is_s = np.flatnonzero(windows.denoiser_ids == 2)
-    examples = experiment.collator.examples(windows)
+    examples = experiment.collate.examples(windows)
     share = (examples.targets.lengths[is_s] - 1) / windows.lengths[is_s]
     assert 0 < share.min() < 0.07 and 0.43 < share.max() <= 0.5 and abs(share.mean() - 0.25) < 0.02
 
@@ -171,7 +170,7 @@ def test_real_rows_are_as_full_as_planned(inputs, targets, per_row, corpus):
 def test_rows_of_a_decoder_are_full_without_a_plan_and_with_one(inputs, corpus):
     fields = {"data__inputs_length": inputs, "data__num_sentinels": 200} | reads_corpus("ul2", corpus)
     plain = small_experiment("ul2", "decoder_only", train__batch_size=28, **fields)
-    assert plain.collator.plan is None
+    assert plain.batch_spec.plan is None
     assert filled(read(plain)[0][1])["decoder_segment_ids"] >= 0.99
     planned = small_experiment(
         "ul2", "decoder_only", train__batch_size=28, data__examples_per_row=4, data__packing="planned", **fields
@@ -245,7 +244,7 @@ def test_weights_that_change_or_are_too_small_are_not_planned():
 
 def test_what_is_said_where_a_side_stays_empty():
     shape = RowShape("encoder_decoder", 16, 32, 2)
-    [warning] = advice(
+    [warning] = warnings_about(
         plan_cycle([AS_MANY], shape, mix_by="example"), [AS_MANY], shape, mix_by="example"
     )  # 8 and 8 of 16 and of 32
     assert warning == (
@@ -254,20 +253,20 @@ def test_what_is_said_where_a_side_stays_empty():
     )
     mixed = [dataclasses.replace(FEW_TARGETS, weight=3.0), AS_MANY]
     shape = RowShape("encoder_decoder", 16, 9, 2)
-    [warning] = advice(plan_cycle(mixed, shape, mix_by="example"), mixed, shape, mix_by="example")
+    [warning] = warnings_about(plan_cycle(mixed, shape, mix_by="example"), mixed, shape, mix_by="example")
     assert warning.endswith("of the decoder's positions; more data.examples_per_row, of longer rows, leave less over")
 
 
 def test_a_plan_is_shown_and_planned_for():
     experiment = small_experiment("ul2:packed", "encoder_decoder", **{"data__inputs_length": 512}
                                   | {"data__targets_length": 288})  # fmt: skip
-    collator = experiment.collator
+    collator = experiment.collate
     lengths = [collator.plan.lengths_of(k) for k in range(7)]
     assert [collator.window(k) for k in range(7)] == [
         f"{one.min()}-{one.max()}" if len(one) > 1 else f"{one[0]}" for one in lengths
     ]
-    assert [spec.raw_length for spec in collator.specs] == [one.max() for one in lengths]
-    assert [spec.weight for spec in collator.specs] == pytest.approx([1 / 7] * 7)
+    assert [spec.raw_length for spec in collator.batch_spec.windows] == [one.max() for one in lengths]
+    assert [spec.weight for spec in collator.batch_spec.windows] == pytest.approx([1 / 7] * 7)
     shapes = {name: array.shape for name, array in abstract_batch(experiment, None).items()}
     assert shapes["encoder_input_tokens"] == (8, 512) and shapes["decoder_target_tokens"] == (8, 288)
 

@@ -83,7 +83,8 @@ def test_too_few_sentinels_are_refused_with_what_would_fit():
         collator(x_denoiser, "encoder_decoder", inputs=512, targets=512, sentinels=100)
     instead = int(str(error.value).split("data.inputs_length=")[1].split()[0])
     assert collator(x_denoiser, "encoder_decoder", inputs=instead, targets=instead, sentinels=100)
-    assert collator(x_denoiser, "encoder_decoder", inputs=512, targets=512, sentinels=128).specs[0].raw_length == 766
+    enough = collator(x_denoiser, "encoder_decoder", inputs=512, targets=512, sentinels=128)
+    assert enough.batch_spec.windows[0].raw_length == 766
 
 
 def test_shares_of_a_row():

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
+from objectives.prompting import replace_sentinels, spans_by_sentinel
 from tests.train import subprocesses
 from tests.train.generate.test_prompts import BART, FIM
 from tests.train.tiny_experiments import random_params, tiny_experiment
 from train.checkpoint import Checkpoints
 from train.generate import __main__ as generate
 from train.generate import sample
-from train.generate.prompts import fill_spans, parse_spans, prompt_batch, read_prompt
+from train.generate.prompts import prompt_batch, read_prompt
 from train.run import abstract_state, make_run
 from train.run_config import write_config
 from train.sharding import make_mesh
@@ -29,7 +30,7 @@ def workdirs(tmp_path_factory):
         checkpoints = Checkpoints(os.path.join(folders[objective], "checkpoints"), keep=1)
         shapes = abstract_state(experiment, make_mesh(experiment.mesh))
         state = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), shapes)
-        checkpoints.save(0, state._replace(params=random_params(experiment, scale=2.0)))
+        checkpoints.save(0, state._replace(params={"transformer": random_params(experiment, scale=2.0)}))
         checkpoints.close()
     return folders
 
@@ -83,7 +84,7 @@ PROGRAM_ERRORS = {
     "learned positions": ("clm", "abc", ["--max_tokens=46"], "48 learned positions.*set --max_tokens=45 or less"),
     "step": ("clm", "a", ["--step=7"], "no checkpoint of step 7"),
     "no mask": ("mlm", "a", [], r"--prompt has no \[MASK\]"),
-    "flags of drawing": ("mlm", "a[MASK]", ["--top_k=3"], "--top_k has no meaning"),
+    "flags of drawing": ("mlm", "a[MASK]", ["--top_k=3"], "--top_k does not apply"),
     "too long for masks": ("mlm", "[MASK]" * 47, [], "takes 49 tokens.*data.inputs_length=48"),
 }
 
@@ -95,14 +96,14 @@ def test_the_program_refuses_in_one_line(workdirs, monkeypatch, capsys, objectiv
     assert "\n" not in str(error.value)
 
 
-def test_beyond_the_rows_of_training_is_said_where_positions_allow_it():
+def test_answers_longer_than_training_rows_are_noted_where_positions_allow_them():
     experiment = tiny_experiment("clm", "decoder_only", model={"positions": "rope"})
     prompt, _ = read_prompt(experiment, "abc", None)
     assert generate._max_tokens(experiment, prompt, None) == (45, [])
     assert generate._max_tokens(experiment, prompt, 45) == (45, [])
     assert generate._max_tokens(experiment, prompt, 50) == (
         50,
-        ["--max_tokens=50 goes 5 tokens beyond the rows of 48 that training knew"],
+        ["--max_tokens=50 is 5 tokens longer than training's rows of 48"],
     )
 
 
@@ -141,8 +142,8 @@ def test_a_sample_shows_prompt_model_and_truth(corpus, monkeypatch, objective, a
         assert batch["decoder_input_tokens"].shape[0] == 1 and 0 < max_tokens <= 48
         return [np.array([3 + ord("!")] * 3 + [3 + 27], np.int32)]
 
-    monkeypatch.setattr(sample, "answer", answer)
-    header, *rest = sample.sample_for_display(run, random_params(experiment)).splitlines()
+    monkeypatch.setattr(sample, "generate_answers", answer)
+    header, *rest = sample.sample_for_display(run, {"transformer": random_params(experiment)}).splitlines()
     lines = {line[:6].strip() or len(lines): line[8:] for line in rest}
     assert header.startswith("a sample (") and ".txt" in header
     assert list(lines) == ["prompt", "model", "truth"] and all(line.startswith("| ") for line in lines.values())
@@ -154,10 +155,10 @@ def test_a_sample_shows_prompt_model_and_truth(corpus, monkeypatch, objective, a
         assert "[MASK]" in prompt and model == "!!!\\x1b" and expected.startswith(truth) and len(truth) > 40
     else:
         assert model == "!!!\\x1b"
-        vocab, decode = experiment.tokenizer.vocab, experiment.tokenizer.decode
+        vocab, decode = experiment.vocab, experiment.tokenizer.decode
         shown, said = map(experiment.tokenizer.encode_with_specials, (prompt, truth))
-        spans = {0: said} if objective == FIM else parse_spans(said, vocab)
-        whole = fill_spans(shown, spans, vocab) if "<extra" in prompt else np.append(shown, said)
+        spans = {0: said} if objective == FIM else spans_by_sentinel(said, vocab)
+        whole = replace_sentinels(shown, spans, vocab) if "<extra" in prompt else np.append(shown, said)
         assert len(whole) > 8 and expected.startswith(decode(whole))
         assert prompt.count("<extra_id") in ((1, 2) if "<extra" in prompt else (0,))
 
@@ -170,7 +171,7 @@ def test_a_document_shorter_than_the_sample_will_do(corpus, tmp_path):
     )
     run = make_run(experiment, show_progress=False)
     lengths = [len(run.heldout_documents.tokens(i)) for i in range(len(run.heldout_documents))]
-    tokens, _ = sample._held_out_text(run, 100)
+    tokens, _ = sample._heldout_text(run, 100)
     assert len(tokens) == max(lengths)
 
 
@@ -185,8 +186,9 @@ from train.run import abstract_state, make_run
 mesh = {{"backend": "jit", "data": 1, "fsdp": 2, "tensor": 2}}
 experiment = tiny_experiment("ul2", "encoder_decoder", data={corpus!r}, mesh=mesh)
 run = make_run(experiment, show_progress=False)
-params = jax.device_put(random_params(experiment), run.state_shardings.params)
-print(json.dumps([len(params["token_embedder"]["embedding"].sharding.device_set), sample_for_display(run, params)]))
+params = jax.device_put({"transformer": random_params(experiment)}, run.state_shardings.params)
+embedding = params["transformer"]["token_embedder"]["embedding"]
+print(json.dumps([len(embedding.sharding.device_set), sample_for_display(run, params)]))
 """
     [[devices, sample]] = subprocesses.run(program, devices=4)
     assert devices == 4 and "| " in sample and "truth" in sample

@@ -5,25 +5,11 @@ from configs.bart import VARIANTS
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
+from objectives.prompting import replace_sentinels, spans_by_sentinel
 from tests.objectives.helpers import sequence, vocab
 from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, random_params, tiny_experiment
-from train.generate.fill_masks import (
-    candidates,
-    fill_masks,
-    mask_probabilities,
-    masked_batch,
-    read_masked_prompt,
-    token_repr,
-)
-from train.generate.prompts import (
-    answer_room,
-    complete,
-    continuation,
-    fill_spans,
-    parse_spans,
-    prompt_batch,
-    read_prompt,
-)
+from train.generate.fill_masks import candidates, mask_probabilities, masked_batch, read_masked_prompt, token_repr
+from train.generate.prompts import max_answer_length, prompt_batch, read_prompt
 
 V = vocab()
 S = [int(V.sentinel(k)) for k in range(5)]
@@ -47,7 +33,7 @@ ANSWERS = {
 @pytest.mark.parametrize(("answer", "expected"), ANSWERS.values(), ids=ANSWERS)
 def test_an_answer_is_put_into_the_prompt(answer, expected):
     text = np.array([10, S[0], 11, S[1], 12], np.int32)
-    filled = fill_spans(text, parse_spans(np.array(answer, np.int32), V), V)
+    filled = replace_sentinels(text, spans_by_sentinel(np.array(answer, np.int32), V), V)
     assert filled.tolist() == expected
 
 
@@ -55,16 +41,16 @@ def test_inputs_and_targets_of_training_are_a_prompt_and_its_answer():
     """Span corruption's own inputs and targets give back the text."""
     experiment = tiny_experiment("span_corruption", "encoder_decoder")
     tokens, windows = window(experiment, source=0)
-    inputs, targets, _ = experiment.collator.examples(windows)
+    inputs, targets, _ = experiment.collate.examples(windows)
     prompt, _ = read_prompt(experiment, experiment.tokenizer.decode(inputs.tokens[0, : inputs.lengths[0] - 1]), None)
     answer = targets.tokens[0, : targets.lengths[0] - 1]
-    assert len(parse_spans(answer, experiment.tokenizer.vocab)) > 1
-    assert complete(prompt, answer, experiment.tokenizer.vocab).tolist() == tokens.tolist()
+    assert len(spans_by_sentinel(answer, experiment.vocab)) > 1
+    assert prompt.prompting.complete(prompt.text, answer, experiment.vocab).tolist() == tokens.tolist()
 
 
 def window(experiment, source: int):
     """ASCII tokens that fill a row's window of denoiser `source`, and the window."""
-    length = experiment.collator.specs[source].raw_length
+    length = experiment.window_specs[source].raw_length
     tokens = np.random.default_rng(source).integers(3 + 97, 3 + 123, length).astype(np.int32)
     keys = np.array([11], np.uint64)
     rows = np.zeros(1, np.int32)
@@ -94,10 +80,10 @@ LAYOUTS = {
 def test_a_prompt_is_laid_out_as_in_training(objective, data, architecture):
     """What a training row shows of its inputs, typed as a prompt, is that row up to the first target."""
     experiment = tiny_experiment(objective, architecture, data=data)
-    for source, denoiser in enumerate(experiment.collator.denoisers):
+    for source, denoiser in enumerate(experiment.denoisers):
         tokens, windows = window(experiment, source)
-        row = experiment.collator(windows, 1)
-        inputs = experiment.collator.examples(windows).inputs
+        row = experiment.collate(windows, 1)
+        inputs = experiment.collate.examples(windows).inputs
         shown = inputs.tokens[0, : inputs.lengths[0]]
         if objective == "clm":
             typed, given = tokens[:5], 5
@@ -124,17 +110,17 @@ def test_a_hole_in_the_middle_is_laid_out_as_in_training(architecture):
     experiment = tiny_experiment(FIM, architecture, data={"documents": "split"})
     tokens, windows = window(experiment, source=0)
     windows = windows._replace(keys=np.array([3], np.uint64))  # whose cuts leave no part empty
-    targets = sequence(experiment.collator.examples(windows).targets)
-    pre, suf, mid = (targets.index(experiment.tokenizer.vocab.sentinel(k)) for k in range(3))
+    targets = sequence(experiment.collate.examples(windows).targets)
+    pre, suf, mid = (targets.index(experiment.vocab.sentinel(k)) for k in range(3))
     prefix, suffix, middle = targets[pre + 1 : suf], targets[suf + 1 : mid], targets[mid + 1 : -1]
     assert prefix and suffix and middle
     decode, hole = experiment.tokenizer.decode, "<extra_id_0>"
     prompt, notes = read_prompt(experiment, decode(prefix) + hole + decode(suffix), None)
     assert notes == [] and prompt.inputs.tolist() == [] and prompt.targets_start.tolist() == targets[: mid + 1]
-    assert complete(prompt, np.array(middle), experiment.tokenizer.vocab).tolist() == tokens.tolist()
+    assert prompt.prompting.complete(prompt.text, np.array(middle), experiment.vocab).tolist() == tokens.tolist()
     prompt, _ = read_prompt(experiment, "ab", None)
     assert prompt.targets_start.tolist() == [100, 101]
-    assert complete(prompt, np.array([50]), experiment.tokenizer.vocab).tolist() == [100, 101, 50]
+    assert prompt.prompting.complete(prompt.text, np.array([50]), experiment.vocab).tolist() == [100, 101, 50]
 
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
@@ -146,21 +132,21 @@ def test_a_prompt_to_be_answered_is_laid_out_as_in_training(inputs_eos, architec
     tokens, windows = window(experiment, source=0)
     windows = windows._replace(prompt_lengths=np.array([5], np.int32))
     prompt, notes = read_prompt(experiment, experiment.tokenizer.decode(tokens[:5]), None)
-    inputs = sequence(experiment.collator.examples(windows).inputs)
+    inputs = sequence(experiment.collate.examples(windows).inputs)
     assert notes == [] and prompt.inputs.tolist() == inputs and len(inputs) == 5 + inputs_eos
-    row, batch = experiment.collator(windows, 1), prompt_batch(experiment, prompt, 1)
+    row, batch = experiment.collate(windows, 1), prompt_batch(experiment, prompt, 1)
     for name in set(batch) - {"decoder_target_tokens", "decoder_loss_weights", "example_source"}:
         width = 48 if name.startswith("encoder") else 1 if experiment.model.has_encoder else len(inputs) + 1
         assert batch[name].tolist() == row[name][:, :width].tolist(), name
-    assert complete(prompt, tokens[5:], experiment.tokenizer.vocab).tolist() == tokens.tolist()
+    assert prompt.prompting.complete(prompt.text, tokens[5:], experiment.vocab).tolist() == tokens.tolist()
 
 
 def test_what_rewrites_a_text_answers_with_all_of_it():
     experiment = tiny_experiment(BART, "encoder_decoder")
-    vocab = experiment.tokenizer.vocab
+    vocab = experiment.vocab
     prompt, notes = read_prompt(experiment, "a[MASK]b", None)
     assert prompt.inputs.tolist() == [100, vocab.mask, 101, vocab.eos] and notes == []
-    assert complete(prompt, np.array([100, 50, 101]), vocab).tolist() == [100, 50, 101]
+    assert prompt.prompting.complete(prompt.text, np.array([100, 50, 101]), vocab).tolist() == [100, 50, 101]
 
 
 def test_masks_are_laid_out_as_in_training():
@@ -168,7 +154,7 @@ def test_masks_are_laid_out_as_in_training():
         {**OBJECTIVES["mlm"], "mask_token_rate": 1.0, "random_token_rate": 0.0}, "encoder_only"
     )
     _, windows = window(experiment, source=0)
-    row = experiment.collator(windows, 1)
+    row = experiment.collate(windows, 1)
     shown = row["encoder_input_tokens"][0, 1:47]  # 46 tokens between [CLS] and [SEP]
     batch = masked_batch(experiment, read_masked_prompt(experiment, experiment.tokenizer.decode(shown)))
     check_batch(batch, "encoder_only")
@@ -207,17 +193,17 @@ def test_span_corruption_puts_a_sentinel_after_a_prompt_without_one():
 
 def test_an_answer_goes_on_after_the_prompt_without_its_leading_sentinel():
     experiment = tiny_experiment({**PREFIX_LM, "sentinel": True}, "decoder_only")
-    vocab = experiment.tokenizer.vocab
+    vocab = experiment.vocab
     prompt, _ = read_prompt(experiment, "ab", None)
-    assert complete(prompt, np.array([vocab.sentinel(0), 50]), vocab).tolist() == [100, 101, 50]
-    assert continuation(prompt, np.array([50]), vocab).tolist() == [50]
-    assert continuation(prompt, np.array([], np.int32), vocab).tolist() == []
+    assert prompt.prompting.complete(prompt.text, np.array([vocab.sentinel(0), 50]), vocab).tolist() == [100, 101, 50]
+    assert prompt.prompting.continuation(np.array([50]), vocab).tolist() == [50]
+    assert prompt.prompting.continuation(np.array([], np.int32), vocab).tolist() == []
 
 
 def test_the_room_for_an_answer_is_what_the_row_leaves():
     def room(objective, architecture, text):
         experiment = tiny_experiment(objective, architecture)
-        return answer_room(experiment, read_prompt(experiment, text, None)[0])
+        return max_answer_length(experiment, read_prompt(experiment, text, None)[0])
 
     assert room("ul2", "encoder_decoder", "a" * 46) == 48  # with mode token and EOS the encoder is full
     assert room("ul2", "decoder_only", "a" * 45) == 1
@@ -280,30 +266,27 @@ def test_a_prompt_that_cannot_be_is_refused_in_one_line(objective, architecture,
     data = {"documents": "split"} if objective == FIM else {}
     experiment = tiny_experiment(objective, architecture, data=data)
     with pytest.raises(ConfigError, match=message) as error:
-        answer_room(experiment, read_prompt(experiment, text, mode)[0])
+        max_answer_length(experiment, read_prompt(experiment, text, mode)[0])
     assert "\n" not in str(error.value)
 
 
 def test_each_mask_has_its_candidates_and_is_filled_by_the_first():
     experiment = tiny_experiment("mlm", "encoder_only")
-    vocab = experiment.tokenizer.vocab
+    vocab = experiment.vocab
     text = read_masked_prompt(experiment, "a[MASK]b[MASK]")
     probabilities = mask_probabilities(experiment, random_params(experiment), text)
     assert probabilities.shape == (2, experiment.model.vocab_size)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
     assert not probabilities[:, [vocab.pad, *range(vocab.size, experiment.model.vocab_size)]].any()
     assert (probabilities[0] != probabilities[1]).any()
-    assert fill_masks(text, probabilities, vocab).tolist() == [
-        100,
-        probabilities[0].argmax(),
-        101,
-        probabilities[1].argmax(),
-    ]
+    first, second = likeliest = probabilities.argmax(axis=-1)
+    filled = experiment.denoisers[0].objective.prompting.complete(text, likeliest, vocab)
+    assert filled.tolist() == [100, first, 101, second]
 
 
 def test_candidates_are_readable_whatever_the_byte():
     experiment = tiny_experiment("mlm", "encoder_only")
     probabilities = np.zeros((1, 384), np.float32)
-    probabilities[0, [3 + ord("a"), 3 + 0xC3, 3 + ord("\n"), experiment.tokenizer.vocab.sep]] = 0.5, 0.25, 0.125, 0.0625
+    probabilities[0, [3 + ord("a"), 3 + 0xC3, 3 + ord("\n"), experiment.vocab.sep]] = 0.5, 0.25, 0.125, 0.0625
     assert candidates(experiment.tokenizer, probabilities, 3) == [r"'a' 0.500  '\xc3' 0.250  '\n' 0.125"]
-    assert token_repr(experiment.tokenizer, experiment.tokenizer.vocab.sep) == "'[SEP]'"
+    assert token_repr(experiment.tokenizer, experiment.vocab.sep) == "'[SEP]'"

@@ -119,7 +119,7 @@ def model(request):
 
 def prompt_of(experiment, length: int, seed: int):
     text = np.random.default_rng(seed).integers(3, 259, length).astype(np.int32)
-    return make_prompt(experiment.collator.denoisers[0], text, experiment.tokenizer.vocab)
+    return make_prompt(experiment.denoisers[0], text, experiment.vocab)
 
 
 def decode_prompt(experiment, params, prompt, sampling, max_tokens, num_rows=1, seed=0):
@@ -129,14 +129,14 @@ def decode_prompt(experiment, params, prompt, sampling, max_tokens, num_rows=1, 
         prompt_batch(experiment, prompt, num_rows),
         jax.random.key(seed),
         sampling,
-        vocab=experiment.tokenizer.vocab,
+        vocab=experiment.vocab,
         max_tokens=max_tokens,
     )
 
 
 def uncached_greedy(experiment, params, prompt, max_tokens: int) -> list[int]:
     """Runs the whole row anew for each token, in the layout of training: inputs, and all targets so far."""
-    vocab, shape = experiment.tokenizer.vocab, RowShape(experiment.model.architecture, 48, 48, 1)
+    vocab, shape = experiment.vocab, RowShape(experiment.model.architecture, 48, 48, 1)
     place = layout.encoder_decoder if experiment.model.has_encoder else layout.decoder_only
     answer = []
     while len(answer) < max_tokens and vocab.eos not in answer:
@@ -162,8 +162,8 @@ def test_cached_decoding_is_the_uncached_loop_token_for_token(model):
         expected = uncached_greedy(experiment, params, prompt, 16)
         [tokens], [count] = jax.device_get(decode_prompt(experiment, params, prompt, GREEDY, 16))
         assert tokens[: len(expected)].tolist() == expected
-        assert (tokens[len(expected) :] == experiment.tokenizer.vocab.pad).all()
-        assert count == len(expected) - (expected[-1] == experiment.tokenizer.vocab.eos)
+        assert (tokens[len(expected) :] == experiment.vocab.pad).all()
+        assert count == len(expected) - (expected[-1] == experiment.vocab.eos)
         answers.append(tuple(expected))
     # A model that repeats itself, or says the same to everybody, would hide a cache that forgets.
     assert len(set(answers)) == 3 and max(len(set(answer)) for answer in answers) > 3
@@ -185,7 +185,7 @@ def test_the_program_does_not_grow_with_the_number_of_tokens():
     arguments = experiment.model, random_params(experiment), batch, jax.random.key(0), GREEDY
 
     def operations(max_tokens: int) -> int:
-        lowered = decode.lower(*arguments, vocab=experiment.tokenizer.vocab, max_tokens=max_tokens)
+        lowered = decode.lower(*arguments, vocab=experiment.vocab, max_tokens=max_tokens)
         return lowered.as_text().count(" = ")
 
     assert operations(4) == operations(40) > 500
@@ -200,7 +200,7 @@ def coin():
 
 def test_rows_end_on_their_own_and_stay_ended(coin):
     experiment, params = coin
-    vocab = experiment.tokenizer.vocab
+    vocab = experiment.vocab
     # Of the ids that may be drawn the two lowest are EOS, 1, and unk, 2.
     how = Sampling(temperature=1.0, top_k=2, top_p=1.0)
     tokens, lengths = jax.device_get(
@@ -226,6 +226,6 @@ def test_more_tokens_than_learned_positions_raise():
     experiment = tiny_experiment("clm", "decoder_only", model={"positions": "learned"})
     batch = prompt_batch(experiment, prompt_of(experiment, 8, 0), 1)
     arguments = experiment.model, random_params(experiment), batch, jax.random.key(0), GREEDY
-    decode.lower(*arguments, vocab=experiment.tokenizer.vocab, max_tokens=40)  # positions 0..47
+    decode.lower(*arguments, vocab=experiment.vocab, max_tokens=40)  # positions 0..47
     with pytest.raises(ValueError, match=r"longer than model\.max_length=48"):
-        decode.lower(*arguments, vocab=experiment.tokenizer.vocab, max_tokens=41)
+        decode.lower(*arguments, vocab=experiment.vocab, max_tokens=41)

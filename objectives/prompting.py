@@ -1,0 +1,226 @@
+"""How a trained model is prompted: how an objective lays out a prompt, and where the model's answer goes.
+
+Each class is one way. `text` is the prompt's own tokens, `answer` is what the model generates, without EOS; both are
+int32 [n].
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from contract import rng
+from contract.vocab import Vocab
+
+Task = Literal["respond", "continue", "infill_middle", "infill_spans", "rewrite", "fill_masks"]
+
+
+class PromptTokens(NamedTuple):
+    """What the model gets before its answer, int32 [n] each, without the mode token."""
+
+    inputs: np.ndarray
+    targets_start: np.ndarray  # the first tokens of the targets, given
+
+
+class Prompting(abc.ABC):
+    """One way to prompt a model."""
+
+    task: ClassVar[Task]
+    allows_empty: ClassVar[bool] = False  # whether the prompt may have no text
+
+    @abc.abstractmethod
+    def lay_out(self, text: np.ndarray, vocab: Vocab) -> PromptTokens:
+        """`text` as the objective lays out the same tokens in training."""
+
+    def complete(self, text: np.ndarray, answer: np.ndarray, vocab: Vocab) -> np.ndarray:
+        """`text` with the answer at its place, int32 [n]: by default after the text."""
+        return np.concatenate([text, self.continuation(answer, vocab)])
+
+    def continuation(self, answer: np.ndarray, vocab: Vocab) -> np.ndarray:
+        """The answer without the special tokens that the objective puts before it."""
+        del vocab
+        return answer
+
+    def special_tokens(self, vocab: Vocab) -> np.ndarray:
+        """int32 [n]: the special tokens that a prompt may contain."""
+        return vocab.sentinels
+
+    def max_sentinels(self, vocab: Vocab) -> int | None:
+        """How many sentinels a prompt may contain, numbered in order; None if sentinels may repeat in any order."""
+        return vocab.num_sentinels
+
+    def demonstration(
+        self, tokens: np.ndarray, corrupt: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], vocab: Vocab
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A prompt made of raw tokens, int32 [n], and the true answer to it, for the sample at the end of a run.
+
+        corrupt: raw tokens -> the objective's inputs and targets, without EOS.
+        """
+        del vocab
+        return corrupt(tokens)
+
+
+class Continue(Prompting):
+    """The model continues the text, which begins the targets: CLM."""
+
+    task: ClassVar[Task] = "continue"
+    allows_empty = True
+
+    def lay_out(self, text, vocab):
+        return PromptTokens(np.zeros(0, np.int32), text)
+
+    def demonstration(self, tokens, corrupt, vocab):
+        text, truth = np.split(tokens, [len(tokens) // 2])
+        return text, truth
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinueInputs(Prompting):
+    """The model continues the text, which is the inputs: prefix LM.
+
+    sentinel: whether the first sentinel ends the inputs and begins the targets.
+    """
+
+    sentinel: bool
+
+    task: ClassVar[Task] = "continue"
+
+    def lay_out(self, text, vocab):
+        ends = [vocab.sentinel(0), vocab.eos] if self.sentinel else [vocab.eos]
+        return PromptTokens(_ids([*text, *ends]), _ids([]))
+
+    def continuation(self, answer, vocab):
+        has_sentinel = self.sentinel and answer[:1].tolist() == [vocab.sentinel(0)]
+        return answer[1:] if has_sentinel else answer
+
+    def demonstration(self, tokens, corrupt, vocab):
+        text, truth = np.split(tokens, [len(tokens) // 2])
+        return text, truth
+
+
+@dataclasses.dataclass(frozen=True)
+class Respond(Prompting):
+    """The model responds to the text as it was fine-tuned to. inputs_eos: whether an EOS ends the prompt."""
+
+    inputs_eos: bool
+
+    task: ClassVar[Task] = "respond"
+
+    def lay_out(self, text, vocab):
+        return PromptTokens(_ids([*text, *([vocab.eos] if self.inputs_eos else [])]), _ids([]))
+
+
+class InfillMiddle(Continue):
+    """The model continues the text, or fills in the one place that the text marks with the first sentinel: FIM."""
+
+    task: ClassVar[Task] = "infill_middle"
+
+    def lay_out(self, text, vocab):
+        hole = np.flatnonzero(text == vocab.sentinel(0))
+        if not len(hole):
+            return super().lay_out(text, vocab)
+        prefix_token, suffix_token, middle_token = vocab.sentinels[:3]
+        prefix, suffix = text[: hole[0]], text[hole[0] + 1 :]
+        return PromptTokens(_ids([]), _ids([prefix_token, *prefix, suffix_token, *suffix, middle_token]))
+
+    def complete(self, text, answer, vocab):
+        if vocab.sentinel(0) in text:
+            return replace_sentinels(text, {0: answer}, vocab)
+        return super().complete(text, answer, vocab)
+
+    def max_sentinels(self, vocab):
+        return 1
+
+    def demonstration(self, tokens, corrupt, vocab):
+        prefix, truth, suffix = np.split(tokens, [len(tokens) // 3, len(tokens) // 2])
+        return np.concatenate([prefix, [vocab.sentinel(0)], suffix]).astype(np.int32), truth
+
+
+class InfillSpans(Prompting):
+    """The model writes what the text's sentinels stand for, each span after its sentinel: span corruption."""
+
+    task: ClassVar[Task] = "infill_spans"
+
+    def lay_out(self, text, vocab):
+        return PromptTokens(_ids([*text, vocab.eos]), _ids([]))
+
+    def complete(self, text, answer, vocab):
+        return replace_sentinels(text, spans_by_sentinel(answer, vocab), vocab)
+
+
+class Rewrite(Prompting):
+    """The model reads the text as inputs and writes the targets: BART's original text, T5's dropped tokens."""
+
+    task: ClassVar[Task] = "rewrite"
+
+    def lay_out(self, text, vocab):
+        return PromptTokens(_ids([*text, vocab.eos]), _ids([]))
+
+    def complete(self, text, answer, vocab):
+        return answer
+
+    def special_tokens(self, vocab):
+        return _ids([vocab.mask, vocab.sentinel(0)])
+
+    def max_sentinels(self, vocab):
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class FillMasks(Prompting):
+    """The model predicts each [MASK] of [CLS] text [SEP] in place: MLM.
+
+    mask_rate: share of the tokens that a demonstration masks.
+    """
+
+    mask_rate: float
+
+    task: ClassVar[Task] = "fill_masks"
+
+    def lay_out(self, text, vocab):
+        return PromptTokens(_ids([vocab.cls, *text, vocab.sep]), _ids([]))
+
+    def complete(self, text, answer, vocab):
+        """`text` with its masks replaced by `answer`, one token for each mask."""
+        filled = text.copy()
+        filled[text == vocab.mask] = answer
+        return filled
+
+    def attention_order(self, inputs: np.ndarray) -> np.ndarray | None:
+        """int32 [1, W]: the attention order of laid-out inputs, int32 [1, W]; None without one."""
+        del inputs
+        return None
+
+    def special_tokens(self, vocab):
+        return _ids([vocab.mask])
+
+    def demonstration(self, tokens, corrupt, vocab):
+        count = np.array([max(round(self.mask_rate * len(tokens)), 1)])
+        is_masked = rng.choose_mask(np.zeros(1, np.uint64), np.ones((1, len(tokens)), bool), count)[0]
+        return np.where(is_masked, vocab.mask, tokens).astype(np.int32), tokens
+
+
+def spans_by_sentinel(answer: np.ndarray, vocab: Vocab) -> dict[int, np.ndarray]:
+    """Sentinel number -> the tokens after that sentinel in `answer`, int [n], up to the next sentinel.
+
+    Sentinels may come in any order. Of a sentinel that repeats, the first span counts; tokens before the first sentinel
+    belong to none.
+    """
+    starts = np.flatnonzero(np.isin(answer, vocab.sentinels))
+    spans: dict[int, np.ndarray] = {}
+    for span in np.split(answer, starts)[1:]:
+        spans.setdefault(int(vocab.sentinel(span[0])), span[1:])  # sentinel() is its own inverse
+    return spans
+
+
+def replace_sentinels(text: np.ndarray, spans: dict[int, np.ndarray], vocab: Vocab) -> np.ndarray:
+    """`text`, int [n], with each sentinel of `spans` replaced by its tokens, int32. Other sentinels remain."""
+    number = {int(vocab.sentinel(k)): k for k in spans}
+    parts = [spans[number[token]] if token in number else [token] for token in text.tolist()]
+    return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32)
+
+
+def _ids(tokens) -> np.ndarray:
+    return np.array(tokens, np.int32)

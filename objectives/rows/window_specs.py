@@ -1,0 +1,162 @@
+"""The windows that a table of denoisers needs to fill rows of a given shape, checked before any text is read."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from contract.errors import ConfigError
+from contract.vocab import Vocab
+from contract.windows import BatchSpec, Capacity, DocumentHandling, Ramp, WindowSpec
+from objectives.objective import Denoiser
+from objectives.rows.filling import plan_cycle, warnings_about
+from objectives.rows.lengths import RowShape, longest_document, longest_window
+
+
+def make_batch_spec(
+    denoisers: Sequence[Denoiser],
+    row_shape: RowShape,
+    vocab: Vocab,
+    *,
+    documents: DocumentHandling,
+    packing: Literal["equal", "planned"] = "equal",
+    mix_by: Literal["example", "token"] = "example",
+    ramp: tuple[int, int] | None = None,
+    on_unusable: Literal["error", "skip"] = "error",
+) -> tuple[BatchSpec, list[str]]:
+    """The windows for rows of `row_shape`, and warnings to print.
+
+    Args:
+      denoisers: the table.
+      row_shape: the positions of a row.
+      vocab: the special ids.
+      documents, on_unusable: as in WindowSpec.
+      packing: how the examples of a row share it: in "equal" parts, or "planned" by objectives/rows/filling.py.
+      mix_by: what the weights are shares of: "example" or raw "token".
+      ramp: the example numbers between which the shares change from the weights to the final weights; None if constant.
+
+    Raises ConfigError for a combination that cannot work: architecture, document handling, densities, lengths that
+    cannot fit, too few sentinels, unknown mode tokens.
+    """
+    warnings, plan = [], None
+    for denoiser in denoisers:
+        warnings += denoiser.objective.check(denoiser.field)
+        _check_supported(denoiser, row_shape, documents)
+        if denoiser.mode:
+            vocab.mode(denoiser.mode)
+    if packing == "planned":
+        _check_plannable(row_shape, documents, ramp)
+        planned = plan_cycle(denoisers, row_shape, mix_by=mix_by)
+        plan = planned.rows
+        warnings += warnings_about(planned, denoisers, row_shape, mix_by=mix_by)
+
+    specs = []
+    for k, denoiser in enumerate(denoisers):
+        capacities = _capacities(denoiser, row_shape) if documents == "whole" else ()
+        if capacities:
+            raw_length = longest_document(capacities, row_shape, denoiser.name)
+        elif plan:
+            raw_length = int(plan.lengths_of(k).max())
+        else:
+            raw_length = longest_window(denoiser.output_lengths, row_shape, denoiser.name)
+        _check_sentinels(denoiser, raw_length, row_shape, vocab)
+        objective = denoiser.objective
+        specs.append(
+            WindowSpec(
+                name=denoiser.name,
+                weight=denoiser.weight,
+                raw_length=raw_length,
+                documents=documents,
+                eos=objective.eos_in_windows,
+                extra_columns=objective.extra_columns,
+                capacities=capacities,
+                classes=objective.classes,
+                on_unusable=on_unusable,
+            )
+        )
+    windows = _with_shares(specs, [denoiser.final_weight for denoiser in denoisers], mix_by, ramp)
+    if plan:
+        counts = np.bincount(plan.denoiser_ids.ravel()) / plan.denoiser_ids.size
+        windows = tuple(dataclasses.replace(spec, weight=float(n)) for spec, n in zip(windows, counts, strict=True))
+    return BatchSpec(windows, row_shape.examples_per_row, vocab.pad, plan), warnings
+
+
+def _capacities(denoiser: Denoiser, row_shape: RowShape) -> tuple[Capacity, ...]:
+    """The objective's capacities with the mode token."""
+    first, *others = denoiser.objective.capacities(row_shape)
+    return first._replace(special=first.special + bool(denoiser.mode)), *others
+
+
+def _with_shares(
+    specs: Sequence[WindowSpec], final_weights: Sequence[float], mix_by: str, ramp: tuple[int, int] | None
+) -> tuple[WindowSpec, ...]:
+    """The specs with shares of the examples as weights: the initial ones add up to 1, final ones have the same unit."""
+    tokens = np.asarray([spec.raw_length if mix_by == "token" else 1 for spec in specs])
+    first, last = (np.asarray(w) / sum(w) / tokens for w in ([spec.weight for spec in specs], final_weights))
+    first, last = (first / first.sum()).tolist(), (last / first.sum()).tolist()
+    return tuple(
+        dataclasses.replace(spec, weight=weight, ramp=Ramp(*ramp, final) if ramp else None)
+        for spec, weight, final in zip(specs, first, last, strict=True)
+    )
+
+
+def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) -> None:
+    objective, name = denoiser.objective, type(denoiser.objective).__name__
+    if row_shape.architecture not in objective.architectures:
+        raise ConfigError(
+            f"model.architecture={row_shape.architecture!r} does not go with {denoiser.field} ({name}): "
+            f"use {' or '.join(repr(a) for a in sorted(objective.architectures))}"
+        )
+    if documents not in objective.documents:
+        raise ConfigError(
+            f"data.documents={documents!r} does not go with {denoiser.field} ({name}): "
+            f"use {' or '.join(repr(d) for d in objective.documents)}"
+        )
+    if objective.one_example_per_row and row_shape.examples_per_row > 1:
+        raise ConfigError(
+            f"data.examples_per_row={row_shape.examples_per_row} does not go with {denoiser.field} ({name}), "
+            "which learns one thing from each row: set it to 1"
+        )
+    # With "pack" each document's piece is a segment, and each segment reads one EOS in the encoder.
+    segments = row_shape.targets_length // 2 + 1
+    if documents == "pack" and row_shape.architecture == "encoder_decoder" and row_shape.inputs_length < segments:
+        raise ConfigError(
+            f"data.inputs_length={row_shape.inputs_length} is too short for data.documents='pack': a row of "
+            f"{row_shape.targets_length} targets can hold {segments} documents; set data.inputs_length={segments} "
+            "or more"
+        )
+
+
+def _check_plannable(row_shape: RowShape, documents: str, ramp: tuple[int, int] | None) -> None:
+    if row_shape.examples_per_row == 1:
+        raise ConfigError(
+            "data.packing='planned' divides rows among several examples, and data.examples_per_row=1: "
+            "set it to 2 or more"
+        )
+    if documents not in ("join", "split"):
+        raise ConfigError(
+            f"data.packing='planned' plans windows, and with data.documents={documents!r} documents determine them: "
+            "use 'join' or 'split', or data.packing='equal'"
+        )
+    if ramp:
+        raise ConfigError(
+            "data.packing='planned' has one plan for the whole run, and the mixture's weights change during the run: "
+            "set data.packing='equal', or objective.schedule='constant'"
+        )
+
+
+def _check_sentinels(denoiser: Denoiser, raw_length: int, row_shape: RowShape, vocab: Vocab) -> None:
+    needed = denoiser.objective.num_sentinels(np.arange(1, raw_length + 1))
+    if needed.max() > vocab.num_sentinels:
+        fits = int(np.argmax(needed > vocab.num_sentinels))  # raw lengths 1..fits have enough sentinels
+        remedy = ""
+        if fits:
+            lengths = denoiser.objective.output_lengths(np.asarray([fits]))
+            positions = lengths.inputs if row_shape.architecture == "encoder_decoder" else lengths.both
+            fitting = (int(positions[0]) + bool(denoiser.mode)) * row_shape.examples_per_row
+            remedy = f", or data.inputs_length={fitting} or less"
+        raise ConfigError(
+            f"data.num_sentinels={vocab.num_sentinels} is too few for {denoiser.name}: its windows of {raw_length} "
+            f"tokens need {needed.max()}; set data.num_sentinels={needed.max()} or more{remedy}"
+        )

@@ -1,0 +1,79 @@
+"""From `config.objective` to an objective: an entry of OBJECTIVES, or a mixture of several."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from contract.errors import ConfigError
+from objectives import OBJECTIVES, Mixture, Objective
+from objectives.mixture import TableRow
+from train.config import from_mapping
+
+
+def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objective | Mixture:
+    """The objective that `fields` describe: the entry of OBJECTIVES with their `name`, built from the other fields.
+
+    field: the config field of `fields`, for messages. Raises ConfigError for an unknown name and for fields of the
+    wrong name or type.
+    """
+    fields = dict(fields)
+    name = fields.pop("name", None)
+    if name not in OBJECTIVES:
+        raise ConfigError(f"{field}.name={name!r} must be one of {', '.join(map(repr, OBJECTIVES))}")
+    if OBJECTIVES[name] is Mixture:
+        return _make_mixture(fields, field)
+    return from_mapping(OBJECTIVES[name], fields, field)
+
+
+@dataclasses.dataclass(frozen=True)
+class _MixtureFields:
+    mix_by: Literal["example", "token"]
+    schedule: Literal["constant", "linear"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _LinearMixtureFields(_MixtureFields):
+    begin_step: int
+    end_step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _RowFields:
+    weight: float
+    mode: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _LinearRowFields(_RowFields):
+    final_weight: float
+
+
+def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
+    fields, is_linear = dict(fields), fields.get("schedule") == "linear"
+    table = fields.pop("denoisers", None)
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{field}.denoisers must be a table of denoisers, as in configs/ul2.py")
+    mixture = from_mapping(_LinearMixtureFields if is_linear else _MixtureFields, fields, field)
+    rows = {name: _make_row(row, f"{field}.denoisers.{name}", is_linear) for name, row in table.items()}
+    steps = (mixture.begin_step, mixture.end_step) if is_linear else ()
+    return Mixture(rows, mixture.mix_by, *steps)
+
+
+def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRow:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{field}={values!r} must be a group of fields, as in configs/ul2.py")
+    if "final_weight" in values and not is_linear:
+        raise ConfigError(f"{field}.final_weight needs objective.schedule='linear': remove it, or set that")
+    objective_class = OBJECTIVES.get(values.get("name"))
+    if objective_class is Mixture:
+        raise ConfigError(f"{field}.name={values['name']!r} is a mixture itself: it cannot be a row of a mixture")
+    if objective_class is not None and objective_class.learner != "token_prediction":
+        raise ConfigError(
+            f"{field}.name={values['name']!r} trains more than the prediction of tokens: it cannot be a row of "
+            "a mixture"
+        )
+    row_class = _LinearRowFields if is_linear else _RowFields
+    names = {field.name for field in dataclasses.fields(row_class)}
+    row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
+    objective = make_objective({key: value for key, value in values.items() if key not in names}, field)
+    return TableRow(objective, row.mode, row.weight, row.final_weight if is_linear else row.weight)
