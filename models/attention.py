@@ -1,7 +1,7 @@
-"""Attention: one mask for every architecture, one product of queries, keys and values, one module with their kernels.
+"""Scaled dot-product attention: the mask, the product of queries, keys and values, and the module with its kernels.
 
-Suffixes: B batch, L length, Q queries, S keys, D model, H heads, G key/value heads, R = H / G query heads to each of
-them, K head dim.
+Suffixes: B batch, L length, Q queries, S keys, D model, H heads, G key/value heads, R = H / G query heads for each
+key/value head, K head dim.
 """
 
 import functools
@@ -19,19 +19,19 @@ from models.layers import Linear, dropout, linear_maps, split_key
 from models.placement import target_platform
 from models.positions import Rotation, rotate
 
-_HIDDEN = -1e10  # a score whose exponential is exactly 0 in float32 beside any real one
+_MASK_VALUE = -1e10  # added to the score of a masked key: its exponential underflows to exactly 0 in float32
 
 
 class KeysValues(NamedTuple):
-    """What queries attend to, each [B, G, S, K]; with a leading layer axis for the layers of a stack."""
+    """Keys and values, each [B, G, S, K], or [N, B, G, S, K] for the N layers of a stack."""
 
     keys: Array
     values: Array
 
 
-# (queries [B, H, Q, K], keys and values; scale, and dropout's rate and key where it is used) -> [B, H, Q, K]: one of
-# the kernels, with who sees whom and the bias in it.
-Attend = Callable[..., Array]
+# (query [B, H, Q, K], keys_values, *, scale[, dropout_rate, dropout_key]) -> [B, H, Q, K]. One of the attention kernels
+# with the mask and the bias bound; see models/kernels.py.
+AttentionFn = Callable[..., Array]
 
 
 def attention_mask(
@@ -43,24 +43,28 @@ def attention_mask(
     order_BxL: Array | None = None,
     query_offset: Array | int = 0,
 ) -> Array:
-    """bool [B, 1, Q, S]: True where a query sees a key.
+    """bool [B, 1, Q, S]: True where the query attends to the key.
 
-    It does where both are of the same segment and that is not 0 (padding), and, if `causal`, the key is not after the
-    query or is in the bidirectional prefix, and, where `order_BxL` (int32, of a row that is queries and keys at once)
-    is given, the key's order is not above the query's. This is the encoder's mask (not causal), the causal one, the
-    prefix LM's (causal, with a prefix), the cross attention's (not causal, queries and keys of two rows) and, with an
-    order, that of any other split of a row into what is read first and what later (UniLM).
+    All of these hold for such a pair:
+      - query and key are in the same segment, and that segment is not 0 (padding);
+      - if `causal`: the key is not after the query, or the key is in the prefix (`bidirectional_mask_BxS`, bool);
+      - if `order_BxL` (int32) is given: the key's order is not greater than the query's. Queries and keys are then
+        the same row.
 
-    Query i stands at index `query_offset` + i of the row that the keys are of: not 0 where a cache holds earlier keys.
+    One function thus gives the mask of an encoder (not causal), of a causal decoder, of a prefix LM (causal with a
+    prefix), of cross-attention (not causal, queries and keys from two rows) and of UniLM's sequence-to-sequence
+    attention (an order).
+
+    query_offset: index of query 0 in the row of keys; not 0 where a cache holds earlier keys.
     """
     query_BxQx1, key_Bx1xS = query_segment_ids_BxQ[:, :, None], key_segment_ids_BxS[:, None, :]
     visible_BxQxS = (query_BxQx1 == key_Bx1xS) & (key_Bx1xS != 0)
     if causal:
         query_index_Q = jnp.arange(query_BxQx1.shape[1]) + query_offset
-        in_reach = (jnp.arange(key_Bx1xS.shape[2]) <= query_index_Q[:, None])[None]
+        allowed = (jnp.arange(key_Bx1xS.shape[2]) <= query_index_Q[:, None])[None]
         if bidirectional_mask_BxS is not None:
-            in_reach = in_reach | bidirectional_mask_BxS[:, None, :]
-        visible_BxQxS = visible_BxQxS & in_reach
+            allowed = allowed | bidirectional_mask_BxS[:, None, :]
+        visible_BxQxS = visible_BxQxS & allowed
     if order_BxL is not None:
         visible_BxQxS = visible_BxQxS & (order_BxL[:, None, :] <= order_BxL[:, :, None])
     return visible_BxQxS[:, None]
@@ -70,66 +74,67 @@ def attention_mask(
 def _attend(
     scale: float, query: Array, keys: Array, values: Array, bias: Array | None, mask: Array, keep: Array | None
 ) -> Array:
-    """Softmax of scale * query keys^T + bias where `mask` is True, times `keep`, times the values.
+    """The attention product: softmax(scale * query keys^T + bias) over unmasked keys, times `keep`, times values.
 
-    query [B, G, R, Q, K], keys and values [B, G, S, K], bias float32 [1, G, R, Q, S], mask [B, 1, 1, Q, S], keep
-    [B, G, R, 1, S] (dropout: 0, or 1 / (1 - rate)).
+    query [B, G, R, Q, K]; keys and values [B, G, S, K]; bias float32 [1, G, R, Q, S]; mask bool [B, 1, 1, Q, S]; keep
+    [B, G, R, 1, S], the dropout mask: 0 or 1 / (1 - rate). Returns [B, G, R, Q, K].
 
-    The gradient is written out. The backward pass then keeps the probabilities in the compute dtype and nothing else
-    of their size; the softmax's gradient takes each query's sum over keys from its output, of a head's width (as
-    FlashAttention 2 does, Dao 2023, section 3.1).
+    The gradient is written by hand, so that the backward pass keeps only one array of the scores' size: the
+    probabilities, in the compute dtype. The softmax's gradient needs a sum over keys for each query. That sum equals
+    the dot product of the output and its gradient (FlashAttention 2, Dao 2023, section 3.1).
     """
     return _attend_forward(scale, query, keys, values, bias, mask, keep)[0]
 
 
 def _attend_forward(scale, query, keys, values, bias, mask, keep):
     if target_platform() == "cpu":
-        # Laid out head by head once; XLA would make a second copy of both, transposed, for the products over K.
+        # Without the barrier XLA makes a second, transposed copy of keys and values for the products over K.
         keys, values = jax.lax.optimization_barrier((keys, values))
-    query = (scale * query).astype(query.dtype)  # not the scores, which are many more
+    query = (scale * query).astype(query.dtype)  # cheaper than scaling the scores, a larger array
     scores = jnp.einsum("BGRQK,BGSK->BGRQS", query, keys, preferred_element_type=jnp.float32)
-    scores = scores + jnp.where(mask, 0, _HIDDEN) if bias is None else scores + bias + jnp.where(mask, 0, _HIDDEN)
+    mask_bias = jnp.where(mask, 0, _MASK_VALUE)
+    scores = scores + mask_bias if bias is None else scores + bias + mask_bias
     exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
     probabilities = exponentials * jnp.where(mask.any(-1, keepdims=True), 1 / exponentials.sum(-1, keepdims=True), 0)
-    # From here on the queries of a key/value head are one axis, as the products have it: one array, not two.
-    probabilities = _queries_of_head(probabilities.astype(query.dtype))
-    mixed = jnp.einsum("BGQS,BGSK->BGQK", _times(probabilities, keep), values)
-    return mixed.reshape(query.shape), (query, keys, values, bias, probabilities, keep, mixed)
+    # Axes R and Q are merged here, before the probabilities are saved: the forward and the backward products then read
+    # one array in one layout.
+    probabilities = _merge_queries(probabilities.astype(query.dtype))
+    output = jnp.einsum("BGQS,BGSK->BGQK", _apply_dropout(probabilities, keep), values)
+    return output.reshape(query.shape), (query, keys, values, bias, probabilities, keep, output)
 
 
-def _attend_backward(scale, residuals, mixed_bar):
-    query, keys, values, bias, probabilities, keep, mixed = residuals
-    mixed_bar = _queries_of_head(mixed_bar)
-    values_bar = _over_queries(_times(probabilities, keep), mixed_bar)
-    probabilities_bar = jnp.einsum("BGQK,BGSK->BGQS", mixed_bar, values, preferred_element_type=jnp.float32)
-    mean = (mixed_bar.astype(jnp.float32) * mixed.astype(jnp.float32)).sum(-1, keepdims=True)
-    scores_bar = probabilities.astype(jnp.float32) * (_times(probabilities_bar, keep) - mean)
+def _attend_backward(scale, residuals, output_bar):
+    query, keys, values, bias, probabilities, keep, output = residuals
+    output_bar = _merge_queries(output_bar)
+    values_bar = _sum_over_queries(_apply_dropout(probabilities, keep), output_bar)
+    probabilities_bar = jnp.einsum("BGQK,BGSK->BGQS", output_bar, values, preferred_element_type=jnp.float32)
+    mean = (output_bar.astype(jnp.float32) * output.astype(jnp.float32)).sum(-1, keepdims=True)
+    scores_bar = probabilities.astype(jnp.float32) * (_apply_dropout(probabilities_bar, keep) - mean)
     bias_bar = None
     if bias is not None:
-        # The sum over the batch, which XLA's CPU backend does far faster as a product with ones than as a
-        # reduction (jax 0.10).
+        # The sum over the batch. XLA's CPU backend computes a product with ones far faster than a reduction (jax 0.10).
         bias_bar = jnp.tensordot(jnp.ones((1, len(query))), scores_bar, 1, precision="highest").reshape(bias.shape)
     scores_bar = scores_bar.astype(query.dtype)
     query_bar = (scale * jnp.einsum("BGQS,BGSK->BGQK", scores_bar, keys)).astype(query.dtype).reshape(query.shape)
-    keys_bar = _over_queries(scores_bar, _queries_of_head(query))
+    keys_bar = _sum_over_queries(scores_bar, _merge_queries(query))
     return query_bar, keys_bar, values_bar, bias_bar, None, None
 
 
-def _queries_of_head(x: Array) -> Array:
-    """[B, G, R, Q, ...] -> [B, G, R * Q, ...]"""
+def _merge_queries(x: Array) -> Array:
+    """[B, G, R, Q, ...] -> [B, G, R * Q, ...]: all queries of a key/value head on one axis."""
     return x.reshape(*x.shape[:2], -1, x.shape[-1])
 
 
-def _over_queries(weights: Array, x: Array) -> Array:
-    """[B, G, S, K]: weights [B, G, Q, S], of x [B, G, Q, K], summed over Q.
+def _sum_over_queries(weights: Array, x: Array) -> Array:
+    """[B, G, S, K]: x [B, G, Q, K] summed over Q with weights [B, G, Q, S].
 
-    In the order of axes that the heads were cut from, and go back to: XLA's CPU backend then lays x out as [K, Q] for
-    the product, which is faster than from [Q, K] (jax 0.12).
+    The product runs on [B, Q, G, K], the axis order in which the projections made the heads: XLA's CPU backend then
+    lays x out as [K, Q] for the product, which is faster than [Q, K] (jax 0.12).
     """
     return jnp.einsum("BGQS,BQGK->BSGK", weights, x.swapaxes(1, 2)).swapaxes(1, 2)
 
 
-def _times(x: Array, keep: Array | None) -> Array:
+def _apply_dropout(x: Array, keep: Array | None) -> Array:
     """x [B, G, R * Q, S] times `keep` [B, G, R, 1, S], in x's dtype."""
     if keep is None:
         return x
@@ -150,10 +155,10 @@ def dot_product_attention(
     dropout_rate: float = 0.0,
     dropout_key: Array | None = None,
 ) -> Array:
-    """[B, H, Q, K] in the queries' dtype; scores and softmax in float32. H is a multiple of the keys' heads G.
+    """[B, H, Q, K] in the queries' dtype; scores and softmax in float32. H is a multiple of G, the keys' heads.
 
-    A hidden key has probability exactly 0 and gradient exactly 0, and a query that sees no key (padding) gives exactly
-    0. Dropout of the probabilities is shared by all queries, as in T5.
+    A masked key has probability exactly 0 and gradient exactly 0. A query whose keys are all masked (padding) gives
+    exactly 0. Dropout of the probabilities is shared by all queries, as in T5. No dropout where `dropout_key` is None.
     """
     B, H, Q, K = query_BxHxQxK.shape
     G = keys_values.keys.shape[1]
@@ -164,12 +169,15 @@ def dot_product_attention(
     if dropout_key is not None and dropout_rate:
         shape = (B, G, H // G, 1, keys_values.keys.shape[2])
         keep = jax.random.bernoulli(dropout_key, 1 - dropout_rate, shape) / (1 - dropout_rate)
-    mixed = _attend(scale, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
-    return mixed.reshape(B, H, Q, K)
+    output = _attend(scale, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
+    return output.reshape(B, H, Q, K)
 
 
 class Attention(nnx.Module):
-    """Multi-head attention, grouped-query where there are fewer key/value heads; self or cross, as it is called."""
+    """The projections of multi-head attention, grouped-query where model.num_kv_heads is below model.num_heads.
+
+    The same module serves self-attention and cross-attention.
+    """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.config = config
@@ -180,16 +188,19 @@ class Attention(nnx.Module):
         self.out = Linear(config, H * K, D, initializers.attention_output(config), rngs=rngs)
 
     def queries(self, x_BxQxD: Array) -> Array:
-        """[B, H, Q, K]"""
-        return self._heads(x_BxQxD, self.query)[0]
+        """Queries [B, H, Q, K] in the compute dtype."""
+        return self._project(x_BxQxD, self.query)[0]
 
     def keys_values(self, x_BxSxD: Array) -> KeysValues:
-        """Each [B, G, S, K]"""
-        return KeysValues(*self._heads(x_BxSxD, self.key, self.value))
+        """Keys and values, each [B, G, S, K] in the compute dtype."""
+        return KeysValues(*self._project(x_BxSxD, self.key, self.value))
 
     def queries_keys_values(self, x_BxLxD: Array, rotation: Rotation | None) -> tuple[Array, KeysValues]:
-        """Both of the same states, for self attention; queries and keys turned by their positions' angles, if any."""
-        query, key, value = self._heads(x_BxLxD, self.query, self.key, self.value)
+        """Queries, keys and values of the same states, for self-attention.
+
+        rotation: angles of rotary position embeddings, applied to queries and keys; None: not applied.
+        """
+        query, key, value = self._project(x_BxLxD, self.query, self.key, self.value)
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
         return query, KeysValues(key, value)
@@ -199,23 +210,27 @@ class Attention(nnx.Module):
         query_BxHxQxK: Array,
         keys_values: KeysValues,
         *,
-        attend: Attend,
+        attention_fn: AttentionFn,
         dropout_key: Array | None = None,
     ) -> Array:
-        """[B, Q, D]: what the queries find, through the output kernel."""
+        """[B, Q, D] in the compute dtype: attention, the output projection and dropout.
+
+        No dropout where `dropout_key` is None.
+        """
         probabilities_key, output_key = split_key(dropout_key, 2)
-        dropping = {"dropout_rate": self.config.dropout_rate, "dropout_key": probabilities_key}
-        mixed_BxHxQxK = attend(
+        dropout_options = {"dropout_rate": self.config.dropout_rate, "dropout_key": probabilities_key}
+        output_BxHxQxK = attention_fn(
             query_BxHxQxK,
             keys_values,
             scale=self.config.head_dim**-0.5 if self.config.scale_attention else 1.0,
-            **(dropping if self.config.dropout_rate else {}),
+            **(dropout_options if self.config.dropout_rate else {}),  # the fused kernels have no dropout
         )
-        B, H, Q, K = mixed_BxHxQxK.shape
-        y = self.out(mixed_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
+        B, H, Q, K = output_BxHxQxK.shape
+        y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
         return dropout(y.reshape(B, Q, -1), self.config.dropout_rate, output_key, shared_axis=1)
 
-    def _heads(self, x_BxLxD: Array, *kernels: Linear) -> list[Array]:
+    def _project(self, x_BxLxD: Array, *projections: Linear) -> list[Array]:
+        """Each projection of x, split into heads: [B, heads, L, K]."""
         B, L, D = x_BxLxD.shape
         x = x_BxLxD.reshape(B * L, D)
-        return [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in linear_maps(x, *kernels)]
+        return [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in linear_maps(x, *projections)]

@@ -1,4 +1,4 @@
-"""The one description of a Transformer: every switch is a field, and T5, BERT, GPT-2 and Llama are values of them."""
+"""The configuration of a Transformer: T5, BERT, GPT-2 and Llama differ only in the values of its fields."""
 
 import dataclasses
 from typing import Any, Literal, get_args, get_origin
@@ -6,9 +6,9 @@ from typing import Any, Literal, get_args, get_origin
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Fields of `config.model` (configs/base.py says what each means), and six that the caller adds.
+    """The fields of `config.model`, documented in configs/base.py, and five that the caller derives.
 
-    Raises ValueError, one line naming the field, for a value or a combination that cannot be built.
+    Raises ValueError for an invalid value or combination: one line that names the field, as in `model.num_layers=0`.
     """
 
     architecture: Literal["encoder_decoder", "decoder_only", "encoder_only"]
@@ -33,7 +33,7 @@ class ModelConfig:
     scale_attention: bool
     embedding_norm: bool
     prediction_head: Literal["linear", "bert"]
-    num_token_types: int  # rows of the token type table (BERT's sentence A and B); 0 builds none
+    num_token_types: int  # rows of the token type table (BERT's sentences A and B); 0: no table
     initializer: Literal["t5", "normal"]
     initializer_range: float
     dropout_rate: float
@@ -41,11 +41,11 @@ class ModelConfig:
     scan_unroll: int
     attention: Literal["auto", "xla", "cudnn", "splash"]
 
-    vocab_size: int  # rows of the embedding table, padding rows included
-    max_length: int  # rows of the position table; read only where positions are learned
+    vocab_size: int  # rows of the token table, padding rows included
+    max_length: int  # rows of the position table; read only for learned positions
     dtype: Literal["float32", "bfloat16", "float16"]  # of the computation; parameters are always float32
-    has_prefix: bool = True  # False: a decoder alone is causal, and `decoder_bidirectional_mask` is not read
-    predicts_tokens: bool = True  # False: no prediction head and no output table; only `hidden` can be asked for
+    has_prefix: bool = True  # False: a decoder-only model is causal and ignores `decoder_bidirectional_mask`
+    predicts_tokens: bool = True  # False: no prediction head and no output table; `Transformer.logits` raises
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -62,12 +62,12 @@ class ModelConfig:
 
     @property
     def embedding_width(self) -> int:
-        """Columns of the embedding tables."""
+        """Columns of the embedding tables: model.embedding_size, or model.d_model where embedding_size is 0."""
         return self.embedding_size or self.d_model
 
 
 def _check_value(name: str, value: Any, hint: Any) -> None:
-    """Choices are among those declared, sizes are positive, rates are rates."""
+    """Raises ValueError for an undeclared choice, a size that is not positive, or a rate outside [0, 1)."""
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise ValueError(f"model.{name}={value!r} must be one of {', '.join(map(repr, get_args(hint)))}")
@@ -76,24 +76,23 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
             raise ValueError(f"model.dropout_rate={value} must be at least 0 and below 1")
     elif name == "num_token_types":
         if value < 0:
-            raise ValueError(f"model.num_token_types={value} must not be negative; 0 builds no table")
+            raise ValueError(f"model.num_token_types={value} must be at least 0 (0: no token type table)")
     elif name == "embedding_size":
         if value < 0:
-            raise ValueError(f"model.embedding_size={value} must not be negative; 0 is model.d_model")
+            raise ValueError(f"model.embedding_size={value} must be at least 0 (0: model.d_model)")
     elif hint in (int, float) and value <= 0:
         raise ValueError(f"model.{name}={value} must be positive")
 
 
 def _check_combinations(config: ModelConfig) -> None:
+    """Raises ValueError for fields that contradict each other."""
     if config.num_heads % config.num_kv_heads:
         raise ValueError(
             f"model.num_kv_heads={config.num_kv_heads} must divide model.num_heads={config.num_heads}: "
-            "each key/value head serves the same number of query heads"
+            "every key/value head serves the same number of query heads"
         )
     if config.scan_unroll > config.num_layers:
-        raise ValueError(
-            f"model.scan_unroll={config.scan_unroll} must not be above model.num_layers={config.num_layers}"
-        )
+        raise ValueError(f"model.scan_unroll={config.scan_unroll} must be at most model.num_layers={config.num_layers}")
     if config.positions == "rope" and config.head_dim % 2:
         raise ValueError(f"model.head_dim={config.head_dim} must be even for model.positions='rope'")
     if config.positions == "relative":
@@ -103,19 +102,19 @@ def _check_combinations(config: ModelConfig) -> None:
         if distance <= buckets // 2:
             raise ValueError(
                 f"model.relative_max_distance={distance} must be above half of "
-                f"model.relative_num_buckets={buckets}: nearer distances each have a bucket of their own"
+                f"model.relative_num_buckets={buckets}: shorter distances have one bucket each"
             )
     if config.scale_logits and not config.tie_embeddings:
-        raise ValueError("model.scale_logits=True needs model.tie_embeddings=True: it undoes the width of a tied table")
-    narrow, linear_head = config.embedding_width != config.d_model, config.prediction_head == "linear"
-    if narrow and linear_head and config.tie_embeddings and config.predicts_tokens:
+        raise ValueError("model.scale_logits=True needs model.tie_embeddings=True: it rescales logits of a tied table")
+    is_factorized, has_linear_head = config.embedding_width != config.d_model, config.prediction_head == "linear"
+    if is_factorized and has_linear_head and config.tie_embeddings and config.predicts_tokens:
         raise ValueError(
-            f"model.embedding_size={config.embedding_size} is not model.d_model={config.d_model}: with "
-            "model.tie_embeddings=True it needs model.prediction_head='bert', which maps states back to the table's "
+            f"model.embedding_size={config.embedding_size} differs from model.d_model={config.d_model}: with "
+            "model.tie_embeddings=True this needs model.prediction_head='bert', which projects states to the table's "
             "width"
         )
     if config.num_token_types and not config.has_encoder:
         raise ValueError(
-            f"model.num_token_types={config.num_token_types} needs an encoder, "
-            f"and model.architecture={config.architecture!r} has none"
+            f"model.num_token_types={config.num_token_types} needs an encoder: set it to 0 for "
+            f"model.architecture={config.architecture!r}"
         )

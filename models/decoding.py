@@ -1,12 +1,13 @@
-"""Decoding token by token with a cache of keys and values, so that a token costs one position and not the row again.
+"""Decoding with a cache of keys and values: each new token costs the computation of one position.
 
-    cache = init_cache(config, params, batch, length)            # encoder-decoder: the encoder runs here, once
+    cache = init_cache(config, params, batch, length)            # runs the encoder of an encoder-decoder
     logits, cache = prefill(config, params, batch, cache)        # the whole prompt in one pass
-    logits, cache = decode_step(config, params, tokens, cache)   # one token for each row, again and again
+    logits, cache = decode_step(config, params, tokens, cache)   # one token for each row; repeat
 
-All are pure and can be jitted with `config` static. All rows share one index into the cache, so prompts end together:
-rows with shorter prompts are padded at the *start* (segment id 0), each row's positions counting from its first token.
-A row's prompt is one segment. The decoder's prompt of an encoder-decoder is its start token, or more.
+All functions are pure and can be jitted with `config` static (for `init_cache` also `length`). All rows share one index
+into the cache, so all prompts end at the same index: shorter prompts are padded at the *start* (segment id 0), and each
+row's positions count from its first token. The prompt of a row is one segment. An encoder-decoder's prompt is its start
+token, optionally followed by more tokens.
 """
 
 from typing import NamedTuple
@@ -17,30 +18,36 @@ from jax import Array
 
 from models.attention import KeysValues
 from models.config import ModelConfig
-from models.transformer import Batch, Params, Transformer, bind
+from models.parameters import Params
+from models.transformer import Batch, Transformer, bind
 
 
 class Cache(NamedTuple):
-    """What later tokens need of earlier ones. S is the most that a row can hold; `index` positions are filled."""
+    """The state of decoding. S is the capacity of a row, E the length of the encoder's rows; both in positions."""
 
-    keys_values: KeysValues  # of the self attention, [N, B, G, S, K]
-    cross_keys_values: KeysValues | None  # of the cross attention, [N, B, G, E, K]
+    keys_values: KeysValues  # of self-attention, [N, B, G, S, K]
+    cross_keys_values: KeysValues | None  # of cross-attention, [N, B, G, E, K]
     encoder_segment_ids_BxE: Array | None
-    segment_ids_BxS: Array  # 0 where nothing is written yet
+    segment_ids_BxS: Array  # 0 at positions not yet written
     bidirectional_mask_BxS: Array
-    next_positions_B: Array
-    index: Array  # int32 []
+    next_positions_B: Array  # int32: position of the next token
+    num_written: Array  # int32 []: positions written, the same for all rows
 
 
 def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int) -> Cache:
-    """An empty cache for rows of at most `length` decoder positions, prompt included; the encoder's part is filled.
+    """A cache for rows of at most `length` decoder positions, prompt included.
+
+    Self-attention's part is empty. Cross-attention's part holds the keys and values of the batch's encoder rows.
 
     Raises ValueError for a model without a decoder, and for a length beyond the table of learned positions.
     """
     if not config.has_decoder:
         raise ValueError(f"model.architecture={config.architecture!r} has no decoder to decode with")
     if config.positions == "learned" and length > config.max_length:
-        raise ValueError(f"a cache of {length} positions is longer than model.max_length={config.max_length}")
+        raise ValueError(
+            f"a cache of {length} positions is longer than the table of learned positions "
+            f"(model.max_length={config.max_length})"
+        )
     model, cross, encoder_segment_ids = bind(config, params), None, None
     if config.has_encoder:
         cross = model.decoder.cross_keys_values(model.encode(batch))
@@ -54,36 +61,37 @@ def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int) -
         segment_ids_BxS=jnp.zeros((rows, length), jnp.int32),
         bidirectional_mask_BxS=jnp.zeros((rows, length), bool),
         next_positions_B=jnp.zeros(rows, jnp.int32),
-        index=jnp.zeros((), jnp.int32),
+        num_written=jnp.zeros((), jnp.int32),
     )
 
 
 def prefill(config: ModelConfig, params: Params, batch: Batch, cache: Cache) -> tuple[Array, Cache]:
-    """Reads the prompt, the batch's decoder fields [B, P], into an empty cache.
+    """Writes the prompt, the batch's decoder fields [B, P], into an empty cache.
 
-    Returns the logits float32 [B, V] of each row's last position, which predict the first new token. Decoder-only
-    prompts see each other's later tokens where `decoder_bidirectional_mask` says so, as in training. Raises ValueError
-    for a prompt longer than the cache.
+    Returns the logits float32 [B, V] of the first new token, and the cache. A decoder-only prompt is bidirectional
+    where `decoder_bidirectional_mask` is True, as in training.
+
+    Raises ValueError for a prompt longer than the cache.
     """
-    prompt, room = batch["decoder_input_tokens"].shape[1], cache.segment_ids_BxS.shape[1]
-    if prompt > room:
-        raise ValueError(f"a prompt of {prompt} tokens is longer than the cache, which has room for {room}")
+    prompt_length, capacity = batch["decoder_input_tokens"].shape[1], cache.segment_ids_BxS.shape[1]
+    if prompt_length > capacity:
+        raise ValueError(f"a prompt of {prompt_length} tokens is longer than the cache of {capacity} positions")
     return _extend(
         bind(config, params),
         cache,
         batch["decoder_input_tokens"],
         batch["decoder_positions"],
         batch["decoder_segment_ids"],
-        jnp.zeros_like(cache.bidirectional_mask_BxS[:, :prompt])
+        jnp.zeros_like(cache.bidirectional_mask_BxS[:, :prompt_length])
         if config.has_encoder
         else batch["decoder_bidirectional_mask"],
     )
 
 
 def decode_step(config: ModelConfig, params: Params, tokens_B: Array, cache: Cache) -> tuple[Array, Cache]:
-    """Appends one token to each row. Returns the logits float32 [B, V] of the token after it, and the cache.
+    """Appends one token, int32 [B], to each row. Returns the logits float32 [B, V] of the next token, and the cache.
 
-    Logits are NaN where the cache was already full: the index is known only on the device, so nothing can be raised.
+    The logits are NaN if the cache was already full: that is known only on the device, which cannot raise.
     """
     return _extend(
         bind(config, params),
@@ -103,17 +111,20 @@ def _extend(
     segment_ids_BxL: Array,
     bidirectional_mask_BxL: Array,
 ) -> tuple[Array, Cache]:
-    """Runs the decoder on L new positions of each row, which see the cached ones and, if so masked, each other."""
-    index, num_new = cache.index, tokens_BxL.shape[1]
-    new_segments = jax.lax.dynamic_update_slice_in_dim(cache.segment_ids_BxS, segment_ids_BxL, index, 1)
-    new_mask = jax.lax.dynamic_update_slice_in_dim(cache.bidirectional_mask_BxS, bidirectional_mask_BxL, index, 1)
+    """Runs the decoder on L new positions of each row, which attend to the cache and, by the mask, to each other.
+
+    Returns the logits at the last position, float32 [B, V], and the cache with the new positions written.
+    """
+    index, num_new = cache.num_written, tokens_BxL.shape[1]
+    segment_ids = jax.lax.dynamic_update_slice_in_dim(cache.segment_ids_BxS, segment_ids_BxL, index, 1)
+    mask = jax.lax.dynamic_update_slice_in_dim(cache.bidirectional_mask_BxS, bidirectional_mask_BxL, index, 1)
     hidden_BxLxD, keys_values = model.decoder(
         model.embed(tokens_BxL, positions_BxL),
-        model.decoder.visibility(
+        model.decoder.attention_context(
             positions_BxL,
             segment_ids_BxL,
-            new_segments,
-            bidirectional_mask_BxS=new_mask,
+            segment_ids,
+            bidirectional_mask_BxS=mask,
             encoder_segment_ids_BxE=cache.encoder_segment_ids_BxE,
             query_offset=index,
         ),
@@ -121,12 +132,13 @@ def _extend(
         cached=cache.keys_values,
         cache_index=index,
     )
-    has_room = index + num_new <= cache.segment_ids_BxS.shape[1]
-    logits_BxV = jnp.where(has_room, model.logits(hidden_BxLxD[:, -1]), jnp.nan)
+    assert keys_values is not None  # `cached` was given
+    has_capacity = index + num_new <= cache.segment_ids_BxS.shape[1]
+    logits_BxV = jnp.where(has_capacity, model.logits(hidden_BxLxD[:, -1]), jnp.nan)
     return logits_BxV, cache._replace(
         keys_values=keys_values,
-        segment_ids_BxS=new_segments,
-        bidirectional_mask_BxS=new_mask,
+        segment_ids_BxS=segment_ids,
+        bidirectional_mask_BxS=mask,
         next_positions_B=positions_BxL[:, -1] + 1,
-        index=index + num_new,
+        num_written=index + num_new,
     )

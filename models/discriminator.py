@@ -1,6 +1,4 @@
-"""ELECTRA's discriminating head: for each token, whether it is the original. Plain functions of its parameters."""
-
-import functools
+"""ELECTRA's discriminator head: for each token, the logit that it was replaced. Pure functions of its parameters."""
 
 from flax import nnx
 from jax import Array
@@ -8,11 +6,11 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 from models.layers import Linear, gelu, recomputed
-from models.transformer import Params
+from models.parameters import Params, bind_module, init_module
 
 
 class DiscriminatorHead(nnx.Module):
-    """Dense, GELU, and a product with one vector."""
+    """A dense layer, GELU, and a dense layer with one output."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         init = initializers.matrix(config)
@@ -28,21 +26,20 @@ class DiscriminatorHead(nnx.Module):
         )
 
     def __call__(self, hidden_BxLxD: Array) -> Array:
+        """[B, L, D] -> float32 [B, L]."""
         B, L, D = hidden_BxLxD.shape
         x = recomputed(gelu)(self.dense(hidden_BxLxD.reshape(B * L, D)))
         return self.logits(x).reshape(B, L)
 
 
 def init_head(config: ModelConfig, key: Array) -> Params:
-    """float32 parameters drawn from `key`."""
-    return nnx.to_pure_dict(nnx.state(DiscriminatorHead(config, rngs=nnx.Rngs(key)), nnx.Param))
-
-
-@functools.cache
-def _graphdef(config: ModelConfig) -> nnx.GraphDef[DiscriminatorHead]:
-    return nnx.graphdef(nnx.eval_shape(lambda: DiscriminatorHead(config, rngs=nnx.Rngs(0))))
+    """float32 parameters of the head for a Transformer of `config`, drawn from `key`."""
+    return init_module(DiscriminatorHead, config, key=key)
 
 
 def discriminator_logits(config: ModelConfig, params: Params, hidden_BxLxD: Array) -> Array:
-    """float32 [B, L]: above 0 where the token looks replaced. `params` are those of `init_head`."""
-    return nnx.merge(_graphdef(config), params)(hidden_BxLxD)
+    """float32 [B, L]: positive where the head predicts a replaced token.
+
+    params: as from `init_head`. hidden: the Transformer's states, in the compute dtype.
+    """
+    return bind_module(DiscriminatorHead, config, params=params)(hidden_BxLxD)

@@ -1,29 +1,31 @@
-"""Model FLOPs of a training step: what the mathematics needs, whatever the program recomputes. For MFU and roofline.
+"""Model FLOPs of a forward pass over one row: the operations of its matrix products, for MFU and rooflines.
 
-A product of [m, k] and [k, n] matrices is 2 m k n operations; the backward pass is two such products for each one
-forward, so a step is three times its forward passes (Chowdhery et al. 2022, appendix B, counts the same). Counted, for
-every position, padding included: the attention's four projections, scores and weighted values, the feed-forward, cross
-attention, logits, the projections between embedding and model width, and the dense layers of heads. Causal attention is
-*not* halved: scores are counted for every pair of positions, as in PaLM. Not counted: norms, softmax, biases, embedding
-look-ups, the optimizer, and what remat computes again.
+A product of [m, k] and [k, n] matrices is 2 m k n floating-point operations. Counted, for every position including
+padding: attention's four projections, its scores and its weighted sums of values, the feed-forward block,
+cross-attention, the logits, the projections between embedding width and d_model, and the dense layers of heads. Causal
+attention is *not* halved: scores are counted for every pair of positions, as in PaLM (Chowdhery et al. 2022, appendix
+B). Not counted: norms, softmax, biases, embedding look-ups, and operations that remat repeats.
 
-Each learner adds up its models' and heads' with the functions here (`forward_flops` in train/learners/learner.py).
+A learner sums these functions over its models and heads (`Learner.forward_flops` in train/learners/learner.py), and
+`train_step_flops` there multiplies by three: the backward pass has two products for each product of the forward pass.
+
+All lengths and numbers of positions are of one row; all results are ints.
 """
 
 from models.config import ModelConfig
 
 
 def hidden_flops(model: ModelConfig, inputs_length: int, targets_length: int) -> int:
-    """Of one row's forward pass through the stacks, up to `hidden`.
+    """FLOPs of `Transformer.hidden`: all stacks, without the logits.
 
-    inputs_length: encoder positions, or those of the only stack; targets_length: decoder positions of an
-    encoder-decoder, not read otherwise.
+    inputs_length: positions of the encoder, or of the only stack. targets_length: decoder positions of an
+    encoder-decoder; ignored for other architectures.
     """
-    lengths = (inputs_length,)
+    lengths = [inputs_length]
     total = 0
     if model.architecture == "encoder_decoder":
-        lengths = inputs_length, targets_length
-        total += model.num_layers * _attention(model, targets_length, inputs_length)
+        lengths.append(targets_length)
+        total += model.num_layers * _attention_flops(model, targets_length, inputs_length)
     for length in lengths:
         total += model.num_layers * layer_flops(model, length)
         if model.embedding_width != model.d_model:
@@ -32,13 +34,13 @@ def hidden_flops(model: ModelConfig, inputs_length: int, targets_length: int) ->
 
 
 def layer_flops(model: ModelConfig, length: int) -> int:
-    """Of one layer without cross attention at `length` positions that may all see each other."""
-    matrices = 3 if model.mlp.startswith("gated_") else 2
-    return _attention(model, length, length) + matrices * dense_flops(length, model.d_model, model.d_ff)
+    """FLOPs of one layer without cross-attention at `length` positions."""
+    mlp_kernels = 3 if model.mlp.startswith("gated_") else 2
+    return _attention_flops(model, length, length) + mlp_kernels * dense_flops(length, model.d_model, model.d_ff)
 
 
 def logits_flops(model: ModelConfig, positions: int) -> int:
-    """Of the prediction head, if it is BERT's, and the output table at as many positions."""
+    """FLOPs of `Transformer.logits` at `positions` positions: BERT's prediction head if any, and the output table."""
     has_head = model.prediction_head == "bert"
     head = dense_flops(positions, model.d_model, model.embedding_width) if has_head else 0
     width = model.embedding_width if has_head or model.tie_embeddings else model.d_model
@@ -46,22 +48,24 @@ def logits_flops(model: ModelConfig, positions: int) -> int:
 
 
 def pooled_flops(model: ModelConfig, classes: int) -> int:
-    """Of a pooler on one position, and a classifier of as many classes on that."""
+    """FLOPs of a pooler at one position and a dense layer of `classes` outputs on it; `classes` 0: the pooler only."""
     return dense_flops(1, model.d_model, model.d_model + classes)
 
 
 def scored_length(model: ModelConfig, inputs_length: int, targets_length: int) -> int:
-    """Positions of a row that are scored: the decoder's, or those of the only stack."""
+    """Number of positions that have logits: those of the decoder, or of the only stack."""
     return targets_length if model.architecture == "encoder_decoder" else inputs_length
 
 
 def dense_flops(positions: int, inputs: int, outputs: int) -> int:
-    """Of a product with a [inputs, outputs] kernel."""
+    """FLOPs of a product with an [inputs, outputs] kernel at `positions` positions."""
     return 2 * positions * inputs * outputs
 
 
-def _attention(model: ModelConfig, queries: int, keys: int) -> int:
+def _attention_flops(model: ModelConfig, queries: int, keys: int) -> int:
+    """FLOPs of one attention module: four projections, scores, and weighted sums of values."""
     width, kv_width = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     query_and_out = 2 * dense_flops(queries, model.d_model, width)
     key_and_value = 2 * dense_flops(keys, model.d_model, kv_width)
-    return query_and_out + key_and_value + 4 * queries * keys * width  # scores, and the sum of values that they weigh
+    scores_and_sums = 2 * (2 * queries * keys * width)
+    return query_and_out + key_and_value + scores_and_sums

@@ -1,7 +1,7 @@
-"""How parameters start: T5 v1.1's scheme, and the plain normal of BERT and GPT-2.
+"""Parameter initializers: T5 v1.1's scheme (T5X), or one normal distribution for all matrices (BERT, GPT-2).
 
-Each function returns a jax initializer for the *unstacked* shape: layers are stacked by a vmap over their
-constructor, so the layer axis never enters a fan.
+Each function returns a jax initializer for the shape of *one* layer. Layers are stacked by a vmap over their
+constructor, so the layer axis is never counted in a fan. Biases are 0 and the scales of norms 1 in both schemes.
 """
 
 from jax.nn import initializers
@@ -12,44 +12,45 @@ Initializer = initializers.Initializer
 
 
 def matrix(config: ModelConfig) -> Initializer:
-    """Dense kernels [fan_in, fan_out] outside attention: T5X's truncated normal of variance 1 / fan_in."""
+    """Dense kernels [fan_in, fan_out] outside attention: in T5, a truncated normal of variance 1 / fan_in."""
     if config.initializer == "normal":
         return initializers.normal(config.initializer_range)
     return initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
 
 
 def query(config: ModelConfig) -> Initializer:
-    """T5 does not divide attention scores by sqrt(head_dim): the query kernel starts that much narrower instead.
+    """Query kernels: in T5, a normal of standard deviation (d_model * head_dim)^-0.5.
 
-    With `scale_attention` the division happens in the forward pass, and is not done twice.
+    T5 does not divide attention scores by sqrt(head_dim): this initializer contains the division. With
+    `scale_attention` the forward pass divides instead, and the standard deviation is d_model^-0.5.
     """
     if config.initializer == "normal":
         return initializers.normal(config.initializer_range)
-    folded = 1 if config.scale_attention else config.head_dim
-    return initializers.normal((config.d_model * folded) ** -0.5)
+    score_scale = 1 if config.scale_attention else config.head_dim
+    return initializers.normal((config.d_model * score_scale) ** -0.5)
 
 
 def key_value(config: ModelConfig) -> Initializer:
-    """Standard deviation d_model^-0.5 (T5)."""
+    """Key and value kernels: in T5, a normal of standard deviation d_model^-0.5."""
     if config.initializer == "normal":
         return initializers.normal(config.initializer_range)
     return initializers.normal(config.d_model**-0.5)
 
 
 def attention_output(config: ModelConfig) -> Initializer:
-    """Standard deviation (num_heads * head_dim)^-0.5 (T5): its fan is the heads' width, which need not be d_model."""
+    """Attention's output kernels: in T5, a normal of standard deviation (num_heads * head_dim)^-0.5."""
     if config.initializer == "normal":
         return initializers.normal(config.initializer_range)
     return initializers.normal((config.num_heads * config.head_dim) ** -0.5)
 
 
 def embedding(config: ModelConfig) -> Initializer:
-    """Rows of the token, position and token type tables: N(0, 1) in T5."""
+    """Token, position and token type tables: in T5, a normal of standard deviation 1."""
     return initializers.normal(1.0 if config.initializer == "t5" else config.initializer_range)
 
 
 def relative_bias(config: ModelConfig) -> Initializer:
-    """The table of relative position biases [H, buckets] (T5X)."""
+    """Table of relative position biases [H, buckets]: in T5X, uniform of variance 2 / (H + buckets)."""
     if config.initializer == "normal":
         return initializers.normal(config.initializer_range)
     return initializers.variance_scaling(1.0, "fan_avg", "uniform")

@@ -1,69 +1,71 @@
-"""Which attention runs: XLA's own, cuDNN's fused kernel on NVIDIA GPUs, or the splash kernel on TPUs.
+"""The choice of an attention kernel: XLA's operations, cuDNN's fused kernel for NVIDIA GPUs, or splash for TPUs.
 
-`choose_attention` decides from what is known before anything is traced, and says why; `attend_by` builds what the
-layers of a stack call. Decoding with a cache is always XLA's.
+`choose_attention` chooses before anything is traced and states its reason. `make_attention_fn` builds the function that
+the layers of a stack call. Decoding with a cache always uses XLA's operations.
 """
 
 import functools
 
 from jax import Array
 
-from models.attention import Attend, attention_mask, dot_product_attention
+from models.attention import AttentionFn, attention_mask, dot_product_attention
 from models.config import ModelConfig
 from models.kernel_cudnn import bias_and_mask, cudnn_attention
 from models.kernel_splash import LARGEST_BLOCK, splash_attention
 from models.placement import over_devices, target_platform
 
-_FUSED = {"cuda": "cudnn", "tpu": "splash"}  # platform -> its kernel
+_FUSED_KERNELS = {"cuda": "cudnn", "tpu": "splash"}  # by platform
 
 
 def choose_attention(
-    config: ModelConfig, platform: str, *, length: int, masks_of_rows: bool = False
+    config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False
 ) -> tuple[str, str]:
-    """The kernel that `config.attention` comes to on `platform` (see `platform_of`), and why, in a few words.
+    """The kernel for `config.attention` on `platform` (see `platform_of`): "xla", "cudnn" or "splash"; and the reason.
 
-    length: of the longer of queries and keys. masks_of_rows: rows have a prefix or an attention order, so that who sees
-    whom is more than segments and causality. Raises ValueError where the kernel asked for cannot run.
+    length: number of queries or keys, whichever is larger. per_row_masks: rows have a prefix or an attention order, so
+    that segments and causality alone do not determine their masks.
+
+    Raises ValueError if `config.attention` names a kernel that does not support the model or the platform.
     """
     if config.attention == "xla":
-        return "xla", "asked for"
+        return "xla", "model.attention='xla'"
     if config.attention != "auto":
-        obstacle = _obstacle(config.attention, config, platform)
-        if obstacle:
+        unsupported = _unsupported(config.attention, config, platform)
+        if unsupported:
             raise ValueError(
-                f"model.attention={config.attention!r} must be 'auto' or 'xla' here: {config.attention} {obstacle}"
+                f"model.attention={config.attention!r} must be 'auto' or 'xla': {config.attention} {unsupported}"
             )
-        return config.attention, "asked for"
-    if platform not in _FUSED:
-        return "xla", f"there is no other on {platform}"
-    kernel = _FUSED[platform]
-    against = _obstacle(kernel, config, platform)
-    if not against and kernel == "splash" and length < LARGEST_BLOCK:
-        against = f"has blocks of {LARGEST_BLOCK}, and rows are {length} long"
-    if not against and kernel == "splash" and masks_of_rows:
-        against = "runs row by row where every row has a mask of its own"
-    return ("xla", f"{kernel} {against}") if against else (kernel, "nothing in this model is against it")
+        return config.attention, f"model.attention={config.attention!r}"
+    if platform not in _FUSED_KERNELS:
+        return "xla", f"no fused kernel for {platform}"
+    kernel = _FUSED_KERNELS[platform]
+    drawback = _unsupported(kernel, config, platform)
+    if not drawback and kernel == "splash" and length < LARGEST_BLOCK:
+        drawback = f"computes blocks of {LARGEST_BLOCK} positions, and rows have {length}"
+    if not drawback and kernel == "splash" and per_row_masks:
+        drawback = "computes one row at a time where rows have different masks"
+    return ("xla", f"{kernel} {drawback}") if drawback else (kernel, "supports this model")
 
 
-def _obstacle(kernel: str, config: ModelConfig, platform: str) -> str | None:
-    """Why `kernel` cannot compute this model's attention on `platform`, as its predicate; None where it can."""
-    needed = next(name for name, fused in _FUSED.items() if fused == kernel)
+def _unsupported(kernel: str, config: ModelConfig, platform: str) -> str | None:
+    """Why `kernel` cannot run this model on `platform`, as a verb phrase that follows its name; None if it can."""
+    kernel_platform = next(name for name, fused in _FUSED_KERNELS.items() if fused == kernel)
     dtypes = {"cudnn": ("bfloat16", "float16"), "splash": ("bfloat16", "float32")}[kernel]
-    if platform != needed:
-        machine = "an NVIDIA GPU, Ampere or newer" if needed == "cuda" else "a TPU"
-        return f"needs {machine}, and this is {'another GPU' if platform == 'gpu' else platform}"
+    if platform != kernel_platform:
+        machine = "an NVIDIA GPU, Ampere or newer" if kernel_platform == "cuda" else "a TPU"
+        return f"needs {machine}, not {'another GPU' if platform == 'gpu' else platform}"
     if config.dtype not in dtypes:
-        return f"computes in {' or '.join(dtypes)}, and precision is {config.dtype}"
+        return f"needs precision={' or '.join(map(repr, dtypes))}, not {config.dtype!r}"
     if config.dropout_rate:
-        return f"drops no probabilities, and model.dropout_rate={config.dropout_rate}"
+        return f"has no dropout, and model.dropout_rate={config.dropout_rate}"
     if kernel == "splash" and config.positions == "relative":
-        return "takes no bias, and model.positions='relative'"
+        return "has no bias, and model.positions='relative' needs one"
     if kernel == "cudnn" and (config.head_dim % 8 or config.head_dim > 128):
-        return f"takes multiples of 8 up to 128, and model.head_dim={config.head_dim}"
+        return f"needs a multiple of 8 up to 128, and model.head_dim={config.head_dim}"
     return None
 
 
-def attend_by(
+def make_attention_fn(
     config: ModelConfig,
     query_segment_ids_BxQ: Array,
     key_segment_ids_BxS: Array,
@@ -73,16 +75,16 @@ def attend_by(
     order_BxL: Array | None = None,
     query_offset: Array | None = None,
     bias_1xHxQxS: Array | None = None,
-) -> Attend:
-    """Attention under `attention_mask`'s arguments, with a bias on its scores; `query_offset` not None: with a cache.
+) -> AttentionFn:
+    """The attention kernel with `bias_1xHxQxS` and the mask of the other arguments (see `attention_mask`) bound.
 
-    Raises ValueError as `choose_attention` does.
+    query_offset: not None for decoding with a cache. Raises ValueError as `choose_attention` does.
     """
-    masks_of_rows = bidirectional_mask_BxS is not None or order_BxL is not None
+    per_row_masks = bidirectional_mask_BxS is not None or order_BxL is not None
     length = max(query_segment_ids_BxQ.shape[1], key_segment_ids_BxS.shape[1])
     kernel = "xla"
     if query_offset is None:
-        kernel, _ = choose_attention(config, target_platform(), length=length, masks_of_rows=masks_of_rows)
+        kernel, _ = choose_attention(config, target_platform(), length=length, per_row_masks=per_row_masks)
     mask_Bx1xQxS = attention_mask(
         query_segment_ids_BxQ,
         key_segment_ids_BxS,
@@ -97,8 +99,8 @@ def attend_by(
             query_segment_ids_BxQ=query_segment_ids_BxQ,
             key_segment_ids_BxS=key_segment_ids_BxS,
             causal=causal,
-            seen_BxQ=mask_Bx1xQxS[:, 0].any(-1),
-            mask_BxLxL=mask_Bx1xQxS[:, 0] if masks_of_rows else None,
+            has_keys_BxQ=mask_Bx1xQxS[:, 0].any(-1),
+            mask_BxLxL=mask_Bx1xQxS[:, 0] if per_row_masks else None,
             over_devices=over_devices(),
         )
     if kernel == "cudnn":
@@ -107,7 +109,7 @@ def attend_by(
             cudnn_attention,
             mask_Bx1xQxS=mask_Bx1xQxS,
             bias_BxHxQxS=None if bias is None else bias_and_mask(bias, mask_Bx1xQxS, config.dtype),
-            causal=causal and not masks_of_rows,
+            causal=causal and not per_row_masks,
             over_devices=over_devices(),
         )
     return functools.partial(dot_product_attention, mask_Bx1xQxS=mask_Bx1xQxS, bias_1xHxQxS=bias_1xHxQxS)

@@ -1,4 +1,4 @@
-"""The parts that are not attention: dropout, linear maps, norms, embeddings, the feed-forward block, BERT's head."""
+"""All layers but attention: dropout, linear maps, norms, embeddings, the feed-forward block, BERT's prediction head."""
 
 from collections.abc import Callable
 
@@ -13,9 +13,9 @@ from models.placement import target_platform
 
 
 def gelu(x: Array) -> Array:
-    """The tanh approximation, as in BERT, GPT-2 and T5 v1.1; in x's dtype.
+    """GELU by the tanh approximation, as in BERT, GPT-2 and T5 v1.1; same shape and dtype as x.
 
-    Worked out in float32: it cubes, and from 148 on the gradient of a float16 cube would be NaN.
+    Computed in float32: in float16 the gradient of its x^3 would be NaN from x = 148 on.
     """
     return jax.nn.gelu(x.astype(jnp.float32)).astype(x.dtype)
 
@@ -24,15 +24,15 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "gelu"
 
 
 def split_key(key: Array | None, num: int) -> tuple[Array | None, ...]:
-    """`num` independent keys, one for each dropout site below this one; Nones where there is no dropout."""
+    """`num` independent keys, or `num` times None where `key` is None (no dropout)."""
     return (None,) * num if key is None else tuple(jax.random.split(key, num))
 
 
 def dropout(x: Array, rate: float, key: Array | None, *, shared_axis: int) -> Array:
-    """Zeroes entries with probability `rate` and divides the rest by 1 - rate; nothing where `key` is None.
+    """Zeroes entries with probability `rate` and divides the rest by 1 - rate. Returns x where `key` is None.
 
-    One draw serves all of `shared_axis`, as in T5 (Mesh TensorFlow, T5X): a feature is dropped for a whole row at
-    once. T5X's last dropout of the encoder draws for each position; here it is like the others.
+    All entries along `shared_axis` share one draw, as in T5 (Mesh TensorFlow, T5X): along the length axis, a feature is
+    dropped for the whole row. Deviation: T5X's last dropout of the encoder draws for each position, here it does not.
     """
     if key is None or rate == 0:
         return x
@@ -43,9 +43,9 @@ def dropout(x: Array, rate: float, key: Array | None, *, shared_axis: int) -> Ar
 
 @jax.custom_vjp
 def affine(x: Array, kernel: Array, bias: Array | None) -> Array:
-    """x [positions, inputs] kernel [inputs, outputs] + bias [outputs], all of one dtype.
+    """x [positions, inputs] times kernel [inputs, outputs] plus bias [outputs], all of one dtype: [positions, outputs].
 
-    The gradient of the bias is summed in float32 and rounded once; in bfloat16 a sum of 8,192 rows is 1 to 2% off.
+    The bias gradient is summed in float32 and rounded once: a bfloat16 sum over 8,192 rows has an error of 1 to 2%.
     """
     return _affine_forward(x, kernel, bias)[0]
 
@@ -58,7 +58,7 @@ def _affine_forward(x, kernel, bias):
 def _affine_backward(residuals, y_bar):
     x, kernel, bias = residuals
     if target_platform() == "cpu" and x.shape[1] > y_bar.shape[1]:
-        # Faster with the narrow array on the left (jax 0.12); without the barrier XLA turns it round.
+        # Faster with the narrower array on the left (jax 0.12). Without the barrier XLA undoes the transposition.
         kernel_bar = jax.lax.optimization_barrier(y_bar.T @ x).T
     else:
         kernel_bar = x.T @ y_bar
@@ -70,7 +70,7 @@ affine.defvjp(_affine_forward, _affine_backward)
 
 
 class Linear(nnx.Module):
-    """x [positions, inputs] -> [positions, outputs] in the compute dtype, with a bias if the model has biases."""
+    """A linear map, x [positions, inputs] -> [positions, outputs] in the compute dtype; bias if model.use_bias."""
 
     def __init__(
         self,
@@ -91,23 +91,23 @@ class Linear(nnx.Module):
 
 
 def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`function`, of which the backward pass keeps the arguments and not what it works out between.
+    """`function`, with its intermediate results recomputed in the backward pass; only its arguments are saved.
 
-    For cheap functions of large arrays: autodiff would keep about five arrays for one tanh GELU. CSE is no
-    concern inside a scan, where it cannot undo this.
+    For cheap functions of large arrays: autodiff saves about five arrays for one tanh GELU. CSE need not be prevented:
+    layers run inside a scan, where CSE cannot merge the forward and the backward computation.
     """
     return jax.checkpoint(function, prevent_cse=False)
 
 
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:
-    """Each of the maps of one x [positions, inputs]; on CPU as one product, which keeps all cores busy.
+    """[positions, outputs] of each map of the same x [positions, inputs]; on CPU from one product, which is faster.
 
-    Only there: kernels that a mesh splits by their outputs would have to be moved for it.
+    Not on other platforms: joining kernels whose outputs are sharded over a mesh would move them between devices.
     """
     if len(maps) == 1 or target_platform() != "cpu":
         return [linear(x) for linear in maps]
 
-    @recomputed  # or the joined kernels would be kept
+    @recomputed  # so that the joined kernels are not saved for the backward pass
     def joined(x: Array, kernels: list[Array], biases: list[Array]) -> Array:
         return affine(x, jnp.concatenate(kernels, 1), jnp.concatenate(biases) if biases else None)
 
@@ -115,17 +115,17 @@ def linear_maps(x: Array, *maps: Linear) -> list[Array]:
     kernels = [linear.kernel[...].astype(dtype) for linear in maps]
     biases = [linear.bias[...].astype(dtype) for linear in maps if linear.bias is not None]
     y = joined(x.astype(dtype), kernels, biases)
-    return jax.lax.split(y, [kernel.shape[1] for kernel in kernels], axis=1)
+    return list(jax.lax.split(y, [kernel.shape[1] for kernel in kernels], axis=1))
 
 
 class Norm(nnx.Module):
-    """RMSNorm, or LayerNorm (its bias only where the model has biases): computed in float32, returned in x's dtype.
+    """RMSNorm, or LayerNorm with a bias if model.use_bias, over the last axis; computed in float32, same dtype as x.
 
-    features: the size of the axis that is normed, where that is not d_model.
+    features: size of the last axis; None: d_model.
     """
 
     def __init__(self, config: ModelConfig, *, features: int | None = None, rngs: nnx.Rngs):
-        del rngs  # norms start at scale 1, bias 0
+        del rngs  # nothing is drawn: the scale is initialized to 1, the bias to 0
         features = features or config.d_model
         self.centered = config.norm == "layer"
         self.epsilon = config.norm_epsilon
@@ -145,7 +145,7 @@ class Norm(nnx.Module):
 
 
 class Embedding(nnx.Module):
-    """A table of vectors [rows, columns], `config.embedding_width` columns."""
+    """An embedding table [rows, columns] with `config.embedding_width` columns."""
 
     def __init__(self, config: ModelConfig, rows: int, *, rngs: nnx.Rngs):
         self.dtype = config.dtype
@@ -153,17 +153,20 @@ class Embedding(nnx.Module):
         self.embedding = nnx.Param(initializers.embedding(config)(rngs.params(), shape, jnp.float32))
 
     def __call__(self, ids: Array) -> Array:
-        """int [...] -> [..., columns] in the compute dtype; an id beyond the table gives NaN, which no loss survives"""
+        """int [...] -> [..., columns] in the compute dtype. An id of `rows` or more gives NaN, and so a NaN loss."""
         return jnp.take(self.embedding[...], ids, axis=0, mode="fill").astype(self.dtype)
 
     def attend(self, x: Array) -> Array:
-        """[positions, columns] -> float32 [positions, rows]: the product with every row, for tied output tables."""
+        """[positions, columns] -> float32 [positions, rows]: the dot product with every row, for tied output tables."""
         table = self.embedding[...].astype(self.dtype)
         return jax.lax.dot_general(x, table, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 
 
 class MLP(nnx.Module):
-    """wo(act(wi x)), or wo(act(wi_0 x) * wi_1 x) where gated; dropout after the activation and at the end (T5)."""
+    """The feed-forward block: wo(act(wi x)), or wo(act(wi_0 x) * wi_1 x) if gated.
+
+    Dropout after the activation and after wo, as in T5.
+    """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.config = config
@@ -177,12 +180,13 @@ class MLP(nnx.Module):
         self.wo = Linear(config, config.d_ff, config.d_model, init, rngs=rngs)
 
     def __call__(self, x_BxLxD: Array, *, dropout_key: Array | None = None) -> Array:
+        """[B, L, D] -> [B, L, D] in the compute dtype. No dropout where `dropout_key` is None."""
         inner_key, output_key = split_key(dropout_key, 2)
         rate, (B, L, D) = self.config.dropout_rate, x_BxLxD.shape
         activation = _ACTIVATIONS[self.config.mlp.removeprefix("gated_")]
         x = x_BxLxD.reshape(B * L, D)
 
-        @recomputed  # the activation with wo, whose gradient is the other one that needs it
+        @recomputed  # wo is included because its gradient is the other one that needs the activation's result
         def project(*inner: Array) -> Array:
             h = activation(inner[0]) * inner[1] if self.gated else activation(inner[0])
             h_BxLxF = dropout(h.reshape(B, L, -1), rate, inner_key, shared_axis=1)
@@ -193,9 +197,9 @@ class MLP(nnx.Module):
 
 
 class PredictionHead(nnx.Module):
-    """What BERT puts before its output table: dense (to the table's width, as in ELECTRA), GELU, norm.
+    """BERT's masked language model head, up to the output table: dense to the table's width (ELECTRA), GELU, norm.
 
-    `bias` is the logits', if there are biases.
+    `bias` [V], if model.use_bias, is added to the logits by `Transformer.logits`.
     """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
@@ -205,4 +209,5 @@ class PredictionHead(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(config.vocab_size)) if config.use_bias else None
 
     def __call__(self, x: Array) -> Array:
+        """[positions, D] -> [positions, embedding width] in the compute dtype."""
         return self.norm(recomputed(gelu)(self.dense(x)))

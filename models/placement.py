@@ -1,4 +1,7 @@
-"""What a model is traced for: the devices, and where activations live on them. Models name no axis, they only ask."""
+"""The devices that a model is traced for, and the sharding of its activations: both are set by the caller.
+
+Models name no mesh axis. The caller traces the model within the two context managers here.
+"""
 
 import contextlib
 import contextvars
@@ -7,46 +10,51 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 from jax import Array
 
-# (function, names of its arguments' dimensions such as "BHQK", those of its result) -> the function, of whole arrays,
-# run by each device on its own rows (B) and heads (H of queries, G of keys).
+# (function, dimension names of each argument such as "BHQK", those of the result) -> `function` for whole arrays, run
+# by each device on its own rows (B) and heads (H of queries, G of keys and values).
 OverDevices = Callable[[Callable[..., Array], Sequence[str], str], Callable[..., Array]]
 
-_place: contextvars.ContextVar[Callable[[Array], Array]] = contextvars.ContextVar("place", default=lambda x: x)
+_constraint: contextvars.ContextVar[Callable[[Array], Array]] = contextvars.ContextVar(
+    "constraint", default=lambda x: x
+)
 _compiled_for: contextvars.ContextVar[tuple[str, OverDevices] | None] = contextvars.ContextVar(
     "compiled_for", default=None
 )
 
 
 @contextlib.contextmanager
-def placing(place: Callable[[Array], Array]) -> Iterator[None]:
-    """While a model is traced in here, `place` is called on its activations, [B, ...], between layers and at its ends.
+def activation_constraint(constrain: Callable[[Array], Array]) -> Iterator[None]:
+    """Within this context, models apply `constrain` to activations [B, ...] after embeddings, each layer and logits.
 
-    The compiler propagates shardings from what it knows. Where parameters are split over the devices that rows are
-    split over, it knows two things that do not agree, and may choose to split the states by their features.
+    Without constraints the compiler propagates shardings from the arguments. Where parameters are split over the same
+    devices as the rows of a batch, it may choose to split activations by features instead of by rows.
     """
-    token = _place.set(place)
+    token = _constraint.set(constrain)
     try:
         yield
     finally:
-        _place.reset(token)
+        _constraint.reset(token)
 
 
-def placed(x: Array) -> Array:
-    """`x`, [B, ...], where the caller of the model wants it."""
-    return _place.get()(x)
+def constrain_activations(x: Array) -> Array:
+    """`x` [B, ...] under the caller's sharding constraint; `x` itself outside `activation_constraint`."""
+    return _constraint.get()(x)
 
 
 def platform_of(device: jax.Device) -> str:
-    """ "cuda" for an NVIDIA GPU that cuDNN's kernel runs on, Ampere or newer; else jax's name: "cpu", "tpu", "gpu"."""
+    """ "cuda" for an NVIDIA GPU of the Ampere generation or newer, which cuDNN's attention needs.
+
+    Otherwise jax's name of the platform: "cpu", "tpu", or "gpu" for other GPUs.
+    """
     version = getattr(device.client, "platform_version", "") if device.platform == "gpu" else ""
     return "cuda" if "cuda" in version and int(device.compute_capability.split(".")[0]) >= 8 else device.platform
 
 
 @contextlib.contextmanager
 def compiled_for(platform: str, over_devices: OverDevices) -> Iterator[None]:
-    """While a model is traced in here it is for `platform` (see `platform_of`), which need not be this machine's.
+    """Within this context, models are traced for `platform` (see `platform_of`), which may differ from this machine's.
 
-    `over_devices`: the compiler cannot split a fused kernel over the devices of a mesh, so whoever has a mesh does.
+    over_devices: runs a fused attention kernel on the caller's mesh, because the compiler cannot partition it.
     """
     token = _compiled_for.set((platform, over_devices))
     try:
@@ -56,12 +64,12 @@ def compiled_for(platform: str, over_devices: OverDevices) -> Iterator[None]:
 
 
 def target_platform() -> str:
-    """The platform that is traced for; outside of `compiled_for`, that of JAX's first device."""
+    """The platform of `compiled_for`; outside that context, the platform of JAX's first device."""
     target = _compiled_for.get()
     return platform_of(jax.devices()[0]) if target is None else target[0]
 
 
 def over_devices() -> OverDevices:
-    """How a fused kernel is run over the devices that are traced for; outside of `compiled_for`, on one."""
+    """The `over_devices` of `compiled_for`; outside that context, one that runs the function on a single device."""
     target = _compiled_for.get()
     return (lambda function, *_: function) if target is None else target[1]

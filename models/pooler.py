@@ -1,6 +1,4 @@
-"""What a whole row is taken to be: BERT's pooler on one of its states, and a classifier on that."""
-
-import functools
+"""Representations and classes of whole rows: BERT's pooler on one of a row's states, and a classifier on the pooler."""
 
 import jax.numpy as jnp
 from flax import nnx
@@ -9,11 +7,11 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 from models.layers import dropout
-from models.transformer import Params
+from models.parameters import Params, bind_module, init_module
 
 
 class Pooler(nnx.Module):
-    """tanh of a dense layer, with a bias whatever the model has."""
+    """tanh of a dense layer, as in BERT. The layer has a bias even where model.use_bias=False."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.dense = nnx.Linear(
@@ -26,7 +24,7 @@ class Pooler(nnx.Module):
 
 
 class Classifier(nnx.Module):
-    """A pooler and, on it, dropout (as in BERT's run_classifier.py) and a dense layer with a bias."""
+    """A pooler, dropout, and a dense layer with a bias, as in BERT's run_classifier.py."""
 
     def __init__(self, config: ModelConfig, num_classes: int, *, rngs: nnx.Rngs):
         self.config = config
@@ -48,35 +46,25 @@ class Classifier(nnx.Module):
 
 
 def state_at(hidden_BxLxD: Array, positions_B: Array) -> Array:
-    """[B, D]: each row's state at its position; positions: int [B]."""
+    """[B, D]: the state of each row at its own position; positions: int [B]."""
     return jnp.take_along_axis(hidden_BxLxD, positions_B[:, None, None], axis=1)[:, 0]
 
 
 def init_pooler(config: ModelConfig, key: Array) -> Params:
-    """float32 parameters of a pooler on the states of a Transformer of `config`, drawn from `key`."""
-    return nnx.to_pure_dict(nnx.state(Pooler(config, rngs=nnx.Rngs(key)), nnx.Param))
+    """float32 parameters of a pooler for a Transformer of `config`, drawn from `key`."""
+    return init_module(Pooler, config, key=key)
 
 
 def bind_pooler(config: ModelConfig, params: Params) -> Pooler:
-    """The pooler with `params` in it. Costs nothing inside jit."""
-    return nnx.merge(_pooler_graphdef(config), params)
+    """The pooler with `params` as its parameters. Free inside jit."""
+    return bind_module(Pooler, config, params=params)
 
 
 def init_classifier(config: ModelConfig, num_classes: int, key: Array) -> Params:
-    """float32 parameters of a classifier on the states of a Transformer of `config`, drawn from `key`."""
-    return nnx.to_pure_dict(nnx.state(Classifier(config, num_classes, rngs=nnx.Rngs(key)), nnx.Param))
+    """float32 parameters of a classifier for a Transformer of `config`, drawn from `key`."""
+    return init_module(Classifier, config, num_classes, key=key)
 
 
 def bind_classifier(config: ModelConfig, num_classes: int, params: Params) -> Classifier:
-    """The classifier with `params` in it. Costs nothing inside jit."""
-    return nnx.merge(_classifier_graphdef(config, num_classes), params)
-
-
-@functools.cache
-def _pooler_graphdef(config: ModelConfig) -> nnx.GraphDef[Pooler]:
-    return nnx.graphdef(nnx.eval_shape(lambda: Pooler(config, rngs=nnx.Rngs(0))))
-
-
-@functools.cache
-def _classifier_graphdef(config: ModelConfig, num_classes: int) -> nnx.GraphDef[Classifier]:
-    return nnx.graphdef(nnx.eval_shape(lambda: Classifier(config, num_classes, rngs=nnx.Rngs(0))))
+    """The classifier with `params` as its parameters. Free inside jit."""
+    return bind_module(Classifier, config, num_classes, params=params)

@@ -1,4 +1,4 @@
-"""What the backward pass of a layer finds in memory, and what it works out again."""
+"""Rematerialization: which results of a layer are saved for the backward pass, and which are recomputed."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,13 @@ _POLICIES = {
 
 
 def rematerialized(config: ModelConfig, body: Callable) -> Callable:
-    """`body`, a function of `jax.lax.scan` over layers, as `config.remat` has it:
+    """`body`, the function of a `jax.lax.scan` over layers, under the policy `config.remat`.
 
-      none  everything that the backward pass needs is kept;
-      dots  the results of products with kernels are, and attention's scores and elementwise functions made again;
-      full  only what goes into a layer is, and its forward pass runs twice.
+      none: everything that the backward pass needs is saved;
+      dots: products with kernels are saved; attention scores and elementwise functions are recomputed;
+      full: only a layer's inputs are saved, and its forward pass runs twice.
 
-    Values and gradients are the same. Inside a scan CSE cannot undo this, so nothing is done to prevent it.
+    Values and gradients are the same. `prevent_cse` is not needed inside a scan.
     """
     if config.remat == "none":
         return body

@@ -1,30 +1,33 @@
-"""A stack of identical layers, scanned: parameters have a leading layer axis, and one body is compiled for all."""
+"""A stack of identical layers: parameters have a leading layer axis, and a scan compiles one body for all layers."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import jax
 from flax import nnx
 from jax import Array
 
-from models.attention import Attend, Attention, KeysValues
+from models.attention import Attention, AttentionFn, KeysValues
 from models.config import ModelConfig
-from models.kernels import attend_by
+from models.kernels import make_attention_fn
 from models.layers import MLP, Norm, dropout, split_key
-from models.placement import placed
+from models.placement import constrain_activations
 from models.positions import RelativePositionBias, Rotation, rotation
 from models.remat import rematerialized
 
+AnyLayer = TypeVar("AnyLayer", bound="Layer")
 
-class Visibility(NamedTuple):
-    """Who sees whom, and from how far: the same for every layer of a stack."""
 
-    attend: Attend
-    rotation: Rotation | None
-    cross_attend: Attend | None
+class AttentionContext(NamedTuple):
+    """What all layers of a stack share: attention with masks and biases bound, and the angles of rotary embeddings."""
+
+    attention_fn: AttentionFn
+    rotation: Rotation | None  # None: positions are not rotary
+    cross_attention_fn: AttentionFn | None  # None: the stack has no cross-attention
 
 
 class Layer(nnx.Module):
-    """Self attention, cross attention where the stack has it, feed-forward; each with its norm and residual."""
+    """Self-attention, cross-attention if any, and feed-forward block, each with a norm and a residual connection."""
 
     def __init__(self, config: ModelConfig, *, cross_attention: bool, rngs: nnx.Rngs):
         self.config = config
@@ -39,63 +42,89 @@ class Layer(nnx.Module):
     def __call__(
         self,
         x_BxLxD: Array,
-        visibility: Visibility,
+        context: AttentionContext,
         *,
         cross: KeysValues | None = None,
         cached: KeysValues | None = None,
-        cache_index: Array | None = None,
+        cache_index: Array | int = 0,
         dropout_key: Array | None = None,
     ) -> tuple[Array, KeysValues | None]:
-        """[B, L, D] -> [B, L, D], and `cached` with this call's keys and values written from `cache_index` on."""
+        """[B, L, D] -> [B, L, D], and the updated cache.
+
+        cross: keys and values of the encoder's states; given exactly where the context has cross-attention. cached:
+        keys and values [B, G, S, K] of earlier positions; those of x are written into it from `cache_index` on. None:
+        x attends to itself, and the returned cache is None.
+        """
         self_key, cross_key, mlp_key = split_key(dropout_key, 3)
         x = x_BxLxD
 
         query, keys_values = self.self_attention.queries_keys_values(
-            self._enter(self.self_attention_norm, x), visibility.rotation
+            self._pre_norm(self.self_attention_norm, x), context.rotation
         )
         if cached is not None:
-            keys_values = cached = _write(cached, keys_values, cache_index)
-        y = self.self_attention(query, keys_values, attend=visibility.attend, dropout_key=self_key)
-        x = self._leave(self.self_attention_norm, x, y)
+            keys_values = cached = _update_cache(cached, keys_values, cache_index)
+        y = self.self_attention(query, keys_values, attention_fn=context.attention_fn, dropout_key=self_key)
+        x = self._add_residual(self.self_attention_norm, x, y)
 
         if cross is not None:
-            query = self.cross_attention.queries(self._enter(self.cross_attention_norm, x))
-            y = self.cross_attention(query, cross, attend=visibility.cross_attend, dropout_key=cross_key)
-            x = self._leave(self.cross_attention_norm, x, y)
+            assert context.cross_attention_fn is not None, "the context was made without encoder_segment_ids"
+            query = self.cross_attention.queries(self._pre_norm(self.cross_attention_norm, x))
+            y = self.cross_attention(query, cross, attention_fn=context.cross_attention_fn, dropout_key=cross_key)
+            x = self._add_residual(self.cross_attention_norm, x, y)
 
-        y = self.mlp(self._enter(self.mlp_norm, x), dropout_key=mlp_key)
-        return placed(self._leave(self.mlp_norm, x, y)), cached
+        y = self.mlp(self._pre_norm(self.mlp_norm, x), dropout_key=mlp_key)
+        return constrain_activations(self._add_residual(self.mlp_norm, x, y)), cached
 
-    def _enter(self, norm: Norm, x: Array) -> Array:
+    def _pre_norm(self, norm: Norm, x: Array) -> Array:
+        """The input of a block: normed in pre-norm models."""
         return norm(x) if self.config.norm_position == "pre" else x
 
-    def _leave(self, norm: Norm, x: Array, y: Array) -> Array:
+    def _add_residual(self, norm: Norm, x: Array, y: Array) -> Array:
+        """The sum of a block's input x and its output y: normed in post-norm models."""
         return x + y if self.config.norm_position == "pre" else norm(x + y)
 
 
-def _write(cached: KeysValues, new: KeysValues, index: Array) -> KeysValues:
+def _update_cache(cached: KeysValues, new: KeysValues, index: Array | int) -> KeysValues:
     return KeysValues(*(jax.lax.dynamic_update_slice_in_dim(c, n, index, 2) for c, n in zip(cached, new, strict=True)))
 
 
+class FinalNorm(Norm):
+    """The norm after the last layer of a pre-norm model, followed by dropout as in T5."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        super().__init__(config, rngs=rngs)
+        self.dropout_rate = config.dropout_rate
+
+    def __call__(self, x: Array, *, dropout_key: Array | None = None) -> Array:
+        """[..., L, D] -> [..., L, D]. No dropout where `dropout_key` is None."""
+        return dropout(super().__call__(x), self.dropout_rate, dropout_key, shared_axis=x.ndim - 2)
+
+
+def stack_layers(make: Callable[[nnx.Rngs], AnyLayer], num: int, rngs: nnx.Rngs) -> AnyLayer:
+    """`num` independently initialized layers as one module whose parameters have a leading layer axis."""
+    return nnx.split_rngs(splits=num)(nnx.vmap(make, in_axes=0, out_axes=0))(rngs)
+
+
+def layer_keys(key: Array | None, num: int) -> Array | None:
+    """[num] independent keys to scan over, one for each layer; None where `key` is None (no dropout)."""
+    return None if key is None else jax.random.split(key, num)
+
+
 class Stack(nnx.Module):
-    """N layers and, in pre-norm models, the norm after the last; the relative bias table that the layers share."""
+    """The layers of an encoder or a decoder; the final norm in pre-norm models; the shared relative position biases."""
 
     def __init__(self, config: ModelConfig, *, causal: bool, cross_attention: bool, rngs: nnx.Rngs):
         self.config = config
         self.causal = causal
-
-        @nnx.split_rngs(splits=config.num_layers)
-        @nnx.vmap(in_axes=0, out_axes=0)
-        def stacked_layers(rngs: nnx.Rngs) -> Layer:
-            return Layer(config, cross_attention=cross_attention, rngs=rngs)
-
-        self.layers = stacked_layers(rngs)
+        self.layers = stack_layers(
+            lambda rngs: Layer(config, cross_attention=cross_attention, rngs=rngs), config.num_layers, rngs
+        )
         if config.positions == "relative":
             self.relative_position_bias = RelativePositionBias(config, bidirectional=not causal, rngs=rngs)
         if config.norm_position == "pre":
-            self.final_norm = Norm(config, rngs=rngs)
+            self.final_norm = FinalNorm(config, rngs=rngs)
 
-    def visibility(
+    def attention_context(
         self,
         positions_BxL: Array,
         segment_ids_BxL: Array,
@@ -105,9 +134,13 @@ class Stack(nnx.Module):
         order_BxL: Array | None = None,
         encoder_segment_ids_BxE: Array | None = None,
         query_offset: Array | None = None,
-    ) -> Visibility:
-        """Without a cache the keys are the row itself; with one, query i stands at index `query_offset` + i of them."""
-        config, cross_attend, bias, turn = self.config, None, None, None
+    ) -> AttentionContext:
+        """The context for rows of L positions, of which the self-attention mask is `attention_mask` of the arguments.
+
+        Without a cache the keys are those of the row itself. With one, S is the length of the cache, and
+        `query_offset` the index of the first of the L positions in it. encoder_segment_ids: for cross-attention.
+        """
+        config, bias, angles, cross_attention_fn = self.config, None, None, None
         if config.positions == "relative":
             bias = self.relative_position_bias(
                 segment_ids_BxL.shape[1],
@@ -115,8 +148,8 @@ class Stack(nnx.Module):
                 0 if query_offset is None else query_offset,
             )
         elif config.positions == "rope":
-            turn = rotation(positions_BxL, config.head_dim, config.rope_theta)
-        attend = attend_by(
+            angles = rotation(positions_BxL, config.head_dim, config.rope_theta)
+        attention_fn = make_attention_fn(
             config,
             segment_ids_BxL,
             key_segment_ids_BxS,
@@ -127,30 +160,30 @@ class Stack(nnx.Module):
             bias_1xHxQxS=bias,
         )
         if encoder_segment_ids_BxE is not None:
-            cross_attend = attend_by(
+            cross_attention_fn = make_attention_fn(
                 config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
             )
-        return Visibility(attend, turn, cross_attend)
+        return AttentionContext(attention_fn, angles, cross_attention_fn)
 
     def __call__(
         self,
         x_BxLxD: Array,
-        visibility: Visibility,
+        context: AttentionContext,
         *,
         encoded_BxExD: Array | None = None,
         cross: KeysValues | None = None,
         cached: KeysValues | None = None,
-        cache_index: Array | None = None,
+        cache_index: Array | int = 0,
         dropout_key: Array | None = None,
     ) -> tuple[Array, KeysValues | None]:
-        """[B, L, D] -> [B, L, D], and the cache with this call's keys and values written in, if there is one.
+        """[B, L, D] -> [B, L, D], and the updated cache [N, B, G, S, K], or None without one.
 
-        Cross attention reads `encoded_BxExD`, of which each layer makes its keys and values as it runs, or `cross`
-        [N, B, G, E, K], made before (`cross_keys_values`). `cached` is [N, B, G, S, K].
+        Cross-attention takes either the encoder's states, `encoded_BxExD`, from which each layer computes its keys and
+        values when it runs, or `cross` [N, B, G, E, K], computed before by `cross_keys_values`. cached, cache_index: as
+        for `Layer`. No dropout where `dropout_key` is None.
         """
         graphdef, layers = nnx.split(self.layers)
         layers_key, final_key = split_key(dropout_key, 2)
-        layer_keys = None if layers_key is None else jax.random.split(layers_key, self.config.num_layers)
 
         def body(x, scanned):
             layer_params, layer_cross, layer_cached, layer_key = scanned
@@ -159,7 +192,7 @@ class Stack(nnx.Module):
                 layer_cross = layer.cross_attention.keys_values(encoded_BxExD)
             return layer(
                 x,
-                visibility,
+                context,
                 cross=layer_cross,
                 cached=layer_cached,
                 cache_index=cache_index,
@@ -169,15 +202,14 @@ class Stack(nnx.Module):
         x_BxLxD, cached = jax.lax.scan(
             rematerialized(self.config, body),
             x_BxLxD,
-            (layers, cross, cached, layer_keys),
+            (layers, cross, cached, layer_keys(layers_key, self.config.num_layers)),
             unroll=self.config.scan_unroll,
         )
         if self.config.norm_position == "pre":
-            x_BxLxD = self.final_norm(x_BxLxD)
-            x_BxLxD = dropout(x_BxLxD, self.config.dropout_rate, final_key, shared_axis=1)
+            x_BxLxD = self.final_norm(x_BxLxD, dropout_key=final_key)
         return x_BxLxD, cached
 
     def cross_keys_values(self, encoded_BxExD: Array) -> KeysValues:
-        """Every layer's keys and values of the encoder's states, [N, B, G, E, K]: for decoding, which reuses them."""
+        """All layers' keys and values of the encoder's states, [N, B, G, E, K], for decoding, which reuses them."""
         graphdef, layers = nnx.split(self.layers)
         return jax.lax.map(lambda layer: nnx.merge(graphdef, layer).cross_attention.keys_values(encoded_BxExD), layers)

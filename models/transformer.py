@@ -1,12 +1,10 @@
-"""The Transformer, and plain functions that run it on a nested dict of parameters.
+"""The Transformer, and pure functions that run it on a nested dict of parameters.
 
-The batch is the one of contract/batch.py; fields are read by name. Parameters are named by their path, for example
-`decoder/layers/self_attention/query/kernel` [N, D, H * K]: a leading layer axis where the path has `/layers/`.
+Batches have the fields of contract/batch.py. A parameter is named by its path, for example
+`decoder/layers/self_attention/query/kernel` [N, D, H * K]; it has a leading layer axis if the path contains `/layers/`.
 """
 
-import functools
 from collections.abc import Mapping
-from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
@@ -15,15 +13,15 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 from models.layers import Embedding, Linear, Norm, PredictionHead, dropout, split_key
-from models.placement import placed
-from models.stack import Stack
+from models.parameters import Params, bind_module, init_module
+from models.placement import constrain_activations
+from models.stack import AttentionContext, Stack
 
-Params = dict[str, Any]  # nested dict of arrays
 Batch = Mapping[str, Array]
 
 
 class Transformer(nnx.Module):
-    """Encoder-decoder, decoder-only or encoder-only, as `config.architecture` says; one token table for all stacks."""
+    """An encoder-decoder, decoder-only or encoder-only model (`config.architecture`). Stacks share the token table."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.config = config
@@ -35,7 +33,7 @@ class Transformer(nnx.Module):
         if config.embedding_norm:
             self.embedding_norm = Norm(config, features=config.embedding_width, rngs=rngs)
         if config.embedding_width != config.d_model:
-            # Not named after the embeddings, whose parameters `optimizer.no_decay` knows by their name.
+            # The name must not contain "embed", by which `optimizer.no_decay` finds the embedding tables.
             self.input_projection = Linear(
                 config, config.embedding_width, config.d_model, initializers.matrix(config), rngs=rngs
             )
@@ -57,44 +55,48 @@ class Transformer(nnx.Module):
             )
 
     def __call__(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """Logits float32 [B, L, V] of the decoder's positions, or the encoder's where there is no decoder.
+        """Logits float32 [B, L, V] at the decoder's positions, or at the encoder's if there is no decoder.
 
-        No dropout where `dropout_key` is None. Raises ValueError for rows longer than the table of learned positions.
+        No dropout where `dropout_key` is None. Raises ValueError as `embed` and `logits` do.
         """
         return self.logits(self.hidden(batch, dropout_key=dropout_key))
 
     def hidden(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """[B, L, D] in the compute dtype: what `logits` turns into logits."""
+        """The final states [B, L, D] in the compute dtype, of which `logits` gives the logits."""
         encoder_key, decoder_key = split_key(dropout_key, 2)
-        encoded_BxExD = self.encode(batch, dropout_key=encoder_key) if self.config.has_encoder else None
         if not self.config.has_decoder:
-            return encoded_BxExD
+            return self.encode(batch, dropout_key=encoder_key)
+        encoded_BxExD = self.encode(batch, dropout_key=encoder_key) if self.config.has_encoder else None
         embed_key, stack_key = split_key(decoder_key, 2)
-        segment_ids, positions = batch["decoder_segment_ids"], batch["decoder_positions"]
         x_BxLxD, _ = self.decoder(
-            self.embed(batch["decoder_input_tokens"], positions, dropout_key=embed_key),
-            self.decoder.visibility(
-                positions,
-                segment_ids,
-                segment_ids,
-                bidirectional_mask_BxS=None if self.config.has_encoder else batch["decoder_bidirectional_mask"],
-                encoder_segment_ids_BxE=batch["encoder_segment_ids"] if self.config.has_encoder else None,
-            ),
+            self.embed(batch["decoder_input_tokens"], batch["decoder_positions"], dropout_key=embed_key),
+            self.decoder_attention(batch),
             encoded_BxExD=encoded_BxExD,
             dropout_key=stack_key,
         )
         return x_BxLxD
 
+    def decoder_attention(self, batch: Batch) -> AttentionContext:
+        """The decoder's masks, biases and rotary angles for `batch`."""
+        segment_ids, has_encoder = batch["decoder_segment_ids"], self.config.has_encoder
+        return self.decoder.attention_context(
+            batch["decoder_positions"],
+            segment_ids,
+            segment_ids,
+            bidirectional_mask_BxS=None if has_encoder else batch["decoder_bidirectional_mask"],
+            encoder_segment_ids_BxE=batch["encoder_segment_ids"] if has_encoder else None,
+        )
+
     def encode(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """[B, E, D]: the encoder's final states."""
+        """The encoder's final states [B, E, D] in the compute dtype. Without `encoder_token_types` all types are 0."""
         embed_key, stack_key = split_key(dropout_key, 2)
         segment_ids, positions = batch["encoder_segment_ids"], batch["encoder_positions"]
         token_types = None
-        if self.config.num_token_types:  # a text that is no pair is all of its first type
+        if self.config.num_token_types:
             token_types = batch.get("encoder_token_types", jnp.zeros_like(segment_ids))
         x_BxExD, _ = self.encoder(
             self.embed(batch["encoder_input_tokens"], positions, token_types, dropout_key=embed_key),
-            self.encoder.visibility(
+            self.encoder.attention_context(
                 positions, segment_ids, segment_ids, order_BxL=batch.get("encoder_attention_order")
             ),
             dropout_key=stack_key,
@@ -109,13 +111,17 @@ class Transformer(nnx.Module):
         *,
         dropout_key: Array | None = None,
     ) -> Array:
-        """[B, L, D]: the sum of the tables' rows, normed if the model does so, and brought to d_model."""
+        """[B, L, D] in the compute dtype: the sum of token, position and type embeddings, projected to d_model.
+
+        tokens, positions, token types: int32 [B, L]. Raises ValueError if rows are longer than the table of learned
+        positions.
+        """
         config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
         if config.positions == "learned":
             if tokens_BxL.shape[1] > config.max_length:
                 raise ValueError(
-                    f"a row of {tokens_BxL.shape[1]} tokens is longer than model.max_length={config.max_length}, "
-                    "the table of learned positions"
+                    f"a row of {tokens_BxL.shape[1]} tokens is longer than the table of learned positions "
+                    f"(model.max_length={config.max_length})"
                 )
             x_BxLxD += self.position_embedder(positions_BxL)
         if token_types_BxL is not None:
@@ -126,42 +132,37 @@ class Transformer(nnx.Module):
         if config.embedding_width != config.d_model:
             x = self.input_projection(x_BxLxD.reshape(-1, config.embedding_width))
             x_BxLxD = x.reshape(*tokens_BxL.shape, config.d_model)
-        return placed(x_BxLxD)
+        return constrain_activations(x_BxLxD)
 
     def logits(self, hidden: Array) -> Array:
-        """[..., D] -> float32 [..., V]; any number of positions at a time, as a chunked loss needs.
+        """[..., D] -> float32 [..., V]. The leading axes are free, so that a chunked loss can pass some positions.
 
-        Raises ValueError for a model that predicts no tokens.
+        Raises ValueError for a model with `predicts_tokens=False`.
         """
         config, x = self.config, hidden.reshape(-1, self.config.d_model)
         if not config.predicts_tokens:
-            raise ValueError("a model built with predicts_tokens=False has no logits")
+            raise ValueError("a model with predicts_tokens=False has no logits")
+        bias = None
         if config.prediction_head == "bert":
-            x = self.prediction_head(x)
+            x, bias = self.prediction_head(x), self.prediction_head.bias
         if config.scale_logits:
             x = x * config.embedding_width**-0.5
         logits = self.token_embedder.attend(x) if config.tie_embeddings else self.logits_dense(x)
-        if config.prediction_head == "bert" and config.use_bias:
-            logits = logits + self.prediction_head.bias[...]
-        return placed(logits.reshape(*hidden.shape[:-1], -1))
+        if bias is not None:
+            logits = logits + bias[...]
+        return constrain_activations(logits.reshape(*hidden.shape[:-1], -1))
 
 
 def init_params(config: ModelConfig, key: Array) -> Params:
-    """float32 parameters drawn from `key`. Under `jax.eval_shape` (config bound) only their shapes, at any size."""
-    return nnx.to_pure_dict(nnx.state(Transformer(config, rngs=nnx.Rngs(key)), nnx.Param))
-
-
-@functools.cache
-def graphdef(config: ModelConfig) -> nnx.GraphDef[Transformer]:
-    """The model without its parameters. Allocates nothing."""
-    return nnx.graphdef(nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0))))
+    """float32 parameters drawn from `key`. Under `jax.eval_shape` (config bound), their shapes at no cost."""
+    return init_module(Transformer, config, key=key)
 
 
 def bind(config: ModelConfig, params: Params) -> Transformer:
-    """The model with `params` in it: `bind(config, params).hidden(batch)`. Costs nothing inside jit."""
-    return nnx.merge(graphdef(config), params)
+    """The model with `params` as its parameters, as in `bind(config, params).hidden(batch)`. Free inside jit."""
+    return bind_module(Transformer, config, params=params)
 
 
 def apply(config: ModelConfig, params: Params, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-    """Logits float32 [B, L, V]; see Transformer.__call__. Pure: jit it with `config` static or bound."""
+    """Logits float32 [B, L, V]; see `Transformer.__call__`. Pure: can be jitted with `config` static or bound."""
     return bind(config, params)(batch, dropout_key=dropout_key)
