@@ -1,25 +1,28 @@
-"""The special ids of a vocabulary. Nothing else in the project knows a literal id."""
+"""The special ids of a vocabulary. No other module of the project contains a literal id."""
 
 import dataclasses
+from typing import TypeVar
 
 import numpy as np
 
 from contract.errors import ConfigError
 
-# What the text of an ordinary token is like, where an objective goes by that. Bits of Vocab.marks.
+Index = TypeVar("Index", int, np.ndarray)
+
+# Properties of an ordinary token's text, which some objectives use. Bits of Vocab.marks.
 STOP = 1  # ends in ".", "!" or "?"
-NEWLINE = 2  # ends in a line's end
+NEWLINE = 2  # ends in a line end
 SPACE = 4  # begins with whitespace
-CONTINUATION = 8  # a byte that carries on a UTF-8 character begun before
-BLANK = 16  # nothing but whitespace
+CONTINUATION = 8  # a byte that continues a UTF-8 character
+BLANK = 16  # whitespace only
 PUNCTUATION = 32  # begins with ASCII punctuation
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocab:
-    """Ids of a tokenizer's vocabulary, all below `size`.
+    """The ids of a tokenizer's vocabulary, all below `size`.
 
-    Sentinels take the highest ids, highest first, as in T5: sentinel k is `size - 1 - k`.
+    Sentinels have the highest ids, in descending order, as in T5: sentinel k is `size - 1 - k`.
     """
 
     size: int
@@ -30,36 +33,36 @@ class Vocab:
     cls: int
     sep: int
     bos: int
-    modes: tuple[tuple[str, int], ...]  # mode token -> id, in the config's order
+    modes: tuple[tuple[str, int], ...]  # the name and the id of each mode token, in the order of data.mode_tokens
     num_sentinels: int
     content_start: int  # ids of raw text are content_start <= id < content_end
     content_end: int
-    marks: bytes = dataclasses.field(repr=False)  # [size], for each id the bits above; 0 for special ids
+    marks: bytes = dataclasses.field(repr=False)  # [size], the bits above for each id; 0 for special ids
 
     def marked(self, tokens: np.ndarray, mark: int) -> np.ndarray:
-        """bool, of tokens' shape: where the tokens, ids int, have any bit of `mark`."""
+        """Where `tokens`, int [...], have any bit of `mark`: bool [...]."""
         return (np.frombuffer(self.marks, np.uint8) & mark).astype(bool).take(tokens)
 
-    def sentinel(self, k):
-        """Id of the k-th sentinel (int or integer array). The caller has checked k < num_sentinels."""
+    def sentinel(self, k: Index) -> Index:
+        """The id of the k-th sentinel; k, int or int array, must be below num_sentinels, which is not checked."""
         return self.size - 1 - k
 
     @property
     def sentinels(self) -> np.ndarray:
-        """int32 [num_sentinels], in the order in which spans take them."""
+        """The ids of all sentinels, int32 [num_sentinels], in the order in which spans use them."""
         return self.sentinel(np.arange(self.num_sentinels, dtype=np.int32))
 
     def mode(self, name: str) -> int:
-        """Id of a mode token. Raises ConfigError for a name the vocabulary does not have."""
+        """The id of a mode token. Raises ConfigError for a name that is not in the vocabulary."""
         ids = dict(self.modes)
         if name not in ids:
             raise ConfigError(
-                f"mode token {name!r} is not in data.mode_tokens={tuple(ids)}: add it there or name one of those"
+                f"mode token {name!r} is not in data.mode_tokens={tuple(ids)}: add it there, or use one of these"
             )
         return ids[name]
 
     def names(self) -> dict[int, str]:
-        """How each special id is written in decoded text."""
+        """The text of each special id in decoded text."""
         special = {
             self.pad: "<pad>",
             self.eos: "</s>",

@@ -1,4 +1,4 @@
-"""What some objectives read of an example beside its tokens: the optional columns of objectives.batch.Windows."""
+"""The optional columns of `Windows`, such as windows of other documents: `WindowSpec.extra_columns` requests them."""
 
 from collections.abc import Sequence
 
@@ -10,40 +10,46 @@ from data.windows import WindowReader, gather
 
 
 class Columns:
-    """Adds to the windows of a batch what their specs read. Holds nothing that changes."""
+    """Fills the optional columns of a batch's windows. Immutable."""
 
     def __init__(self, readers: Sequence[WindowReader], width: int, pad_id: int):
-        """readers: by source; width: tokens of a row of Windows.tokens."""
+        """width: the width of Windows.tokens; pad_id: the token id after the end of an example."""
         self._readers = readers
         self._width = width
         self._pad_id = pad_id
         self._of_document: dict[str, dict[int, np.ndarray]] = {"prompt_lengths": {}, "labels": {}}
-        for source, reader in enumerate(readers):
+        for reader_id, reader in enumerate(readers):
             documents, spec = reader.documents, reader.spec
             if "prompt_lengths" in spec.extra_columns:
-                self._of_document["prompt_lengths"][source] = documents.store.prompt_lengths[documents.index]
+                self._of_document["prompt_lengths"][reader_id] = documents.store.prompt_lengths[documents.index]
             if "labels" in spec.extra_columns:
-                self._of_document["labels"][source] = classes_of(documents, spec)
+                self._of_document["labels"][reader_id] = classes_of(documents, spec)
 
-    def add(self, windows: Windows, documents: np.ndarray) -> Windows:
-        """The windows with their columns. documents: int64 [E], that each example is of, as its reader numbers them."""
+    def add(self, windows: Windows, reader_ids: np.ndarray, documents: np.ndarray) -> Windows:
+        """The windows with their optional columns.
+
+        Args:
+          windows: E examples.
+          reader_ids: int [E], the reader that each example is from.
+          documents: int64 [E], the document that each example is from, as its reader numbers documents.
+        """
         if any("others" in reader.spec.extra_columns for reader in self._readers):
-            windows = self._add_others(windows, documents)
+            windows = self._add_others(windows, reader_ids, documents)
         for column, of_document in self._of_document.items():
             if of_document:
                 values = np.zeros(len(documents), np.int32)
-                for source, value in of_document.items():
-                    chosen = np.flatnonzero(windows.denoiser_ids == source)
+                for reader_id, value in of_document.items():
+                    chosen = np.flatnonzero(reader_ids == reader_id)
                     values[chosen] = value[documents[chosen]]
                 windows = windows._replace(**{column: values})
         return windows
 
-    def _add_others(self, windows: Windows, documents: np.ndarray) -> Windows:
+    def _add_others(self, windows: Windows, reader_ids: np.ndarray, documents: np.ndarray) -> Windows:
         tokens = np.full((len(documents), self._width), self._pad_id, np.int32)
         lengths = np.zeros(len(documents), np.int32)
-        for source, reader in enumerate(self._readers):
-            chosen = np.flatnonzero(windows.denoiser_ids == source)
+        for reader_id, reader in enumerate(self._readers):
+            chosen = np.flatnonzero(reader_ids == reader_id)
             if len(chosen) and "others" in reader.spec.extra_columns:
-                segments = reader.others(documents[chosen], windows.keys[chosen])
-                tokens[chosen], lengths[chosen] = gather(reader.tokens, segments, self._width, self._pad_id)
+                slices = reader.others(documents[chosen], windows.keys[chosen])
+                tokens[chosen], lengths[chosen] = gather(reader.tokens, slices, self._width, self._pad_id)
         return windows._replace(others_tokens=tokens, others_lengths=lengths)

@@ -1,16 +1,21 @@
-"""The settings that this package reads. train.config.DataConfig has them, and so has data.prepare's command line."""
+"""The config fields of a corpus: which documents there are, and how they become tokens."""
 
-from typing import Literal, Protocol
+import dataclasses
+from typing import Literal
 
 
-class DataFields(Protocol):
-    """Fields of `config.data` that decide which documents there are and how they become tokens."""
+@dataclasses.dataclass(frozen=True)
+class CorpusConfig:
+    """The fields of `config.data` that determine a token store. configs/base.py says what each means.
 
-    source: Literal["stdlib", "stdlib_functions", "text", "jsonl", "tfds"]
+    train.config.DataConfig adds the fields of windows and batches, and data.prepare makes its flags from these.
+    """
+
+    source: str  # a key of data.sources.SOURCES
     path: str
     document_per: Literal["file", "line", "paragraph"]
     on_unreadable: Literal["error", "skip"]
     tokenizer: str
-    num_sentinels: int
+    num_sentinels: int  # num_sentinels and mode_tokens change the vocabulary, but not the token ids of raw text
     mode_tokens: tuple[str, ...]
     cache_dir: str

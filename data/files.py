@@ -1,4 +1,4 @@
-"""Text files: finding them, and reading documents out of them."""
+"""Finding text files, and reading documents from them."""
 
 import codecs
 import glob
@@ -13,8 +13,8 @@ from contract.errors import ConfigError
 def find_files(data_path: str) -> list[str]:
     """Absolute paths of the files that `data.path` (files, folders or globs, separated by commas) names, each once.
 
-    A folder stands for all its regular files that are not hidden, at any depth, sorted. What is there but cannot be
-    opened is in the list too, to be met when it is read. Raises ConfigError for a part that names no file.
+    A folder names all its regular files that are not hidden, at any depth, sorted. The list includes what exists but
+    cannot be opened, so that reading it is an error. Raises ConfigError for a part of `data.path` that names no file.
     """
     paths: dict[str, None] = {}
     for pattern in data_path.split(","):
@@ -23,7 +23,7 @@ def find_files(data_path: str) -> list[str]:
 
 
 def describe_file(path: str) -> tuple[str, int, int]:
-    """Path, size in bytes and time of the last change in ns: what a fingerprint takes for the file's contents."""
+    """Path, size in bytes and modification time in ns, which represent the file's contents in a fingerprint."""
     try:
         info = os.stat(path)
     except OSError:
@@ -32,7 +32,7 @@ def describe_file(path: str) -> tuple[str, int, int]:
 
 
 def read_documents(path: str, document_per: str) -> Iterator[str]:
-    """The documents of a UTF-8 file; see `split_text`. Empty ones are among them.
+    """Yields the documents of a UTF-8 file, as `split_text` cuts them, empty documents included.
 
     Raises OSError or UnicodeDecodeError, always before the first document.
     """
@@ -45,8 +45,11 @@ def read_documents(path: str, document_per: str) -> Iterator[str]:
 
 
 def split_text(text: str, document_per: str) -> Iterable[str]:
-    """Cuts a text into documents: the whole as it is ("file"), its lines without their ends ("line"), or its blocks
-    between blank lines, lines joined by "\\n" ("paragraph"). A line ends at "\\n" or "\\r\\n" and nowhere else."""
+    """Cuts a text into documents.
+
+    document_per: "file": the whole text, unchanged. "line": the lines, without their line ends. "paragraph": the blocks
+    between blank lines, with lines joined by "\\n". Only "\\n" and "\\r\\n" end a line.
+    """
     return (text,) if document_per == "file" else _split_lines(text.split("\n"), document_per)
 
 
@@ -66,16 +69,16 @@ def _split_lines(lines: Iterable[str], document_per: str) -> Iterator[str]:
 
 
 def _check_utf8(path: str) -> None:
-    """Reads the whole file once, so that a bad one is left out as a whole, and not from its bad byte on."""
+    """Decodes the whole file before any of it is used, so that an invalid file is skipped as a whole."""
     decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
     with open(path, "rb") as file:
         while True:
             chunk = file.read(1 << 24)
-            begun = len(decoder.getstate()[0])  # bytes of a character that the last chunk cut
+            pending = len(decoder.getstate()[0])  # bytes of a character that the chunk before has begun
             try:
                 decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
-                error.start += position - begun
+                error.start += position - pending
                 raise
             if not chunk:
                 return
@@ -91,16 +94,19 @@ def _resolve(pattern: str) -> list[str]:
         if not found:
             raise ConfigError(f"{where} matches no file: correct the pattern")
     else:
-        raise ConfigError(f"{where} does not exist: correct it; it may be files, folders or globs, separated by commas")
+        raise ConfigError(f"{where} does not exist: name files, folders or globs, separated by commas")
     files = [file for path in found for file in (_walk(path) if os.path.isdir(path) else [path])]
     files = [file for file in files if _is_regular_or_broken(file)]
     if not files:
-        raise ConfigError(f"{where} holds no regular file (hidden ones are not read): name a file or another folder")
+        raise ConfigError(f"{where} contains no regular file (hidden files are ignored): name a file or another folder")
     return files
 
 
 def _walk(folder: str) -> list[str]:
-    """Follows links to folders, but enters no folder twice. Folders that cannot be listed stand among the files."""
+    """The paths of all files in `folder` that are not hidden, sorted, and of folders that cannot be listed.
+
+    Follows links to folders, and visits no folder twice.
+    """
     unlisted: list[str] = []
     files: list[str] = []
     seen: set[str] = set()
@@ -120,4 +126,4 @@ def _is_regular_or_broken(path: str) -> bool:
         mode = os.stat(path).st_mode
     except OSError:
         return True
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # a folder here is one that could not be listed
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # a folder in this list is one that could not be listed

@@ -1,9 +1,9 @@
-"""JSON-lines files: a prompt and its response a line, or a text and perhaps its label.
+"""JSON-lines files. Each line has a prompt and its response, or a text and optionally its label:
 
     {"prompt": "Translate to German: one", "response": "eins"}
     {"text": "The match ended in a draw.", "label": "sport"}
 
-Other keys are passed over. A blank line is no line.
+Other keys and blank lines are ignored.
 """
 
 import json
@@ -15,10 +15,10 @@ from data.raw import RawDocument, Skipped
 
 
 def read_jsonl(path: str, on_unreadable: str, skipped: Skipped) -> Iterator[RawDocument]:
-    """The documents of a file, in its order.
+    """Yields the documents of a file, in the file's order.
 
-    Raises ConfigError for a line that is neither of the two, naming file and line; with on_unreadable="skip" it is
-    left out and counted in `skipped`. Raises OSError before the first document.
+    Raises ConfigError, with file and line number, for a line that is neither of the two kinds. With
+    on_unreadable="skip" such lines are counted in `skipped` instead. Raises OSError before the first document.
     """
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
@@ -26,45 +26,45 @@ def read_jsonl(path: str, on_unreadable: str, skipped: Skipped) -> Iterator[RawD
                 continue
             try:
                 yield _document(path, line)
-            except _BadLine as error:
+            except _InvalidLine as error:
                 if on_unreadable != "skip":
                     raise ConfigError(
-                        f"{path}:{number} {error}: mend that line, or set data.on_unreadable='skip'"
+                        f"{path}:{number} {error}: fix that line, or set data.on_unreadable='skip'"
                     ) from None
                 skipped.first_line = skipped.first_line or f"{path}:{number}"
                 skipped.lines += 1
 
 
-class _BadLine(ValueError):
-    """What is wrong with a line, to be said after its number."""
+class _InvalidLine(ValueError):
+    """What is wrong with a line; its message follows the line's number."""
 
 
 def _document(path: str, line: bytes) -> RawDocument:
     try:
         fields = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise _BadLine(f"is not UTF-8 (byte {error.start} of the line)") from None
+        raise _InvalidLine(f"is not UTF-8 (byte {error.start} of the line)") from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise _BadLine(f"is not JSON ({_message(error)})") from None
+        raise _InvalidLine(f"is not JSON ({_message(error)})") from None
     keys = set(fields) if isinstance(fields, dict) else set()
     if {"prompt", "response"} <= keys and "text" not in keys:
         return RawDocument(path, _string(fields, "response"), _string(fields, "prompt", may_be_empty=True))
     if "text" in keys and not {"prompt", "response"} & keys:
         label = _string(fields, "label", may_be_empty=True) if "label" in keys else ""
         return RawDocument(path, _string(fields, "text"), label=label)
-    raise _BadLine("must be an object with the keys 'prompt' and 'response', or 'text' and perhaps 'label'")
+    raise _InvalidLine("must be an object with the keys 'prompt' and 'response', or 'text' and optionally 'label'")
 
 
 def _string(fields: dict[str, Any], key: str, *, may_be_empty: bool = False) -> str:
     value = fields[key]
     if not isinstance(value, str):
-        raise _BadLine(f"has {value!r:.40} for {key!r}, which must be a string")
+        raise _InvalidLine(f"has {value!r:.40} for {key!r}, which must be a string")
     if not (value.strip() or may_be_empty):
-        raise _BadLine(f"has nothing in {key!r}")
+        raise _InvalidLine(f"has no text in {key!r}")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise _BadLine(f"has half of a surrogate pair in {key!r}, at character {error.start}") from None
+        raise _InvalidLine(f"has half of a surrogate pair in {key!r}, at character {error.start}") from None
     return value
 
 

@@ -1,53 +1,93 @@
-"""Text -> token store, once: `python -m data.prepare --source=text --path='corpus/*.txt' [--tokenizer=my.model]`.
+"""python -m data.prepare --source=text --path='corpus/*.txt' [--tokenizer=my.model] [--document_per=line] ...
 
-Training builds the store itself where it is not there. Preparing it apart is for corpora that take long, and for
-machines where many processes would otherwise build it at once. Flags are called like the fields of config.data, with
-the same defaults; training finds the store when it runs with the same values.
+Builds the token store of a corpus, or finds it, and prints what it contains. Training builds a missing store itself.
+Prepare the store first if the corpus is large, or if many processes would build it at the same time. The flags have the
+names and the defaults of the fields of config.data, and training with the same values finds the store.
 """
 
-import argparse
+import dataclasses
 import sys
+import typing
+
+from absl import flags
 
 from contract.errors import ConfigError
-from data.store import open_or_build
+from data.config import CorpusConfig
+from data.sources import SOURCES
+from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
 
+# The defaults of configs/base.py, which this package does not import; tests/data/test_prepare.py compares them.
+# A token store does not depend on the sentinels and the mode tokens, which have no flags.
+_DEFAULTS = CorpusConfig(
+    source="stdlib",
+    path="",
+    document_per="file",
+    on_unreadable="error",
+    tokenizer="byte",
+    num_sentinels=0,
+    mode_tokens=(),
+    cache_dir="~/.cache/cloze",
+)
+_HELP = {
+    "source": f"The corpus: {', '.join(SOURCES)}.",
+    "path": "text, jsonl: files, folders or globs, separated by commas; tfds: name/config:version.",
+    "document_per": "text, tfds: the whole text, a line, or a paragraph between blank lines.",
+    "on_unreadable": "For a file that is not UTF-8 and a line that is not JSON: raise an error, or skip it.",
+    "tokenizer": "'byte', or the path of a SentencePiece .model file.",
+    "cache_dir": "Folder of the token stores.",
+}
 
-def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Command line -> the fields of data.fields.DataFields. Mode tokens and sentinels do not enter a token store."""
-    flags = argparse.ArgumentParser(
-        prog="python -m data.prepare", description="Text to a token store, once.", allow_abbrev=False
-    )
-    flags.add_argument("--source", choices=["stdlib", "stdlib_functions", "text", "jsonl", "tfds"], default="stdlib")
-    flags.add_argument("--path", default="", help="files, folders or globs, comma-separated; tfds: name/config:version")
-    flags.add_argument("--document_per", choices=["file", "line", "paragraph"], default="file")
-    flags.add_argument("--on_unreadable", choices=["error", "skip"], default="error")
-    flags.add_argument("--tokenizer", default="byte", help="'byte', or the path of a SentencePiece .model file")
-    flags.add_argument("--cache_dir", default="~/.cache/cloze", help="where token stores are kept")
-    flags.set_defaults(num_sentinels=0, mode_tokens=())
-    return flags.parse_args(arguments)
 
+def parse_flags(argv: list[str]) -> CorpusConfig:
+    """Command line, with the program's name first -> the corpus. For --help prints the usage and exits.
 
-def main(arguments: list[str] | None = None) -> int:
-    """Builds or finds the store, prints where it is and what is in it. Returns the exit status."""
-    fields = parse_flags(arguments)
+    Raises ConfigError, one line, for an invalid flag and an unexpected argument.
+    """
+    flag_values = flags.FlagValues()
+    types = typing.get_type_hints(CorpusConfig)
+    for name, help_text in _HELP.items():
+        default = getattr(_DEFAULTS, name)
+        if typing.get_origin(types[name]) is typing.Literal:
+            flags.DEFINE_enum(name, default, typing.get_args(types[name]), help_text, flag_values)
+        else:
+            flags.DEFINE_string(name, default, help_text, flag_values)
+    if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
+        print(f"{__doc__.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
+        sys.exit(0)
     try:
-        store = open_or_build(fields, make_tokenizer(fields))
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        rest = flag_values(argv)
+    except flags.Error as error:
+        raise ConfigError(" ".join(str(error).split())) from error
+    if len(rest) > 1:
+        raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
+    return dataclasses.replace(_DEFAULTS, **{name: flag_values[name].value for name in _HELP})
+
+
+def main(argv: list[str]) -> None:
+    """Builds the token store or finds it, and prints where it is and what it contains. Raises ConfigError."""
+    corpus = parse_flags(argv)
+    _print_contents(open_or_build(corpus, make_tokenizer(corpus)))
+
+
+def _print_contents(store: TokenStore) -> None:
     meta = store.meta
     print(f"store            {store.folder}")
     print(f"documents        {len(store):,}")
-    print(f"tokens           {meta['num_tokens']:,} as {meta['dtype']}, with one EOS a document")
+    print(f"tokens           {meta['num_tokens']:,} as {meta['dtype']}, with one EOS per document")
     print(f"bytes of text    {meta['num_bytes']:,}")
-    print(f"unigram entropy  {store.unigram_entropy():.4f} nats per token, EOS left out")
+    print(f"unigram entropy  {store.unigram_entropy():.4f} nats per token, without EOS")
     unreadable = f"{len(meta['skipped_files']):,} unreadable files, {meta['skipped_lines']:,} unreadable lines"
-    print(f"left out         {meta['skipped_empty']:,} empty documents, {unreadable}")
+    print(f"skipped          {meta['skipped_empty']:,} empty documents, {unreadable}")
     for path in [*meta["skipped_files"], *filter(None, [meta["first_skipped_line"]])]:
         print(f"  unreadable: {path}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main(sys.argv)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

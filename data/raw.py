@@ -1,23 +1,23 @@
-"""What a source gives before tokens: a document's text, and what a pass over the corpus left out."""
+"""Documents as text, before they become tokens, and what was skipped while they were read."""
 
 import dataclasses
 from typing import NamedTuple
 
 
 class RawDocument(NamedTuple):
-    """One document as it was read."""
+    """One document as text."""
 
-    name: str  # the file or dataset that it is from
-    text: str  # of a prompt and its response: the response
-    prompt: str = ""  # stands before the text
-    label: str = ""  # the class that it is of, by name
+    name: str  # the file or dataset that the document is from
+    text: str  # the response, where the document has a prompt
+    prompt: str = ""
+    label: str = ""  # the name of the document's class; "" for none
 
 
 @dataclasses.dataclass
 class Skipped:
-    """What a pass over the documents left out."""
+    """What a pass over the documents skipped."""
 
-    empty: int = 0  # documents of nothing but whitespace
-    files: list[str] = dataclasses.field(default_factory=list)  # unreadable, with data.on_unreadable="skip"
-    lines: int = 0  # of JSON-lines files, likewise
-    first_line: str = ""  # where the first of those stands: "file:line"
+    empty: int = 0  # documents of whitespace only
+    files: list[str] = dataclasses.field(default_factory=list)  # unreadable files, with data.on_unreadable="skip"
+    lines: int = 0  # unreadable lines of JSON-lines files, with data.on_unreadable="skip"
+    first_line: str = ""  # where the first of those lines is: "file:line"

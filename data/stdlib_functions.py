@@ -1,7 +1,7 @@
-"""Prompts and responses with nothing to download: the standard library's own documented functions.
+"""Prompts and responses that need no download: the standard library's documented functions.
 
-The prompt is a function's signature and docstring, the response its body; together they are the function's source,
-without the indentation that all its lines share:
+The prompt is a function's signature and docstring, and the response is its body. Together they are the function's
+source, without the indentation that all its lines share:
 
     prompt    def count(path):                          response        with open(path) as file:
                   \"\"\"Number of lines in a file.\"\"\"                         return sum(1 for _ in file)
@@ -14,16 +14,18 @@ import warnings
 from collections.abc import Iterator
 
 
-def functions(source: str) -> Iterator[tuple[str, str]]:
-    """Prompt and response of each function in a module's `source` that has a docstring and something after it, in
-    order: functions of the module and methods, but not functions inside others, whose text would come twice.
+def documented_functions(module: str) -> Iterator[tuple[str, str]]:
+    """Yields the prompt and the response of each function of a module that has a docstring and a body after it.
 
-    Decorators stand before the prompt and are left out. Raises SyntaxError where `source` is not Python.
+    The functions are those of the module and the methods, in the order of the text. Functions inside functions are
+    excluded, because their text is part of the outer function's. Prompts do not contain decorators.
+
+    module: the module's source text. Raises SyntaxError where the text is not Python.
     """
-    lines = _lines(source)
+    lines = _lines(module)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes and the like: nothing is run
-        tree = ast.parse(source)
+        warnings.simplefilter("ignore")  # such as invalid escapes: the text is parsed and never run
+        tree = ast.parse(module)
     for function in _functions(tree):
         first, docstring_end, last = function.lineno, function.body[0].end_lineno, function.end_lineno
         if len(function.body) < 2 or not _is_docstring(function.body[0]) or function.body[1].lineno <= docstring_end:
@@ -34,12 +36,13 @@ def functions(source: str) -> Iterator[tuple[str, str]]:
 
 
 def _lines(text: str) -> list[str]:
-    """As `ast` counts them; str.splitlines would also end one at a form feed."""
+    """The lines as `ast` counts them; str.splitlines would also end a line at a form feed."""
     return io.StringIO(text, newline=None).readlines()
 
 
 def _functions(statement: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for block in ("body", "handlers", "orelse", "finalbody", "cases"):  # expressions, most of a tree, hold none
+    # Only the fields that contain statements: expressions, which are most of a tree, contain no function definitions.
+    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
         for child in getattr(statement, block, ()):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield child

@@ -2,16 +2,16 @@
 
 A store is a folder, named by a fingerprint of source, tokenizer and options:
 
-| file | dtype [shape] | what |
+| file | dtype [shape] | contents |
 |---|---|---|
-| tokens.bin | the smallest unsigned dtype that will do, [N] | all documents one after another, each with its EOS |
+| tokens.bin | the smallest unsigned dtype that holds every id, [N] | all documents, concatenated, each with its EOS |
 | offsets.npy | int64 [documents + 1] | document d is tokens[offsets[d] : offsets[d + 1]], its EOS last |
-| digests.npy | uint64 [documents] | BLAKE2b of its prompt, where it has one, else of its text: not of tokens |
+| digests.npy | uint64 [documents] | BLAKE2b of the document's prompt, or of its text if it has none: not of tokens |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
-| prompt_lengths.npy | int32 [documents] | how many of its first tokens are its prompt; 0 where it has none |
-| label_ids.npy, labels.json | int32 [documents], strings | the class that each document is of, "" for none |
-| unigram_counts.npy | int64 [ids] | how often each content id stands in the corpus; EOS is not counted |
-| meta.json | | counts, what was left out, and the size of every other file |
+| prompt_lengths.npy | int32 [documents] | the number of leading tokens that are the prompt; 0 for no prompt |
+| label_ids.npy, labels.json | int32 [documents], strings | the class of each document, "" for none |
+| unigram_counts.npy | int64 [ids] | how often each content id occurs in the corpus; EOS is not counted |
+| meta.json | | counts, what was skipped, and the size of every other file |
 """
 
 import functools
@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from data.config import DataFields
-from data.documents import Documents, split_by_digest
+from data.config import CorpusConfig
 from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
 from data.writer import write_store
@@ -39,38 +38,40 @@ _STALE_SECONDS = 24 * 3600
 
 
 class TokenStore:
-    """A corpus on disk. Arrays are memory maps: safe to read from any number of threads and processes.
+    """A corpus on disk. Its arrays are memory maps, which any number of threads and processes may read.
 
-    Attributes: folder; meta; tokens, offsets, digests, name_ids, prompt_lengths, label_ids, unigram_counts as in the
-    module's table.
+    Attributes:
+      folder: where the store is.
+      meta: the contents of meta.json.
+      tokens, offsets, digests, name_ids, prompt_lengths, label_ids, unigram_counts: as in the module's table.
     """
 
     def __init__(self, folder: Path):
-        """Raises ConfigError where files are missing or not of the size that meta.json tells."""
+        """Raises ConfigError where a file is missing or does not have the size in meta.json."""
         self.folder = folder
         try:
             self.meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
             for name, size in self.meta["file_sizes"].items():
                 if (actual := (folder / name).stat().st_size) != size:
                     raise ValueError(f"{name} has {actual} bytes, not {size}")
-            # Plain arrays over the maps: indexing a np.memmap itself is several times slower.
+            # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
             arrays = (np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in _ARRAYS)
             self.offsets, self.digests, self.name_ids, self.prompt_lengths, self.label_ids, self.unigram_counts = arrays
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"token store {folder} is damaged ({type(error).__name__}: {error}): "
-                "delete that folder and run again to rebuild it"
+                "delete that folder, and the next run rebuilds it"
             ) from None
 
     @functools.cached_property
     def names(self) -> list[str]:
-        """The files or datasets that `name_ids` points into."""
+        """The files or datasets that `name_ids` indexes."""
         return json.loads((self.folder / "names.json").read_text(encoding="utf-8"))
 
     @functools.cached_property
     def labels(self) -> list[str]:
-        """The classes that `label_ids` points into."""
+        """The classes that `label_ids` indexes."""
         return json.loads((self.folder / "labels.json").read_text(encoding="utf-8"))
 
     def __len__(self) -> int:
@@ -78,43 +79,39 @@ class TokenStore:
         return len(self.digests)
 
     def unigram_entropy(self) -> float:
-        """Nats per content token (EOS left out) that the best model without any context would reach on this corpus."""
+        """The loss, in nats per content token, of the best model without context on this corpus. EOS is excluded."""
         shares = self.unigram_counts[self.unigram_counts > 0] / self.unigram_counts.sum()
         return float(-(shares * np.log(shares)).sum())
 
-    def split(self, heldout_fraction: float, seed: int) -> tuple[Documents, Documents]:
-        """Training and held-out documents; see data.documents.split_by_digest."""
-        train, heldout = split_by_digest(self.digests, heldout_fraction, seed)
-        return Documents(self, train, "training"), Documents(self, heldout, "held-out")
 
+def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True) -> TokenStore:
+    """Opens the token store of a corpus in `data.cache_dir`, and builds it first if it does not exist.
 
-def open_or_build(fields: DataFields, tokenizer: Tokenizer, *, progress: bool = True) -> TokenStore:
-    """Opens the store of this corpus, tokenizer and options in `data.cache_dir`; builds it first where it is not there.
+    Any number of processes may call this function at the same time. Each process that finds no store builds one under a
+    temporary name, and the first to finish renames its own in one step. A store is therefore complete or absent.
 
-    Any number of processes may call this at once. Each that finds no store builds one under a temporary name, and the
-    first to finish renames its own into place in one step, so that a store is whole or not there.
+    progress: show a bar while building, if standard error is a terminal.
 
-    progress: show a bar while building, where standard error is a terminal.
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
     """
-    source = open_source(fields)
-    cache = Path(fields.cache_dir).expanduser()
-    folder = cache / f"{fields.source}-{_fingerprint(source, fields, tokenizer)}"
+    source = open_source(corpus)
+    cache = Path(corpus.cache_dir).expanduser()
+    folder = cache / f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     try:
         if not folder.exists():
             cache.mkdir(parents=True, exist_ok=True)
             _build(folder, source, tokenizer, progress)
     except OSError as error:
         raise ConfigError(
-            f"data.cache_dir={fields.cache_dir!r} cannot be written ({error.strerror}): set another folder"
+            f"data.cache_dir={corpus.cache_dir!r} cannot be written ({error.strerror}): set another folder"
         ) from None
     return TokenStore(folder)
 
 
-def _fingerprint(source: Source, fields: DataFields, tokenizer: Tokenizer) -> str:
-    what = [_FORMAT, source.identity, fields.document_per, fields.on_unreadable, tokenizer.fingerprint]
-    return hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
+def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> str:
+    contents = [_FORMAT, source.identity, corpus.document_per, corpus.on_unreadable, tokenizer.fingerprint]
+    return hashlib.blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _build(folder: Path, source: Source, tokenizer: Tokenizer, progress: bool) -> None:
@@ -128,13 +125,13 @@ def _build(folder: Path, source: Source, tokenizer: Tokenizer, progress: bool) -
         except OSError:
             if not folder.exists():
                 raise
-            # Another process was faster, and its store is as good as this one.
+            # Another process finished first, and its store is equal to this one.
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
 def _remove_stale(folder: Path) -> None:
-    """Removes what builds of this store left behind that were killed, by their not having written for a day."""
+    """Removes the folders of killed builds of this store: those that have not been written to for a day."""
     for building in folder.parent.glob(f".{folder.name}-*"):
         newest = max((path.stat().st_mtime for path in [building, *building.glob("*")]), default=0)
         if newest < time.time() - _STALE_SECONDS:

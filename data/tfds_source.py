@@ -12,7 +12,7 @@ from data.files import describe_file
 class PreparedDataset(NamedTuple):
     """The `train` split of a dataset on this machine."""
 
-    identity: dict[str, Any]  # JSON values that change whenever the examples may have
+    identity: dict[str, Any]  # JSON values that change whenever the examples may have changed
     num_bytes: int
     texts: Callable[[], Iterator[str]]  # starts a pass over the feature `text`
 
@@ -20,8 +20,8 @@ class PreparedDataset(NamedTuple):
 def open_tfds(path: str) -> PreparedDataset:
     """Opens the `train` split of dataset `path`, "name[/config][:version]", in TFDS_DATA_DIR or ~/tensorflow_datasets.
 
-    Only files are read, through the builder behind `tfds.data_source` that needs neither the dataset's code nor the
-    network: a dataset which is not there is an error at once, and not a download.
+    Only reads files, through the builder behind `tfds.data_source` that needs neither the dataset's code nor the
+    network. A missing dataset is therefore an error and not a download.
 
     Raises ConfigError where the dataset is not prepared in a format with random access, or has no such text.
     """
@@ -31,7 +31,7 @@ def open_tfds(path: str) -> PreparedDataset:
     try:
         builder = read_only_builder.builder_from_files(path)
     except (registered.DatasetNotFoundError, ValueError) as error:
-        raise ConfigError(f"{where} is no prepared TFDS dataset ({_first_sentence(error)}): {prepare}") from None
+        raise ConfigError(f"{where} is not a prepared TFDS dataset ({_first_sentence(error)}): {prepare}") from None
     splits, features = builder.info.splits, builder.info.features
     if "train" not in splits:
         raise ConfigError(f"{where} has no split 'train', only {sorted(splits)}: use another dataset")
@@ -40,17 +40,19 @@ def open_tfds(path: str) -> PreparedDataset:
     try:
         examples = builder.as_data_source(split="train")
     except NotImplementedError:
-        raise ConfigError(f"{where} is not stored as array_record, which can be read at random: {prepare}") from None
+        raise ConfigError(f"{where} is not in the format array_record, which has random access: {prepare}") from None
 
     def texts() -> Iterator[str]:
         for index in range(len(examples)):
             text = examples[index]["text"]
             if not isinstance(text, bytes):
-                raise ConfigError(f"{where}: feature 'text' holds {type(text).__name__}: use another dataset")
+                raise ConfigError(f"{where}: feature 'text' has type {type(text).__name__}: use another dataset")
             try:
                 yield text.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise ConfigError(f"{where}: example {index} is not UTF-8 (byte {error.start}): mend it") from None
+                raise ConfigError(
+                    f"{where}: example {index} is not UTF-8 (byte {error.start}): fix the dataset"
+                ) from None
 
     files = [describe_file(str(file)) for file in splits["train"].filepaths]
     return PreparedDataset({"dataset": builder.info.full_name, "files": files}, int(splits["train"].num_bytes), texts)

@@ -1,4 +1,4 @@
-"""Text <-> token ids: UTF-8 bytes with ByT5's ids, or a SentencePiece model. Special ids come from one Vocab."""
+"""Tokenizers: UTF-8 bytes with ByT5's ids, or a SentencePiece model. The special ids of both are a Vocab."""
 
 import hashlib
 import re
@@ -9,38 +9,38 @@ import numpy as np
 
 from contract.errors import ConfigError
 from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
-from data.config import DataFields
+from data.config import CorpusConfig
 
 _PUNCTUATION = tuple(mark.encode() for mark in string.punctuation)
 
 
 class Tokenizer:
-    """What both tokenizers share: special tokens written as text, in both directions.
+    """Base class of the tokenizers: reads and writes special tokens as text.
 
     Attributes:
       vocab: the special ids.
-      fingerprint: changes whenever `encode` would give other ids. It does not depend on mode tokens and sentinels, so a
-        token store outlives a change of those.
+      fingerprint: changes whenever `encode` would return other ids. It does not depend on mode tokens and sentinels, so
+        a token store stays valid when these change.
     """
 
     vocab: Vocab
     fingerprint: str
 
     def encode(self, text: str) -> np.ndarray:
-        """Raw text -> int32 [n]. Never a special id, whatever is written in the text (SentencePiece: unk excepted)."""
+        """Raw text -> int32 [n]. No id is special but SentencePiece's unk, even if the text spells a special token."""
         raise NotImplementedError
 
     def num_bytes(self, ids: np.ndarray) -> int:
-        """UTF-8 bytes of raw text that `ids` [...] stand for; special ids stand for none. For bits per byte."""
+        """The number of UTF-8 bytes of raw text in `ids`, int [...], where special ids have none. For bits per byte."""
         raise NotImplementedError
 
     def _decode_content(self, ids: np.ndarray) -> str:
         raise NotImplementedError
 
     def encode_with_specials(self, text: str) -> np.ndarray:
-        """Text with special tokens written as Vocab.names() writes them ("<extra_id_0>", "[MASK]") -> int32 [n].
+        """Text with special tokens as in Vocab.names() ("<extra_id_0>", "[MASK]") -> int32 [n].
 
-        Raises ConfigError where the text is not valid Unicode (a lone surrogate, as a shell's non-UTF-8 bytes become).
+        Raises ConfigError where the text contains a lone surrogate, which Python makes of non-UTF-8 bytes in arguments.
         """
         try:
             text.encode("utf-8")
@@ -53,8 +53,10 @@ class Tokenizer:
         return np.concatenate([np.zeros(0, np.int32), *pieces])
 
     def decode(self, ids: np.ndarray) -> str:
-        """Ids int [n] -> text. Special ids are written by name, ids outside the vocabulary as <id N>, and bytes that
-        are not valid UTF-8 as U+FFFD."""
+        """Ids, int [n] -> text.
+
+        Special ids become their names, ids outside the vocabulary "<id N>", and bytes that are not valid UTF-8 U+FFFD.
+        """
         ids = np.asarray(ids).reshape(-1)
         if not ids.size:
             return ""
@@ -73,12 +75,11 @@ class Tokenizer:
 class ByteTokenizer(Tokenizer):
     """ByT5's ids: pad 0, eos 1, unk 2, byte b is b + 3; then mask, cls, sep, bos, the mode tokens and the sentinels.
 
-    Source: Xue et al., ByT5 (TACL 2022) and its tokenizer. Deviation: ByT5's 125 sentinels start right after the bytes;
-    here mask, cls, sep, bos and the mode tokens stand between.
+    Source: Xue et al., ByT5 (TACL 2022), and its tokenizer. Deviation: ByT5's 125 sentinels follow the bytes directly.
     """
 
     def __init__(self, *, num_sentinels: int, mode_tokens: tuple[str, ...]):
-        """Raises ConfigError for a bad data.num_sentinels or data.mode_tokens."""
+        """Raises ConfigError for an invalid data.num_sentinels or data.mode_tokens."""
         content_end = 3 + 256
         ids = dict(pad=0, eos=1, unk=2, bos=-1, content_start=3, content_end=content_end)
         texts = {byte + 3: bytes([byte]) for byte in range(256)}
@@ -98,17 +99,17 @@ class ByteTokenizer(Tokenizer):
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """A SentencePiece model with its own ids for pad, eos and unk (and bos, where it has one); then mask, cls, sep,
-    bos, the mode tokens and the sentinels, all after the model's pieces.
+    """A SentencePiece model with its own ids for pad, eos and unk, and for bos if the model has one.
 
-    Pieces of the model that are called <extra_id_k> stay ordinary pieces, which nothing uses: Vocab wants the sentinels
-    to be the highest ids. Text goes through the model's own normalisation, so decode(encode(text)) can differ in
-    whitespace. An unk stands for text that cannot be known: num_bytes counts nothing for it.
+    mask, cls, sep, bos (if the model has none), the mode tokens and the sentinels follow the model's pieces. Pieces of
+    the model with the name <extra_id_k> are ordinary pieces, because Vocab requires the sentinels to be the highest
+    ids. The model normalises text, so decode(encode(text)) can differ from the text in whitespace. num_bytes counts no
+    bytes for unk, whose text is unknown.
     """
 
     def __init__(self, path: str, *, num_sentinels: int, mode_tokens: tuple[str, ...]):
-        """Raises ConfigError where sentencepiece is not installed, for a missing or unreadable model, and for one
-        whose special ids cannot be used."""
+        """Raises ConfigError where sentencepiece is not installed, where the model is missing or unreadable, and where
+        it has no pad or EOS id, or a special id between its pieces."""
         where = f"data.tokenizer={path!r}"
         try:
             import sentencepiece
@@ -117,7 +118,7 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             model = Path(path).expanduser().read_bytes()
             self._model = sentencepiece.SentencePieceProcessor()
-            self._model.LoadFromSerializedProto(model)  # raises for an empty model, which the constructor takes
+            self._model.LoadFromSerializedProto(model)  # unlike the constructor, raises for an empty model
         except OSError as error:
             raise ConfigError(f"{where} cannot be read ({error.strerror}): give the path of a .model file") from None
         except RuntimeError:
@@ -165,17 +166,18 @@ class SentencePieceTokenizer(Tokenizer):
         return self._model.decode(ids.tolist())
 
 
-def make_tokenizer(fields: DataFields) -> Tokenizer:
+def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
     """The tokenizer of `data.tokenizer`: "byte", or the path of a SentencePiece .model file.
 
-    Raises ConfigError where it is neither, and as the two tokenizers do.
+    Raises ConfigError where `data.tokenizer` is neither, and as the two tokenizers do.
     """
-    specials = {"num_sentinels": fields.num_sentinels, "mode_tokens": fields.mode_tokens}
-    if fields.tokenizer == "byte":
-        return ByteTokenizer(**specials)
-    if fields.tokenizer.endswith(".model"):
-        return SentencePieceTokenizer(fields.tokenizer, **specials)
-    raise ConfigError(f"data.tokenizer={fields.tokenizer!r} must be 'byte' or the path of a SentencePiece .model file")
+    if corpus.tokenizer == "byte":
+        return ByteTokenizer(num_sentinels=corpus.num_sentinels, mode_tokens=corpus.mode_tokens)
+    if corpus.tokenizer.endswith(".model"):
+        return SentencePieceTokenizer(
+            corpus.tokenizer, num_sentinels=corpus.num_sentinels, mode_tokens=corpus.mode_tokens
+        )
+    raise ConfigError(f"data.tokenizer={corpus.tokenizer!r} must be 'byte' or the path of a SentencePiece .model file")
 
 
 def _add_specials(
@@ -187,9 +189,9 @@ def _add_specials(
     bos: int,
     **ids: int,
 ) -> Vocab:
-    """Lays mask, cls, sep, bos (where `bos` is -1), modes and sentinels out from `first_free` up.
+    """A Vocab whose mask, cls, sep, bos (if `bos` is -1), mode tokens and sentinels have the ids from `first_free` on.
 
-    `texts` are the ordinary tokens' UTF-8 bytes, by id.
+    texts: the UTF-8 bytes of each ordinary token, by id.
     """
     if num_sentinels < 0:
         raise ConfigError(f"data.num_sentinels={num_sentinels} must not be negative")
@@ -210,15 +212,15 @@ def _add_specials(
         marks=bytes(_marks(texts[id_]) if id_ in texts else 0 for id_ in range(size)),
         **ids,
     )
-    written = list(vocab.names().values())
+    names = list(vocab.names().values())
     for name in mode_tokens:
-        if not name or written.count(name) > 1:
+        if not name or names.count(name) > 1:
             raise ConfigError(f"data.mode_tokens={mode_tokens}: {name!r} is empty or the name of another token")
     return vocab
 
 
 def _marks(text: bytes) -> int:
-    """The bits of contract/vocab.py for a token of `text`, UTF-8 bytes, one byte of a character perhaps."""
+    """The bits of Vocab.marks for a token. text: its UTF-8 bytes, which may be part of a character."""
     return (
         STOP * text.endswith((b".", b"!", b"?"))
         | NEWLINE * text.endswith((b"\n", b"\r"))

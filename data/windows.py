@@ -1,4 +1,4 @@
-"""Windows of fixed length over documents, read at random: what one WindowSpec asks for."""
+"""The windows of a WindowSpec over documents, with random access."""
 
 import functools
 from typing import NamedTuple
@@ -8,37 +8,39 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.rng import mix64, seed_bits
 from contract.windows import WindowSpec
-from data.bin_packing import plan_rows
+from data.bin_packing import pack_documents
 from data.documents import Documents
 from data.eligible import eligible, sizes_of
 from data.order import permute
 
 _LABELLED = np.uint64(seed_bits(0, "labelled"))
-_OTHERS = np.uint64(seed_bits(0, "others"))  # keeps these draws apart from what the objective draws by the same keys
+_OTHERS = np.uint64(seed_bits(0, "others"))  # makes these draws independent of the objective's, which use the same keys
 
 
-class Segments(NamedTuple):
-    """Runs of the token store, in order, that make up the windows asked for."""
+class Slices(NamedTuple):
+    """n slices of a token store. Windows consist of slices, each of a single document."""
 
-    starts: np.ndarray  # int64 [n], the run's first token in the store
+    starts: np.ndarray  # int64 [n], the slice's first token in the store
     lengths: np.ndarray  # int64 [n], at least 1
-    windows: np.ndarray  # int64 [n], non-decreasing: which of the windows asked for it belongs to
-    begins: np.ndarray  # bool [n], whether it begins an example; the others carry on the example before
-    documents: np.ndarray  # int64 [n], the document it is of, as Documents numbers them
+    windows: np.ndarray  # int64 [n], non-decreasing: the window that the slice belongs to
+    begins: np.ndarray  # bool [n], whether the slice begins an example; if False, it continues the one before
+    documents: np.ndarray  # int64 [n], the document that the slice is of, as Documents numbers them
 
 
 class WindowReader:
-    """All windows of a spec over some documents, numbered 0..len-1; every token is in exactly one of them.
+    """All windows of a spec over some documents, numbered from 0. Every token is in exactly one of them.
 
-    A window costs two binary searches, however many documents there are. Safe to use from any number of threads.
+    Reading a window takes two binary searches, for any number of documents. Any number of threads may use a reader.
 
-    Attributes: spec; documents, those that the spec can use (data/eligible.py); tokens, of their store; longest, tokens
-    that an example can have.
+    Attributes:
+      spec: the spec.
+      documents: the documents that are eligible for the spec (data/eligible.py).
+      tokens: the tokens of the documents' store.
+      longest: the length of the longest possible example.
     """
 
     def __init__(self, documents: Documents, spec: WindowSpec):
-        """Raises ConfigError where the documents do not fill one window ("join" and "pack" take none that is shorter),
-        and as `usable` does."""
+        """Raises ConfigError where the documents do not fill one window of "join" or "pack", and as `eligible` does."""
         self.spec = spec
         self.documents, _ = eligible(documents, spec)
         self.tokens = documents.store.tokens
@@ -49,7 +51,7 @@ class WindowReader:
             self._check_others()
         if spec.documents == "whole":
             self.longest = int(np.diff(self._ends, prepend=0).max())
-            self._in_rows, self._row_ends = _plan(documents, spec)
+            self._row_documents, self._row_ends = _pack(documents, spec)
             self._len = len(self._row_ends)
         elif spec.documents == "split":
             counts = -(-np.diff(self._ends, prepend=0) // spec.raw_length)
@@ -59,7 +61,7 @@ class WindowReader:
             self._len = -(-num_tokens // spec.raw_length)
             if num_tokens < spec.raw_length:
                 raise ConfigError(
-                    f"the {documents.label} documents hold {num_tokens} tokens, fewer than one window of "
+                    f"the {documents.label} documents have {num_tokens} tokens, fewer than one window of "
                     f"{spec.raw_length} for {spec.name!r}: set a smaller data.inputs_length, a data.path with more "
                     "text, or another data.heldout_fraction"
                 )
@@ -67,16 +69,16 @@ class WindowReader:
     def __len__(self) -> int:
         return self._len
 
-    def segments(self, indices: np.ndarray) -> Segments:
-        """The runs that windows `indices`, int64 [w], are made of, window by window."""
+    def slices(self, indices: np.ndarray) -> Slices:
+        """The slices of windows `indices`, int64 [w], in the windows' order; Slices.windows indexes `indices`."""
         if "labels" in self.spec.extra_columns:
-            # Neighbours are of one document and so of one class; held-out batches, which are not shuffled, would judge
-            # by the first few documents.
+            # Adjacent windows are of one document, and so of one class. Held-out batches are not shuffled: without this
+            # permutation they would measure only the first few documents.
             indices = permute(indices, np.full(len(indices), self._len), np.full(len(indices), _LABELLED))
         if self.spec.documents == "split":
-            return self._split_segments(indices)
+            return self._split_slices(indices)
         if self.spec.documents == "whole":
-            return self._whole_segments(indices)
+            return self._whole_slices(indices)
         begin = indices * self.spec.raw_length
         end = np.minimum(begin + self.spec.raw_length, self._ends[-1])
         first = np.searchsorted(self._ends, begin, side="right")
@@ -89,39 +91,42 @@ class WindowReader:
         lengths = np.minimum(end[windows], self._ends[document]) - begin
         starts = self._in_store(document) + (begin - document_begin)
         begins = np.ones(len(windows), bool) if self.spec.documents == "pack" else nth == 0
-        return Segments(starts, lengths, windows, begins, document)
+        return Slices(starts, lengths, windows, begins, document)
 
-    def _split_segments(self, indices: np.ndarray) -> Segments:
+    def _split_slices(self, indices: np.ndarray) -> Slices:
         document = np.searchsorted(self._window_ends, indices, side="right")
         length = self._ends[document] - self._begin(document)
         offset = (indices - self._windows_before(document)) * self.spec.raw_length
         lengths = np.minimum(length - offset, self.spec.raw_length)
         windows = np.arange(len(indices))
-        return Segments(self._in_store(document) + offset, lengths, windows, np.ones(len(indices), bool), document)
+        return Slices(self._in_store(document) + offset, lengths, windows, np.ones(len(indices), bool), document)
 
-    def _whole_segments(self, indices: np.ndarray) -> Segments:
+    def _whole_slices(self, indices: np.ndarray) -> Slices:
         first = np.where(indices > 0, self._row_ends[indices - 1], 0)
         counts = self._row_ends[indices] - first
         windows = np.repeat(np.arange(len(indices)), counts)
         nth = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        document = self._in_rows[first[windows] + nth]
+        document = self._row_documents[first[windows] + nth]
         lengths = self._ends[document] - self._begin(document)
-        return Segments(self._in_store(document), lengths, windows, np.ones(len(windows), bool), document)
+        return Slices(self._in_store(document), lengths, windows, np.ones(len(windows), bool), document)
 
-    def others(self, documents: np.ndarray, keys: np.ndarray) -> Segments:
-        """A window of another document for each of `documents`, int64 [n], drawn by its key, uint64 [n].
+    def others(self, documents: np.ndarray, keys: np.ndarray) -> Slices:
+        """For each of `documents`, int64 [n], a window of another document, drawn by its key in `keys`, uint64 [n].
 
-        All windows of all other documents are equally likely, so that it is like the reader's own in everything but
-        where it is from. (BERT draws the document first: windows of short ones would come up more often than here.)
-        Of a spec that reads them; the constructor has seen to it that there are others.
+        All windows of all other documents are equally likely, so that they resemble the reader's own windows in length.
+        (BERT draws the document first, which favours windows of short documents.)
+
+        The spec must request the column "others".
         """
         first, end = self._windows_before(documents), self._window_ends[documents]
         drawn = (mix64(keys ^ _OTHERS) % (self._len - (end - first)).astype(np.uint64)).astype(np.int64)
-        return self._split_segments(drawn + np.where(drawn >= first, end - first, 0))
+        return self._split_slices(drawn + np.where(drawn >= first, end - first, 0))
 
     def _check_others(self) -> None:
         if self.spec.documents != "split":
-            raise ValueError(f"{self.spec.name!r} reads others, and its documents={self.spec.documents!r}, not 'split'")
+            raise ValueError(
+                f"{self.spec.name!r} requests 'others', which needs documents='split', not {self.spec.documents!r}"
+            )
         if len(self.documents) < 2:
             raise ConfigError(
                 f"{self.spec.name!r} pairs texts of different documents, and there is one {self.documents.label} "
@@ -139,25 +144,25 @@ class WindowReader:
         return self.documents.store.offsets[self.documents.index[document]]
 
     def read(self, index: int) -> list[np.ndarray]:
-        """The examples that one window gives, each int32 [length]."""
-        padded, lengths = gather(self.tokens, self.segments(np.array([index])), self.longest, 0)
+        """The examples of one window, each int32 [length]."""
+        padded, lengths = gather(self.tokens, self.slices(np.array([index])), self.longest, 0)
         return [tokens[:length] for tokens, length in zip(padded, lengths, strict=True)]
 
 
-@functools.lru_cache(maxsize=4)  # both sides of a run's split: an evaluation must not plan them again
-def _plan(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarray]:
+@functools.lru_cache(maxsize=4)  # for both sides of a run's split, so that an evaluation does not pack them again
+def _pack(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarray]:
     documents, _ = eligible(documents, spec)
-    return plan_rows(sizes_of(documents, spec), np.array([room.positions for room in spec.capacities]))
+    return pack_documents(sizes_of(documents, spec), np.array([capacity.positions for capacity in spec.capacities]))
 
 
-def gather(tokens: np.ndarray, segments: Segments, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """Reads E examples out of a store's `tokens`: int32 [E, width], padded by pad_id, and their lengths, int32 [E]."""
-    ends = np.cumsum(segments.lengths)
-    index = np.ones(int(ends[-1]), np.int64)  # steps from token to token; their sum is where each token is
-    index[0] = segments.starts[0]
-    index[ends[:-1]] += segments.starts[1:] - segments.starts[:-1] - segments.lengths[:-1]
+def gather(tokens: np.ndarray, slices: Slices, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """The examples of `slices` of a store's `tokens`: int32 [E, width], padded with pad_id, and lengths, int32 [E]."""
+    ends = np.cumsum(slices.lengths)
+    index = np.ones(int(ends[-1]), np.int64)  # the step from each token to the next; their sum is the token's index
+    index[0] = slices.starts[0]
+    index[ends[:-1]] += slices.starts[1:] - slices.starts[:-1] - slices.lengths[:-1]
     np.cumsum(index, out=index)
-    lengths = np.add.reduceat(segments.lengths, np.flatnonzero(segments.begins)).astype(np.int32)
+    lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins)).astype(np.int32)
     padded = np.full((len(lengths), width), pad_id, np.int32)
     padded[np.arange(width) < lengths[:, None]] = tokens.take(index)
     return padded, lengths

@@ -1,4 +1,4 @@
-"""Documents -> the files of a token store, in one pass and with bounded memory. data/store.py says what is in them."""
+"""Writes the files of a token store, which data/store.py describes, in one pass and with bounded memory."""
 
 import hashlib
 import json
@@ -21,25 +21,28 @@ _FLUSH_TOKENS = 1 << 20
 
 
 def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress: bool) -> None:
-    """Writes the store of `source` into the empty `folder`; meta.json comes last and vouches for the other files.
+    """Writes the token store of `source` into the empty `folder`. meta.json is written last and has the files' sizes.
 
-    progress: show a bar, where standard error is a terminal. Raises ConfigError where there is no text or not all of it
-    can be read, OSError where the folder cannot be written.
+    progress: show a bar, if standard error is a terminal.
+
+    Raises ConfigError where the corpus has no text or cannot be read, and OSError where the folder cannot be written.
     """
     skipped = Skipped()
-    with open(folder / "tokens.bin", "wb") as tokens, _progress_bar(source, progress) as show:
+    with open(folder / "tokens.bin", "wb") as tokens, _progress_bar(source, progress) as show_progress:
         writer = _Writer(tokens, tokenizer)
         for document in source.documents(skipped):
             if not writer.add(document):
                 skipped.empty += 1
             if writer.pending_tokens >= _FLUSH_TOKENS:
                 writer.flush()
-                show(writer.num_bytes)
+                show_progress(writer.num_bytes)
         writer.flush()
     if not writer.digests:
         unreadable = f"{len(skipped.files)} unreadable files and {skipped.lines} unreadable lines"
-        excluded = f"{skipped.empty} empty documents, {unreadable} were left out"
-        raise ConfigError(f"{source.where} holds no document with any text in it ({excluded}): name other text")
+        raise ConfigError(
+            f"{source.where} contains no document with text (skipped {skipped.empty} empty documents, {unreadable}): "
+            "name another corpus"
+        )
     for name in ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts"):
         np.save(folder / f"{name}.npy", np.asarray(getattr(writer, name)))
     _write_json(folder / "names.json", list(writer.names))
@@ -59,7 +62,7 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
 
 
 class _Writer:
-    """Appends documents to tokens.bin a million tokens at a time; keeps a few numbers a document in memory."""
+    """Appends documents to tokens.bin, a million tokens at a time, and keeps a few numbers per document in memory."""
 
     def __init__(self, tokens: BinaryIO, tokenizer: Tokenizer):
         vocab = tokenizer.vocab
@@ -78,15 +81,17 @@ class _Writer:
         self._eos = np.array([vocab.eos], np.int32)
 
     def add(self, document: RawDocument) -> bool:
-        """Takes one document. False where its text leaves no token, as a SentencePiece model's normalisation can.
+        """Adds one document and returns True, or returns False if its text has no tokens.
 
-        Prompt and response become tokens apart. Together they could share a token at the boundary, and then no length
-        of the prompt would be right: part of the response unscored, or part of the prompt predicted.
+        A SentencePiece model's normalisation can remove all text of a document.
+
+        Prompt and response are encoded separately. Encoded together, they could share a token at the boundary, and no
+        prompt length would then be correct: part of the response would be unscored, or part of the prompt scored.
         """
         prompt, text = map(self._tokenizer.encode, (document.prompt, document.text))
         if not text.size:
             return False
-        # One prompt's responses share a digest, and so are all trained on or all held out.
+        # All responses to one prompt have the same digest, and are therefore on the same side of the split.
         digested = (document.prompt or document.text).encode("utf-8")
         length = prompt.size + text.size + 1
         self._pending += [prompt, text, self._eos]
@@ -100,6 +105,7 @@ class _Writer:
         return True
 
     def flush(self) -> None:
+        """Writes the pending tokens to tokens.bin."""
         ids = np.concatenate([np.zeros(0, np.int32), *self._pending])
         self.unigram_counts += np.bincount(ids, minlength=len(self.unigram_counts))
         self.unigram_counts[self._eos] = 0
@@ -113,10 +119,10 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def _progress_bar(source: Source, wanted: bool) -> Iterator[Callable[[int], None]]:
-    """Gives a function that takes the number of bytes done."""
+def _progress_bar(source: Source, enabled: bool) -> Iterator[Callable[[int], None]]:
+    """Yields a function that shows how many bytes are done."""
     console = Console(stderr=True)
-    if not (wanted and console.is_terminal):
+    if not (enabled and console.is_terminal):
         yield lambda done: None
         return
     columns = [TextColumn("tokenizing"), BarColumn(), TaskProgressColumn(), DownloadColumn(), TimeRemainingColumn()]

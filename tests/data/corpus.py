@@ -1,16 +1,17 @@
-"""Small corpora on disk for the tests of data/."""
-
-from types import SimpleNamespace
+"""Small corpora on disk, and batches of them, for the tests of data/."""
 
 import numpy as np
 
+from contract.windows import BatchSpec
+from data.batches import Batches, batches
+from data.config import CorpusConfig
 from data.documents import Documents
 from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
 
 
-def data_fields(tmp_path, **changes):
-    """config.data as it is for a text corpus in tmp_path/text, with a cache in tmp_path/cache."""
+def corpus_config(tmp_path, **changes) -> CorpusConfig:
+    """The config of a text corpus in tmp_path/text, with a cache in tmp_path/cache."""
     fields = {
         "source": "text",
         "path": str(tmp_path / "text"),
@@ -21,23 +22,32 @@ def data_fields(tmp_path, **changes):
         "mode_tokens": ("[R]", "[S]", "[X]"),
         "cache_dir": str(tmp_path / "cache"),
     }
-    return SimpleNamespace(**(fields | changes))
+    return CorpusConfig(**(fields | changes))
 
 
 def write_texts(tmp_path, texts) -> None:
-    """One file a text, named 000.txt, 001.txt, ..."""
+    """Writes one file per text, named 000.txt, 001.txt, ..."""
     (tmp_path / "text").mkdir(exist_ok=True)
     for i, text in enumerate(texts):
         (tmp_path / "text" / f"{i:03}.txt").write_bytes(text.encode())
 
 
 def store_of(tmp_path, texts, **changes) -> TokenStore:
-    """A token store of one document a text."""
+    """A token store of one document per text."""
     write_texts(tmp_path, texts)
-    fields = data_fields(tmp_path, **changes)
-    return open_or_build(fields, make_tokenizer(fields))
+    corpus = corpus_config(tmp_path, **changes)
+    return open_or_build(corpus, make_tokenizer(corpus))
 
 
 def all_documents(store: TokenStore) -> Documents:
     """Every document of a store, in its order on disk."""
     return Documents(store, np.arange(len(store)), "training")
+
+
+def batches_of(
+    documents, windows, transform=lambda windows, num_rows: windows, *, examples_per_row=1, plan=None, **changes
+) -> Batches:
+    """Batches of window specs: 8 rows, all of this process, seed 3, shuffled. By default the windows themselves."""
+    arguments = {"batch_size": 8, "seed": 3, "shuffle": True} | changes
+    spec = BatchSpec(tuple(windows), examples_per_row, pad_id=0, plan=plan)
+    return batches(documents, spec, transform, **({"local_rows": range(arguments["batch_size"])} | arguments))

@@ -1,4 +1,4 @@
-"""Batch n is a function of (arguments, n): not of processes, threads, or where one starts."""
+"""Batch n is a function of (arguments, n), and not of the processes, the threads or the first batch that is read."""
 
 import collections
 import dataclasses
@@ -8,9 +8,9 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.windows import RowPlan, WindowSpec
-from data.batches import batches, loader
+from data.batches import loader
 from data.windows import WindowReader
-from tests.data.corpus import all_documents, store_of
+from tests.data.corpus import all_documents, batches_of, store_of
 
 PAD = 0
 SPECS = (
@@ -20,7 +20,7 @@ SPECS = (
     WindowSpec("packed", 0.25, 8, "pack", True),
 )
 PAIRS = (WindowSpec("pairs", 0.6, 5, "split", False, ("others",)), WindowSpec("alone", 0.4, 9, "split", True))
-PLAN = RowPlan(  # two rows, of two specs at two lengths each
+PLAN = RowPlan(  # two rows; two specs with two window lengths each
     denoiser_ids=np.array([[0, 1, 1], [1, 0, 0]], np.int32),
     raw_lengths=np.array([[4, 6, 7], [6, 5, 4]], np.int32),
     parts=np.array([[0, 0, 1], [1, 0, 0]], np.int32),
@@ -40,7 +40,7 @@ def as_dict(windows, num_rows):
 
 
 def sums_of_rows(windows, num_rows):
-    """Of each row the sum of its windows, and of their keys: arrays [rows, ...], as a batch has them."""
+    """The sum of each row's windows, and of their keys: arrays [rows, ...], like those of a batch."""
     tokens, keys = np.zeros((num_rows, windows.tokens.shape[1]), np.int64), np.zeros(num_rows, np.uint64)
     np.add.at(tokens, windows.row_ids, windows.tokens)
     np.add.at(keys, windows.row_ids, windows.keys)
@@ -48,9 +48,7 @@ def sums_of_rows(windows, num_rows):
 
 
 def dataset(documents, specs=SPECS, transform=as_dict, **changes):
-    arguments = {"batch_size": 8, "examples_per_row": 1, "seed": 3, "shuffle": True, "pad_id": PAD}
-    arguments |= {"rows": range(changes.get("batch_size", 8))} | changes
-    return batches(documents, specs, transform, **arguments)
+    return batches_of(documents, specs, transform, **changes)
 
 
 def assert_equal(left, right):
@@ -79,11 +77,11 @@ def test_shapes_dtypes_and_padding(documents):
 
 @pytest.mark.parametrize("processes", [2, 4, 8])
 @pytest.mark.parametrize(("examples_per_row", "specs"), [(1, SPECS), (3, SPECS), (2, PAIRS)])
-def test_processes_read_the_parts_of_one_batch(documents, processes, examples_per_row, specs):
+def test_processes_read_parts_of_one_batch(documents, processes, examples_per_row, specs):
     whole = dataset(documents, specs, examples_per_row=examples_per_row)
     share = 8 // processes
     shares = [range(p * share, (p + 1) * share) for p in range(processes)]
-    parts = [dataset(documents, specs, examples_per_row=examples_per_row, rows=rows) for rows in shares]
+    parts = [dataset(documents, specs, examples_per_row=examples_per_row, local_rows=rows) for rows in shares]
     for n in (0, 1, 57):
         read = [part[n] for part in parts]
         for p, batch in enumerate(read):
@@ -95,7 +93,7 @@ def test_processes_read_the_parts_of_one_batch(documents, processes, examples_pe
         assert_equal(together, expected)
 
 
-def test_batch_size_cuts_the_same_examples_otherwise(documents):
+def test_the_batch_size_does_not_change_the_examples(documents):
     small, large = dataset(documents, batch_size=4), dataset(documents, batch_size=12)
     for name in ("tokens", "lengths", "keys", "denoiser_ids"):
         threes = np.concatenate([small[n][name] for n in range(3)])
@@ -104,8 +102,8 @@ def test_batch_size_cuts_the_same_examples_otherwise(documents):
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 5])
 @pytest.mark.parametrize("rows", [range(8), [1, 2, 6]])
-def test_loader_gives_the_batches_in_order_from_any_start(documents, threads, rows):
-    batches_ = dataset(documents, transform=sums_of_rows, rows=rows)
+def test_loader_yields_the_batches_in_order_from_any_start(documents, threads, rows):
+    batches_ = dataset(documents, transform=sums_of_rows, local_rows=rows)
     for start in (0, 7, 10**9):
         iterator = loader(batches_, start=start, threads=threads, prefetch=4)
         for n in range(start, start + 12):
@@ -116,7 +114,7 @@ def test_loader_gives_the_batches_in_order_from_any_start(documents, threads, ro
     ("batch_size", "threads", "prefetch", "at_once"),
     [(8, 0, 4, 4), (8, 1, 4, 4), (8, 2, 4, 2), (8, 2, 1, 1), (200, 1, 16, 2), (600, 1, 16, 1)],
 )
-def test_loader_makes_small_batches_several_at_once(documents, batch_size, threads, prefetch, at_once):
+def test_loader_makes_several_small_batches_at_once(documents, batch_size, threads, prefetch, at_once):
     made = []
 
     def transform(windows, num_rows):
@@ -126,16 +124,16 @@ def test_loader_makes_small_batches_several_at_once(documents, batch_size, threa
     batches_ = dataset(documents, transform=transform, batch_size=batch_size)
     iterator = loader(batches_, start=3, threads=threads, prefetch=prefetch)
     assert {len(next(iterator)["keys"]) for _ in range(5)} == {batch_size}
-    assert set(made) == {at_once * batch_size}  # 512 examples at most, and as much ahead as is allowed
+    assert set(made) == {at_once * batch_size}  # at most 512 examples, and at most `prefetch` batches
 
 
 def test_every_window_once_an_epoch_in_a_new_order(documents):
     spec = WindowSpec("only", 1.0, 7, "split", False)
     reader = WindowReader(documents, spec)
-    wanted = collections.Counter(tuple(piece.tolist()) for i in range(len(reader)) for piece in reader.read(i))
+    expected = collections.Counter(tuple(piece.tolist()) for i in range(len(reader)) for piece in reader.read(i))
     batches_ = dataset(documents, specs=(spec,), batch_size=1)
     epochs = [[examples_of(batches_[n])[0] for n in range(e * len(reader), (e + 1) * len(reader))] for e in range(3)]
-    assert all(collections.Counter(epoch) == wanted for epoch in epochs)
+    assert all(collections.Counter(epoch) == expected for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
 
 
@@ -149,12 +147,12 @@ def test_shares_are_the_weights(documents):
     assert np.abs(counts / 2000 - [0.5, 0.25, 0.0, 0.25]).max() < 0.01
 
 
-def test_keys_follow_the_example_and_the_piece(documents):
+def test_keys_depend_on_the_example_and_the_piece(documents):
     batch = dataset(documents, batch_size=200)[0]
     assert len(set(batch["keys"].tolist())) == len(batch["keys"])
     pieces = np.bincount(batch["row_ids"])
-    assert pieces.max() >= 2  # packed windows had several
-    # The same example in another run of the same seed, read in another order, on other data: the same key.
+    assert pieces.max() >= 2  # of a packed window
+    # The same example has the same key in a run with the same seed, another order and other windows.
     other = dataset(documents, specs=SPECS[:1], shuffle=False, batch_size=200)[0]
     first_piece = np.diff(batch["row_ids"], prepend=-1) > 0
     np.testing.assert_array_equal(batch["keys"][first_piece], other["keys"])
@@ -162,14 +160,14 @@ def test_keys_follow_the_example_and_the_piece(documents):
     assert not set(dataset(documents)[1]["keys"].tolist()) & set(dataset(documents)[0]["keys"].tolist())
 
 
-def test_unshuffled_batches_run_through_the_documents_in_order(documents):
+def test_unshuffled_batches_read_the_documents_in_order(documents):
     spec = SPECS[0]
     reader = WindowReader(documents, spec)
     batch = dataset(documents, specs=(spec,), shuffle=False)[1]
     assert examples_of(batch) == [tuple(reader.read(i)[0].tolist()) for i in range(8, 16)]
 
 
-def test_packed_rows_hold_as_many_windows_as_asked(documents):
+def test_rows_have_examples_per_row_windows(documents):
     batch = dataset(documents, specs=SPECS[:1], examples_per_row=5, shuffle=False)[2]
     assert batch["row_ids"].tolist() == [row for row in range(8) for _ in range(5)]
     reader = WindowReader(documents, SPECS[0])
@@ -178,33 +176,30 @@ def test_packed_rows_hold_as_many_windows_as_asked(documents):
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 10**30])
-def test_any_seed_will_do(documents, seed):
+def test_any_int_is_a_seed(documents, seed):
     assert_equal(dataset(documents, seed=seed)[5], dataset(documents, seed=seed)[5])
     assert (dataset(documents, seed=seed)[0]["keys"][:4] != dataset(documents, seed=0)[0]["keys"][:4]).all()
 
 
 @pytest.mark.parametrize("rows", [range(0), range(3, 9), range(-1, 4), [2, 1]])
-def test_rows_that_are_not_of_the_batch(documents, rows):
+def test_invalid_local_rows(documents, rows):
     with pytest.raises(ValueError, match="must be ascending rows of a batch of 8"):
-        dataset(documents, rows=rows)
+        dataset(documents, local_rows=rows)
 
 
-def test_a_transforms_error_reaches_the_caller_as_it_is(documents):
+def test_a_transforms_error_reaches_the_caller(documents):
     def refuse(windows, num_rows):
         raise ConfigError("no")
 
-    refusing = batches(
-        documents, SPECS, refuse, batch_size=8, examples_per_row=1, seed=0, shuffle=True, rows=range(8), pad_id=PAD
-    )
     with pytest.raises(ConfigError, match="no"):
-        next(loader(refusing, start=0, threads=2, prefetch=2))
+        next(loader(dataset(documents, transform=refuse), start=0, threads=2, prefetch=2))
 
 
-def test_planned_rows_hold_what_the_plan_says(documents):
+def test_planned_rows_follow_the_plan(documents):
     planned = dataset(documents, SPECS[:2], examples_per_row=3, batch_size=5, plan=PLAN, shuffle=False)
     readers = {
-        (source, length): WindowReader(documents, dataclasses.replace(SPECS[source], raw_length=length))
-        for source, length in [(0, 4), (0, 5), (1, 6), (1, 7)]
+        (denoiser_id, length): WindowReader(documents, dataclasses.replace(SPECS[denoiser_id], raw_length=length))
+        for denoiser_id, length in [(0, 4), (0, 5), (1, 6), (1, 7)]
     }
     drawn = collections.Counter()
     for n in range(6):
@@ -213,20 +208,20 @@ def test_planned_rows_hold_what_the_plan_says(documents):
         for name, column in (("denoiser_ids", PLAN.denoiser_ids), ("parts", PLAN.parts)):
             np.testing.assert_array_equal(batch[name], column[rows].ravel())
         assert batch["row_ids"].tolist() == np.repeat(np.arange(5), 3).tolist()
-        for example, of_plan in zip(
-            examples_of(batch), zip(*(c[rows].ravel() for c in PLAN), strict=True), strict=True
-        ):
-            reader = readers[int(of_plan[0]), int(of_plan[1])]  # each spec and length goes through its own windows
-            assert example == tuple(reader.read(drawn[of_plan[:2]] % len(reader))[0].tolist())
-            drawn[of_plan[:2]] += 1
+        planned_ids, planned_lengths = PLAN.denoiser_ids[rows].ravel().tolist(), PLAN.raw_lengths[rows].ravel().tolist()
+        for example, *key in zip(examples_of(batch), planned_ids, planned_lengths, strict=True):
+            reader = readers[*key]  # each spec reads each length in windows of its own
+            assert example == tuple(reader.read(drawn[*key] % len(reader))[0].tolist())
+            drawn[*key] += 1
 
 
-def test_processes_read_the_parts_of_one_planned_batch(documents):
+def test_processes_read_parts_of_one_planned_batch(documents):
     whole = dataset(documents, SPECS[:2], examples_per_row=3, plan=PLAN)
-    odd_and_even = [dataset(documents, SPECS[:2], examples_per_row=3, plan=PLAN, rows=range(p, 8, 2)) for p in (0, 1)]
+    shares = [range(0, 8, 2), range(1, 8, 2)]
+    parts = [dataset(documents, SPECS[:2], examples_per_row=3, plan=PLAN, local_rows=rows) for rows in shares]
     for n in (57, 0):
         expected = whole[n]
-        for p, part in enumerate(odd_and_even):
-            mine, here = part[n], expected["row_ids"] % 2 == p
+        for p, part in enumerate(parts):
+            in_part = expected["row_ids"] % 2 == p
             for name in ("tokens", "lengths", "keys", "denoiser_ids", "parts"):
-                np.testing.assert_array_equal(mine[name], expected[name][here])
+                np.testing.assert_array_equal(part[n][name], expected[name][in_part])

@@ -1,45 +1,45 @@
-"""Plans of whole documents in rows: by hand, for any sizes, and full."""
+"""Packed rows: by hand, for any sizes, and how full they are."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.bin_packing import plan_rows
+from data.bin_packing import pack_documents
 
 
-def rows_of(sizes, room):
-    documents, ends = plan_rows(np.asarray(sizes).reshape(len(sizes), -1), np.atleast_1d(room))
+def rows_of(sizes, capacity):
+    documents, ends = pack_documents(np.asarray(sizes).reshape(len(sizes), -1), np.atleast_1d(capacity))
     return [part.tolist() for part in np.split(documents, ends[:-1])]
 
 
 def test_rows_by_hand():
-    # 7 opens a row, 6 another. The first 2 goes where it leaves least, beside the 7, where no other then fits; the
-    # other two fill the 6's row, and the 1 fills the 7's.
+    # 7 opens a row, and 6 another. The first 2 goes where it leaves least, to the 7, whose row then has no space for
+    # another; the other two fill the row of the 6, and the 1 fills the row of the 7.
     rows = rows_of([2, 6, 2, 7, 1, 2], 10)
     assert sorted(map(sorted, rows)) == [[0, 3, 4], [1, 2, 5]]
     # The tightest row first: 3 goes to the 7 and not to the 6.
     assert sorted(map(sorted, rows_of([6, 7, 3], 10))) == [[0], [1, 2]]
 
 
-def test_both_stacks_must_have_room():
+def test_a_document_must_fit_both_stacks():
     sizes = [(6, 1), (4, 9), (4, 8), (2, 1)]
     assert sorted(map(sorted, rows_of(sizes, [10, 9]))) == [[0, 2], [1], [3]]
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 7)), min_size=1, max_size=40))
-def test_every_document_once_and_no_row_over_its_room(sizes):
-    room = np.asarray([9, 7])
-    rows = rows_of(sizes, room)
+def test_every_document_once_and_no_row_over_capacity(sizes):
+    capacity = np.asarray([9, 7])
+    rows = rows_of(sizes, capacity)
     assert sorted(document for row in rows for document in row) == list(range(len(sizes)))
-    assert all((np.sum([sizes[d] for d in row], axis=0) <= room).all() for row in rows)
-    assert rows == rows_of(sizes, room)
+    assert all((np.sum([sizes[d] for d in row], axis=0) <= capacity).all() for row in rows)
+    assert rows == rows_of(sizes, capacity)
 
 
-@pytest.mark.parametrize("together", [300, 1 << 13])
-def test_rows_are_full_and_the_first_are_like_the_others(monkeypatch, together):
-    monkeypatch.setattr("data.bin_packing._TOGETHER", together)
+@pytest.mark.parametrize("block", [300, 1 << 13])
+def test_rows_are_full_and_the_first_resemble_the_others(monkeypatch, block):
+    monkeypatch.setattr("data.bin_packing._BLOCK", block)
     random = np.random.default_rng(0)
     sizes = np.minimum(np.exp(random.normal(4, 0.9, 3000)), 512).astype(int)
     rows = rows_of(sizes, 512)

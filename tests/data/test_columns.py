@@ -1,13 +1,12 @@
-"""What specs read beside tokens: windows of other documents."""
+"""The optional columns: windows of other documents."""
 
 import numpy as np
 import pytest
 
 from contract.errors import ConfigError
 from contract.windows import WindowSpec
-from data.batches import batches
 from data.windows import WindowReader
-from tests.data.corpus import all_documents, store_of
+from tests.data.corpus import all_documents, batches_of, store_of
 from tests.data.test_windows import documents_of
 
 PAIRS = WindowSpec("pairs", 0.5, 4, "split", True, ("others",))
@@ -15,13 +14,12 @@ ALONE = WindowSpec("alone", 0.5, 6, "split", False)
 
 
 def read(documents, specs, n=0, **changes):
-    arguments = {"batch_size": 40, "examples_per_row": 1, "seed": 3, "shuffle": True, "rows": range(40), "pad_id": 0}
-    return batches(documents, specs, lambda windows, rows: windows, **(arguments | changes))[n]
+    return batches_of(documents, specs, **({"batch_size": 40} | changes))[n]
 
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory):
-    """Document d is of letter d alone, 1 to 30 of them."""
+    """Document d consists of 1 to 30 times letter d."""
     random = np.random.default_rng(0)
     texts = [chr(97 + d) * int(n) for d, n in enumerate(random.integers(1, 30, size=26))]
     return all_documents(store_of(tmp_path_factory.mktemp("corpus"), texts))
@@ -44,34 +42,34 @@ def test_others_are_windows_of_the_same_kind_of_another_document(documents):
         assert other in possible and not set(other) & set(windows.tokens[e, : windows.lengths[e]].tolist()) - {1}
 
 
-def test_others_cost_nothing_where_none_reads_them(documents):
+def test_optional_columns_are_none_where_no_spec_lists_them(documents):
     windows = read(documents, [ALONE])
     assert windows.others_tokens is windows.others_lengths is windows.prompt_lengths is windows.labels is None
 
 
-def test_others_follow_the_example_alone(documents):
-    together, alone = read(documents, [PAIRS]), read(documents, [PAIRS], batch_size=4, rows=[1, 3], n=7)
+def test_others_depend_on_the_example_alone(documents):
+    together, alone = read(documents, [PAIRS]), read(documents, [PAIRS], batch_size=4, local_rows=[1, 3], n=7)
     np.testing.assert_array_equal(together.others_tokens[[29, 31]], alone.others_tokens)
     assert (together.others_tokens != read(documents, [PAIRS], seed=4).others_tokens).any()
 
 
-def test_every_window_of_the_other_documents_is_as_likely():
+def test_all_windows_of_the_other_documents_are_equally_likely():
     # Windows of two: document 0 has three, 1 has one, 2 has two.
     documents = documents_of([[10, 11, 12, 13, 14], [20], [30, 31, 32]])
     reader = WindowReader(documents, WindowSpec("pairs", 1.0, 2, "split", False, ("others",)))
-    starts = {0: [6, 8, 10], 1: [0, 2, 4, 8, 10], 2: [0, 2, 4, 6]}  # in the store, an EOS behind each document
+    starts = {0: [6, 8, 10], 1: [0, 2, 4, 8, 10], 2: [0, 2, 4, 6]}  # in the store, where an EOS follows each document
     keys = np.random.default_rng(0).integers(0, 2**63, 30_000).astype(np.uint64)
-    for document, wanted in starts.items():
+    for document, expected in starts.items():
         drawn = reader.others(np.full(len(keys), document), keys)
         found, counts = np.unique(drawn.starts, return_counts=True)
-        assert found.tolist() == wanted
-        np.testing.assert_allclose(counts / len(keys), 1 / len(wanted), atol=0.015)
+        assert found.tolist() == expected
+        np.testing.assert_allclose(counts / len(keys), 1 / len(expected), atol=0.015)
         assert (drawn.documents != document).all()
 
 
-def test_one_document_has_no_other():
+def test_a_single_document_has_no_other():
     message = "'pairs' pairs texts of different documents, and there is one training document: add documents to"
     with pytest.raises(ConfigError, match=message):
         WindowReader(documents_of([[10, 11, 12]]), PAIRS)
-    with pytest.raises(ValueError, match="'pairs' reads others, and its documents='join', not 'split'"):
+    with pytest.raises(ValueError, match="'pairs' requests 'others', which needs documents='split', not 'join'"):
         WindowReader(documents_of([[10], [11]]), WindowSpec("pairs", 1.0, 1, "join", True, ("others",)))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from data.documents import split_by_digest
+from data.documents import split_by_digest, split_documents
 from tests.data.corpus import store_of
 
 
@@ -48,7 +48,7 @@ def test_neighbours_in_a_side_are_not_neighbours_on_disk_and_copies_are_apart():
     assert len(copies) == 201 and (np.diff(copies) == 1).mean() < 3 * 201 / len(side)
 
 
-def test_the_split_does_not_depend_on_where_a_document_stands():
+def test_the_split_does_not_depend_on_the_order_on_disk():
     digests = np.arange(100, dtype=np.uint64)
     _, heldout = split_by_digest(digests, 0.2, seed=3)
     _, reversed_heldout = split_by_digest(digests[::-1], 0.2, seed=3)
@@ -61,16 +61,16 @@ def test_fractions_that_leave_a_side_empty(fraction):
         split_by_digest(np.arange(4, dtype=np.uint64), fraction, 0)
 
 
-@pytest.mark.parametrize(("count", "have"), [(1, "one document"), (3, "3 documents, all the same")])
-def test_one_document_cannot_be_split(count, have):
-    message = rf"data\.heldout_fraction=0\.5 needs two different documents .* {have}: set data\.document_per='line'"
+@pytest.mark.parametrize(("count", "found"), [(1, "one document"), (3, "3 equal documents")])
+def test_one_document_cannot_be_split(count, found):
+    message = rf"data\.heldout_fraction=0\.5 needs two different documents, and the corpus has {found}: set data\."
     with pytest.raises(ConfigError, match=message):
         split_by_digest(np.zeros(count, np.uint64), 0.5, 0)
 
 
 def test_documents_by_hand(tmp_path):
     store = store_of(tmp_path, ["a", "bc", "def"])
-    train, heldout = store.split(0.3, seed=0)
+    train, heldout = split_documents(store, 0.3, seed=0)
     assert (len(train), len(heldout), train.label, heldout.label) == (2, 1, "training", "held-out")
     for documents in (train, heldout):
         lengths = []

@@ -1,14 +1,13 @@
-"""Documents that a spec can use: what stays, what is left out, and what is refused."""
+"""Eligible documents: which are kept, which are excluded, and what is an error."""
 
 import numpy as np
 import pytest
 
 from contract.errors import ConfigError
 from contract.windows import Capacity, WindowSpec
-from data.batches import batches
-from data.batches import excluded as left_out_of
-from data.eligible import eligible
+from data.eligible import describe_excluded, eligible
 from data.windows import WindowReader
+from tests.data.corpus import batches_of
 from tests.data.test_windows import documents_of
 
 EOS = 1
@@ -41,18 +40,16 @@ PAIRS = pairs_of([[10, 11, 12], [20, 21, 22, 23, 24, 25, 26], [30, 31], [40, 41,
 )
 def test_windows_are_rows_of_whole_documents(capacities, expected):
     reader = WindowReader(PAIRS, whole(capacities, on_unusable="skip"))
-    segments = reader.segments(np.arange(len(reader)))
-    in_store = reader.documents.index[segments.documents]
-    assert sorted(sorted(in_store[segments.windows == w].tolist()) for w in range(len(reader))) == expected
-    assert segments.begins.all() and (segments.starts == PAIRS.store.offsets[in_store]).all()
+    slices = reader.slices(np.arange(len(reader)))
+    in_store = reader.documents.index[slices.documents]
+    assert sorted(sorted(in_store[slices.windows == w].tolist()) for w in range(len(reader))) == expected
+    assert slices.begins.all() and (slices.starts == PAIRS.store.offsets[in_store]).all()
     examples = [piece.tolist() for w in range(len(reader)) for piece in reader.read(w)]
     assert examples == [PAIRS.tokens(d).tolist() for d in in_store]
 
 
-def test_batches_of_whole_documents_tell_their_prompts():
-    spec = whole(ONE_STACK)
-    arguments = {"batch_size": 3, "examples_per_row": 1, "seed": 0, "shuffle": False, "rows": range(3), "pad_id": 0}
-    windows = batches(PAIRS, [spec], lambda windows, rows: windows, **arguments)[0]
+def test_batches_of_whole_documents_have_prompt_lengths():
+    windows = batches_of(PAIRS, [whole(ONE_STACK)], batch_size=3, shuffle=False)[0]
     assert windows.tokens.shape == (4, 7)  # as wide as the longest document, and not as spec.raw_length
     assert windows.prompt_lengths.dtype == np.int32
     prompt_of_first = {10: 1, 20: 2, 30: 0, 40: 3}
@@ -63,17 +60,17 @@ def test_batches_of_whole_documents_tell_their_prompts():
 
 def test_documents_too_long_for_a_row():
     message = (
-        r"1 of 4 training documents are too long to stand whole in a row \(the longest takes 6 positions of "
-        r"data\.targets_length=5\): set data\.targets_length=6 or more, or data\.on_unusable='skip' to leave them out"
+        r"1 of 4 training documents are longer than a row \(the longest needs 6 positions of data\.targets_length=5\): "
+        r"set data\.targets_length=6 or more, or set data\.on_unusable='skip' to exclude them"
     )
     with pytest.raises(ConfigError, match=message):
         eligible(PAIRS, whole(TWO_STACKS))
-    kept, excluded = eligible(PAIRS, whole(TWO_STACKS, on_unusable="skip"))
-    assert kept.index.tolist() == [0, 2, 3] and len(excluded) == 1
-    assert excluded[0].startswith("1 of 4 training documents are too long to stand whole in a row")
-    small = tuple(room._replace(positions=2) for room in TWO_STACKS)
+    kept, reasons = eligible(PAIRS, whole(TWO_STACKS, on_unusable="skip"))
+    assert kept.index.tolist() == [0, 2, 3] and len(reasons) == 1
+    assert reasons[0].startswith("1 of 4 training documents are longer than a row")
+    small = tuple(capacity._replace(positions=2) for capacity in TWO_STACKS)
     message = (
-        r"4 of 4 training .* \(the longest takes 3 positions of data\.inputs_length=2 and 6 positions of "
+        r"4 of 4 training .* \(the longest needs 3 positions of data\.inputs_length=2 and 6 positions of "
         r"data\.targets_length=2\): set data\.inputs_length=3 and data\.targets_length=6 or more$"
     )
     with pytest.raises(ConfigError, match=message):
@@ -93,16 +90,15 @@ def labelled(*classes, **changes):
     return WindowSpec("classification", 1.0, 2, "split", False, ("labels",), classes=classes, **changes)
 
 
-def test_labels_are_numbers_of_the_classes_named():
+def test_labels_are_indices_of_classes():
     spec = labelled("sport", "news", on_unusable="skip")
-    kept, excluded = eligible(LABELLED, spec)
+    kept, reasons = eligible(LABELLED, spec)
     assert kept.index.tolist() == [0, 2, 3]
-    assert excluded == [
-        "1 of 4 training documents have a label that is none of objective.classes (mostly: none at all 1)"
+    assert reasons == [
+        "1 of 4 training documents have a label that is not in objective.classes (most frequent: no label: 1)"
     ]
-    assert left_out_of(LABELLED, [spec, spec]) == excluded
-    arguments = {"batch_size": 4, "examples_per_row": 1, "seed": 0, "shuffle": False, "rows": range(4), "pad_id": 0}
-    windows = batches(LABELLED, [spec], lambda windows, rows: windows, **arguments)[0]
+    assert describe_excluded(LABELLED, [spec, spec]) == reasons
+    windows = batches_of(LABELLED, [spec], batch_size=4, shuffle=False)[0]
     label_of_first = {10: 1, 12: 1, 30: 0, 40: 1}  # document 0 in two pieces
     assert sorted(windows.tokens[:, 0].tolist()) == sorted(label_of_first) and windows.labels.dtype == np.int32
     assert [label_of_first[first] for first in windows.tokens[:, 0].tolist()] == windows.labels.tolist()
@@ -111,8 +107,7 @@ def test_labels_are_numbers_of_the_classes_named():
 def test_the_first_windows_with_labels_are_of_many_documents():
     documents = pairs_of([[10 + d] * 50 for d in range(20)], [0] * 20, [str(d) for d in range(20)])
     spec = labelled(*map(str, range(20)))
-    arguments = {"batch_size": 25, "examples_per_row": 1, "seed": 0, "shuffle": False, "rows": range(25), "pad_id": 0}
-    dataset = batches(documents, [spec], lambda windows, rows: windows.labels, **arguments)
+    dataset = batches_of(documents, [spec], lambda windows, num_rows: windows.labels, batch_size=25, shuffle=False)
     assert len(set(dataset[0].tolist())) > 10
     assert np.bincount(np.concatenate([dataset[n] for n in range(20)])).tolist() == [25] * 20  # each window once
 
@@ -122,16 +117,17 @@ def test_the_first_windows_with_labels_are_of_many_documents():
     [
         (
             labelled("sport"),
-            r"3 of 4 training documents have a label that is none of objective\.classes \(mostly: 'news' 2, none at "
-            r"all 1\): add their labels there, or data\.on_unusable='skip' to leave them out$",
+            r"3 of 4 training documents have a label that is not in objective\.classes \(most frequent: 'news': 2, no "
+            r"label: 1\): add the labels to objective\.classes, or set data\.on_unusable='skip' to exclude them$",
         ),
         (
             labelled("sports"),
-            r"objective\.classes names 'sports', and no document has that label: use some of 'news', 'sport'$",
+            r"objective\.classes contains 'sports', and no document has that label: use labels of the corpus: 'news', "
+            r"'sport'$",
         ),
     ],
 )
-def test_labels_that_are_no_classes_and_classes_that_are_no_labels(spec, message):
+def test_labels_without_class_and_classes_without_label(spec, message):
     with pytest.raises(ConfigError, match=message):
         eligible(LABELLED, spec)
 

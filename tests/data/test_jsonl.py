@@ -1,4 +1,4 @@
-"""JSON-lines files: pairs and labelled texts by hand, and what each bad line is told."""
+"""JSON-lines files: pairs and labelled texts by hand, and the error for each invalid line."""
 
 import json
 import re
@@ -7,26 +7,27 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
+from data.documents import split_documents
 from data.prepare import main as prepare
 from data.raw import RawDocument, Skipped
 from data.sources import open_source
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
-from tests.data.corpus import data_fields
+from tests.data.corpus import corpus_config
 from tests.data.test_tokenizer import T5_LIKE, train_model
 
 GOOD = '{"prompt": "ab", "response": "c"}'
 
 
-def jsonl_fields(tmp_path, *lines, **changes):
+def jsonl_corpus(tmp_path, *lines, **changes):
     path = tmp_path / "pairs.jsonl"
     path.write_bytes(b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines))
-    return data_fields(tmp_path, **({"source": "jsonl", "path": str(path)} | changes))
+    return corpus_config(tmp_path, **({"source": "jsonl", "path": str(path)} | changes))
 
 
 def store_of_lines(tmp_path, *lines, **changes):
-    fields = jsonl_fields(tmp_path, *lines, **changes)
-    return open_or_build(fields, make_tokenizer(fields))
+    corpus = jsonl_corpus(tmp_path, *lines, **changes)
+    return open_or_build(corpus, make_tokenizer(corpus))
 
 
 def test_pairs_and_texts_in_the_files_order(tmp_path):
@@ -37,7 +38,7 @@ def test_pairs_and_texts_in_the_files_order(tmp_path):
         ' {"prompt": "", "response": "z"} ',
         '{"text": "é"}',
     ]
-    source = open_source(jsonl_fields(tmp_path, *lines))
+    source = open_source(jsonl_corpus(tmp_path, *lines))
     path = str(tmp_path / "pairs.jsonl")
     assert list(source.documents(Skipped())) == [
         RawDocument(path, "c", "ab"),
@@ -64,7 +65,7 @@ def test_texts_without_prompts_have_prompts_of_no_token(tmp_path):
 def test_responses_to_one_prompt_are_on_one_side_of_the_split(tmp_path):
     lines = [json.dumps({"prompt": f"p{k % 10}", "response": f"r{k}"}) for k in range(40)]
     store = store_of_lines(tmp_path, *lines)
-    train, heldout = store.split(0.3, seed=0)
+    train, heldout = split_documents(store, 0.3, seed=0)
 
     def prompts(documents):
         return {tuple(documents.tokens(i)[:2].tolist()) for i in range(len(documents))}
@@ -76,7 +77,7 @@ def test_responses_to_one_prompt_are_on_one_side_of_the_split(tmp_path):
 def test_a_token_never_spans_the_boundary(tmp_path):
     """The prompt ends inside what would be one token of the two together."""
     text, model = "the quick brown fox", train_model(tmp_path / "t5.model", **T5_LIKE)
-    encode = make_tokenizer(data_fields(tmp_path, tokenizer=model)).encode
+    encode = make_tokenizer(corpus_config(tmp_path, tokenizer=model)).encode
     together = encode(text).tolist()
     cut = next(k for k in range(2, len(text)) if encode(text[:k]).tolist() != together[: len(encode(text[:k]))])
     prompt, response = encode(text[:cut]), encode(text[cut:])
@@ -92,42 +93,43 @@ def test_a_token_never_spans_the_boundary(tmp_path):
         (b'{"prompt": "\xff", "response": "a"}', "is not UTF-8 (byte 12 of the line)"),
         ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter, column 16)"),
         ("[" * 100_000, "is not JSON (nested too deeply)"),
-        ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' and perhaps 'label'"),
+        ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' and optionally 'label'"),
         ('{"prompt": "a"}', "must be an object with the keys"),
         ('{"text": "a", "response": "b"}', "must be an object with the keys"),
         ('{"prompt": "a", "response": 7}', "has 7 for 'response', which must be a string"),
         ('{"prompt": null, "response": "a"}', "has None for 'prompt', which must be a string"),
         ('{"text": "a", "label": 1}', "has 1 for 'label', which must be a string"),
-        ('{"prompt": "a", "response": " \\n"}', "has nothing in 'response'"),
-        ('{"text": ""}', "has nothing in 'text'"),
+        ('{"prompt": "a", "response": " \\n"}', "has no text in 'response'"),
+        ('{"text": ""}', "has no text in 'text'"),
         ('{"prompt": "a", "response": "b\\ud800"}', "has half of a surrogate pair in 'response', at character 1"),
     ],
 )
-def test_a_bad_line_is_named_or_skipped_and_counted(tmp_path, line, message):
+def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, message):
     with pytest.raises(ConfigError) as error:
         store_of_lines(tmp_path, GOOD, "", line)
-    said = str(error.value)
-    assert said.startswith(f"{tmp_path}/pairs.jsonl:3 {message}") and "\n" not in said
-    assert said.endswith("mend that line, or set data.on_unreadable='skip'")
+    text = str(error.value)
+    assert text.startswith(f"{tmp_path}/pairs.jsonl:3 {message}") and "\n" not in text
+    assert text.endswith("fix that line, or set data.on_unreadable='skip'")
     store = store_of_lines(tmp_path, GOOD, line, GOOD, line, on_unreadable="skip")
     assert len(store) == 2 and store.meta["skipped_lines"] == 2
     assert store.meta["first_skipped_line"] == f"{tmp_path}/pairs.jsonl:2"
 
 
-def test_nothing_but_bad_lines(tmp_path):
-    with pytest.raises(ConfigError, match=r"no document .* 0 unreadable files and 2 unreadable lines were left out"):
+def test_no_valid_line(tmp_path):
+    message = r"no document with text \(skipped 0 empty documents, 0 unreadable files and 2 unreadable lines\): name"
+    with pytest.raises(ConfigError, match=message):
         store_of_lines(tmp_path, "{", "[]", on_unreadable="skip")
 
 
 def test_documents_are_lines_and_nothing_else(tmp_path):
     with pytest.raises(ConfigError, match=r"data\.document_per='line' does not go with data\.source='jsonl', whose"):
-        open_source(jsonl_fields(tmp_path, GOOD, document_per="line"))
+        open_source(jsonl_corpus(tmp_path, GOOD, document_per="line"))
 
 
-def test_prepare_counts_the_lines_it_leaves_out(tmp_path, capsys):
-    jsonl_fields(tmp_path, GOOD, "{")
-    arguments = ["--source=jsonl", f"--path={tmp_path}/*.jsonl", f"--cache_dir={tmp_path}/c", "--on_unreadable=skip"]
-    assert prepare(arguments) == 0
+def test_prepare_prints_how_many_lines_it_skips(tmp_path, capsys):
+    jsonl_corpus(tmp_path, GOOD, "{")
+    flags = ["--source=jsonl", f"--path={tmp_path}/*.jsonl", f"--cache_dir={tmp_path}/c", "--on_unreadable=skip"]
+    prepare(["prepare", *flags])
     printed = capsys.readouterr().out
-    assert re.search(r"left out +0 empty documents, 0 unreadable files, 1 unreadable lines", printed)
+    assert re.search(r"skipped +0 empty documents, 0 unreadable files, 1 unreadable lines", printed)
     assert f"unreadable: {tmp_path}/pairs.jsonl:2\n" in printed

@@ -1,4 +1,4 @@
-"""The draw order: exact shares, every window once an epoch, a new and fair order each time."""
+"""The draw order: exact shares, every window once an epoch, a new and uniform order each epoch."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_permute_of_a_length_beyond_32_bits():
 
 
 @pytest.mark.parametrize("length", [2, 3, 5, 16])
-def test_permute_sends_every_window_everywhere_equally_often(length):
+def test_permute_puts_every_window_everywhere_equally_often(length):
     keys = mix64(np.arange(8000, dtype=np.uint64))
     for index in range(length):
         window = permute(np.full(8000, index), np.full(8000, length), keys)
@@ -62,53 +62,53 @@ def test_neighbours_in_the_order_are_not_neighbours_in_the_corpus():
 
 def test_every_window_once_an_epoch_and_epochs_differ():
     order = DrawOrder([60, 35], [0.25, 0.75], seed=0, shuffle=True)
-    source, window = order.draw(np.arange(2000))
+    reader, window = order.draw(np.arange(2000))
     for k, length in enumerate([60, 35]):
-        mine = window[source == k]
-        epochs = [mine[i : i + length].tolist() for i in range(0, len(mine) - length + 1, length)]
+        drawn = window[reader == k]
+        epochs = [drawn[i : i + length].tolist() for i in range(0, len(drawn) - length + 1, length)]
         assert len(epochs) >= 8
         assert all(sorted(epoch) == list(range(length)) for epoch in epochs)
         assert len({tuple(epoch) for epoch in epochs}) == len(epochs)
 
 
 def test_without_shuffle_windows_come_in_order_every_epoch():
-    source, window = DrawOrder([3, 5], [1, 1], seed=0, shuffle=False).draw(np.arange(16))
-    assert source.tolist() == [0, 1] * 8
-    assert window[source == 0].tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
-    assert window[source == 1].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+    reader, window = DrawOrder([3, 5], [1, 1], seed=0, shuffle=False).draw(np.arange(16))
+    assert reader.tolist() == [0, 1] * 8
+    assert window[reader == 0].tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert window[reader == 1].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
 
 
-def test_an_example_does_not_depend_on_what_it_is_drawn_with():
+def test_an_example_does_not_depend_on_what_else_is_drawn():
     order = DrawOrder([60, 35, 7], [0.2, 0.5, 0.3], seed=-5, shuffle=True)
-    source, window = order.draw(np.arange(1000))
+    reader, window = order.draw(np.arange(1000))
     some = np.array([999, 0, 123, 122])
     again = order.draw(some)
-    assert again[0].tolist() == source[some].tolist() and again[1].tolist() == window[some].tolist()
+    assert again[0].tolist() == reader[some].tolist() and again[1].tolist() == window[some].tolist()
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=8))
 def test_shares_are_the_weights_and_stay_close_everywhere(weights):
-    source, _ = DrawOrder([9] * len(weights), weights, seed=0, shuffle=True).draw(np.arange(70_000, 72_000))
-    drawn = np.cumsum(source[:, None] == np.arange(len(weights)), axis=0)
+    reader, _ = DrawOrder([9] * len(weights), weights, seed=0, shuffle=True).draw(np.arange(70_000, 72_000))
+    drawn = np.cumsum(reader[:, None] == np.arange(len(weights)), axis=0)
     due = np.arange(1, 2001)[:, None] * np.array(weights) / sum(weights)
     assert np.abs(drawn - due).max() < 3  # of any number of examples in a row, not only of many
 
 
 def test_mixing_is_even_by_hand():
-    source, window = DrawOrder([90, 90], [1, 3], seed=0, shuffle=False).draw(np.arange(8))
-    assert source.tolist() == [1, 0, 1, 1, 1, 0, 1, 1]
+    reader, window = DrawOrder([90, 90], [1, 3], seed=0, shuffle=False).draw(np.arange(8))
+    assert reader.tolist() == [1, 0, 1, 1, 1, 0, 1, 1]
     assert window.tolist() == [0, 0, 1, 2, 3, 1, 4, 5]
 
 
 def test_weights_are_in_any_unit_and_zero_is_never():
-    source, _ = DrawOrder([4, 4, 4], [2, 0, 6], seed=0, shuffle=True).draw(np.arange(4000))
-    assert np.bincount(source, minlength=3).tolist() == [1000, 0, 3000]
+    reader, _ = DrawOrder([4, 4, 4], [2, 0, 6], seed=0, shuffle=True).draw(np.arange(4000))
+    assert np.bincount(reader, minlength=3).tolist() == [1000, 0, 3000]
 
 
-def test_sources_and_seeds_have_orders_of_their_own():
-    source, window = DrawOrder([500, 500], [1, 1], seed=0, shuffle=True).draw(np.arange(1000))
-    first, second = window[source == 0], window[source == 1]
+def test_readers_and_seeds_have_orders_of_their_own():
+    reader, window = DrawOrder([500, 500], [1, 1], seed=0, shuffle=True).draw(np.arange(1000))
+    first, second = window[reader == 0], window[reader == 1]
     assert (first == second).mean() < 0.02
     for seed in (1, -1, 2**64, 10**40):
         _, other = DrawOrder([500, 500], [1, 1], seed=seed, shuffle=True).draw(np.arange(1000))
@@ -116,12 +116,12 @@ def test_sources_and_seeds_have_orders_of_their_own():
 
 
 @pytest.mark.parametrize("weights", [(-1.0, 2.0), (0.0, 0.0), (float("nan"), 1.0), (float("inf"), 1.0)])
-def test_weights_that_are_none(weights):
+def test_invalid_weights(weights):
     with pytest.raises(ConfigError, match="must be finite, not negative and not all 0"):
         DrawOrder([5, 5], weights, seed=0, shuffle=True)
 
 
-# A ramp's examples: the weights go from (3, 1, 0) to (0, 1, 3) between the 400th and the 2400th.
+# The weights change from (3, 1, 0) to (0, 1, 3) between the 400th and the 2400th.
 WEIGHTS, FINAL = np.array([3.0, 1.0, 0.0]), np.array([0.0, 1.0, 3.0])
 RAMPS = tuple(Ramp(400, 2400, weight) for weight in FINAL)
 
@@ -131,60 +131,60 @@ def ramp_order(lengths=(60, 35, 7), **changes):
 
 
 def test_a_ramp_by_hand():
-    # Up to example 4 only the first source; from 8 on only the second; between them blocks of one example with shares
-    # 7:1, 5:3, 3:5 and 1:7 of 8. The first source is due 4, 4.875, 5.5, 5.875, 6 draws by examples 4 to 8, and the
+    # Up to example 4 only the first reader; from 8 on only the second; between them blocks of one example with shares
+    # 7:1, 5:3, 3:5 and 1:7 of 8. The first reader is due 4, 4.875, 5.5, 5.875, 6 draws by examples 4 to 8, and the
     # second 0, 0.125, 0.5, 1.125, 2. So the first's draws fall due at 0.5, 1.5, 2.5, 3.5, 4 + 4/7 and 6; the second's
-    # at 6, where the first source goes first, 7 + 3/7, 8.5, 9.5, ...
+    # at 6, where the first reader comes first, 7 + 3/7, 8.5, 9.5, ...
     ramps = [Ramp(4, 8, 0.0), Ramp(4, 8, 2.0)]
-    source, window = DrawOrder([9, 9], [2.0, 0.0], seed=0, shuffle=False, ramps=ramps).draw(np.arange(10))
-    assert source.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
+    reader, window = DrawOrder([9, 9], [2.0, 0.0], seed=0, shuffle=False, ramps=ramps).draw(np.arange(10))
+    assert reader.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
     assert window.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
 
 
 def test_a_jump_by_hand():
     ramps = [Ramp(4, 4, 1.0), Ramp(4, 4, 1.0), None]
-    source, window = DrawOrder([9, 9, 9], [1.0, 0.0, 0.0], seed=0, shuffle=False, ramps=ramps).draw(np.arange(8))
-    assert source.tolist() == [0, 0, 0, 0, 0, 1, 0, 1]
+    reader, window = DrawOrder([9, 9, 9], [1.0, 0.0, 0.0], seed=0, shuffle=False, ramps=ramps).draw(np.arange(8))
+    assert reader.tolist() == [0, 0, 0, 0, 0, 1, 0, 1]
     assert window.tolist() == [0, 1, 2, 3, 4, 0, 5, 1]
 
 
 def test_a_ramp_begins_and_ends_at_its_weights():
-    source, _ = ramp_order().draw(np.arange(20_000))
-    shares = [np.bincount(part, minlength=3) / len(part) for part in (source[:400], source[2400:])]
+    reader, _ = ramp_order().draw(np.arange(20_000))
+    shares = [np.bincount(part, minlength=3) / len(part) for part in (reader[:400], reader[2400:])]
     np.testing.assert_allclose(shares, [WEIGHTS / 4, FINAL / 4], atol=2 / 400)
 
 
 @settings(deadline=None, max_examples=30)
 @given(begin=st.integers(0, 5000), length=st.integers(100, 5000))
-def test_shares_follow_a_ramp_over_any_stretch(begin, length):
-    source, _ = ramp_order().draw(np.arange(begin, begin + length))
+def test_shares_follow_a_ramp_in_any_consecutive_examples(begin, length):
+    reader, _ = ramp_order().draw(np.arange(begin, begin + length))
     middle = np.arange(begin, begin + length) + 0.5
     weights = WEIGHTS + (FINAL - WEIGHTS) * np.clip((middle - 400) / 2000, 0, 1)[:, None]
-    drawn = np.bincount(source, minlength=3)
+    drawn = np.bincount(reader, minlength=3)
     assert np.abs(drawn - (weights / 4).sum(axis=0)).max() < 2  # of 100 examples or 5000
 
 
-def test_shares_of_a_long_ramp_follow_it_too():
-    """One of a million examples is drawn in blocks of a thousand, and no stretch of a hundredth shows it."""
+def test_shares_follow_a_long_ramp():
+    """A ramp of a million examples has blocks of a thousand examples, which no hundredth of the ramp shows."""
     ramps = [Ramp(0, 10**6, 0.0), Ramp(0, 10**6, 1.0)]
     order = DrawOrder([10**5] * 2, [1.0, 0.0], seed=0, shuffle=True, ramps=ramps)
     for begin in (0, 123_456, 500_000, 989_900):
-        source, _ = order.draw(np.arange(begin, begin + 10_000))
-        assert abs(source.mean() - (begin + 5000) / 10**6) < 0.001
+        reader, _ = order.draw(np.arange(begin, begin + 10_000))
+        assert abs(reader.mean() - (begin + 5000) / 10**6) < 0.001
 
 
 def test_every_window_once_an_epoch_under_a_ramp():
-    source, window = ramp_order().draw(np.arange(5000))
+    reader, window = ramp_order().draw(np.arange(5000))
     for k, length in enumerate([60, 35, 7]):
-        mine = window[source == k]
-        epochs = [mine[i : i + length].tolist() for i in range(0, len(mine) - length + 1, length)]
+        drawn = window[reader == k]
+        epochs = [drawn[i : i + length].tolist() for i in range(0, len(drawn) - length + 1, length)]
         assert len(epochs) >= 15
         assert all(sorted(epoch) == list(range(length)) for epoch in epochs)
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(0, 6000), min_size=1, max_size=40), st.booleans())
-def test_examples_of_a_ramp_do_not_depend_on_what_they_are_drawn_with(examples, shuffle):
+def test_examples_of_a_ramp_do_not_depend_on_what_else_is_drawn(examples, shuffle):
     whole = ramp_order(shuffle=shuffle).draw(np.arange(6001))
     some = ramp_order(shuffle=shuffle).draw(np.array(examples))
     assert [part.tolist() for part in some] == [part[examples].tolist() for part in whole]
@@ -193,15 +193,15 @@ def test_examples_of_a_ramp_do_not_depend_on_what_they_are_drawn_with(examples, 
 def test_examples_far_apart_are_drawn_as_if_alone():
     order = ramp_order()
     examples = np.array([10**12, 5, 10**9, 2399, 10**12 + 1])
-    source, window = order.draw(examples)
+    reader, window = order.draw(examples)
     alone = [order.draw(examples[i : i + 1]) for i in range(5)]
-    assert source.tolist() == [int(one[0][0]) for one in alone]
-    assert window.tolist() == [int(one[1][0]) for one in alone]
+    assert reader.tolist() == [int(readers[0]) for readers, _ in alone]
+    assert window.tolist() == [int(windows[0]) for _, windows in alone]
 
 
 def test_a_share_of_one_in_a_million_is_drawn_once_in_a_million():
-    source, _ = DrawOrder([5, 5], (1.0, 1e-6), seed=0, shuffle=True).draw(np.arange(499_990, 500_010))
-    assert source.sum() == 1
+    reader, _ = DrawOrder([5, 5], (1.0, 1e-6), seed=0, shuffle=True).draw(np.arange(499_990, 500_010))
+    assert reader.sum() == 1
 
 
 def test_weights_that_are_all_0_at_the_end_of_a_ramp():
@@ -211,15 +211,15 @@ def test_weights_that_are_all_0_at_the_end_of_a_ramp():
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.booleans(), st.integers(0, 5))
-def test_a_cycle_comes_round_and_round_and_every_window_once_an_epoch(cycle, shuffle, seed):
+def test_a_cycle_repeats_and_every_window_comes_once_an_epoch(cycle, shuffle, seed):
     lengths = [3, 1, 7, 4]
     order = PlannedOrder(lengths, np.array(cycle), seed=seed, shuffle=shuffle)
-    source, window = order.draw(np.arange(40 * len(cycle)))
-    assert source.dtype == np.int32 and source.tolist() == cycle * 40
+    reader, window = order.draw(np.arange(40 * len(cycle)))
+    assert reader.dtype == np.int32 and reader.tolist() == cycle * 40
     for k in set(cycle):
-        drawn = window[source == k]
+        drawn = window[reader == k]
         for epoch in drawn[: len(drawn) // lengths[k] * lengths[k]].reshape(-1, lengths[k]).tolist():
             assert sorted(epoch) == list(range(lengths[k])) and (shuffle or epoch == sorted(epoch))
     some = np.array([39, 0, 17, 17]) % (40 * len(cycle))
-    for one, all_of_them in zip(order.draw(some), (source, window), strict=True):
-        np.testing.assert_array_equal(one, all_of_them[some])
+    for part, whole in zip(order.draw(some), (reader, window), strict=True):
+        np.testing.assert_array_equal(part, whole[some])

@@ -1,4 +1,4 @@
-"""Finding and reading text: what is taken, in which order, and what each bad input is told."""
+"""Finding and reading text: what is read, in which order, and the error for each invalid input."""
 
 import os
 import re
@@ -11,22 +11,22 @@ from contract.errors import ConfigError
 from data.files import split_text
 from data.raw import RawDocument, Skipped
 from data.sources import open_source
-from tests.data.corpus import data_fields, write_texts
+from tests.data.corpus import corpus_config, write_texts
 
 
-def read(fields):
+def read(corpus):
     skipped = Skipped()
-    return list(open_source(fields).documents(skipped)), skipped
+    return list(open_source(corpus).documents(skipped)), skipped
 
 
-def texts(fields):
-    return [document.text for document in read(fields)[0]]
+def texts(corpus):
+    return [document.text for document in read(corpus)[0]]
 
 
 def test_stdlib_is_the_library_and_nothing_else(tmp_path):
-    fields = data_fields(tmp_path, source="stdlib", path="")
-    source = open_source(fields)
-    documents, _ = read(fields)
+    corpus = corpus_config(tmp_path, source="stdlib", path="")
+    source = open_source(corpus)
+    documents, _ = read(corpus)
     names = [document.name for document in documents]
     assert names == sorted(names) and len(names) == len(set(names))
     assert {"json/decoder.py", "argparse.py"} <= set(names)
@@ -39,19 +39,26 @@ def test_stdlib_is_the_library_and_nothing_else(tmp_path):
     assert 8e6 < total <= source.num_bytes < 20e6
 
 
+@pytest.mark.parametrize(("name", "hint"), [("stdlb", r"; did you mean 'stdlib'\?"), ("parquet", "")])
+def test_unknown_sources(tmp_path, name, hint):
+    message = rf"^data\.source='{name}' must be one of 'stdlib', 'stdlib_functions', 'text', 'jsonl', 'tfds'{hint}$"
+    with pytest.raises(ConfigError, match=message):
+        open_source(corpus_config(tmp_path, source=name))
+
+
 def test_stdlib_refuses_a_path(tmp_path):
     with pytest.raises(ConfigError, match=r"data\.path='x' is not read by data\.source='stdlib'"):
-        open_source(data_fields(tmp_path, source="stdlib", path="x"))
+        open_source(corpus_config(tmp_path, source="stdlib", path="x"))
 
 
-def test_a_file_is_taken_byte_for_byte(tmp_path):
+def test_a_file_is_read_byte_for_byte(tmp_path):
     write_texts(tmp_path, ["\ufeffa\r\n\n b\x0c\u2028c "])
-    assert texts(data_fields(tmp_path)) == ["\ufeffa\r\n\n b\x0c\u2028c "]
+    assert texts(corpus_config(tmp_path)) == ["\ufeffa\r\n\n b\x0c\u2028c "]
 
 
 def test_lines_end_at_newlines_only(tmp_path):
     write_texts(tmp_path, ["a\r\n\n b\x0c\u2028c \n   \nlast", "\nx\n"])
-    documents, skipped = read(data_fields(tmp_path, document_per="line"))
+    documents, skipped = read(corpus_config(tmp_path, document_per="line"))
     assert [document.text for document in documents] == ["a", " b\x0c\u2028c ", "last", "x"]
     assert [os.path.basename(document.name) for document in documents] == ["000.txt"] * 3 + ["001.txt"]
     assert skipped.empty == 3  # two in the first file, one in the second
@@ -59,7 +66,7 @@ def test_lines_end_at_newlines_only(tmp_path):
 
 def test_paragraphs_are_blocks_between_blank_lines(tmp_path):
     write_texts(tmp_path, ["\n\na\n  b\n \t\n\nc\r\n\r\nd\n"])
-    assert texts(data_fields(tmp_path, document_per="paragraph")) == ["a\n  b", "c", "d"]
+    assert texts(corpus_config(tmp_path, document_per="paragraph")) == ["a\n  b", "c", "d"]
 
 
 @settings(deadline=None, max_examples=50)
@@ -69,15 +76,15 @@ def test_paragraphs_keep_every_line_that_is_not_blank(text):
     assert [line for block in split_text(text, "paragraph") for line in block.split("\n")] == lines
 
 
-def test_folders_globs_and_files_each_file_once_hidden_ones_left_out(tmp_path):
+def test_folders_globs_and_files_each_file_once_without_hidden_files(tmp_path):
     root = tmp_path / "text"
     for name in ["b/2.md", "b/1.txt", "a.txt", ".hidden", ".git/x", "b/.swp", "c/3.json"]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
-    assert texts(data_fields(tmp_path)) == ["a.txt", "b/1.txt", "b/2.md", "c/3.json"]
+    assert texts(corpus_config(tmp_path)) == ["a.txt", "b/1.txt", "b/2.md", "c/3.json"]
     path = f"{root}/c, {root}/**/*.txt,{root}/b"
-    assert texts(data_fields(tmp_path, path=path)) == ["c/3.json", "a.txt", "b/1.txt", "b/2.md"]
-    assert texts(data_fields(tmp_path, path=f"{root}/.hidden")) == [".hidden"]
+    assert texts(corpus_config(tmp_path, path=path)) == ["c/3.json", "a.txt", "b/1.txt", "b/2.md"]
+    assert texts(corpus_config(tmp_path, path=f"{root}/.hidden")) == [".hidden"]
 
 
 def test_linked_folders_are_read_and_loops_end(tmp_path):
@@ -86,40 +93,40 @@ def test_linked_folders_are_read_and_loops_end(tmp_path):
     (tmp_path / "elsewhere" / "b.txt").write_text("b")
     (tmp_path / "text" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "text")
-    assert sorted(texts(data_fields(tmp_path))) == ["a", "b"]
+    assert sorted(texts(corpus_config(tmp_path))) == ["a", "b"]
 
 
 def test_home_is_expanded(tmp_path, monkeypatch):
     write_texts(tmp_path, ["a"])
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert texts(data_fields(tmp_path, path="~/text")) == ["a"]
+    assert texts(corpus_config(tmp_path, path="~/text")) == ["a"]
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("", "data.source='text' reads data.path, and that is empty"),
+        ("", "data.source='text' reads data.path, which is empty: set data.path"),
         ("{0}/missing", "data.path='{0}/missing' does not exist"),
         ("{0}/text,{0}/missing", "data.path='{0}/missing' does not exist"),
         ("{0}/*.none", "data.path='{0}/*.none' matches no file"),
-        ("{0}/void", "data.path='{0}/void' holds no regular file"),
+        ("{0}/void", "data.path='{0}/void' contains no regular file"),
     ],
 )
 def test_paths_that_name_nothing(tmp_path, path, message):
     write_texts(tmp_path, ["a"])
     (tmp_path / "void").mkdir()
     with pytest.raises(ConfigError, match=re.escape(message.format(tmp_path))):
-        open_source(data_fields(tmp_path, path=path.format(tmp_path)))
+        open_source(corpus_config(tmp_path, path=path.format(tmp_path)))
 
 
 @pytest.mark.parametrize("document_per", ["file", "line", "paragraph"])
-def test_a_file_that_is_not_utf8_is_named_or_skipped_whole(tmp_path, document_per):
+def test_a_file_that_is_not_utf8_is_an_error_or_skipped_whole(tmp_path, document_per):
     write_texts(tmp_path, ["good", "", "good too"])
     bad = tmp_path / "text" / "001.txt"
     bad.write_bytes(b"fine\n\nso far \xff\xfe")
     with pytest.raises(ConfigError, match=re.escape(f"{bad} is not UTF-8 (byte 13): ")):
-        read(data_fields(tmp_path, document_per=document_per))
-    documents, skipped = read(data_fields(tmp_path, document_per=document_per, on_unreadable="skip"))
+        read(corpus_config(tmp_path, document_per=document_per))
+    documents, skipped = read(corpus_config(tmp_path, document_per=document_per, on_unreadable="skip"))
     assert [document.text for document in documents] == ["good", "good too"]
     assert skipped.files == [str(bad)]
 
@@ -128,21 +135,21 @@ def test_a_character_cut_off_at_the_end_of_a_file(tmp_path):
     write_texts(tmp_path, ["x"])
     (tmp_path / "text" / "000.txt").write_bytes(b"ab\xc3")
     with pytest.raises(ConfigError, match=r"byte 2"):
-        read(data_fields(tmp_path, document_per="line"))
+        read(corpus_config(tmp_path, document_per="line"))
 
 
-def test_a_broken_link_is_unreadable_and_not_passed_over(tmp_path):
+def test_a_broken_link_is_unreadable_and_not_ignored(tmp_path):
     write_texts(tmp_path, ["a"])
     (tmp_path / "text" / "gone.txt").symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"gone\.txt cannot be read \(No such file"):
-        read(data_fields(tmp_path))
-    documents, skipped = read(data_fields(tmp_path, on_unreadable="skip"))
+        read(corpus_config(tmp_path))
+    documents, skipped = read(corpus_config(tmp_path, on_unreadable="skip"))
     assert len(documents) == 1 and len(skipped.files) == 1
 
 
 def test_identity_follows_the_files(tmp_path):
     write_texts(tmp_path, ["a", "b"])
-    before = open_source(data_fields(tmp_path)).identity
-    assert open_source(data_fields(tmp_path)).identity == before
+    before = open_source(corpus_config(tmp_path)).identity
+    assert open_source(corpus_config(tmp_path)).identity == before
     os.utime(tmp_path / "text" / "001.txt", ns=(1, 1))
-    assert open_source(data_fields(tmp_path)).identity != before
+    assert open_source(corpus_config(tmp_path)).identity != before

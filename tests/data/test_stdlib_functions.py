@@ -1,4 +1,4 @@
-"""Prompts and responses from the standard library's functions, by hand and over the whole of it."""
+"""Prompts and responses from the standard library's functions, by hand and for a whole package."""
 
 import inspect
 import json
@@ -11,8 +11,8 @@ import pytest
 from contract.errors import ConfigError
 from data.raw import Skipped
 from data.sources import open_source
-from data.stdlib_functions import functions
-from tests.data.corpus import data_fields
+from data.stdlib_functions import documented_functions
+from tests.data.corpus import corpus_config
 
 MODULE = '''\
 """A module's docstring is no function's."""
@@ -49,7 +49,7 @@ if True:
 
 
 def test_functions_by_hand():
-    assert list(functions(MODULE)) == [
+    assert list(documented_functions(MODULE)) == [
         (
             'async def f(self,\n            x):\n    """Says f.\n\n    Twice.\n    """\n',
             '    # why\n    def inside():\n        """Not on its own."""\n        return 1\n\n    return "\\n"\n',
@@ -59,15 +59,15 @@ def test_functions_by_hand():
 
 
 def test_line_ends_of_windows():
-    assert list(functions(MODULE.replace("\n", "\r\n"))) == list(functions(MODULE))
+    assert list(documented_functions(MODULE.replace("\n", "\r\n"))) == list(documented_functions(MODULE))
 
 
 def test_a_package_of_the_library(tmp_path, monkeypatch):
-    """Prompt and response together are what `inspect` takes for the function, less its indentation."""
+    """Prompt and response together are the source that `inspect` finds, without its indentation."""
     shutil.copytree(Path(json.__file__).parent, tmp_path / "library" / "json")
     monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path / "library")})
-    fields = data_fields(tmp_path, source="stdlib_functions", path="")
-    documents = list(open_source(fields).documents(Skipped()))
+    corpus = corpus_config(tmp_path, source="stdlib_functions", path="")
+    documents = list(open_source(corpus).documents(Skipped()))
     assert {document.label for document in documents} == {"json"}
     texts = {(document.name, document.prompt + document.text) for document in documents}
     for function in (json.dumps, json.decoder.JSONDecoder.raw_decode, json.encoder.JSONEncoder.iterencode):
@@ -76,12 +76,12 @@ def test_a_package_of_the_library(tmp_path, monkeypatch):
     assert all(document.prompt.strip() and document.text.strip() for document in documents) and len(documents) > 10
 
 
-def test_what_is_not_python_is_named(tmp_path, monkeypatch):
+def test_a_file_that_is_not_python_is_an_error_or_skipped(tmp_path, monkeypatch):
     (tmp_path / "bad.py").write_text("def f(:\n")
     (tmp_path / "good.py").write_text(MODULE)
     monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path)})
     with pytest.raises(ConfigError, match=r"bad\.py is not Python \(line 1: "):
-        list(open_source(data_fields(tmp_path, source="stdlib_functions", path="")).documents(Skipped()))
+        list(open_source(corpus_config(tmp_path, source="stdlib_functions", path="")).documents(Skipped()))
     skipped = Skipped()
-    fields = data_fields(tmp_path, source="stdlib_functions", path="", on_unreadable="skip")
-    assert len(list(open_source(fields).documents(skipped))) == 2 and len(skipped.files) == 1
+    corpus = corpus_config(tmp_path, source="stdlib_functions", path="", on_unreadable="skip")
+    assert len(list(open_source(corpus).documents(skipped))) == 2 and len(skipped.files) == 1

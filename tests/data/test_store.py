@@ -1,4 +1,4 @@
-"""What a token store holds, and that it is whole or not there: kills, races, damage, changed inputs."""
+"""The contents of a token store, and that it is complete or absent: kills, races, damage, changed inputs."""
 
 import json
 import os
@@ -16,11 +16,11 @@ import data.store
 from contract.errors import ConfigError
 from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
-from tests.data.corpus import data_fields, store_of, write_texts
+from tests.data.corpus import corpus_config, store_of, write_texts
 
 
-def build(fields):
-    return open_or_build(fields, make_tokenizer(fields))
+def build(corpus):
+    return open_or_build(corpus, make_tokenizer(corpus))
 
 
 def test_store_by_hand(tmp_path):
@@ -50,7 +50,7 @@ def test_many_flushes_give_the_same_store(tmp_path, monkeypatch):
     assert pieces.unigram_counts.tolist() == whole.unigram_counts.tolist()
 
 
-def test_equal_texts_have_equal_digests_whatever_the_tokenizer(tmp_path):
+def test_equal_texts_have_equal_digests(tmp_path):
     digests = store_of(tmp_path, ["same", "other", "same"]).digests
     assert digests[0] == digests[2] != digests[1]
 
@@ -58,25 +58,25 @@ def test_equal_texts_have_equal_digests_whatever_the_tokenizer(tmp_path):
 def test_built_once_and_found_again(tmp_path, monkeypatch):
     store = store_of(tmp_path, ["ab"])
     monkeypatch.setattr(data.store, "write_store", None)  # building again would raise
-    assert build(data_fields(tmp_path)).folder == store.folder
+    assert build(corpus_config(tmp_path)).folder == store.folder
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [store.folder.name]
 
 
-def test_another_store_when_anything_in_it_would_change(tmp_path):
+def test_another_store_when_its_contents_would_change(tmp_path):
     folders = [store_of(tmp_path, ["ab", "cd"]).folder]
-    folders.append(build(data_fields(tmp_path, document_per="line")).folder)
-    folders.append(build(data_fields(tmp_path, on_unreadable="skip")).folder)
-    folders.append(build(data_fields(tmp_path, path=f"{tmp_path}/text/000.txt")).folder)
-    folders.append(build(data_fields(tmp_path, source="stdlib", path="")).folder)
+    folders.append(build(corpus_config(tmp_path, document_per="line")).folder)
+    folders.append(build(corpus_config(tmp_path, on_unreadable="skip")).folder)
+    folders.append(build(corpus_config(tmp_path, path=f"{tmp_path}/text/000.txt")).folder)
+    folders.append(build(corpus_config(tmp_path, source="stdlib", path="")).folder)
     (tmp_path / "text" / "000.txt").write_text("abc")
-    changed = build(data_fields(tmp_path))
+    changed = build(corpus_config(tmp_path))
     assert len({*folders, changed.folder}) == 6
     assert changed.meta["num_bytes"] == 5
 
 
-def test_sentinels_and_mode_tokens_do_not_enter_a_store(tmp_path):
+def test_a_store_does_not_depend_on_sentinels_and_mode_tokens(tmp_path):
     store = store_of(tmp_path, ["ab"])
-    assert build(data_fields(tmp_path, num_sentinels=500, mode_tokens=())).folder == store.folder
+    assert build(corpus_config(tmp_path, num_sentinels=500, mode_tokens=())).folder == store.folder
 
 
 def test_home_is_expanded(tmp_path, monkeypatch):
@@ -86,7 +86,7 @@ def test_home_is_expanded(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("texts", [[""], ["  \n", "\t"]])
 def test_a_corpus_without_text_leaves_nothing_behind(tmp_path, texts):
-    with pytest.raises(ConfigError, match=rf"holds no document with any text in it \({len(texts)} empty documents"):
+    with pytest.raises(ConfigError, match=rf"contains no document with text \(skipped {len(texts)} empty documents"):
         store_of(tmp_path, texts)
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -95,9 +95,9 @@ def test_an_unreadable_file_leaves_nothing_behind(tmp_path):
     write_texts(tmp_path, ["good", "x"])
     (tmp_path / "text" / "001.txt").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="not UTF-8"):
-        build(data_fields(tmp_path))
+        build(corpus_config(tmp_path))
     assert list((tmp_path / "cache").iterdir()) == []
-    assert build(data_fields(tmp_path, on_unreadable="skip")).meta["skipped_files"] == [f"{tmp_path}/text/001.txt"]
+    assert build(corpus_config(tmp_path, on_unreadable="skip")).meta["skipped_files"] == [f"{tmp_path}/text/001.txt"]
 
 
 def test_cache_dir_that_cannot_be_written(tmp_path):
@@ -109,28 +109,28 @@ def test_cache_dir_that_cannot_be_written(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from types import SimpleNamespace
 import data.writer
+from data.config import CorpusConfig
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 data.writer._write_json = lambda path, value: os.kill(os.getpid(), signal.SIGKILL)
-fields = SimpleNamespace(source="text", document_per="file", on_unreadable="error", tokenizer="byte", num_sentinels=0,
-                         mode_tokens=(), path=sys.argv[1], cache_dir=sys.argv[2])
-open_or_build(fields, make_tokenizer(fields))
+corpus = CorpusConfig(source="text", document_per="file", on_unreadable="error", tokenizer="byte", num_sentinels=0,
+                      mode_tokens=(), path=sys.argv[1], cache_dir=sys.argv[2])
+open_or_build(corpus, make_tokenizer(corpus))
 """
 
 
-def test_a_killed_build_is_not_taken_for_a_store(tmp_path):
+def test_a_killed_build_is_not_used_as_a_store(tmp_path):
     write_texts(tmp_path, ["ab", "cd"])
     command = [sys.executable, "-c", KILLED, str(tmp_path / "text"), str(tmp_path / "cache")]
     assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
     [left] = (tmp_path / "cache").iterdir()
     assert (left / "tokens.bin").stat().st_size == 12
-    assert build(data_fields(tmp_path)).tokens.tolist() == [100, 101, 1, 102, 103, 1]
-    assert left.exists()  # for all one knows, its build is still running
+    assert build(corpus_config(tmp_path)).tokens.tolist() == [100, 101, 1, 102, 103, 1]
+    assert left.exists()  # its build may still be running
 
 
-def test_what_killed_builds_leave_is_removed_after_a_day(tmp_path):
+def test_the_folders_of_killed_builds_are_removed_after_a_day(tmp_path):
     folder = store_of(tmp_path, ["ab"]).folder
     day = time.time() - 25 * 3600
     for name, when in {"old": day, "running": None}.items():
@@ -141,11 +141,11 @@ def test_what_killed_builds_leave_is_removed_after_a_day(tmp_path):
             os.utime(building / "tokens.bin", (when, when))
         os.utime(building, (day, day))
     folder.rename(tmp_path / "elsewhere")
-    assert build(data_fields(tmp_path)).folder == folder
+    assert build(corpus_config(tmp_path)).folder == folder
     assert sorted(path.name for path in folder.parent.iterdir()) == [f".{folder.name}-running", folder.name]
 
 
-def test_builders_that_finish_at_once_all_get_the_store(tmp_path, monkeypatch):
+def test_builders_that_finish_at_the_same_time_all_get_the_store(tmp_path, monkeypatch):
     write_texts(tmp_path, ["ab", "cd"])
     together, write = threading.Barrier(4), data.store.write_store
 
@@ -155,7 +155,7 @@ def test_builders_that_finish_at_once_all_get_the_store(tmp_path, monkeypatch):
 
     monkeypatch.setattr(data.store, "write_store", write_and_wait)
     stores = []
-    threads = [threading.Thread(target=lambda: stores.append(build(data_fields(tmp_path)))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: stores.append(build(corpus_config(tmp_path)))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -185,7 +185,7 @@ def test_a_damaged_store_is_refused(tmp_path, damage):
     folder = store_of(tmp_path, ["ab", "cd"]).folder
     damage(folder)
     with pytest.raises(ConfigError, match=rf"token store {folder} is damaged \(.*\): delete that folder") as error:
-        build(data_fields(tmp_path))
+        build(corpus_config(tmp_path))
     assert "\n" not in str(error.value)
 
 

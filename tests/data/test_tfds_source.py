@@ -1,4 +1,4 @@
-"""A real dataset of three examples, written to disk and read back by TFDS without TensorFlow."""
+"""A dataset of three examples, written to disk and read back by TFDS without TensorFlow."""
 
 import importlib.resources
 import importlib.resources.abc
@@ -11,7 +11,7 @@ import pytest
 from contract.errors import ConfigError
 from data.raw import Skipped
 from data.sources import open_source
-from tests.data.corpus import data_fields
+from tests.data.corpus import corpus_config
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -53,7 +53,7 @@ def prepared(tmp_path_factory):
 
 def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
     skipped = Skipped()
-    source = open_source(data_fields(tmp_path, source="tfds", path="tiny_texts:1.0.0"))
+    source = open_source(corpus_config(tmp_path, source="tfds", path="tiny_texts:1.0.0"))
     documents = list(source.documents(skipped))
     assert sorted(document.text for document in documents) == ["drüben", "one\n\ntwo"]  # TFDS shuffles when it writes
     assert {document.name for document in documents} == {"tiny_texts:1.0.0"} and skipped.empty == 1
@@ -63,36 +63,36 @@ def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
 
 
 def test_documents_may_be_parts_of_examples(prepared, tmp_path):
-    source = open_source(data_fields(tmp_path, source="tfds", path="tiny_texts", document_per="paragraph"))
+    source = open_source(corpus_config(tmp_path, source="tfds", path="tiny_texts", document_per="paragraph"))
     assert sorted(document.text for document in source.documents(Skipped())) == ["drüben", "one", "two"]
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("", r"data\.source='tfds' reads data\.path, and that is empty"),
+        ("", r"data\.source='tfds' reads data\.path, which is empty"),
         (
             "no_such_thing",
-            r"data\.path='no_such_thing' is no prepared TFDS dataset .* `tfds build no_such_thing --file",
+            r"data\.path='no_such_thing' is not a prepared TFDS dataset .* `tfds build no_such_thing --file",
         ),
-        ("imdb_reviews", r"data\.path='imdb_reviews' is no prepared TFDS dataset"),  # TFDS knows it; not to be fetched
-        ("tiny_texts:9.0.0", r"data\.path='tiny_texts:9\.0\.0' is no prepared TFDS dataset"),
-        ("a:b:c", r"data\.path='a:b:c' is no prepared TFDS dataset"),
+        ("imdb_reviews", r"data\.path='imdb_reviews' is not a prepared TFDS dataset"),  # TFDS could download it
+        ("tiny_texts:9.0.0", r"data\.path='tiny_texts:9\.0\.0' is not a prepared TFDS dataset"),
+        ("a:b:c", r"data\.path='a:b:c' is not a prepared TFDS dataset"),
         ("tiny_labels", r"data\.path='tiny_labels' has no feature 'text', only \['label'\]"),
         ("tiny_latin", r"data\.path='tiny_latin': example 0 is not UTF-8 \(byte 0\)"),
-        ("tiny_numbers", r"data\.path='tiny_numbers': feature 'text' holds int:"),
+        ("tiny_numbers", r"data\.path='tiny_numbers': feature 'text' has type int:"),
     ],
 )
 def test_what_cannot_be_read(prepared, tmp_path, path, message):
     with pytest.raises(ConfigError, match=message) as error:
-        list(open_source(data_fields(tmp_path, source="tfds", path=path)).documents(Skipped()))
+        list(open_source(corpus_config(tmp_path, source="tfds", path=path)).documents(Skipped()))
     assert "\n" not in str(error.value)
 
 
 def test_a_format_without_random_access(prepared, tmp_path):
-    # What tells TFDS the format is the metadata: the same dataset, said to be of TFRecord files.
+    # TFDS reads the format from the metadata: the same dataset with metadata of TFRecord files.
     shutil.copytree(prepared / "tiny_texts", prepared / "tiny_records")
     info = prepared / "tiny_records" / "1.0.0" / "dataset_info.json"
     info.write_text(info.read_text().replace("tiny_texts", "tiny_records").replace("array_record", "tfrecord"))
-    with pytest.raises(ConfigError, match=r"data\.path='tiny_records' is not stored as array_record"):
-        open_source(data_fields(tmp_path, source="tfds", path="tiny_records"))
+    with pytest.raises(ConfigError, match=r"data\.path='tiny_records' is not in the format array_record"):
+        open_source(corpus_config(tmp_path, source="tfds", path="tiny_records"))

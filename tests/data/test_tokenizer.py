@@ -1,4 +1,4 @@
-"""Ids by hand, round trips, and what a bad model file is told."""
+"""Ids by hand, round trips, and the error for each invalid model file."""
 
 import io
 import sys
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contract.errors import ConfigError
 from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP
 from data.tokenizer import ByteTokenizer, SentencePieceTokenizer, make_tokenizer
-from tests.data.corpus import data_fields
+from tests.data.corpus import corpus_config
 
 BYTE = ByteTokenizer(num_sentinels=100, mode_tokens=("[R]", "[S]", "[X]"))
 
@@ -95,11 +95,11 @@ def test_mode_tokens_that_cannot_be_told_apart(modes):
 
 
 def test_make_tokenizer(tmp_path):
-    assert isinstance(make_tokenizer(data_fields(tmp_path)), ByteTokenizer)
+    assert isinstance(make_tokenizer(corpus_config(tmp_path)), ByteTokenizer)
     with pytest.raises(ConfigError, match=r"data\.tokenizer='bytes' must be 'byte' or"):
-        make_tokenizer(data_fields(tmp_path, tokenizer="bytes"))
+        make_tokenizer(corpus_config(tmp_path, tokenizer="bytes"))
     with pytest.raises(ConfigError, match=r"data\.num_sentinels=-1"):
-        make_tokenizer(data_fields(tmp_path, num_sentinels=-1))
+        make_tokenizer(corpus_config(tmp_path, num_sentinels=-1))
 
 
 # SentencePiece

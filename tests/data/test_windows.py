@@ -1,4 +1,4 @@
-"""Windows by hand, and for any documents: nothing lost, nothing twice, nothing across a border."""
+"""Windows by hand, and for any documents: every token once, and no window across a boundary."""
 
 from types import SimpleNamespace
 
@@ -75,18 +75,18 @@ def test_every_token_is_in_one_window(texts, raw_length, eos, mode, random):
     if mode == "join":
         assert all(len(window) == 1 for window in windows)
     if mode == "pack":
-        # The pieces' ends are the ends of documents and of windows, all of them and no others.
+        # The ends of the pieces are the ends of all documents and of all windows.
         ends = set(np.cumsum([len(piece) for window in windows for piece in window]).tolist())
         assert ends == set(np.cumsum(list(map(len, documents))).tolist()) | set(np.cumsum(sizes).tolist())
 
 
-def test_windows_asked_for_together_are_those_asked_for_alone():
+def test_windows_read_together_are_those_read_alone():
     documents = documents_of(TEXTS)
     for mode in ("join", "pack", "split"):
         reader = WindowReader(documents, WindowSpec("d", 1.0, 2, mode, True))
-        expected = np.array([3, 0, 3, len(reader) - 1])
-        padded, lengths = gather(reader.tokens, reader.segments(expected), 5, 7)
-        alone = [piece.tolist() for i in expected for piece in reader.read(i)]
+        indices = np.array([3, 0, 3, len(reader) - 1])
+        padded, lengths = gather(reader.tokens, reader.slices(indices), 5, 7)
+        alone = [piece.tolist() for i in indices for piece in reader.read(i)]
         assert [row[:n].tolist() for row, n in zip(padded, lengths, strict=True)] == alone
         assert all((row[n:] == 7).all() for row, n in zip(padded, lengths, strict=True))
         assert padded.dtype == lengths.dtype == np.int32 and padded.shape[1] == 5
@@ -95,7 +95,7 @@ def test_windows_asked_for_together_are_those_asked_for_alone():
 @pytest.mark.parametrize("mode", ["join", "pack"])
 def test_too_few_tokens_for_a_window(mode):
     message = (
-        r"the training documents hold 9 tokens, fewer than one window of 10 for 'x': set a smaller "
+        r"the training documents have 9 tokens, fewer than one window of 10 for 'x': set a smaller "
         r"data\.inputs_length, a data\.path with more text, or another data\.heldout_fraction"
     )
     with pytest.raises(ConfigError, match=message):
