@@ -51,12 +51,12 @@ def test_a_predicted_token_moves_no_bit_of_its_own_prediction(name, architecture
     Then, wherever a scored target changed, the logits must stay the same to the last bit.
     """
     experiment = experiment_of(name, architecture)
-    vocab, collator = experiment.tokenizer.vocab, experiment.collator
+    vocab, collate = experiment.vocab, experiment.collate
     # At some draws only may an objective read what else there is, or change the order.
-    kinds = [denoiser.objective for denoiser in collator.denoisers]
+    kinds = [denoiser.objective for denoiser in experiment.denoisers]
     draws = range(3 if any(kind.extra_columns or not kind.covers_window for kind in kinds) else 1)
-    for source, seed in itertools.product(range(len(collator.specs)), draws):
-        spec, extra_columns = collator.specs[source], collator.denoisers[source].objective.extra_columns
+    for source, seed in itertools.product(range(len(experiment.window_specs)), draws):
+        spec, extra_columns = experiment.window_specs[source], experiment.denoisers[source].objective.extra_columns
         raw = spec.raw_length
         num_rows = raw * 2 if "others" in extra_columns else raw
         windows = random_windows(experiment, num_rows, same_keys=True, seed=seed)
@@ -74,15 +74,15 @@ def test_a_predicted_token_moves_no_bit_of_its_own_prediction(name, architecture
         changed = windows._replace(tokens=otherwise[:, :raw])
         if "others" in extra_columns:
             changed = changed._replace(others_tokens=otherwise[:, raw:])
-        examples = collator.examples(windows), collator.examples(changed)
+        examples = collate.examples(windows), collate.examples(changed)
         same_inputs = (examples[0].inputs.tokens == examples[1].inputs.tokens).all(axis=1)
         more = extra_columns_of(extra_columns, windows, diagonal)
-        objective = collator.denoisers[source].objective
+        objective = experiment.denoisers[source].objective
         hidden = objective.hidden(windows.tokens, windows.lengths, windows.keys, vocab, **more)[diagonal, diagonal]
         assert same_inputs[hidden].all(), f"{spec.name}: the inputs tell raw tokens {diagonal[hidden & ~same_inputs]}"
         examples = examples[0], with_inputs_of(examples[0], examples[1], predicts_otherwise(*examples))
 
-        before, after = (collator.place(one, windows, num_rows) for one in examples)
+        before, after = (collate.place(one, windows, num_rows) for one in examples)
         side = target_side(before)
         moved = np.any(logits(experiment, before) != logits(experiment, after), axis=-1)
         targets = before[f"{side}_target_tokens"], after[f"{side}_target_tokens"]
@@ -123,7 +123,7 @@ def test_packed_examples_do_not_see_each_other(name, architecture):
 @pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
 def test_examples_of_planned_rows_do_not_see_each_other(architecture):
     experiment = experiment_of("ul2", architecture, data__examples_per_row=2, data__packing="planned")
-    num_rows = len(experiment.collator.plan.denoiser_ids)
+    num_rows = len(experiment.batch_spec.plan.denoiser_ids)
     assert_segment_is_alone(experiment, random_windows(experiment, num_rows, same_keys=False), num_rows)
 
 
@@ -140,8 +140,8 @@ def test_packed_documents_do_not_see_each_other(name, architecture):
 
 def assert_segment_is_alone(experiment, windows, num_rows):
     first = np.diff(windows.row_ids, prepend=-1) > 0
-    tokens = np.where(first[:, None], changed_token(experiment.tokenizer.vocab, windows.tokens), windows.tokens)
-    before, after = (experiment.collator(one, num_rows) for one in (windows, windows._replace(tokens=tokens)))
+    tokens = np.where(first[:, None], changed_token(experiment.vocab, windows.tokens), windows.tokens)
+    before, after = (experiment.collate(one, num_rows) for one in (windows, windows._replace(tokens=tokens)))
     moved = np.any(logits(experiment, before) != logits(experiment, after), axis=-1)
     segments = before[f"{target_side(before)}_segment_ids"]
     np.testing.assert_array_equal(segments, after[f"{target_side(before)}_segment_ids"])

@@ -63,8 +63,12 @@ def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) 
 
     argv: the command line that contains the overrides, sys.argv by default.
     """
-    help_text = "Experiment: a file of configs/, as configs/ul2.py or configs/ul2.py:base."
-    return config_flags.DEFINE_config_file("config", None, help_text, False, flag_values, argv)
+    return config_flags.DEFINE_config_file(
+        "config",
+        help_string="Experiment: a file of configs/, as in configs/ul2.py or configs/ul2.py:base.",
+        flag_values=flag_values,
+        sys_argv=argv,
+    )
 
 
 def parse_flags(
@@ -83,16 +87,14 @@ def parse_flags(
     argv = sys.argv if argv is None else argv
     flag_values.set_gnu_getopt()  # flags and other arguments in any order
     if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
-        print(f"{usage.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
+        print(f"{usage.strip()}\n\nFlags:\n{_flags_help(flag_values)}")
         sys.exit(0)
     _check_config_file(argv)
     flag_values.unparse_flags()  # a second call in one process starts from the defaults again
     try:
         rest = flag_values(argv)
-    except flags.Error as error:
-        raise ConfigError(_flag_error(error)) from error
     except Exception as error:  # a config file is a program and can raise anything
-        raise ConfigError(_config_error(error, argv)) from error
+        raise ConfigError(_one_line(error, argv)) from error
     values = []
     for argument in rest[1:]:
         if positional is None:
@@ -133,13 +135,19 @@ def _check_config_file(argv: list[str]) -> None:
                 raise ConfigError(f"--config={path} is not a file: name one of configs/, as in --config=configs/ul2.py")
 
 
-def _flag_error(error: flags.Error) -> str:
-    message = " ".join(str(error).split())
-    missing = re.match(r"[Ff]lag --(\w+) must have a value other than None", message)
-    return f"--{missing[1]} is missing: write --{missing[1]}=..." if missing else message
+def _flags_help(flag_values: flags.FlagValues) -> str:
+    lines = []
+    for name in sorted(name for name in flag_values if not name.startswith("config.")):
+        flag = flag_values[name]
+        default = "" if flag.default is None or flag.default is False else f" Default: {flag.default}."
+        lines.append(f"  --{name:<20} {flag.help}{default}")
+    return "\n".join(lines)
 
 
-def _config_error(error: Exception, argv: list[str]) -> str:
+def _one_line(error: Exception, argv: list[str]) -> str:
+    missing = re.match(r"flag --(\w+)=None: Flag --\w+ must have a value other than None", str(error))
+    if missing:
+        return f"--{missing[1]} is missing: write --{missing[1]}=..."
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
         text = str(error).replace("\\'", "'")  # a KeyError inside an AttributeError quotes its quotes

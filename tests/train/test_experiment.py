@@ -4,7 +4,8 @@ import pytest
 
 from contract.errors import ConfigError
 from tests.table import CASES, random_windows, small_config, small_experiment
-from train.experiment import make_experiment, make_objective
+from train.experiment import make_experiment
+from train.objective_config import make_objective
 from train.run import make_run
 
 
@@ -52,7 +53,7 @@ def test_fields(field, value, message):
 
 
 def test_what_needs_the_logits_whole_takes_no_loss_in_chunks():
-    refused(r"loss.chunk_size=8 must be 0 with ELECTRA", "electra", "encoder_only", loss__chunk_size=8)
+    refused(r"loss.chunk_size=8 must be 0 for objective.name='electra'", "electra", "encoder_only", loss__chunk_size=8)
 
 
 def test_objectives_are_checked_as_deeply_as_they_nest():
@@ -79,8 +80,8 @@ def test_objectives_are_checked_as_deeply_as_they_nest():
 
 
 def test_weights_share_out_examples_or_tokens():
-    by_example = make_experiment(small_config("ul2", "encoder_decoder")).collator.specs
-    by_token = make_experiment(small_config("ul2", "encoder_decoder", objective__mix_by="token")).collator.specs
+    by_example = make_experiment(small_config("ul2", "encoder_decoder")).window_specs
+    by_token = make_experiment(small_config("ul2", "encoder_decoder", objective__mix_by="token")).window_specs
     assert [spec.weight for spec in by_example] == pytest.approx([1 / 7] * 7)
     shares = [spec.weight * spec.raw_length for spec in by_token]
     assert shares == pytest.approx([sum(shares) / 7] * 7) and sum(spec.weight for spec in by_token) == pytest.approx(1)
@@ -94,7 +95,7 @@ def test_the_table_is_the_papers():
             getattr(d.objective, "mean_noise_span_length", None),
             getattr(d.objective, "noise_density", 0.25),
         )
-        for d in experiment.collator.denoisers
+        for d in experiment.denoisers
     }
     assert table == {
         "r1": ("[R]", 3.0, 0.15),
@@ -109,9 +110,9 @@ def test_the_table_is_the_papers():
 
 def test_mode_tokens_stand_first_among_the_inputs_and_never_among_the_targets():
     experiment = make_experiment(small_config("ul2", "encoder_decoder", data__mode_tokens=("[R]", "[X]", "[S]")))
-    vocab = experiment.tokenizer.vocab
-    batch = experiment.collator(random_windows(experiment, 7, same_keys=False), 7)
-    modes = [vocab.mode(d.mode) for d in experiment.collator.denoisers]
+    vocab = experiment.vocab
+    batch = experiment.collate(random_windows(experiment, 7, same_keys=False), 7)
+    modes = [vocab.mode(d.mode) for d in experiment.denoisers]
     assert batch["encoder_input_tokens"][:, 0].tolist() == modes
     everywhere = dict(vocab.modes).values()
     assert not any((batch["decoder_target_tokens"] == mode).any() for mode in everywhere)
@@ -122,7 +123,7 @@ def test_mode_tokens_stand_first_among_the_inputs_and_never_among_the_targets():
 def test_a_model_reads_prefixes_exactly_where_rows_may_have_one(name):
     for bidirectional in (True, False):
         experiment = small_experiment(name, "decoder_only", data__bidirectional_inputs=bidirectional)
-        batch = experiment.collator(random_windows(experiment, 8, same_keys=False), 8)
+        batch = experiment.collate(random_windows(experiment, 8, same_keys=False), 8)
         assert experiment.model.has_prefix == batch["decoder_bidirectional_mask"].any()
 
 
@@ -135,9 +136,7 @@ def test_unusual_rates_warn_and_go_on():
 
 def test_an_attention_kernel_that_this_machine_has_not():
     experiment = make_experiment(small_config("clm", "decoder_only", model__attention="splash"))
-    with pytest.raises(
-        ConfigError, match=r"^config.model.attention='splash' must be .* here: splash needs a TPU, and this is cpu$"
-    ):
+    with pytest.raises(ConfigError, match=r"^model.attention='splash' must be .*: splash needs a TPU, not cpu$"):
         make_run(experiment)
 
 

@@ -47,7 +47,7 @@ def calls_of_a_run(monkeypatch):
     monkeypatch.setattr(loop, "evaluate", lambda run, params: {"loss": 1.0})
     stop = mock.Mock()
     stop.requested.return_value = False
-    loop._Loop(run, "", mock.Mock(), mock.Mock(), mock.Mock(), stop).run(mock.Mock(), 0)
+    loop._Loop(run, "", mock.Mock(), mock.Mock(), mock.Mock(), stop).train(mock.Mock(), 0)
     return events
 
 

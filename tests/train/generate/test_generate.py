@@ -186,7 +186,7 @@ from train.run import abstract_state, make_run
 mesh = {{"backend": "jit", "data": 1, "fsdp": 2, "tensor": 2}}
 experiment = tiny_experiment("ul2", "encoder_decoder", data={corpus!r}, mesh=mesh)
 run = make_run(experiment, show_progress=False)
-params = jax.device_put({"transformer": random_params(experiment)}, run.state_shardings.params)
+params = jax.device_put({{"transformer": random_params(experiment)}}, run.state_shardings.params)
 embedding = params["transformer"]["token_embedder"]["embedding"]
 print(json.dumps([len(embedding.sharding.device_set), sample_for_display(run, params)]))
 """

@@ -173,20 +173,20 @@ def test_the_denoiser_that_suits_the_prompt_chooses_the_mode():
     assert chosen("a<extra_id_0>b") == ("r", "[R]a<extra_id_0>b</s>", [])
     assert chosen("a<extra_id_0>b", "[X]") == ("x", "[X]a<extra_id_0>b</s>", [])
     name, inputs, [note] = chosen("ab", "[X]")
-    assert (name, inputs) == ("x", "[X]ab<extra_id_0></s>") and "<extra_id_0> was put at its end" in note
+    assert (name, inputs) == ("x", "[X]ab<extra_id_0></s>") and "<extra_id_0> was appended to the prompt" in note
 
 
 def test_what_only_looks_like_a_special_token_is_text():
     experiment = tiny_experiment("ul2", "encoder_decoder")
     prompt, [note] = read_prompt(experiment, "[X] <pad></s>", None)
     assert prompt.text.tolist() == [3 + byte for byte in b"[X] <pad></s>"]
-    assert note == "[X] in the prompt is read as ordinary text; a mode is chosen with --mode"
+    assert note == "[X] in the prompt is read as ordinary text; choose a mode with --mode"
     assert read_prompt(tiny_experiment("clm", "decoder_only"), "[X]", None)[1] == []  # a run without modes
 
 
 def test_span_corruption_puts_a_sentinel_after_a_prompt_without_one():
     prompt, [note] = read_prompt(tiny_experiment("span_corruption", "decoder_only"), "ab", None)
-    assert "<extra_id_0> was put at its end" in note
+    assert "<extra_id_0> was appended to the prompt" in note
     vocab = tiny_experiment("span_corruption", "decoder_only").tokenizer.vocab
     assert prompt.inputs.tolist() == [100, 101, vocab.sentinel(0), vocab.eos]
 
@@ -218,7 +218,7 @@ PROMPT_ERRORS = {
         "decoder_only",
         "a" * 46,
         None,
-        "takes 48 .*=48, beside an answer, .* 47",
+        "takes 48 .*=48, with one position for an answer, .* 47",
     ),
     "too long for the decoder": ("clm", "encoder_decoder", "a" * 48, None, "takes 48 .*data.targets_length=48.* 47"),
     "empty": ("prefix_lm", "decoder_only", "", None, "--prompt is empty"),
@@ -239,14 +239,14 @@ PROMPT_ERRORS = {
         "21 sentinels and data.num_sentinels=20",
     ),
     "unknown mode": ("ul2", "decoder_only", "a", "[Q]", "--mode='\\[Q\\]'.*'\\[R\\]', '\\[S\\]', '\\[X\\]'"),
-    "no modes": ("clm", "decoder_only", "a", "[S]", "it has none, so leave --mode out"),
-    "no spans": ("clm", "decoder_only", "a<extra_id_0>", None, "this run fills in no spans: leave them out$"),
+    "no modes": ("clm", "decoder_only", "a", "[S]", "it has none, so omit --mode"),
+    "no spans": ("clm", "decoder_only", "a<extra_id_0>", None, "this run fills in no spans: remove them$"),
     "no spans in that mode": (
         "ul2",
         "decoder_only",
         "a<extra_id_0>",
         "[S]",
-        "fills in no spans: leave them out, or choose --mode='\\[R\\]' or '\\[X\\]'",
+        "fills in no spans: remove them, or choose --mode='\\[R\\]' or '\\[X\\]'",
     ),
     "two holes in the middle": (
         FIM,
