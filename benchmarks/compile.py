@@ -1,26 +1,31 @@
-"""Seconds to the first step of deeper and deeper models: `python -m benchmarks.compile [LAYERS ...]`.
+"""Seconds to the first step of deeper and deeper models: python -m benchmarks.compile [LAYERS ...] [--runs=N]
 
-One JSON line. Each depth (default: 4, 12 and 48 layers) of one small decoder is made, compiled and run for one step in
-a new process, JAX's cache of compiled programs off, three times in turn; seconds are medians, from making the state to
-the end of that step, without Python's imports. ratio: the last depth's to the first's, the median over the turns.
+Prints one JSON line. One step of a small decoder of each depth (default: 4, 12 and 48 layers) runs in a new process,
+without JAX's cache of compiled programs. The depths take turns, three times. Seconds are medians, from the creation of
+the state to the end of the step, without Python's imports; ratio is the last depth's to the first's, the median over
+the turns.
 """
 
-import argparse
 import json
 import statistics
 import sys
 
+from absl import flags
+
 from benchmarks.processes import json_lines
-from train.command import run_command
+from train.command import parse_flags, run_command
 
 LAYERS = (4, 12, 48)
-RUNS = 3
-# So small that running the step, which grows with depth, is nothing beside compiling it.
+# So small that the time of the step, which grows with depth, is negligible relative to its compilation.
 SHAPE = {"architecture": "decoder_only", "d_model": 64, "num_heads": 4, "d_ff": 128, "vocab_size": 512}
 SHAPE |= {"batch_size": 2, "length": 32}
 
+_FLAGS = flags.FlagValues()
+_RUNS = flags.DEFINE_integer("runs", 3, "Runs of each depth.", lower_bound=1, flag_values=_FLAGS)
+
 
 def first_step_seconds(num_layers: int) -> float:
+    """Returns the seconds to the first step of a model of this depth, measured in a new process."""
     arguments = [f"--{name}={value}" for name, value in SHAPE.items()]
     command = [sys.executable, "-m", "benchmarks.step", *arguments, f"--num_layers={num_layers}", "--steps=1"]
     (line,) = json_lines(command, {"JAX_ENABLE_COMPILATION_CACHE": "false"})
@@ -28,19 +33,15 @@ def first_step_seconds(num_layers: int) -> float:
 
 
 def main() -> None:
-    """Measures and prints the line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compile", description=__doc__.splitlines()[0])
-    parser.add_argument("layers", nargs="*", type=int, help="depths (default: 4 12 48)")
-    parser.add_argument("--runs", type=int, default=RUNS, help="of each depth (default: 3)")
-    options = parser.parse_args()
-    layers = options.layers or list(LAYERS)
-    turns = [[first_step_seconds(depth) for depth in layers] for _ in range(options.runs)]
+    """Measures each depth and prints the line."""
+    layers = parse_flags(_FLAGS, __doc__, positional=int) or list(LAYERS)
+    turns = [[first_step_seconds(depth) for depth in layers] for _ in range(_RUNS.value)]
     line = {
         "benchmark": "compile",
         "num_layers": layers,
         "first_step_seconds": [round(statistics.median(column), 3) for column in zip(*turns, strict=True)],
         "ratio": round(statistics.median(turn[-1] / turn[0] for turn in turns), 3),
-        "runs": options.runs,
+        "runs": _RUNS.value,
         **SHAPE,
     }
     print(json.dumps(line), flush=True)

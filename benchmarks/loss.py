@@ -1,43 +1,46 @@
-"""What a loss in chunks saves and costs: `python -m benchmarks.loss [VOCABULARY ...]`.
+"""Memory and time of the loss in chunks relative to the plain loss: python -m benchmarks.loss [VOCABULARY ...]
 
-One JSON line for each size of the vocabulary (default: 32,768, 131,072 and 262,144): bytes and seconds of the loss and
-its gradient for hidden states and output table, float32, plain and in chunks
-(objectives/losses/chunked_cross_entropy.py). Bytes are
-what the compiler sets aside for temporaries and results; the arguments are the same for both. Runs alternate, plain and
-in chunks; seconds are medians, and time_ratio is the median over pairs of neighbours.
+Prints one JSON line for each size of the vocabulary (default: 32,768, 131,072 and 262,144): bytes and seconds of the
+float32 loss and its gradients for the hidden states and the output table, plain and in chunks
+(objectives/losses/chunked_cross_entropy.py). Bytes are those that the compiler reserves for temporaries and results;
+the arguments are the same for both. The two run alternately. Seconds are medians, and time_ratio is the median over
+the pairs of adjacent runs.
 """
 
-import argparse
 import json
 import statistics
 import time
 
 import jax
 import jax.numpy as jnp
+from absl import flags
 
-from objectives.losses.chunked_cross_entropy import batch_cross_entropy_of_hidden
+from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
+from objectives.losses.cross_entropy import LossOptions, scored_tokens
+from train.command import parse_flags, run_command
 
 ROWS, LENGTH, D_MODEL = 4, 512, 128  # the plain loss takes 4.4 GB at a vocabulary of 262,144
 CHUNK_SIZE = 32
 VOCABULARIES = (2**15, 2**17, 2**18)
 RUNS = 5
 
+_FLAGS = flags.FlagValues()
+
 
 def loss(table_VxD: jax.Array, hidden_BxLxD: jax.Array, batch: dict[str, jax.Array], chunk_size: int) -> jax.Array:
-    """The mean over tokens; T5's z-loss."""
+    """Returns the mean loss per token with T5's z-loss, float32 []. chunk_size: 0 for the plain loss."""
 
     def logits_of(hidden: jax.Array) -> jax.Array:
         product = hidden.reshape(-1, D_MODEL) @ table_VxD.T
         return product.reshape(*hidden.shape[:-1], -1)
 
-    sums = batch_cross_entropy_of_hidden(
-        logits_of, hidden_BxLxD, batch, num_denoisers=1, z_loss=1e-4, label_smoothing=0.0, chunk_size=chunk_size
-    )
-    return sums.objective_sum / sums.weight_sum
+    options = LossOptions(num_denoisers=1, z_loss=1e-4, label_smoothing=0.0)
+    sums = chunked_cross_entropy(logits_of, hidden_BxLxD, scored_tokens(batch), options, chunk_size=chunk_size)
+    return sums.minimized_sum / sums.weight_sum
 
 
 def measure(vocabulary: int) -> dict[str, float]:
-    """Bytes and seconds of both, and their ratios."""
+    """Returns the bytes and seconds of both losses, and their ratios."""
     table_key, hidden_key, target_key = jax.random.split(jax.random.key(0), 3)
     table_VxD = jax.random.normal(table_key, (vocabulary, D_MODEL)) * D_MODEL**-0.5
     hidden_BxLxD = jax.random.normal(hidden_key, (ROWS, LENGTH, D_MODEL))
@@ -70,14 +73,14 @@ def measure(vocabulary: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.loss", description=__doc__.splitlines()[0])
-    parser.add_argument("vocabulary", nargs="*", type=int, help="rows of the output table (default: all three sizes)")
+    """Measures each size of the vocabulary and prints its line."""
+    vocabularies = parse_flags(_FLAGS, __doc__, positional=int) or VOCABULARIES
     setting = {"rows": ROWS, "length": LENGTH, "d_model": D_MODEL, "chunk_size": CHUNK_SIZE}
     device = jax.devices()[0].device_kind
-    for vocabulary in parser.parse_args().vocabulary or VOCABULARIES:
+    for vocabulary in vocabularies:
         line = {"benchmark": "loss", "vocabulary": vocabulary} | measure(vocabulary) | setting | {"device": device}
         print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -1,69 +1,73 @@
-"""Raw tokens a second from token store to batch: `python -m benchmarks.pipeline [OBJECTIVE ...] [--peer='COMMAND']`.
+"""Raw tokens per second from token store to batch: python -m benchmarks.pipeline [OBJECTIVE ...] [--peer='COMMAND']
 
-One JSON line for each OBJECTIVE, a file of configs/ at its preset "base" or, as in "ul2:base,packed", at another; by
-default T5's span corruption (rows of 512 and 114) and UL2's mixture (512 and 512). Batches are those of a run
-(train.run) in 64 rows: windows drawn from the token store of the standard library's source, corrupted and laid out by
-reader threads, one for each core. Counted are the tokens of raw text in the batches that come out; the rate is the
-median of five runs of two seconds.
+Prints one JSON line for each OBJECTIVE, a file of configs/ at its preset "base" or, as in "ul2:base,packed", at another
+one. The default is T5's span corruption (rows of 512 and 114) and UL2's mixture (512 and 512). Batches are those of a
+run, with 64 rows: windows drawn from the token store of the standard library's source, corrupted and laid out by reader
+threads, one for each core. Counted are the tokens of raw text in the batches; the rate is the median of five runs of
+two seconds.
 
-With --peer that command runs in turn with ours, five times each; its JSON line must have "raw_tokens_per_second".
+With --peer, ours and the peer's command alternate, five runs each. The peer's JSON line must have
+"raw_tokens_per_second".
 """
 
-import argparse
-import dataclasses
-import importlib
 import json
 import os
 import statistics
-import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from absl import flags
 
-from benchmarks.processes import PEER_OPTIONS, in_turn
+from benchmarks.named_configs import named_config
+from benchmarks.processes import define_peer, peer_lines
 from configs import base
 from contract.batch import Batch
-from contract.errors import ConfigError
 from contract.windows import Windows
-from objectives.rows.collate import Collator
-from train.command import run_command
+from data.batches import loader
+from train.command import parse_flags, run_command
 from train.experiment import Experiment, make_experiment
 from train.run import make_run
 
 OBJECTIVES = ("span_corruption", "ul2")
 ROWS = 64
 RUNS = 5
-WARM_UP = 64  # batches: more than are made ahead
+WARM_UP_BATCHES = 64  # more than are made in advance
+
+_FLAGS = flags.FlagValues()
+define_peer(_FLAGS)
+_THREADS = flags.DEFINE_integer("threads", os.cpu_count(), "Reader threads.", lower_bound=0, flag_values=_FLAGS)
+_SECONDS = flags.DEFINE_float("seconds", 2.0, "Seconds of each run.", flag_values=_FLAGS)
+_SOURCE = flags.DEFINE_string("source", "stdlib", "The corpus, as data.source.", _FLAGS)
+_PATH = flags.DEFINE_string("path", "", "As data.path.", _FLAGS)
+_CACHE_DIR = flags.DEFINE_string("cache_dir", base.get_config().data.cache_dir, "As data.cache_dir.", _FLAGS)
 
 
-class CountingCollator(Collator):
-    """A collator whose batches also tell how many tokens of raw text each row was made of."""
-
-    def __call__(self, windows: Windows, num_rows: int) -> Batch:
-        raw_tokens = np.bincount(windows.row_ids, windows.lengths, num_rows)
-        return super().__call__(windows, num_rows) | {"raw_tokens": raw_tokens}
-
-
-def experiment_of(name: str, options: argparse.Namespace) -> Experiment:
-    """The experiment of an objective. Raises ConfigError where there is none."""
-    module, _, preset = name.partition(":")
-    try:
-        config = importlib.import_module(f"configs.{module}").get_config(preset or "base")
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{name!r} must be a file of configs/, with :preset or without: {error}") from None
+def make_benchmark_experiment(name: str, **data: Any) -> Experiment:
+    """Returns the experiment of a config (named_config) with fields of config.data changed. Raises ConfigError."""
+    config = named_config(name, "base")
     config.train.batch_size, config.train.grad_accum_steps = ROWS, 1
-    config.data.update({"source": options.source, "path": options.path, "cache_dir": options.cache_dir})
-    config.data.reader_threads = options.threads
-    experiment = make_experiment(config.to_dict())
-    fields = [getattr(experiment.collator, field.name) for field in dataclasses.fields(Collator)]
-    return dataclasses.replace(experiment, collator=CountingCollator(*fields))
+    config.data.update(data)
+    return make_experiment(config.to_dict())
+
+
+def train_batches(experiment: Experiment) -> Iterator[Batch]:
+    """Yields a run's batches, each with raw_tokens, int64 [rows]: how many tokens of raw text a row was made from."""
+
+    def collate(windows: Windows, num_rows: int) -> Batch:
+        raw_tokens = np.bincount(windows.row_ids, windows.lengths, num_rows).astype(np.int64)
+        return experiment.collate(windows, num_rows) | {"raw_tokens": raw_tokens}
+
+    batches = experiment.batches(make_run(experiment).train_documents, shuffle=True, transform=collate)
+    threads, prefetch = experiment.data.reader_threads, experiment.data.prefetch_batches
+    return loader(batches, start=0, threads=threads, prefetch=prefetch)
 
 
 def tokens_per_second(experiment: Experiment, seconds: float) -> list[float]:
-    """Raw tokens a second in each run, of `seconds` seconds or a little more."""
-    batches = make_run(experiment).train_batches(0)
-    for _ in range(WARM_UP):
+    """Returns the raw tokens per second of each run, which takes `seconds` seconds or a little more."""
+    batches = train_batches(experiment)
+    for _ in range(WARM_UP_BATCHES):
         next(batches)
     rates = []
     for _ in range(RUNS):
@@ -74,9 +78,16 @@ def tokens_per_second(experiment: Experiment, seconds: float) -> list[float]:
     return rates
 
 
-def line_of(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    experiment = experiment_of(name, options)
-    rates = tokens_per_second(experiment, options.seconds)
+def measure(name: str) -> dict[str, Any]:
+    """Returns the JSON line of one objective."""
+    experiment = make_benchmark_experiment(
+        name,
+        source=_SOURCE.value,
+        path=_PATH.value,
+        cache_dir=_CACHE_DIR.value,
+        reader_threads=_THREADS.value,
+    )
+    rates = tokens_per_second(experiment, _SECONDS.value)
     data = experiment.data
     return {
         "benchmark": "pipeline",
@@ -95,26 +106,12 @@ def line_of(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measures, or runs measurements in turn with the peer's, and prints the lines."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.pipeline",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[PEER_OPTIONS],
-        allow_abbrev=False,
-    )
-    parser.add_argument("objective", nargs="*", help=f"(default: {' '.join(OBJECTIVES)})")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="reader threads (default: one for a core)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each run (default: 2)")
-    for name, value in {"source": "stdlib", "path": "", "cache_dir": base.get_config().data.cache_dir}.items():
-        parser.add_argument(f"--{name}", default=value, help=f"as config.data.{name}")
-    options = parser.parse_args()
-    if options.peer:
-        _, arguments = PEER_OPTIONS.parse_known_args(sys.argv[1:])
-        turns = {"peer": options.peer, "pairs": options.pairs, "rate": "raw_tokens_per_second"}
-        lines = in_turn("benchmarks.pipeline", arguments, **turns)
+    """Measures each objective, or alternates with a peer, and prints the lines."""
+    objectives = parse_flags(_FLAGS, __doc__, positional=str) or OBJECTIVES
+    if _FLAGS["peer"].value:
+        lines = peer_lines("benchmarks.pipeline", _FLAGS, rate="raw_tokens_per_second")
     else:
-        lines = (line_of(name, options) for name in options.objective or OBJECTIVES)
+        lines = map(measure, objectives)
     for line in lines:
         print(json.dumps(line), flush=True)
 

@@ -1,6 +1,5 @@
-"""Benchmarks in processes of their own: the JSON lines that they print, and ours in turn with a peer's."""
+"""Benchmarks in new processes: reading their JSON lines, and alternating ours with a peer's."""
 
-import argparse
 import json
 import os
 import shlex
@@ -10,58 +9,90 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from absl import flags
+
 from contract.errors import ConfigError
 
-# Parent of a benchmark's own parser.
-PEER_OPTIONS = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-PEER_OPTIONS.add_argument("--peer", default="", help="command of a peer that prints a JSON line: run in turn with ours")
-PEER_OPTIONS.add_argument("--pairs", type=int, default=5, help="with --peer: how often each of the two runs")
+
+def define_peer(flag_values: flags.FlagValues) -> None:
+    """Defines --peer and --pairs."""
+    flags.DEFINE_string("peer", "", "Command of a peer that prints a JSON line, to alternate with ours.", flag_values)
+    flags.DEFINE_integer(
+        "pairs", 5, "With --peer: how often each of the two runs.", lower_bound=1, flag_values=flag_values
+    )
+
+
+def peer_lines(module: str, flag_values: flags.FlagValues, *, rate: str) -> list[dict[str, Any]]:
+    """Returns the lines of `alternate` for the --peer, the --pairs and the other arguments of this command line."""
+    peer, pairs = flag_values["peer"].value, flag_values["pairs"].value
+    return alternate(module, arguments_without_peer(sys.argv), peer, pairs, rate=rate)
+
+
+def arguments_without_peer(argv: Sequence[str]) -> list[str]:
+    """Returns the arguments of a command line, whose first item is the program, without --peer and --pairs."""
+    peer_flags = flags.FlagValues()
+    define_peer(peer_flags)
+    peer_flags.set_gnu_getopt()
+    return peer_flags(argv, known_only=True)[1:]
 
 
 def json_lines(command: Sequence[str], environment: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-    """Runs `command`, with `environment` added to this process's, and returns the JSON objects that it prints.
+    """Runs `command` and returns the JSON objects that it prints, one a line. Its standard error goes to ours.
 
-    What it writes to standard error goes to ours. Raises ConfigError where it cannot run, fails or prints none.
+    environment: variables to add to those of this process.
+
+    Raises ConfigError if the command cannot be run, fails or prints no JSON line.
     """
     name = shlex.join(command)
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {}))
+        process = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {}))
     except OSError as error:
         raise ConfigError(f"{name}: cannot be run ({error.strerror}): give a path that this shell would run") from None
-    if done.returncode:
-        raise ConfigError(f"{name}: ended with status {done.returncode}: what it wrote above says why")
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if process.returncode:
+        raise ConfigError(f"{name}: ended with status {process.returncode}: its messages above give the reason")
+    lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
     if not lines:
         raise ConfigError(f"{name}: printed no JSON line: it must print one, as the benchmark itself does")
     return lines
 
 
-def in_turn(module: str, arguments: Sequence[str], *, peer: str, pairs: int, rate: str) -> list[dict[str, Any]]:
-    """`python -m module` and the command `peer` in turn, ours first, each in a new process, `pairs` times.
+def alternate(module: str, arguments: Sequence[str], peer: str, pairs: int, *, rate: str) -> list[dict[str, Any]]:
+    """Runs `python -m module` and the command `peer` alternately, ours first, each `pairs` times in a new process.
 
-    Two runs one after the other meet the same machine, whatever else it does; only their ratio is compared. So each of
-    our lines comes back as in the run that had the median of field `rate`, with peer_`rate`, the peer's median,
-    `ratio`, the median over the pairs of ours to the peer's, `ratios`, all of them, and `peer`, its last line.
+    The two runs of a pair follow each other, so that other work of the machine slows down both; only their ratios are
+    compared.
+
+    Args:
+      module, arguments: our benchmark. Every line of it is compared.
+      peer: the peer's command. Its last line is compared.
+      pairs: the number of runs of each, 1 or more.
+      rate: the field of the lines that is compared.
+
+    Returns each of our lines, from the run with the median `rate` (the lower one of two), with these fields added:
+      peer_<rate>: the median over the peer's runs.
+      ratio: the median over the pairs of our rate divided by the peer's.
+      ratios: those of all pairs.
+      peer: the peer's last line.
+
+    Raises ConfigError if a command fails or the peer's line does not contain `rate`.
     """
-    if pairs < 1:
-        raise ConfigError(f"--pairs={pairs} must be 1 or more")
-    ours, theirs = [], []
+    our_runs, peer_runs = [], []
     for _ in range(pairs):
-        ours.append(json_lines([sys.executable, "-m", module, *arguments]))
-        theirs.append(json_lines(shlex.split(peer))[-1])
-    if rate not in theirs[0]:
-        raise ConfigError(f"--peer={peer!r}: its JSON line has no {rate!r}, which is what ours is compared by")
+        our_runs.append(json_lines([sys.executable, "-m", module, *arguments]))
+        peer_runs.append(json_lines(shlex.split(peer))[-1])
+    if rate not in peer_runs[0]:
+        raise ConfigError(f"--peer={peer!r}: its JSON line has no {rate!r}, which is the field that is compared")
     results = []
-    for runs in zip(*ours, strict=True):
+    for runs in zip(*our_runs, strict=True):
         median = statistics.median_low(run[rate] for run in runs)
-        ratios = [run[rate] / line[rate] for run, line in zip(runs, theirs, strict=True)]
+        ratios = [run[rate] / peer_run[rate] for run, peer_run in zip(runs, peer_runs, strict=True)]
         results.append(
             next(run for run in runs if run[rate] == median)
             | {
-                f"peer_{rate}": round(statistics.median(line[rate] for line in theirs)),
+                f"peer_{rate}": round(statistics.median(run[rate] for run in peer_runs)),
                 "ratio": round(statistics.median(ratios), 3),
                 "ratios": [round(ratio, 3) for ratio in ratios],
-                "peer": theirs[-1],
+                "peer": peer_runs[-1],
             }
         )
     return results

@@ -1,4 +1,4 @@
-"""Several processes that train as one: how they find each other, and how they end when one of them is lost."""
+"""Runs of several processes: how the processes join, and how they end when one of them is lost."""
 
 import contextlib
 import os
@@ -9,23 +9,29 @@ import jax
 
 from contract.errors import ConfigError
 
-# A process that has not been heard of for so long counts as lost. Most losses are seen at once, by a closed connection;
-# this is for those that are not, and then JAX's coordination service ends the other processes.
+# A process whose heartbeats stop for this long counts as lost, and JAX's coordination service ends the other processes.
+# Most losses are noticed earlier, by a closed connection.
 HEARTBEAT_TIMEOUT_SECONDS = 60
-# What the errors of collectives and of the coordination service say where it is another process that is gone.
+# Words in the errors of collectives and of the coordination service after the loss of another process.
 _LOST = ("gloo", "nccl", "heartbeat", "coordination", "connection", "peer", "unavailable", "deadline_exceeded")
 
 
 def initialize(
     coordinator_address: str | None, num_processes: int | None, process_id: int | None, *, multi_host: bool
 ) -> None:
-    """Joins the processes of a run: those that the command line describes by all three values, or those that SLURM,
-    Open MPI or GKE's TPU pods describe in the environment. Else does nothing.
+    """Joins the processes of a run, which are described by the three values or, without them, by the environment.
 
-    multi_host: ask the cluster in any case. A Cloud TPU VM does not tell in its environment that it is one of several.
+    The environment variables are those of SLURM, Open MPI and GKE's TPU pods. If they describe a single process, and
+    the values are None, nothing is done.
 
-    Raises ConfigError where only some values are given, where they contradict each other, and where the processes do
-    not find each other.
+    Args:
+      coordinator_address: host:port of process 0.
+      num_processes: the number of processes.
+      process_id: the index of this process, from 0.
+      multi_host: join even if the environment describes a single process. The environment of a Cloud TPU VM does not
+        show that the VM is one of several.
+
+    Raises ConfigError if only some values are given, if they contradict each other, or if the processes cannot connect.
     """
     given = {
         "--coordinator_address": coordinator_address,
@@ -39,7 +45,7 @@ def initialize(
     elif missing:
         raise ConfigError(f"{missing[0]} is missing: several processes need {', '.join(given)}")
     elif not 0 <= process_id < num_processes:
-        raise ConfigError(f"--process_id={process_id} must lie in 0..{num_processes - 1} with {num_processes=}")
+        raise ConfigError(f"--process_id={process_id} must be in 0..{num_processes - 1} with {num_processes=}")
     try:
         jax.distributed.initialize(
             coordinator_address,
@@ -49,11 +55,11 @@ def initialize(
         )
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise ConfigError(f"the processes of this run do not find each other: {reason}") from error
+        raise ConfigError(f"the processes of this run cannot connect: {reason}") from error
 
 
 def describes_several_processes(environment: Mapping[str, str]) -> bool:
-    """Whether a cluster's variables say that this process is one of several: then `jax.distributed` reads them too."""
+    """Returns whether a cluster's environment variables describe several processes, as `jax.distributed` reads them."""
     sizes = [environment.get(name, "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")]
     return any(size.isdecimal() and int(size) > 1 for size in sizes) or "," in environment.get(
         "TPU_WORKER_HOSTNAMES", ""
@@ -61,10 +67,11 @@ def describes_several_processes(environment: Mapping[str, str]) -> bool:
 
 
 @contextlib.contextmanager
-def ends_with_the_others() -> Iterator[None]:
-    """Turns the loss of another process into one line on stderr and status 1, at once.
+def exit_on_lost_process() -> Iterator[None]:
+    """Within this context, the loss of another process ends this one with one line on standard error and status 1.
 
-    The ordinary way out would wait for the lost process to say goodbye. What the loop has saved is whole.
+    The process ends at once: an ordinary exit would wait for the lost process to disconnect. Saved checkpoints are
+    complete.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""What the C library does with the memory that a CPU backend's programs give back."""
+"""What glibc does with memory that programs of XLA's CPU backend free."""
 
 import ctypes
 import importlib.util
@@ -10,15 +10,16 @@ _NEVER, _NONE, _ONE = -1, 0, 1
 
 
 def keep_freed_memory() -> bool:
-    """Keeps freed memory in this process, for reuse; whether it does now. To be called before JAX's first array.
+    """Makes this process keep freed memory for reuse, and returns whether it does. Call this before JAX's first array.
 
-    XLA's CPU backend asks for the whole scratch memory of a step each time and gives it back at the end. glibc then
-    returns it to Linux, which clears it again, page by page, in the middle of the next step. The process stays as large
-    as its largest step. Nothing is done on other systems, nor where JAX has an accelerator's plugin: only host arrays
-    are made here then.
+    XLA's CPU backend allocates the scratch memory of a step when the step starts and frees it when the step ends. By
+    default glibc returns freed memory to Linux, which clears it again, page by page, during the next step. With the
+    settings made here, the process stays as large as its largest step.
+
+    Does nothing on other systems, or if JAX has an accelerator's plugin: then this process only allocates host arrays.
     """
     if sys.platform != "linux" or importlib.util.find_spec("jax_plugins") or importlib.util.find_spec("libtpu"):
         return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # which not every C library has
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # some C libraries do not have it
     settings = ((_M_MMAP_MAX, _NONE), (_M_TRIM_THRESHOLD, _NEVER), (_M_ARENA_MAX, _ONE))
     return mallopt is not None and all(mallopt(parameter, value) for parameter, value in settings)

@@ -8,7 +8,7 @@ import pathlib
 from absl import flags
 
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
-from train.distributed import ends_with_the_others, initialize
+from train.distributed import exit_on_lost_process, initialize
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
 
@@ -30,7 +30,7 @@ def main() -> None:
     parse_flags(_FLAGS, __doc__)
     config = config_fields(_FLAGS)
     initialize(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, multi_host=_MULTI_HOST.value)
-    with ends_with_the_others():
+    with exit_on_lost_process():
         train_and_evaluate(make_experiment(config), _WORKDIR.value or _default_workdir())
 
 

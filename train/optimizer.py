@@ -1,4 +1,4 @@
-"""Optimizers: AdamW, AdamW with T5's per-matrix step size, Adafactor, Lion, Muon; made of optax's own pieces."""
+"""Optimizers: AdamW, AdamW with T5's per-matrix step size, Adafactor, Lion and Muon, composed of optax transforms."""
 
 import re
 
@@ -11,41 +11,43 @@ from train.config import OptimizerConfig
 from train.paths import leaf_name, stacks_layers
 from train.schedules import make_schedule
 
-MUON_RMS = 0.2  # of Muon's step: about what Adam's is
-MIN_PARAMETER_RMS = 1e-3  # of a matrix, where its step is scaled by it: one that starts at 0 can still leave it
+MUON_RMS = 0.2  # RMS of Muon's step before the learning rate, about that of Adam's
+MIN_PARAMETER_RMS = 1e-3  # lower bound of the RMS that scales a matrix's step: a matrix of zeros can still change
 
 
 def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransformation:
-    """The optimizer of `config`, for a run of `steps` updates; its rate is `train.schedules.make_schedule`'s.
+    """Returns the optimizer of `config` for a run of `steps` updates.
 
-    Parameters, gradients and updates are trees of float32 arrays. Gradients are clipped to `clip_norm` by their global
-    norm, turned into a step by one of
+    Parameters, gradients and updates are trees of float32 arrays. An update has four parts:
 
-      adamw             optax's: Adam with bias correction;
-      rms_scaled_adamw  Adam's step times max(RMS(parameter), 1e-3), matrix by matrix, as Adafactor does (nanoT5,
-                        AdamWScale). Two differences from nanoT5: eps is added after the bias correction, as in Adam's
-                        paper, and weight decay uses the parameter before the step;
-      adafactor         T5X's settings: no momentum, second moments factored for matrices whose two largest dimensions
-                        are at least 128, decay 1 - n^-0.8, update clipped to RMS 1, times max(RMS(parameter), 1e-3).
-                        b1, b2 and eps are not used. T5X factors by axis name, which for a matrix is the same;
-      lion              optax's (Chen et al. 2023): the sign of b1 * momentum + (1 - b1) * gradient, momentum of decay
-                        b2; eps is not used. Its authors take a rate 3 to 10 times below AdamW's, and a weight decay as
-                        much above it;
-      muon              the kernels of layers: Nesterov momentum of 0.95, made orthogonal by five Newton-Schulz steps
-                        (Jordan 2024), times 0.2 * sqrt(larger dimension), so that the step's RMS is about Adam's 0.2
-                        and one learning rate and weight decay serve both groups (Moonlight, Liu et al. 2025). Every
-                        other parameter: adamw, with b1, b2 and eps. optax.contrib.muon would take embeddings, position
-                        tables and the output head too, and stacked layers not at all. Each of query, key, value and
-                        output is one matrix, all heads together. optax corrects the momentum's bias, Jordan does not;
+    1. Gradients are clipped to a global norm of `clip_norm`; 0 does not clip.
+    2. A step is computed from them, by one of
+      adamw             Adam with bias correction, from optax.
+      rms_scaled_adamw  Adam's step times max(RMS(parameter), 1e-3), separately for each matrix, as in Adafactor
+                        (nanoT5's AdamWScale). Two differences from nanoT5: eps is added after the bias correction, as
+                        in Adam's paper, and weight decay uses the parameter before the step.
+      adafactor         T5X's settings: no momentum; second moments factored for matrices whose two largest dimensions
+                        are 128 or more; decay 1 - n^-0.8; update clipped to an RMS of 1, times max(RMS(parameter),
+                        1e-3). b1, b2 and eps are not used. T5X factors by axis name, which is the same for matrices.
+      lion              Chen et al. (2023), from optax: the sign of b1 * momentum + (1 - b1) * gradient; the momentum
+                        decays by b2; eps is not used. The authors use a learning rate that is 3 to 10 times lower than
+                        AdamW's, and a weight decay that is higher by the same factor.
+      muon              For the kernels of layers: Nesterov momentum of 0.95, made orthogonal by five Newton-Schulz
+                        steps (Jordan 2024), times 0.2 * sqrt(larger dimension). The RMS of the step is then about 0.2,
+                        as Adam's, so that one learning rate and one weight decay suit all parameters (Moonlight, Liu et
+                        al. 2025). For all other parameters: adamw, with b1, b2 and eps. Query, key, value and output
+                        are one matrix each, with all heads. Unlike Jordan's code, optax's corrects the bias of the
+                        momentum. optax.contrib.muon itself is not used: it would also update embeddings, position
+                        tables and the output head, and it would not update stacked layers.
+    3. weight_decay * parameter is added, for parameters whose path matches none of `no_decay` (re.search). The decay is
+       not scaled by any RMS.
+    4. The sum is multiplied by the learning rate (train.schedules.make_schedule).
 
-    then weight decay is added to the parameters whose path matches none of `no_decay` (re.search), and all of it is
-    multiplied by the learning rate: the decay of one update is rate * weight_decay * parameter, unscaled by any RMS.
+    In a leaf that stacks layers (`per_matrix`), each layer's matrix is scaled, factored, clipped and made orthogonal
+    separately. The path of every array of the state ends in its parameter's path; those of counters end in `count`, and
+    that of Muon's three coefficients in `ns_coeffs`.
 
-    In a leaf that stacks layers (`per_matrix`) each layer's matrix is scaled, factored, clipped and made orthogonal on
-    its own. Every array of the state has a path that ends in its parameter's path; counters end in `count`, Muon's
-    three coefficients in `ns_coeffs`.
-
-    Raises ConfigError for a field out of range.
+    Raises ConfigError for a value out of range.
     """
     _check(config)
     scale_by_parameter = optax.scale_by_param_block_rms(MIN_PARAMETER_RMS)
@@ -74,7 +76,7 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransfo
 
 
 def _muon_labels(tree):
-    """What Muon is for, the matrices of layers, is "hidden". Whatever else a model has, or comes to have, is not."""
+    """Returns a label for each leaf: "hidden" for the matrices of layers, which Muon updates, and "other"."""
 
     def label(path, _):
         name = leaf_name(path)
@@ -84,9 +86,10 @@ def _muon_labels(tree):
 
 
 def _orthogonal_momentum() -> optax.GradientTransformation:
-    """Muon's direction for leaves [..., rows, columns], the leading axes apart from one another, of RMS 0.2."""
+    """Returns Muon's step, of RMS 0.2, for leaves [..., rows, columns]; leading axes enumerate separate matrices."""
 
-    def dimensions(tree):  # of each leaf; called with the updates, whose structure a partition has thinned out
+    # A function, because optax.partition passes only a part of the tree.
+    def dimensions(tree):
         return jax.tree.map(lambda _: optax.contrib.MuonDimensionNumbers(-2, -1), tree)
 
     return optax.chain(
@@ -96,11 +99,11 @@ def _orthogonal_momentum() -> optax.GradientTransformation:
 
 
 def per_matrix(transform: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Applies `transform` to each layer of the leaves that stack layers, and to every other leaf as it is.
+    """Returns `transform` applied to each layer separately in leaves that stack layers, and to other leaves directly.
 
-    A leaf whose path contains `/layers/` is [N, ...], one slice a layer, and the transform is mapped over N; its state
-    has the same leading axis. Transforms that look at a whole leaf (its RMS, its shape) need this to mean the same with
-    scanned layers as without.
+    A leaf whose path contains `/layers/` is [N, ...], one slice for each layer, and the transform is mapped over N; its
+    state has the same leading axis. Transforms that use the RMS or the shape of a leaf need this, so that they give the
+    same updates with stacked layers as with separate ones.
     """
 
     def partition(tree):
@@ -120,11 +123,12 @@ def per_matrix(transform: optax.GradientTransformation) -> optax.GradientTransfo
 
 
 def _over_layers(transform: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Returns `transform` mapped over the first axis of every leaf."""
     return optax.GradientTransformation(jax.vmap(transform.init), jax.vmap(transform.update))
 
 
 def decay_mask(tree, no_decay: tuple[str, ...]):
-    """A tree of bools like `tree`: True where the leaf's path matches none of the regular expressions."""
+    """Returns a tree of bools like `tree`: True if the leaf's path matches none of the regular expressions."""
     patterns = [re.compile(pattern) for pattern in no_decay]
     return jax.tree_util.tree_map_with_path(
         lambda path, _: not any(pattern.search(leaf_name(path)) for pattern in patterns), tree
@@ -132,18 +136,19 @@ def decay_mask(tree, no_decay: tuple[str, ...]):
 
 
 def _check(config: OptimizerConfig) -> None:
+    """Raises ConfigError for a value out of range."""
     for field in ("b1", "b2"):
         if not 0 <= getattr(config, field) < 1:
-            raise ConfigError(f"config.optimizer.{field}={getattr(config, field)} must be in [0, 1)")
+            raise ConfigError(f"optimizer.{field}={getattr(config, field)} must be in [0, 1)")
     if not 0 < config.eps < float("inf"):
-        raise ConfigError(f"config.optimizer.eps={config.eps} must be above 0")
+        raise ConfigError(f"optimizer.eps={config.eps} must be above 0 and finite")
     for field in ("weight_decay", "clip_norm"):
         if not 0 <= getattr(config, field) < float("inf"):
-            raise ConfigError(f"config.optimizer.{field}={getattr(config, field)} must not be negative; 0 is off")
+            raise ConfigError(f"optimizer.{field}={getattr(config, field)} must be 0 (off) or more, and finite")
     for pattern in config.no_decay:
         try:
             re.compile(pattern)
         except re.error as error:
             raise ConfigError(
-                f"config.optimizer.no_decay={config.no_decay!r}: {pattern!r} is not a regular expression: {error}"
+                f"optimizer.no_decay={config.no_decay!r}: {pattern!r} is not a regular expression: {error}"
             ) from error

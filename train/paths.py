@@ -1,4 +1,4 @@
-"""Names of the leaves of a tree: what the regular expressions of the decay mask and the sharding table match."""
+"""Names of the leaves of a tree, which the regular expressions of the decay mask and the sharding table match."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ import jax
 
 
 def leaf_name(path) -> str:
-    """A leaf's path (jax.tree_util's) as one string: `encoder/layers/mlp/wi_0/kernel`."""
+    """Returns a leaf's path, as jax.tree_util has it, as a string: `encoder/layers/mlp/wi_0/kernel`."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def stacks_layers(name: str) -> bool:
-    """Whether the leaf of this name is [N, ...], one slice for each scanned layer."""
+    """Returns whether the leaf of this name is [N, ...], one slice for each scanned layer."""
     return "/layers/" in name
 
 
 def array_types(tree: Any) -> dict[str, str]:
-    """Name -> dtype and shape of each leaf, such as `float32[128, 256]`."""
+    """Returns name -> dtype and shape of each leaf, such as `float32[128, 256]`."""
     return {
         leaf_name(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }

@@ -1,4 +1,4 @@
-"""A trace of a few steps, for TensorBoard's profile plugin and Perfetto."""
+"""A trace of a few training steps, for TensorBoard's profile plugin and Perfetto."""
 
 import os
 from typing import Any
@@ -7,19 +7,22 @@ import jax
 
 
 class StepProfile:
-    """Traces `steps` steps, the first of them step `first`, into workdir/tensorboard. Only process 0; 0 steps: none."""
+    """Traces steps `first` to `first + steps - 1` into workdir/tensorboard, in process 0 only. 0 steps: no trace."""
 
     def __init__(self, workdir: str | os.PathLike, *, first: int, steps: int):
         self._folder = os.path.join(workdir, "tensorboard")
         self._steps = range(first, first + steps * (jax.process_index() == 0))
 
     def before(self, step: int) -> None:
-        """To be called before the step is dispatched."""
+        """Starts the trace if `step` is the first traced step. To be called before the step is dispatched."""
         if self._steps and step == self._steps[0]:
             jax.profiler.start_trace(self._folder)
 
     def after(self, step: int, metrics: Any) -> bool:
-        """To be called with what the step gives; True where the trace has just been written."""
+        """Writes the trace if `step` is the last traced step; returns whether it did.
+
+        metrics: results of the step, any pytree of arrays. The trace ends when they are computed.
+        """
         if not self._steps or step != self._steps[-1]:
             return False
         jax.block_until_ready(metrics)

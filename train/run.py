@@ -14,10 +14,10 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from contract.errors import ConfigError
 from data.batches import Batches, loader
-from data.documents import Documents
+from data.documents import Documents, split_documents
 from data.store import TokenStore, open_or_build
 from models.kernels import choose_attention
-from models.placement import compiled_for, placing, platform_of
+from models.placement import activation_constraint, compiled_for, platform_of
 from train import sharding
 from train.checkpoint import abstract
 from train.config import TrainConfig
@@ -106,7 +106,7 @@ def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
     check_microbatch(config, mesh)
     attention_of(experiment, platform_of(mesh.devices.flat[0]))
     store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
-    train_documents, heldout_documents = store.split(experiment.data.heldout_fraction, experiment.seed)
+    train_documents, heldout_documents = split_documents(store, experiment.data.heldout_fraction, experiment.seed)
     optimizer = make_optimizer(experiment.optimizer, config.steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
@@ -158,12 +158,12 @@ def compiled_train_step(
 def _on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable[..., Any]:
     """`step`, traced with the sharding of activations and the platform that the models compile for."""
     mesh = batch_sharding.mesh
-    place = functools.partial(sharding.keep_rows_apart, sharding=batch_sharding)
+    place = functools.partial(sharding.constrain_rows, sharding=batch_sharding)
     over_devices = functools.partial(sharding.over_devices, mesh=mesh)
 
     @functools.wraps(step)
     def placed_step(*args: Any) -> Any:
-        with placing(place), compiled_for(platform_of(mesh.devices.flat[0]), over_devices):
+        with activation_constraint(place), compiled_for(platform_of(mesh.devices.flat[0]), over_devices):
             return step(*args)
 
     return placed_step
@@ -177,9 +177,9 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
     model, data = experiment.model, experiment.data
     lengths = (data.inputs_length, data.targets_length)[: 1 + (model.architecture == "encoder_decoder")]
     in_order = any(denoiser.objective.has_attention_order for denoiser in experiment.denoisers)
-    masks_of_rows = in_order or (model.architecture == "decoder_only" and model.has_prefix)
+    per_row_masks = in_order or (model.architecture == "decoder_only" and model.has_prefix)
     try:
-        return choose_attention(model, platform, length=max(lengths), masks_of_rows=masks_of_rows)
+        return choose_attention(model, platform, length=max(lengths), per_row_masks=per_row_masks)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

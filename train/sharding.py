@@ -1,6 +1,6 @@
-"""The device mesh, where each array of the training state lives on it, and which rows of a batch a process reads.
+"""The device mesh, the sharding of each array of the training state, and the rows of a batch that a process reads.
 
-Models never name a mesh axis: arrays get their place from their path, by the one ordered table below.
+Models never name a mesh axis: the path of an array determines its sharding, by the ordered table RULES.
 """
 
 import math
@@ -18,17 +18,18 @@ from contract.errors import ConfigError
 from train.config import MeshConfig
 from train.paths import leaf_name
 
-AXES = ("data", "fsdp", "tensor")  # rows only; rows and one dimension of each matrix; the other dimension
+# "data" splits the rows of a batch; "fsdp" splits rows, and one dimension of each matrix; "tensor" splits the other
+# dimension of each matrix: the one of attention heads, feed-forward units or the vocabulary.
+AXES = ("data", "fsdp", "tensor")
 
-# (regular expression that ends where the leaf's path does, spec), the first that matches counts. For parameters, for
-# Adam's moments, whose paths end in their parameter's, and for the rest of the optimizer state. The dimension of a
-# matrix that is split over "tensor" is the one that attention heads, feed-forward units or vocabulary run along.
+# (regular expression for the end of a leaf's path, spec); the first that matches counts. The table is for parameters,
+# for Adam's moments, whose paths end in their parameter's path, and for the rest of the optimizer state.
 RULES: tuple[tuple[str, P], ...] = (
     # [] or [N]: counters
     (r"(^|/)count", P()),
     # [3]: the coefficients of Muon's polynomial
     (r"(^|/)ns_coeffs", P()),
-    # [D], [F], [N, D], [N, F], ..., [1]: Adafactor's row and column means, and `v`, whole only where a matrix is small
+    # [D], [F], [N, D], [N, F], ..., [1]: Adafactor's row and column means, and `v`, the full moments of small matrices
     (r"(^|/)v(_row|_col)?/.*", P()),
     # [V, D]
     (r"token_embedder/embedding", P("tensor", "fsdp")),
@@ -38,7 +39,7 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"position_embedder/embedding", P(None, "fsdp")),
     # [2, D]
     (r"token_type_embedder/embedding", P(None, "fsdp")),
-    # [E, D]: from narrower tables
+    # [E, D]: for embeddings narrower than the model
     (r"input_projection/kernel", P("fsdp", "tensor")),
     # [D, D] or [D, E]
     (r"(prediction|discriminator)_head/dense/kernel", P("fsdp", "tensor")),
@@ -60,44 +61,46 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"/layers/mlp/wo/kernel", P(None, "tensor", "fsdp")),
     # [N, 2 * D, D]
     (r"/layers/projection/kernel", P(None, "fsdp", "tensor")),
-    # [D], [N, D], [N, F], [V], ...: too small to be worth splitting
+    # [D], [N, D], [N, F], [V], ...: small
     (r"norm/scale", P()),
     (r"/bias", P()),
 )
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """`devices` (default: all of all processes) as a mesh with axes ("data", "fsdp", "tensor"), in an order that suits
-    the network. Raises ConfigError where the sizes of `mesh_shape` do not multiply to their number."""
+    """Returns a mesh with axes AXES of `devices` (default: those of all processes), ordered to suit the network.
+
+    Raises ConfigError if the product of the sizes is not the number of devices.
+    """
     shape = mesh_shape(config, jax.device_count() if devices is None else len(devices))
     return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
 
 def mesh_shape(config: MeshConfig, count: int) -> tuple[int, int, int]:
-    """The sizes of the axes for `count` devices; the axis of size -1, if there is one, takes those that others leave.
+    """Returns the sizes of AXES for `count` devices. An axis of size -1 takes the devices that the others leave.
 
-    Raises ConfigError where they do not multiply to `count`.
+    Raises ConfigError if the product of the sizes is not `count`.
     """
     sizes = [getattr(config, name) for name in AXES]
     for name, size in zip(AXES, sizes, strict=True):
         if size < 1 and size != -1:
-            raise ConfigError(f"config.mesh.{name}={size} must be at least 1 or -1 (the rest)")
-    expected = ", ".join(f"config.mesh.{name}={size}" for name, size in zip(AXES, sizes, strict=True))
+            raise ConfigError(f"mesh.{name}={size} must be 1 or more, or -1 for the devices that the other axes leave")
+    given = ", ".join(f"mesh.{name}={size}" for name, size in zip(AXES, sizes, strict=True))
     if sizes.count(-1) > 1:
-        raise ConfigError(f"{expected}: only one of them may be -1, which takes all devices that the others leave")
+        raise ConfigError(f"{given}: only one of them may be -1, which takes the devices that the others leave")
     if -1 in sizes:
         others = -math.prod(sizes)
         sizes[sizes.index(-1)] = max(1, count // others)
     if math.prod(sizes) != count:
-        raise ConfigError(f"{expected}: the product must be the number of devices, {count}")
+        raise ConfigError(f"{given}: the product must be the number of devices, {count}")
     return tuple(sizes)
 
 
 def shardings(mesh: Mesh | AbstractMesh, tree: Any) -> Any:
-    """A tree of NamedSharding like `tree`, whose leaves have a shape (arrays or jax.ShapeDtypeStruct).
+    """Returns a NamedSharding for each leaf of `tree`. Leaves have a shape: arrays or jax.ShapeDtypeStruct.
 
-    Leaves without dimensions are on every device. Raises ValueError for a path that no rule matches, and ConfigError
-    where a dimension does not divide by the mesh axis that should split it: never a silent replication.
+    Leaves without dimensions are replicated. Raises ValueError for a path that no rule matches, and ConfigError if a
+    dimension is not a multiple of the size of its mesh axis; such an array is never replicated silently.
     """
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: NamedSharding(mesh, _spec(leaf_name(path), tuple(leaf.shape), mesh)), tree
@@ -105,12 +108,12 @@ def shardings(mesh: Mesh | AbstractMesh, tree: Any) -> Any:
 
 
 def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
-    """Of a batch's arrays, [B, ...]: rows split over "data" and "fsdp"."""
+    """Returns the sharding of a batch's arrays, [B, ...]: rows are split over "data" and "fsdp"."""
     return NamedSharding(mesh, P(("data", "fsdp")))
 
 
-def keep_rows_apart(x: jax.Array, sharding: NamedSharding) -> jax.Array:
-    """`x`, [B, ...], with its rows where the batch's are; the other dimensions stay as the compiler likes."""
+def constrain_rows(x: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """Returns `x`, [B, ...], with its rows split as the batch's; the compiler shards the other dimensions."""
     rest = [P.UNCONSTRAINED] * (x.ndim - 1)
     return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, P(sharding.spec[0], *rest)))
 
@@ -118,40 +121,47 @@ def keep_rows_apart(x: jax.Array, sharding: NamedSharding) -> jax.Array:
 def over_devices(
     function: Callable[..., jax.Array], arguments: Sequence[str], result: str, *, mesh: Mesh
 ) -> Callable[..., jax.Array]:
-    """`function` of arrays whose dimensions are named by letters, such as "BHQK", run by each device on its own part.
+    """Returns `function` for whole arrays, of which each device computes its part.
 
-    For kernels that the compiler cannot split itself. Rows, B, are split as the batch's are; heads, H and G, over
-    "tensor" where all arguments' divide, and are whole on each of its devices where they do not.
+    For kernels that the compiler cannot partition. Rows (B) are split as the batch's. Heads (H and G) are split over
+    "tensor" if the heads of all arguments divide, and are replicated over "tensor" otherwise.
+
+    Args:
+      function: of arrays.
+      arguments: for each argument its dimensions as letters, such as "BHQK".
+      result: the dimensions of the result.
+      mesh: the devices.
     """
     if mesh.size == 1:
         return function
 
     def run(*arrays: jax.Array) -> jax.Array:
-        sizes = [size for names, array in zip(arguments, arrays, strict=True) for size in _heads(names, array.shape)]
-        heads = "tensor" if all(size % mesh.shape["tensor"] == 0 for size in sizes) else None
+        head_counts = [n for names, array in zip(arguments, arrays, strict=True) for n in _heads(names, array.shape)]
+        heads = "tensor" if all(count % mesh.shape["tensor"] == 0 for count in head_counts) else None
         axes = {"B": ("data", "fsdp"), "H": heads, "G": heads}
-        *places, place = (P(*(axes.get(name) for name in names)) for names in (*arguments, result))
-        return jax.shard_map(function, mesh=mesh, in_specs=tuple(places), out_specs=place, check_vma=False)(*arrays)
+        *in_specs, out_specs = (P(*(axes.get(name) for name in names)) for names in (*arguments, result))
+        partitioned = jax.shard_map(function, mesh=mesh, in_specs=tuple(in_specs), out_specs=out_specs, check_vma=False)
+        return partitioned(*arrays)
 
     return run
 
 
 def _heads(names: str, shape: tuple[int, ...]) -> list[int]:
+    """Returns the sizes of the dimensions of heads."""
     return [size for name, size in zip(names, shape, strict=True) if name in "HG"]
 
 
 def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
-    """int64 [rows here], ascending: the rows of a batch of `batch_size` rows that this process's devices hold.
+    """Returns the rows of a batch that this process's devices hold, ascending, int64 [local rows].
 
-    They are what this process must read, in this order. They need not be neighbours: a mesh follows a TPU's torus, not
-    its hosts. Two processes that split only "tensor" between them hold the same rows. Raises ConfigError where the rows
-    do not divide.
+    This process reads these rows, in this order. They need not be adjacent, because a mesh follows a TPU's torus and
+    not its hosts. Processes that differ only along "tensor" hold the same rows.
+
+    Raises ConfigError if `batch_size`, the rows of the global batch, cannot be divided among the devices.
     """
     parts = sharding.mesh.shape["data"] * sharding.mesh.shape["fsdp"]
     if batch_size % parts:
-        raise ConfigError(
-            f"config.train.batch_size={batch_size} must be a multiple of config.mesh.data * config.mesh.fsdp = {parts}"
-        )
+        raise ConfigError(f"train.batch_size={batch_size} must be a multiple of mesh.data * mesh.fsdp = {parts}")
     held = np.zeros(batch_size, bool)
     for (rows,) in sharding.addressable_devices_indices_map((batch_size,)).values():
         held[rows] = True
@@ -159,22 +169,23 @@ def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
 
 
 def to_global(batch: Batch, sharding: NamedSharding) -> dict[str, jax.Array]:
-    """The global batch on the devices, [B, ...]; `batch` holds this process's `local_rows` of it, in order."""
+    """Returns the global batch on the devices, [B, ...]. batch: its `local_rows` for this process, in their order."""
     return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in batch.items()}
 
 
 def _spec(name: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
+    """Returns the spec of the leaf `name` (train.paths.leaf_name)."""
     if not shape:
         return P()
     spec = next((spec for pattern, spec in RULES if re.search(f"(?:{pattern})$", name)), None)
     if spec is None:
-        raise ValueError(f"no rule places {name}, shape {list(shape)}: add a row to RULES in train/sharding.py")
+        raise ValueError(f"no rule for {name}, shape {list(shape)}: add a row to RULES in train/sharding.py")
     if len(spec) > len(shape):
         raise ValueError(f"{name} has shape {list(shape)}, but its rule in train/sharding.py is {spec}")
     for dimension, axis in enumerate(spec):
         if axis is not None and shape[dimension] % mesh.shape[axis]:
             raise ConfigError(
-                f"config.mesh.{axis}={mesh.shape[axis]} does not divide dimension {dimension} of {name}, "
-                f"shape {list(shape)}: {shape[dimension]} / {mesh.shape[axis]} is not whole"
+                f"mesh.{axis}={mesh.shape[axis]} does not divide dimension {dimension} of {name}, shape {list(shape)}: "
+                f"{shape[dimension]} must be a multiple of {mesh.shape[axis]}"
             )
     return spec

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a request to save and stop, agreed on by all processes."""
+"""SIGTERM and Ctrl-C as requests to save and stop, which all processes of a run follow at the same step."""
 
 import os
 import signal
@@ -11,38 +11,40 @@ from jax.experimental import multihost_utils
 
 
 class StopRequest:
-    """While entered, the first SIGTERM or SIGINT is noted instead of ending the program; a second one ends it.
+    """Within this context, the first SIGTERM or SIGINT is a request to stop. The second one ends the program.
 
-    `warn` is told once. With several processes they agree every `every` steps, so that all stop at the same step
-    whichever of them was told.
+    Args:
+      warn: called with a message when the first signal arrives.
+      every: with several processes, the number of steps after which they exchange their requests. All of them then
+        stop at the same step, whichever process received the signal.
     """
 
     def __init__(self, warn: Callable[[str], None], *, every: int):
         self._warn, self._every = warn, every
-        self._asked = False
-        self._before = {}
+        self._received = False
+        self._previous_handlers = {}
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._note)
+            self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
     def requested(self, step: int) -> bool:
-        """Whether to stop after `step`. With several processes every one must ask, at the same steps."""
+        """Returns whether to stop after `step`. With several processes, each must call it at the same steps."""
         if jax.process_count() == 1:
-            return self._asked
+            return self._received
         if step % self._every:
             return False
-        return bool(multihost_utils.process_allgather(np.asarray(self._asked)).any())
+        return bool(multihost_utils.process_allgather(np.asarray(self._received)).any())
 
-    def _note(self, number: int, _) -> None:
-        if self._asked:
-            signal.signal(number, self._before[number])
+    def _handle(self, number: int, _) -> None:
+        if self._received:
+            signal.signal(number, self._previous_handlers[number])
             os.kill(os.getpid(), number)
             return
-        self._asked = True
+        self._received = True
         self._warn(f"{signal.Signals(number).name}: saving after this step, then stopping; again to stop at once")

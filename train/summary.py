@@ -6,7 +6,7 @@ import os
 import jax
 import numpy as np
 
-from data.batches import excluded
+from data.eligible import describe_excluded
 from models.placement import platform_of
 from train.display import Display
 from train.run import Run, attention_of
@@ -17,7 +17,7 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
     for name, value in summary_lines(run, workdir).items():
         display.message(f"{name:>10}  {value}")
     for documents in (run.train_documents, run.heldout_documents):
-        for what in excluded(documents, run.experiment.collator.specs):
+        for what in describe_excluded(documents, run.experiment.window_specs):
             display.message(f"{'left out':>10}  {what}")
     for warning in (*run.experiment.warnings, *_skipped(run), *accelerator_warning()):
         display.warn(warning)
@@ -31,7 +31,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     mesh = " x ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items())
     targets = f" + {data.targets_length}" if model.architecture == "encoder_decoder" else ""
     accumulation = f", in {config.grad_accum_steps} parts" if config.grad_accum_steps > 1 else ""
-    specs, collator = experiment.collator.specs, experiment.collator
+    specs, collator = experiment.window_specs, experiment.collate
     windows = ", ".join(f"{spec.name} {collator.window(k)}" for k, spec in enumerate(specs)) + " raw tokens"
     if data.documents == "whole":
         windows = "whole documents, as many as fit in a row"

@@ -13,13 +13,13 @@ from train.checkpoint import Checkpoints, abstract
 
 
 def state_of(seed):
-    """What a training state has: parameters, an optimizer's named tuples, counters; and a negative zero."""
+    """A state with parameters (one is a negative zero), an optimizer's named tuples and a counter."""
     rng = np.random.default_rng(seed)
     params = {"dense": {"kernel": jnp.asarray(rng.normal(size=(4, 6)), jnp.float32), "bias": jnp.float32([0.0, -0.0])}}
     return {"params": params, "opt_state": optax.adamw(0.1).init(params), "step": jnp.int32(seed)}
 
 
-def placed_as(state):
+def abstract_of(state):
     return abstract(state, jax.tree.map(lambda leaf: leaf.sharding, state))
 
 
@@ -31,34 +31,34 @@ def assert_same_bits(one, other):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Checkpoints of steps 1..6 with keep=2, as (directory, what the one that saved them saw)."""
+    """Checkpoints of steps 1..6 with keep=2: (directory, latest and best step before the saves, and after them)."""
     directory = tmp_path_factory.mktemp("run") / "checkpoints"
     losses = {1: 3.0, 2: None, 3: 1.0, 4: float("nan"), 5: 2.0, 6: None}
     checkpoints = Checkpoints(directory, keep=2)
-    empty = (checkpoints.latest_step(), checkpoints.best_step())
+    before = (checkpoints.latest_step(), checkpoints.best_step())
     for step, loss in losses.items():
         checkpoints.save(step, state_of(step), eval_loss=loss)
     checkpoints.wait()
-    seen = (checkpoints.latest_step(), checkpoints.best_step())
+    after = (checkpoints.latest_step(), checkpoints.best_step())
     checkpoints.close()
-    return directory, empty, seen
+    return directory, before, after
 
 
 def test_keeps_the_newest_and_the_best(saved):
-    directory, empty, seen = saved
-    assert empty == (None, None)
-    assert seen == (6, 3)
+    directory, before, after = saved
+    assert before == (None, None)
+    assert after == (6, 3)
     assert sorted(os.listdir(directory)) == ["3", "5", "6"]
 
 
-def test_another_process_sees_the_same(saved):
+def test_a_reader_finds_the_same_steps(saved):
     reader = Checkpoints(saved[0], keep=None)
     assert (reader.latest_step(), reader.best_step()) == (6, 3)
 
 
 @pytest.mark.parametrize("step", [None, 3])
 def test_restores_every_bit(saved, step):
-    restored = Checkpoints(saved[0], keep=None).restore(placed_as(state_of(0)), step)
+    restored = Checkpoints(saved[0], keep=None).restore(abstract_of(state_of(0)), step)
     assert_same_bits(restored, state_of(step or 6))
 
 
@@ -71,14 +71,14 @@ def test_restores_every_bit(saved, step):
             r"params/dense/kernel is float32\[4, 6\] in it and float32\[4, 7\] now, and 0 more",
         ),
         ("kernel", jnp.zeros((4, 6), jnp.bfloat16), r"is float32\[4, 6\] in it and bfloat16\[4, 6\] now"),
-        ("scale", jnp.zeros(2), r"params/dense/scale is not there in it and float32\[2\] now"),
+        ("scale", jnp.zeros(2), r"params/dense/scale is missing in it and float32\[2\] now"),
     ],
 )
-def test_a_state_of_other_arrays_is_refused(saved, name, leaf, named):
+def test_a_state_of_other_arrays_is_an_error(saved, name, leaf, named):
     other = state_of(0)
     other["params"]["dense"][name] = leaf
     with pytest.raises(ConfigError, match=named) as error:
-        Checkpoints(saved[0], keep=None).restore(placed_as(other))
+        Checkpoints(saved[0], keep=None).restore(abstract_of(other))
     assert "\n" not in str(error.value)
 
 
@@ -86,19 +86,19 @@ def test_a_damaged_checkpoint_is_named(saved, tmp_path):
     shutil.copytree(saved[0], tmp_path / "copy")
     (tmp_path / "copy" / "6" / "state" / "manifest.ocdbt").write_bytes(b"damaged")
     with pytest.raises(ConfigError, match="copy/6 cannot be read") as error:
-        Checkpoints(tmp_path / "copy", keep=None).restore(placed_as(state_of(0)))
+        Checkpoints(tmp_path / "copy", keep=None).restore(abstract_of(state_of(0)))
     assert "\n" not in str(error.value)
 
 
-def test_a_step_that_is_not_there_is_named(saved, tmp_path):
+def test_a_missing_step_is_named(saved, tmp_path):
     with pytest.raises(ConfigError, match=r"no checkpoint of step 4 .* \[3, 5, 6\]"):
-        Checkpoints(saved[0], keep=None).restore(placed_as(state_of(0)), 4)
+        Checkpoints(saved[0], keep=None).restore(abstract_of(state_of(0)), 4)
     with pytest.raises(ConfigError, match="no checkpoint in"):
-        Checkpoints(tmp_path / "nothing", keep=None).restore(placed_as(state_of(0)))
+        Checkpoints(tmp_path / "nothing", keep=None).restore(abstract_of(state_of(0)))
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_half_written_checkpoint_is_none_and_goes_when_the_run_continues(tmp_path):
+def test_a_half_written_checkpoint_is_ignored_and_deleted_when_the_run_continues(tmp_path):
     first = Checkpoints(tmp_path, keep=3)
     first.save(1, state_of(1))
     first.close()
@@ -107,17 +107,17 @@ def test_a_half_written_checkpoint_is_none_and_goes_when_the_run_continues(tmp_p
 
     reader = Checkpoints(tmp_path, keep=None)
     assert reader.latest_step() == 1
-    assert (tmp_path / "2.orbax-checkpoint-tmp").exists()  # a reader may be looking at a save that goes on
+    assert (tmp_path / "2.orbax-checkpoint-tmp").exists()  # a reader may run during a save
 
     second = Checkpoints(tmp_path, keep=3)
     assert second.latest_step() == 1
     second.save(2, state_of(2))
     second.close()
     assert sorted(os.listdir(tmp_path)) == ["1", "2"]
-    assert_same_bits(Checkpoints(tmp_path, keep=None).restore(placed_as(state_of(0))), state_of(2))
+    assert_same_bits(Checkpoints(tmp_path, keep=None).restore(abstract_of(state_of(0))), state_of(2))
 
 
-def test_what_an_interrupted_deletion_left_is_deleted(tmp_path):
+def test_the_remains_of_an_interrupted_deletion_are_deleted(tmp_path):
     first = Checkpoints(tmp_path, keep=1)
     first.save(2, state_of(2), eval_loss=3.0)
     first.close()
@@ -146,13 +146,13 @@ def test_the_state_may_change_as_soon_as_save_returns(tmp_path):
     overwrite = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 - 1, tree), donate_argnums=0)
     overwrite(state)
     checkpoints.close()
-    restored = Checkpoints(tmp_path, keep=None).restore(placed_as({"x": jnp.zeros(100_000)}))
+    restored = Checkpoints(tmp_path, keep=None).restore(abstract_of({"x": jnp.zeros(100_000)}))
     np.testing.assert_array_equal(restored["x"], np.arange(100_000.0))
 
 
-def test_a_folder_that_cannot_be_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ConfigError, match=r"checkpoints cannot be kept in .*file"):
+    with pytest.raises(ConfigError, match=r"checkpoints cannot be written to .*file"):
         Checkpoints(tmp_path / "file" / "checkpoints", keep=1)
     with pytest.raises(ConfigError, match="keep_checkpoints=0"):
         Checkpoints(tmp_path, keep=0)
@@ -193,5 +193,5 @@ def test_two_processes_save_together_and_one_device_restores(tmp_path):
     assert first["same"] and second["same"]
     assert os.listdir(tmp_path) == ["2"]
     kernel = jnp.arange(24.0).reshape(4, 6)
-    restored = Checkpoints(tmp_path, keep=None).restore(placed_as({"logits_dense": {"kernel": jnp.zeros((4, 6))}}))
+    restored = Checkpoints(tmp_path, keep=None).restore(abstract_of({"logits_dense": {"kernel": jnp.zeros((4, 6))}}))
     assert_same_bits(restored, {"logits_dense": {"kernel": kernel}})

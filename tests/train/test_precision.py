@@ -19,11 +19,11 @@ FLOAT32_ONLY = {"exp", "log", "log1p", "sqrt", "rsqrt", "square", "integer_pow",
 T5 = ("span_corruption", "encoder_decoder", {})
 BERT = ("mlm", "encoder_only", dict(mlp="gelu", positions="learned", norm="layer", norm_position="post", use_bias=True,
                                     tie_embeddings=True, embedding_norm=True, prediction_head="bert"))  # fmt: skip
-# A config and an architecture for each learner that an objective has of its own.
+# Learner -> a config and an architecture, for every learner but token prediction.
 OTHERS = {
-    make.__self__: (name, architecture)
+    LEARNERS[learner]: (name, architecture)
     for name, architecture in PAIRS
-    if (make := LEARNERS.get(type(objective_of(name)))) is not None
+    if (learner := objective_of(name).learner) != "token_prediction"
 }
 
 
@@ -47,7 +47,7 @@ def primitives(function, params, precision):
 
 def loss_of(experiment, learner):
     """The loss as a function of the parameters, on a batch, and the parameters' shapes."""
-    batch = experiment.collator(random_windows(experiment, 4, same_keys=False), 4)
+    batch = experiment.collate(random_windows(experiment, 4, same_keys=False), 4)
     batch = jax.tree.map(jnp.asarray, batch)
 
     def loss(params):
@@ -61,8 +61,9 @@ def loss_of(experiment, learner):
 def test_softmax_norms_and_losses_are_float32(model, precision):
     name, architecture, model = model
     experiment = tiny_experiment(name, architecture, precision=precision, model=model)
-    extras = dataclasses.replace(experiment.learner.loss_config, z_loss=1e-4, label_smoothing=0.1)
-    loss, params = loss_of(experiment, dataclasses.replace(experiment.learner, loss_config=extras))
+    setup = experiment.learner.setup
+    setup = dataclasses.replace(setup, loss=dataclasses.replace(setup.loss, z_loss=1e-4, label_smoothing=0.1))
+    loss, params = loss_of(experiment, dataclasses.replace(experiment.learner, setup=setup))
     for function, also in ((loss, set()), (jax.grad(loss), {"reduce_sum"})):  # the gradient of a bias is a sum
         half, others = primitives(function, params, precision)
         assert not half & FLOAT32_ONLY - also

@@ -61,7 +61,7 @@ def test_two_processes_train_as_one(arguments, tmp_path):
         (["--num_processes=2"], "--coordinator_address is missing"),
         (
             ["--coordinator_address=localhost:1", "--num_processes=2", "--process_id=2"],
-            "--process_id=2 must lie in 0..1",
+            "--process_id=2 must be in 0..1",
         ),
     ],
 )

@@ -8,7 +8,6 @@ from jax.profiler import ProfileData
 from tests.table import small_config
 from train.experiment import make_experiment
 from train.hardware import Chip
-from train.learners.learner import train_step_flops
 from train.loop import train_and_evaluate
 
 
@@ -35,7 +34,7 @@ def test_mfu_is_model_flops_over_time_and_peak(workdir):
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "mfu" in line]
     experiment = make_experiment(small_config("clm", "decoder_only"))
-    flops = train_step_flops(experiment.learner, rows=8, inputs_length=40, targets_length=40)
+    flops = experiment.learner.train_step_flops(rows=8, inputs_length=40, targets_length=40)
     assert steps
     for line in steps:
         seconds = 8 * 40 * line["useful_token_fraction"] / line["tokens_per_second"]

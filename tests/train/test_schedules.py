@@ -85,7 +85,7 @@ def test_without_warm_up_the_first_update_has_the_whole_rate():
         ({"final_learning_rate_fraction": 1.5}, 10, "final_learning_rate_fraction=1.5"),
         ({"decay_fraction": 0.0}, 10, "decay_fraction=0.0"),
         ({"decay_fraction": 1.5}, 10, "decay_fraction=1.5"),
-        ({"schedule": "wsd", "decay_fraction": 0.7}, 10, "decay_fraction=0.7 .* 7 steps .*warmup_steps=4 .* 1 to 6"),
+        ({"schedule": "wsd", "decay_fraction": 0.7}, 10, "decay_fraction=0.7 .* 7 steps: .*warmup_steps=4 .* 1 to 6"),
         ({"schedule": "wsd", "decay_fraction": 0.04}, 10, "decay_fraction=0.04 .* 0 steps"),
         ({}, 0, "train.steps=0"),
     ],

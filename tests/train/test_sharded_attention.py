@@ -59,8 +59,8 @@ results["cudnn's calls"] = [line for line in text.splitlines() if "@__cudnn$" in
 
 attention = jax.nn.dot_product_attention  # cudnn cannot run here: the other implementation gets what it is given
 jax.nn.dot_product_attention = lambda *args, implementation, **options: attention(*args, **options)
-kernels._obstacle = lambda *_: None
-kernel_cudnn._HIDDEN["float32"] = -1e9
+kernels._unsupported = lambda *_: None
+kernel_cudnn._MASK_VALUE["float32"] = -1e9
 results["cudnn"] = largest_difference(dataclasses.replace(relative, dtype="float32", **decoder), "cuda")
 print(json.dumps(results))
 """

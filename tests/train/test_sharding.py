@@ -19,7 +19,7 @@ from train.sharding import batch_sharding, local_rows, make_mesh, mesh_shape, sh
 ONE = MeshConfig(backend="jit", data=-1, fsdp=1, tensor=1)
 N, D, HK, F, V, L = 2, 8, 16, 24, 32, 40
 
-# Every kind of parameter the models have: path -> (shape, where it lives).
+# Every kind of parameter that models have: path -> (shape, spec).
 PARAMETERS = {
     "token_embedder/embedding": ((V, D), P("tensor", "fsdp")),
     "position_embedder/embedding": ((L, D), P(None, "fsdp")),
@@ -60,30 +60,30 @@ def specs(tree):
     return {leaf_name(path): sharding.spec for path, sharding in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def test_each_kind_of_parameter_has_its_place():
+def test_each_kind_of_parameter_has_its_spec():
     assert specs(shardings(make_mesh(ONE), SHAPES)) == {path: spec for path, (_, spec) in PARAMETERS.items()}
 
 
-def test_adams_moments_live_with_their_parameters_and_counters_everywhere():
+def test_adams_moments_are_sharded_as_their_parameters_and_counters_are_replicated():
     state = jax.eval_shape(optimizer(name="rms_scaled_adamw").init, SHAPES)
-    placed = specs(shardings(make_mesh(ONE), state))
+    state_specs = specs(shardings(make_mesh(ONE), state))
     for moment in ("mu", "nu"):
-        found = {name.partition(f"/{moment}/")[2]: spec for name, spec in placed.items() if f"/{moment}/" in name}
+        found = {name.partition(f"/{moment}/")[2]: spec for name, spec in state_specs.items() if f"/{moment}/" in name}
         assert found == {path: spec for path, (_, spec) in PARAMETERS.items()}
-    assert {spec for name, spec in placed.items() if name.endswith("count")} == {P()}
+    assert {spec for name, spec in state_specs.items() if name.endswith("count")} == {P()}
 
 
-def test_adafactors_state_is_everywhere():
+def test_adafactors_state_is_replicated():
     large = nested({"logits_dense/kernel": (128, 256), "encoder/layers/mlp/wo/kernel": (N, 256, 128)})
     shapes = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, jnp.float32), large, is_leaf=lambda s: type(s) is tuple)
     state = jax.eval_shape(optimizer(name="adafactor").init, shapes)
-    placed = specs(shardings(make_mesh(ONE), state))
-    assert sum("/v_row/" in name for name in placed) == 2
-    assert set(placed.values()) == {P()}
+    state_specs = specs(shardings(make_mesh(ONE), state))
+    assert sum("/v_row/" in name for name in state_specs) == 2
+    assert set(state_specs.values()) == {P()}
 
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only", "encoder_only"])
-def test_every_parameter_of_the_models_has_its_place(architecture):
+def test_every_parameter_of_the_models_has_a_spec(architecture):
     config = get_config().model.to_dict() | {
         "architecture": architecture,
         "positions": "learned",
@@ -96,7 +96,7 @@ def test_every_parameter_of_the_models_has_its_place(architecture):
     model = ModelConfig(**config, vocab_size=V, max_length=L, dtype="float32")
     params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
     for name, spec in specs(shardings(make_mesh(ONE), params)).items():
-        # Nothing large is left whole by mistake: only vectors, and relative biases, are on every device.
+        # Only vectors and relative biases are replicated.
         assert name.endswith(("/bias", "/scale", "bias/embedding")) == (spec == P()), name
 
 
@@ -115,17 +115,17 @@ def test_rules_match_the_end_of_a_path_only():
     [
         ({"data": 3}, r"mesh.data=3, .* devices, 1"),
         ({"fsdp": 2}, r"mesh.fsdp=2, .* devices, 1"),
-        ({"data": 0}, r"mesh.data=0 must be at least 1 or -1"),
-        ({"tensor": -2}, r"mesh.tensor=-2 must be at least 1 or -1"),
+        ({"data": 0}, r"mesh.data=0 must be 1 or more, or -1"),
+        ({"tensor": -2}, r"mesh.tensor=-2 must be 1 or more, or -1"),
         ({"tensor": -1}, r"mesh.data=-1, .*mesh.tensor=-1: only one of them may be -1"),
     ],
 )
-def test_a_mesh_that_is_not_the_devices_is_refused(sizes, named):
+def test_sizes_that_do_not_suit_the_devices_are_errors(sizes, named):
     with pytest.raises(ConfigError, match=named):
         make_mesh(dataclasses.replace(ONE, **sizes))
 
 
-def test_one_axis_of_any_takes_the_devices_that_the_others_leave():
+def test_any_one_axis_can_take_the_devices_that_the_others_leave():
     config = MeshConfig(backend="jit", data=1, fsdp=-1, tensor=2)
     assert mesh_shape(config, 8) == (1, 4, 2)
     assert mesh_shape(dataclasses.replace(config, data=4, fsdp=1, tensor=-1), 8) == (4, 1, 2)
@@ -175,14 +175,14 @@ def eight():
     return run(EIGHT_DEVICES, devices=8)[0]
 
 
-def test_data_takes_the_devices_that_are_left(eight):
+def test_data_takes_the_remaining_devices(eight):
     assert eight["mesh"] == {"data": 2, "fsdp": 2, "tensor": 2}
     assert eight["axis_types"] == ["AxisType.Auto"] * 3
     assert eight["too few"].endswith("the product must be the number of devices, 8")
     assert eight["no whole rest"].endswith("the product must be the number of devices, 8")
 
 
-def test_rows_go_over_data_and_fsdp_and_repeat_over_tensor(eight):
+def test_rows_are_split_over_data_and_fsdp_and_replicated_over_tensor(eight):
     held = sorted(eight["batch"].values())
     # The first column of rows 0..7 is 0, 3, 6, ..., 21; 2 * 2 parts of 2 rows, each on the 2 devices of "tensor".
     assert held == [[0, 3], [0, 3], [6, 9], [6, 9], [12, 15], [12, 15], [18, 21], [18, 21]]
@@ -197,11 +197,11 @@ def test_parameters_are_split_over_fsdp_and_tensor_and_never_over_layers(eight):
 
 def test_a_dimension_that_does_not_divide_is_named(eight):
     assert eight["uneven"] == (
-        "config.mesh.tensor=8 does not divide dimension 1 of logits_dense/kernel, shape [8, 20]: 20 / 8 is not whole"
+        "mesh.tensor=8 does not divide dimension 1 of logits_dense/kernel, shape [8, 20]: 20 must be a multiple of 8"
     )
 
 
-def test_rows_of_a_process_need_not_be_neighbours():
+def test_rows_of_a_process_need_not_be_adjacent():
     mesh = types.SimpleNamespace(shape={"data": 4, "fsdp": 2})
     held = {"device 0": (slice(0, 2),), "device 1": (slice(4, 6),)}
     sharding = types.SimpleNamespace(mesh=mesh, addressable_devices_indices_map=lambda shape: held)

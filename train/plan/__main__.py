@@ -9,24 +9,25 @@ import sys
 
 import jax
 from absl import flags
-from ml_collections import config_flags
 
 from contract.errors import ConfigError
-from train.command import parse_config_flags, run_command
+from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.experiment import make_experiment
 from train.plan.estimate import Estimate, estimate
 from train.plan.remedy import find_remedy
 from train.plan.report import report_lines
 from train.plan.topology import Topology, parse_topology
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: a file of configs/, with :preset or without.")
-_TOPOLOGY = flags.DEFINE_string("topology", None, "v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...")
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "Ids of a tokenizer that is not here.")
+_FLAGS = flags.FlagValues()
+define_config(_FLAGS)
+_TOPOLOGY = flags.DEFINE_string("topology", None, "v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...", _FLAGS)
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "Ids of a tokenizer that is not available.", flag_values=_FLAGS)
 
 
 def main() -> None:
     """Reads the command line, plans, prints. Exit status 1 where the run does not fit."""
-    config = parse_config_flags(sys.argv, _CONFIG)
+    parse_flags(_FLAGS, __doc__)
+    config = config_fields(_FLAGS)
     jax.config.update("jax_platforms", "cpu")  # the compiler for another machine is asked for by name
     if _TOPOLOGY.value is None:
         raise ConfigError("--topology is missing: for example --topology=v5e:4x4 or --topology=h100:8")
@@ -38,7 +39,7 @@ def main() -> None:
         return estimate(make_experiment(fields, vocab_size=_VOCAB_SIZE.value), topology)
 
     result = estimate_of(config, topology)
-    for line in report_lines(config_flags.get_config_filename(flags.FLAGS["config"]), result):
+    for line in report_lines(config_name(_FLAGS), result):
         print(line, flush=True)
     if result.fits is False:
         print(find_remedy(config, topology, estimate_of), flush=True)

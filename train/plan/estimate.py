@@ -124,12 +124,12 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
 
 def abstract_batch(experiment: Experiment, place: NamedSharding) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes, dtypes and places of the global batch: those of one row of made-up text, `train.batch_size` times."""
-    collator, per_row = experiment.collator, experiment.data.examples_per_row
+    collator, per_row = experiment.collate, experiment.data.examples_per_row
     zeros, keys = np.zeros(per_row, np.int32), np.arange(per_row, dtype=np.uint64)
     source, lengths, parts = zeros, np.full(per_row, collator.specs[0].raw_length, np.int32), None
     if collator.plan is not None:
         source, lengths, parts = (column[0] for column in collator.plan)
-    tokens = np.full((per_row, lengths.max()), experiment.tokenizer.vocab.content_start, np.int32)
+    tokens = np.full((per_row, lengths.max()), experiment.vocab.content_start, np.int32)
     row = collator(Windows(tokens, lengths, zeros, keys, source, tokens, lengths, zeros + 1, zeros, parts), 1)
     rows = experiment.train.batch_size
     return {

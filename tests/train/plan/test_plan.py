@@ -42,14 +42,14 @@ def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
         return estimate(make_experiment(fields), Topology("some:4", 4, chip, ()))
 
     fused, whole = plan_of(CHIPS["h100"]), plan_of(CHIPS["h100"], model__attention="xla")
-    assert (fused.attention[0], whole.attention) == ("cudnn", ("xla", "asked for"))
+    assert (fused.attention[0], whole.attention) == ("cudnn", ("xla", "model.attention='xla'"))
     layers, heads, bfloat16 = 2, 2, 2
     saved = layers * heads * 512 * 512 * bfloat16 - 512 * 512
     assert whole.activation_bytes - fused.activation_bytes == pytest.approx(saved, rel=0.05)
     assert plan_of(CHIPS["v5e"]).attention[0] == "splash"
-    assert plan_of(CHIPS["t4"]).attention == ("xla", "there is no other on gpu")
+    assert plan_of(CHIPS["t4"]).attention == ("xla", "no fused kernel for gpu")
     assert any("attention          cudnn (" in line for line in report_lines("configs/some.py", fused))
-    with pytest.raises(ConfigError, match=r"^config.model.attention='cudnn' must be .* here: cudnn needs an NVIDIA"):
+    with pytest.raises(ConfigError, match=r"^model.attention='cudnn' must be .*: cudnn needs an NVIDIA"):
         plan_of(CHIPS["v5e"], model__attention="cudnn")
 
 
