@@ -18,7 +18,7 @@ from data.windows import Slices, WindowReader, gather
 
 Transform = Callable[[Windows, int], Batch]
 
-_EXAMPLES = 512  # made at once if batches are smaller: many, but few enough for the processor's caches
+_WINDOWS = 512  # read at once if batches are smaller: many, but few enough for the processor's caches
 
 
 def batches(
@@ -85,7 +85,7 @@ def loader(batches: "Batches", *, start: int, threads: int, prefetch: int) -> It
       prefetch: how many batches may be made in advance.
     """
     _keep_freed_arrays()
-    at_once = max(min(_EXAMPLES // batches.examples, prefetch // max(threads, 1)), 1)
+    at_once = max(min(_WINDOWS // batches.num_windows, prefetch // max(threads, 1)), 1)
     blocks = grain.MapDataset.range(start, batches.end, at_once).map(lambda first: batches.read(first, at_once))
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=prefetch // at_once if threads else 0)
     return itertools.chain.from_iterable(_split(block, batches.num_rows) for block in blocks.to_iter_dataset(options))
@@ -109,11 +109,11 @@ def _keep_freed_arrays() -> None:
 
 
 class Batches:
-    """Batches by number. Immutable.
+    """Batches by number, without mutable state.
 
     Attributes:
       num_rows: this process's rows of a batch.
-      examples: this process's windows of a batch.
+      num_windows: this process's windows of a batch.
       end: the number of batches, which no run reaches.
     """
 
@@ -138,7 +138,7 @@ class Batches:
         self._width = max(reader.longest for reader in readers)
         self._columns = Columns(readers, self._width, spec.pad_id)
         self.num_rows = len(local_rows)
-        self.examples = len(local_rows) * spec.examples_per_row
+        self.num_windows = len(local_rows) * spec.examples_per_row
         self.end = sys.maxsize // (batch_size * spec.examples_per_row)
 
     def __getitem__(self, n: int) -> Batch:
@@ -148,7 +148,7 @@ class Batches:
         """Batches `first`, ..., `first` + `count` - 1 as one batch, with their rows concatenated."""
         spec = self._spec
         rows = (np.arange(first, first + count)[:, None] * self._batch_size + self._local_rows).ravel()
-        numbers = (rows[:, None] * spec.examples_per_row + np.arange(spec.examples_per_row)).ravel()  # in the run
+        numbers = (rows[:, None] * spec.examples_per_row + np.arange(spec.examples_per_row)).ravel()
         reader_of_window, indices = self._order.draw(numbers)
         slices = self._slices(reader_of_window, indices)
         tokens, lengths = gather(self._readers[0].tokens, slices, self._width, spec.pad_id)

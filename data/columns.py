@@ -10,7 +10,7 @@ from data.windows import WindowReader, gather
 
 
 class Columns:
-    """Fills the optional columns of a batch's windows. Immutable."""
+    """Fills the optional columns of a batch's windows. Has no mutable state."""
 
     def __init__(self, readers: Sequence[WindowReader], width: int, pad_id: int):
         """width: the width of Windows.tokens; pad_id: the token id after the end of an example."""

@@ -10,7 +10,7 @@ from data.documents import Documents
 
 
 def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[str]]:
-    """The documents that `spec` can use, in their order, and one sentence for each reason to exclude others.
+    """The documents that `spec` can use, in their order, and one sentence for each kind that is excluded.
 
     Raises ConfigError where documents are excluded and spec.on_unusable is "error", where all are excluded, and where
     the corpus has no prompts, or no document of a class, that the spec needs.
@@ -32,12 +32,12 @@ def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[st
 
 
 def describe_excluded(documents: Documents, specs: Sequence[WindowSpec]) -> list[str]:
-    """One sentence for each kind of document that a spec excludes because data.on_unusable is "skip"."""
+    """One sentence for each kind of document that the specs exclude, which they do if data.on_unusable is "skip"."""
     return list(dict.fromkeys(reason for spec in specs for reason in eligible(documents, spec)[1]))
 
 
 def sizes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:
-    """int64 [D, capacities], at least 1: the positions that each document takes of each of the spec's capacities."""
+    """int64 [D, C], at least 1: the positions that each document takes of each of the spec's C capacities."""
     prompt = documents.store.prompt_lengths[documents.index].astype(np.int64)
     response = np.diff(documents.ends(spec.eos), prepend=0) - prompt
     sizes = [capacity.prompt * prompt + capacity.response * response + capacity.special for capacity in spec.capacities]

@@ -18,7 +18,7 @@ from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import Ramp
 
 _BLOCKS = 1000  # blocks of constant weights that approximate a ramp
-_GAP = 1000  # examples; those of a larger distance from each other are drawn separately
+_GAP = 1000  # examples that are farther apart are drawn separately
 _ROUNDS = 6  # of the Feistel network
 
 
@@ -27,9 +27,9 @@ class DrawOrder:
 
     A reader's expected draws by example i are the sum of its shares over the examples before i. Its n-th draw,
     n = 0, 1, ..., is due where that sum passes n + 1/2. Example i is the i-th draw of all readers in the order in which
-    draws are due; of draws due at the same time, the first reader's comes first. The number of a reader's draws in any
-    consecutive examples therefore differs from the sum of its shares by at most the number of readers, for constant and
-    for changing weights.
+    draws are due; of draws that are due at the same time, the one with the lowest reader id is first. The number of a
+    reader's draws in any consecutive examples therefore differs from the sum of its shares by at most the number of
+    readers, for constant and for changing weights.
     """
 
     def __init__(

@@ -143,11 +143,6 @@ class WindowReader:
     def _in_store(self, document: np.ndarray) -> np.ndarray:
         return self.documents.store.offsets[self.documents.index[document]]
 
-    def read(self, index: int) -> list[np.ndarray]:
-        """The examples of one window, each int32 [length]."""
-        padded, lengths = gather(self.tokens, self.slices(np.array([index])), self.longest, 0)
-        return [tokens[:length] for tokens, length in zip(padded, lengths, strict=True)]
-
 
 @functools.lru_cache(maxsize=4)  # for both sides of a run's split, so that an evaluation does not pack them again
 def _pack(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarray]:

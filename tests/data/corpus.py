@@ -8,6 +8,7 @@ from data.config import CorpusConfig
 from data.documents import Documents
 from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
+from data.windows import WindowReader, gather
 
 
 def corpus_config(tmp_path, **changes) -> CorpusConfig:
@@ -42,6 +43,12 @@ def store_of(tmp_path, texts, **changes) -> TokenStore:
 def all_documents(store: TokenStore) -> Documents:
     """Every document of a store, in its order on disk."""
     return Documents(store, np.arange(len(store)), "training")
+
+
+def examples_of_window(reader: WindowReader, index: int) -> list[tuple[int, ...]]:
+    """The token ids of each example of one window."""
+    padded, lengths = gather(reader.tokens, reader.slices(np.array([index])), reader.longest, 0)
+    return [tuple(tokens[:length].tolist()) for tokens, length in zip(padded, lengths, strict=True)]
 
 
 def batches_of(

@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from contract.windows import RowPlan, WindowSpec
 from data.batches import loader
 from data.windows import WindowReader
-from tests.data.corpus import all_documents, batches_of, store_of
+from tests.data.corpus import all_documents, batches_of, examples_of_window, store_of
 
 PAD = 0
 SPECS = (
@@ -130,7 +130,7 @@ def test_loader_makes_several_small_batches_at_once(documents, batch_size, threa
 def test_every_window_once_an_epoch_in_a_new_order(documents):
     spec = WindowSpec("only", 1.0, 7, "split", False)
     reader = WindowReader(documents, spec)
-    expected = collections.Counter(tuple(piece.tolist()) for i in range(len(reader)) for piece in reader.read(i))
+    expected = collections.Counter(example for i in range(len(reader)) for example in examples_of_window(reader, i))
     batches_ = dataset(documents, specs=(spec,), batch_size=1)
     epochs = [[examples_of(batches_[n])[0] for n in range(e * len(reader), (e + 1) * len(reader))] for e in range(3)]
     assert all(collections.Counter(epoch) == expected for epoch in epochs)
@@ -164,14 +164,14 @@ def test_unshuffled_batches_read_the_documents_in_order(documents):
     spec = SPECS[0]
     reader = WindowReader(documents, spec)
     batch = dataset(documents, specs=(spec,), shuffle=False)[1]
-    assert examples_of(batch) == [tuple(reader.read(i)[0].tolist()) for i in range(8, 16)]
+    assert examples_of(batch) == [examples_of_window(reader, i)[0] for i in range(8, 16)]
 
 
 def test_rows_have_examples_per_row_windows(documents):
     batch = dataset(documents, specs=SPECS[:1], examples_per_row=5, shuffle=False)[2]
     assert batch["row_ids"].tolist() == [row for row in range(8) for _ in range(5)]
     reader = WindowReader(documents, SPECS[0])
-    expected = [tuple(reader.read(i % len(reader))[0].tolist()) for i in range(80, 120)]
+    expected = [examples_of_window(reader, i % len(reader))[0] for i in range(80, 120)]
     assert examples_of(batch) == expected
 
 
@@ -211,7 +211,7 @@ def test_planned_rows_follow_the_plan(documents):
         planned_ids, planned_lengths = PLAN.denoiser_ids[rows].ravel().tolist(), PLAN.raw_lengths[rows].ravel().tolist()
         for example, *key in zip(examples_of(batch), planned_ids, planned_lengths, strict=True):
             reader = readers[*key]  # each spec reads each length in windows of its own
-            assert example == tuple(reader.read(drawn[*key] % len(reader))[0].tolist())
+            assert example == examples_of_window(reader, drawn[*key] % len(reader))[0]
             drawn[*key] += 1
 
 

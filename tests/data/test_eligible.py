@@ -7,7 +7,7 @@ from contract.errors import ConfigError
 from contract.windows import Capacity, WindowSpec
 from data.eligible import describe_excluded, eligible
 from data.windows import WindowReader
-from tests.data.corpus import batches_of
+from tests.data.corpus import batches_of, examples_of_window
 from tests.data.test_windows import documents_of
 
 EOS = 1
@@ -44,8 +44,8 @@ def test_windows_are_rows_of_whole_documents(capacities, expected):
     in_store = reader.documents.index[slices.documents]
     assert sorted(sorted(in_store[slices.windows == w].tolist()) for w in range(len(reader))) == expected
     assert slices.begins.all() and (slices.starts == PAIRS.store.offsets[in_store]).all()
-    examples = [piece.tolist() for w in range(len(reader)) for piece in reader.read(w)]
-    assert examples == [PAIRS.tokens(d).tolist() for d in in_store]
+    examples = [example for w in range(len(reader)) for example in examples_of_window(reader, w)]
+    assert examples == [tuple(PAIRS.tokens(d).tolist()) for d in in_store]
 
 
 def test_batches_of_whole_documents_have_prompt_lengths():

@@ -11,6 +11,7 @@ from contract.errors import ConfigError
 from contract.windows import WindowSpec
 from data.documents import Documents
 from data.windows import WindowReader, gather
+from tests.data.corpus import examples_of_window
 
 EOS = 1
 
@@ -25,7 +26,7 @@ def documents_of(texts, index=None):
 
 def read_all(texts, raw_length, mode, eos, index=None):
     reader = WindowReader(documents_of(texts, index), WindowSpec("d", 1.0, raw_length, mode, eos))
-    return [[piece.tolist() for piece in reader.read(i)] for i in range(len(reader))]
+    return [list(map(list, examples_of_window(reader, i))) for i in range(len(reader))]
 
 
 TEXTS = [[10, 11, 12], [20], [30, 31, 32, 33, 34]]
@@ -86,8 +87,8 @@ def test_windows_read_together_are_those_read_alone():
         reader = WindowReader(documents, WindowSpec("d", 1.0, 2, mode, True))
         indices = np.array([3, 0, 3, len(reader) - 1])
         padded, lengths = gather(reader.tokens, reader.slices(indices), 5, 7)
-        alone = [piece.tolist() for i in indices for piece in reader.read(i)]
-        assert [row[:n].tolist() for row, n in zip(padded, lengths, strict=True)] == alone
+        alone = [example for i in indices for example in examples_of_window(reader, i)]
+        assert [tuple(row[:n].tolist()) for row, n in zip(padded, lengths, strict=True)] == alone
         assert all((row[n:] == 7).all() for row, n in zip(padded, lengths, strict=True))
         assert padded.dtype == lengths.dtype == np.int32 and padded.shape[1] == 5
 

@@ -6,7 +6,7 @@ import pytest
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Ramp, Windows
-from data.batches import batches, loader
+from data.batches import loader
 from objectives import CLM, OBJECTIVES, Mixture, PrefixLM, denoisers_of
 from objectives.mixture import TableRow
 from objectives.rows.lengths import RowShape
@@ -158,10 +158,7 @@ def dataset_of(documents, experiment, *, shuffle=True, rows=range(8)):
     def columns(windows, num_rows):
         return {name: getattr(windows, name) for name in ("tokens", "denoiser_ids", "keys")}
 
-    return batches(
-        documents, experiment.window_specs, columns, batch_size=8, examples_per_row=1, seed=0, shuffle=shuffle,
-        rows=rows, pad_id=0,
-    )  # fmt: skip
+    return experiment.batches(documents, shuffle=shuffle, local_rows=rows, batch_size=8, transform=columns)
 
 
 def schedule_over(steps, mix_by="example"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from configs import ul2
 from contract.batch import check_batch
 from contract.errors import ConfigError
-from data.batches import batches
+from data.documents import split_documents
 from data.store import open_or_build
 from objectives import PrefixLM, SpanCorruption, denoisers_of
 from objectives.deshuffling import Deshuffling
@@ -125,14 +125,13 @@ def test_ul2_is_full_on_both_sides_at_the_targets_length_that_it_asks_for(varian
 
 
 def read(experiment, **changes):
-    data, train = experiment.data, experiment.train
-    documents, _ = open_or_build(data, experiment.tokenizer, progress=False).split(data.heldout_fraction, 0)
-    arguments = {"batch_size": train.batch_size, "rows": range(train.batch_size), "seed": 0, "shuffle": True}
-    return batches(
-        documents, experiment.window_specs, lambda windows, rows: (windows, experiment.collate(windows, rows)),
-        examples_per_row=data.examples_per_row, pad_id=experiment.vocab.pad, plan=experiment.batch_spec.plan,
-        **(arguments | changes),
-    )  # fmt: skip
+    store = open_or_build(experiment.data, experiment.tokenizer, progress=False)
+    documents, _ = split_documents(store, experiment.data.heldout_fraction, 0)
+
+    def windows_and_batch(windows, num_rows):
+        return windows, experiment.collate(windows, num_rows)
+
+    return experiment.batches(documents, shuffle=True, transform=windows_and_batch, **changes)
 
 
 def filled(batch):
@@ -150,7 +149,7 @@ def test_real_rows_are_as_full_as_planned(inputs, targets, per_row, corpus):
     )  # fmt: skip
     plan = experiment.batch_spec.plan
     num_rows = len(plan.denoiser_ids)  # one cycle
-    windows, batch = read(experiment, batch_size=num_rows, rows=range(num_rows))[1]
+    windows, batch = read(experiment, batch_size=num_rows)[1]
     check_batch(batch, "encoder_decoder")
     assert min(filled(batch).values()) >= 0.95
     assert np.bincount(windows.row_ids).tolist() == [per_row] * num_rows
@@ -181,7 +180,7 @@ def test_rows_of_a_decoder_are_full_without_a_plan_and_with_one(inputs, corpus):
 def test_batches_are_a_function_of_their_number(corpus):
     fields = {"data__inputs_length": 128, "data__targets_length": 80, "data__examples_per_row": 4} | PLANNED
     experiment = small_experiment("ul2", "encoder_decoder", **fields, **reads_corpus("ul2", corpus))
-    whole, halves = read(experiment), [read(experiment, rows=rows) for rows in (range(4), range(4, 8))]
+    whole, halves = read(experiment), [read(experiment, local_rows=rows) for rows in (range(4), range(4, 8))]
     in_order = [whole[n][1] for n in range(20)]
     for n in (19, 3):  # in another order, in two processes
         parts = [half[n][1] for half in halves]

@@ -1,0 +1,55 @@
+"""The batch's checker: the packed row of the module's docstring, and one violation of each rule."""
+
+import numpy as np
+import pytest
+
+from contract.batch import FIELDS, check_batch
+
+ROW = {
+    "decoder_target_tokens": [5, 6, 7, 1, 8, 9, 1, 0, 0, 0],
+    "decoder_input_tokens": [0, 5, 6, 7, 0, 8, 9, 0, 0, 0],
+    "decoder_loss_weights": [0, 0, 1, 1, 0, 1, 1, 0, 0, 0],
+    "decoder_segment_ids": [1, 1, 1, 1, 2, 2, 2, 0, 0, 0],
+    "decoder_positions": [0, 1, 2, 3, 0, 1, 2, 0, 0, 0],
+    "decoder_bidirectional_mask": [1, 1, 1, 0, 1, 1, 0, 0, 0, 0],
+    "example_source": [0, 0, 0, 0, 1, 1, 1, 0, 0, 0],
+}
+
+
+def batch(**changes):
+    return {name: np.array([row], FIELDS["decoder_only"][name]) for name, row in (ROW | changes).items()}
+
+
+def test_the_packed_row_is_a_batch():
+    check_batch(batch(), "decoder_only")
+    check_batch(batch() | {"sentence_labels": np.zeros(1, np.int32)}, "decoder_only")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"encoder_positions": np.zeros((1, 10), np.int32)}, r"fields \['encoder_positions'\] are missing or unknown"),
+        ({"sentence_labels": np.zeros(2, np.int32)}, r"fields have different numbers of rows: \[1, 2\]"),
+        ({"sentence_labels": np.zeros((1, 1), np.int32)}, r"sentence_labels is int32\[1, 1\], not int32\[B\]"),
+        ({"example_source": np.zeros((1, 10))}, r"example_source is float64\[1, 10\], not int32\[B, L\]"),
+        (
+            batch(decoder_segment_ids=[1, 1, 1, 1, 0, 2, 2, 0, 0, 0]),
+            "decoder_segment_ids must not decrease along a row",
+        ),
+        (batch(decoder_positions=[0, 1, 2, 3, 4, 5, 6, 0, 0, 0]), "decoder_positions must restart at 0 with each segm"),
+        (batch(decoder_positions=[0, 1, 2, 3, 0, 1, 2, 3, 0, 0]), "decoder_positions must .* and be 0 on padding"),
+        (batch(decoder_loss_weights=[0, 0, 1, 1, 0, 1, 1, 1, 0, 0]), "decoder_loss_weights must be 0 on padding"),
+        (batch(decoder_input_tokens=[0, 5, 6, 6, 0, 8, 9, 0, 0, 0]), "are not decoder_target_tokens shifted right"),
+    ],
+)
+def test_violations(changed, message):
+    with pytest.raises(ValueError, match=message):
+        check_batch(batch() | changed, "decoder_only")
+
+
+def test_encoder_fields_are_checked_too():
+    fields = {name: np.zeros((1, 4), dtype) for name, dtype in FIELDS["encoder_only"].items()}
+    check_batch(fields, "encoder_only")
+    fields["encoder_loss_weights"][0, 3] = 1
+    with pytest.raises(ValueError, match="encoder_loss_weights must be 0 on padding"):
+        check_batch(fields, "encoder_only")
