@@ -4,8 +4,18 @@ import pathlib
 
 from setuptools import find_packages, setup
 
-TEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "sentencepiece>=0.2", "ruff>=0.6"]
+TEST = [
+    "pytest>=8",
+    "pytest-xdist>=3.6",
+    "hypothesis>=6.100",
+    "sentencepiece>=0.2",
+    "matplotlib>=3.8",
+    "ruff>=0.6",
+    "mypy>=1.13",
+]
 
+# The packages are top-level by design (`python -m train.main`, `from objectives import OBJECTIVES`): the project is used
+# from a clone with `pip install -e .`, and no wheel is meant to be published.
 setup(
     name="cloze",
     version="0.1.0",
@@ -15,9 +25,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(
-        include=["contract*", "objectives*", "models*", "data*", "train*", "configs*", "benchmarks*"]
+        include=[f"{name}*" for name in ("contract", "objectives", "models", "data", "train", "configs", "benchmarks")]
     ),
     install_requires=[
+        "absl-py>=2.1",
         "jax>=0.10.2",
         "flax>=0.12.8",
         "optax>=0.2.8",
@@ -33,6 +44,7 @@ setup(
         "cuda": ["jax[cuda12]>=0.10.2"],
         "tpu": ["jax[tpu]>=0.10.2"],
         "sentencepiece": ["sentencepiece>=0.2"],
+        "plot": ["matplotlib>=3.8"],
         "test": TEST,
     },
     classifiers=[

@@ -1,4 +1,4 @@
-"""Drawing tokens: from one step's logits, and one after another until the end of the text.
+"""Sampling: one token from one step's logits, and tokens one after another until EOS.
 
 Suffixes: B rows, V vocabulary (rows of the embedding table), T new tokens.
 """
@@ -17,7 +17,7 @@ from models.transformer import Batch, Params
 
 
 class Sampling(NamedTuple):
-    """How a token is drawn; `sample_token` says what each means. Traced, so that no value compiles anything anew."""
+    """The arguments of `sample_token` that a user chooses. They are traced, so new values do not recompile."""
 
     temperature: float
     top_k: int
@@ -25,14 +25,14 @@ class Sampling(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """New tokens of each row. A row that drew EOS has it at tokens[length], and pad after it."""
+    """The new tokens of each row. A row that drew an EOS has it at tokens[length], and pad after it."""
 
     tokens_BxT: Array  # int32
-    lengths_B: Array  # int32, EOS not counted; T where a row was cut off before an EOS
+    lengths_B: Array  # int32, EOS not counted; T where no EOS was drawn
 
 
 def allowed_tokens(vocab: Vocab, num_ids: int) -> Array:
-    """bool [num_ids]: the ids that a model with a table of `num_ids` rows may draw, all of the vocabulary but pad."""
+    """bool [num_ids]: the ids that may be drawn from a table of `num_ids` embeddings: the vocabulary without pad."""
     ids = jnp.arange(num_ids)
     return (ids < vocab.size) & (ids != vocab.pad)
 
@@ -40,23 +40,29 @@ def allowed_tokens(vocab: Vocab, num_ids: int) -> Array:
 def sample_token(
     logits_BxV: Array, key: Array, *, allowed_V: Array, temperature: float, top_k: int, top_p: float
 ) -> Array:
-    """int32 [B]: one token drawn for each row, only where bool `allowed_V` says so.
+    """int32 [B]: one token drawn for each row among the tokens that bool `allowed_V` allows.
 
-    temperature: divides the logits; 0 takes the likeliest token. Then top_k: only the k likeliest tokens, 0 for all.
-    Then top_p (nucleus sampling, Holtzman et al. 2020): of what is left, renormalised, the fewest likeliest tokens
-    whose probabilities reach p, the one that crosses p included; 1 for all. Of equally likely tokens the one of the
-    lowest id comes first, so exactly k are left where others keep all that tie with the k-th.
+    Args:
+      logits_BxV: logits of any float dtype.
+      key: a PRNG key.
+      allowed_V: bool, the ids that may be drawn.
+      temperature: divides the logits; 0 takes the likeliest token.
+      top_k: then restricts to the k likeliest tokens; 0 is off.
+      top_p: then restricts to the smallest set of likeliest tokens whose renormalised probabilities reach p (nucleus
+        sampling, Holtzman et al. 2020); 1 is off.
+
+    Equally likely tokens are ranked by id, so top_k keeps exactly k tokens; other implementations keep all ties.
     """
     logits_BxV = jnp.where(allowed_V, logits_BxV.astype(jnp.float32), -jnp.inf)
     ids_BxV = jnp.argsort(-logits_BxV, axis=-1, stable=True)  # column r: the token of rank r
     ranked_BxV = jnp.take_along_axis(logits_BxV, ids_BxV, axis=-1)
-    # From the greatest down: division by a very small temperature then ends at -inf, never at inf - inf.
+    # Relative to the greatest logit, so that a very small temperature gives -inf and never inf - inf.
     scores_BxV = (ranked_BxV - ranked_BxV[:, :1]) / jnp.where(temperature > 0, temperature, 1.0)
     in_top_k_V = (jnp.arange(logits_BxV.shape[1]) < top_k) | (top_k <= 0)
     scores_BxV = jnp.where(in_top_k_V, scores_BxV, -jnp.inf)
     mass_BxV = jnp.cumsum(jax.nn.softmax(scores_BxV, axis=-1), axis=-1)
     likelier_mass_BxV = jnp.pad(mass_BxV[:, :-1], ((0, 0), (1, 0)))
-    # 1 is off whatever the sum rounds to: it can reach 1 before its end.
+    # top_p=1 is off even where the rounded sum reaches 1 early.
     in_top_p_BxV = (likelier_mass_BxV < top_p) | (jnp.asarray(top_p) >= 1)
     drawn_B = jax.random.categorical(key, jnp.where(in_top_p_BxV, scores_BxV, -jnp.inf), axis=-1)
     rank_B = jnp.where(temperature > 0, drawn_B, 0)
@@ -74,14 +80,20 @@ def decode(
     vocab: Vocab,
     max_tokens: int,
 ) -> Decoded:
-    """Draws up to `max_tokens` new tokens (T) for each row of prompts, fewer once every row has drawn its EOS.
+    """Draws up to T = `max_tokens` new tokens for each row of prompts, fewer once every row has drawn an EOS.
 
-    `batch`: the encoder's fields, if there is an encoder, and the decoder's fields of the prompts, int32 [B, P], whose
-    last position predicts the first new token (models/decoding.py says how prompts of different lengths stand side by
-    side). Token i of the rows is drawn with fold_in(key, i), so a larger T begins with the same tokens.
+    Args:
+      config: the model.
+      params: its parameters.
+      batch: the encoder's fields, if there is an encoder, and the decoder's fields of the prompts, int32 [B, P], whose
+        last position predicts the first new token. models/decoding.py describes prompts of different lengths.
+      key: token i of all rows is drawn with fold_in(key, i), so a larger T begins with the same tokens.
+      sampling: how tokens are drawn.
+      vocab: the special ids.
+      max_tokens: T.
 
-    Compiled once for each shape of `batch` and each T, in size and in time not depending on T. Raises ValueError where
-    P - 1 + T positions are more than the model's table of learned positions.
+    Compiles once for each shape of `batch` and each T, in time and size that do not depend on T. Raises ValueError
+    where P - 1 + T positions exceed the model's learned positions.
     """
     allowed_V = allowed_tokens(vocab, config.vocab_size)
 
@@ -97,12 +109,12 @@ def decode(
         return i + 1, logits_BxV, cache, ended_B | (token_B == vocab.eos), tokens_BxT.at[:, i].set(token_B)
 
     rows, prompt_length = batch["decoder_input_tokens"].shape
-    # Nothing follows the last token, so the cache has no place for it: its logits are not a number, and not read.
+    # No token follows the last one, so the cache has no position for it; its logits are NaN and never used.
     cache = init_cache(config, params, batch, prompt_length - 1 + max_tokens)
     logits_BxV, cache = prefill(config, params, batch, cache)
     tokens_BxT = jnp.full((rows, max_tokens), vocab.pad, jnp.int32)
     state = jnp.int32(0), logits_BxV, cache, jnp.zeros(rows, bool), tokens_BxT
     *_, tokens_BxT = jax.lax.while_loop(is_unfinished, step, state)
-    # Neither pad nor EOS is part of a row's text, and both stand only at its end.
+    # Pad and EOS occur only after a row's text.
     is_text_BxT = (tokens_BxT != vocab.pad) & (tokens_BxT != vocab.eos)
     return Decoded(tokens_BxT, is_text_BxT.sum(axis=-1, dtype=jnp.int32))

@@ -1,0 +1,57 @@
+"""train.plot: the curves that it reads, the files that it writes, and its errors."""
+
+import json
+
+import pytest
+
+from contract.errors import ConfigError
+from train.plot import plot, read_curves
+
+LINES = [
+    {"step": 10, "split": "train", "loss": 3.0, "grad_norm": 1.0},
+    {"step": 20, "split": "eval", "loss": 2.5, "loss/r": 2.0, "loss/s": 3.0, "accuracy": 0.1},
+    {"step": 40, "split": "eval", "loss": None, "loss/r": 1.0, "loss/s": 2.0, "accuracy": 0.2},
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    return str(tmp_path / "run")
+
+
+def test_curves_of_a_metric_and_of_its_denoisers(run):
+    assert read_curves(run, "loss", "train") == {"loss": ([10], [3.0])}
+    assert read_curves(run, "accuracy", "eval", with_denoisers=True) == {"accuracy": ([20, 40], [0.1, 0.2])}
+    assert read_curves(run, "loss", "eval", with_denoisers=True) == {
+        "loss": ([20], [2.5]),  # null, a loss that is not finite, is no point
+        "loss/r": ([20, 40], [2.0, 1.0]),
+        "loss/s": ([20, 40], [3.0, 2.0]),
+    }
+
+
+def test_the_same_runs_give_the_same_file(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name in ("a.svg", "b.svg"):
+        plot([run], str(tmp_path / name), metric="loss", split="eval")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    plot([run, run], str(tmp_path / "two.png"), metric="accuracy", split="eval")
+    assert (tmp_path / "two.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runs": ["nowhere"]}, "nowhere is not the folder of a run: nowhere/metrics.jsonl: No such file"),
+        ({"metric": "los"}, "--metric=los is not a metric of .*: it has loss, loss/r, loss/s, accuracy"),
+        ({"split": "train", "metric": "accuracy"}, "--metric=accuracy is not a metric of .* it has loss, grad_norm"),
+        ({"out": "x.txt"}, r"--out=x.txt must end in \.svg, \.png or \.pdf"),
+        ({"out": "nowhere/x.svg"}, "--out=nowhere/x.svg cannot be written: No such file"),
+    ],
+)
+def test_errors_are_one_line(run, changes, message):
+    arguments = {"runs": [run], "out": "x.svg", "metric": "loss", "split": "eval"} | changes
+    with pytest.raises(ConfigError, match=message) as error:
+        plot(**arguments)
+    assert "\n" not in str(error.value)

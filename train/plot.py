@@ -1,0 +1,99 @@
+"""Draws metrics of runs: python -m train.plot RUN [RUN ...] --out=FILE.svg [--metric=loss] [--split=eval]
+
+RUN is the folder of a run. For a single run the metric of each denoiser, such as loss/r1, is drawn too. The file's ending
+selects the format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+from absl import flags
+
+from contract.errors import ConfigError
+from train.command import parse_flags, run_command
+
+_FLAGS = flags.FlagValues()
+_OUT = flags.DEFINE_string("out", None, "File to write: .svg, .png or .pdf.", _FLAGS, required=True)
+_METRIC = flags.DEFINE_string("metric", "loss", "A metric of metrics.jsonl.", _FLAGS)
+_SPLIT = flags.DEFINE_enum("split", "eval", ["eval", "train"], "Held-out or training metrics.", _FLAGS)
+
+Curves = dict[str, tuple[list[int], list[float]]]  # name -> steps, values
+
+
+def main() -> None:
+    """Reads the command line and writes the figure."""
+    runs = parse_flags(_FLAGS, __doc__, positional=str)
+    if not runs:
+        raise ConfigError("RUN is missing: name the folder of a run, as in python -m train.plot runs/ul2 --out=loss.svg")
+    plot(runs, _OUT.value, metric=_METRIC.value, split=_SPLIT.value)
+    print(f"written to {_OUT.value}")
+
+
+def plot(runs: Sequence[str], out: str, *, metric: str, split: str) -> None:
+    """Draws `metric` over the steps of `runs`, folders, into file `out`.
+
+    Raises ConfigError for a folder without metrics, an unknown metric, a file that cannot be written, and without
+    matplotlib.
+    """
+    if os.path.splitext(out)[1] not in (".svg", ".png", ".pdf"):
+        raise ConfigError(f"--out={out} must end in .svg, .png or .pdf")
+    if len(runs) == 1:
+        curves = read_curves(runs[0], metric, split, with_denoisers=True)
+    else:
+        curves = {run: read_curves(run, metric, split)[metric] for run in runs}
+    try:
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise ConfigError("train.plot needs matplotlib: pip install -e '.[plot]'") from None
+    with matplotlib.rc_context({"svg.hashsalt": "cloze", "font.size": 9}):
+        figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
+        for name, (steps, values) in curves.items():
+            is_total = name in (metric, *runs)
+            axes.plot(steps, values, label=name, linewidth=2 if is_total else 1, marker="o", markersize=3)
+        axes.set_xlabel("step")
+        axes.set_ylabel(f"{'held-out' if split == 'eval' else 'training'} {metric}")
+        axes.grid(alpha=0.3)
+        axes.legend()
+        try:
+            figure.savefig(out, metadata={"Date": None} if out.endswith(".svg") else None)
+        except OSError as error:
+            raise ConfigError(f"--out={out} cannot be written: {error.strerror}") from error
+        finally:
+            pyplot.close(figure)
+
+
+def read_curves(run: str, metric: str, split: str, *, with_denoisers: bool = False) -> Curves:
+    """The curve of `metric` in the run's metrics.jsonl and, `with_denoisers`, the curve of each `<metric>/<denoiser>`.
+
+    Raises ConfigError where the folder has no metrics.jsonl, or where no line of the split has the metric.
+    """
+    path = os.path.join(run, "metrics.jsonl")
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+    except OSError as error:
+        raise ConfigError(f"{run} is not the folder of a run: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not a file of metrics: {error}") from None
+    lines = [line for line in lines if line["split"] == split]
+    names = dict.fromkeys(name for line in lines for name in line if name not in ("step", "split"))
+    if metric not in names:
+        available = ", ".join(names) or "none"
+        raise ConfigError(f"--metric={metric} is not a metric of {path} with --split={split}: it has {available}")
+    chosen = [name for name in names if name == metric or (with_denoisers and name.startswith(f"{metric}/"))]
+    if len(chosen) == 2:  # a single denoiser has the metric of the run
+        chosen = [metric]
+    return {name: _curve(lines, name) for name in chosen}
+
+
+def _curve(lines: Sequence[Mapping[str, float | None]], name: str) -> tuple[list[int], list[float]]:
+    points = [(line["step"], line[name]) for line in lines if line.get(name) is not None]
+    return [step for step, _ in points], [value for _, value in points]
+
+
+if __name__ == "__main__":
+    run_command(main)
