@@ -43,7 +43,7 @@ def choose_attention(
     if not drawback and kernel == "splash" and length < LARGEST_BLOCK:
         drawback = f"computes blocks of {LARGEST_BLOCK} positions, and rows have {length}"
     if not drawback and kernel == "splash" and per_row_masks:
-        drawback = "computes one row at a time where rows have different masks"
+        drawback = "computes one row at a time if their masks differ"
     return ("xla", f"{kernel} {drawback}") if drawback else (kernel, "supports this model")
 
 
@@ -61,7 +61,7 @@ def _unsupported(kernel: str, config: ModelConfig, platform: str) -> str | None:
     if kernel == "splash" and config.positions == "relative":
         return "has no bias, and model.positions='relative' needs one"
     if kernel == "cudnn" and (config.head_dim % 8 or config.head_dim > 128):
-        return f"needs a multiple of 8 up to 128, and model.head_dim={config.head_dim}"
+        return f"needs a multiple of 8 up to 128 for model.head_dim={config.head_dim}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""T5, BERT and Llama written down once more in plain NumPy: unrolled, float64, one row and one head at a time."""
+"""T5, BERT and Llama compared with a second implementation in NumPy: float64, one row, layer and head at a time."""
 
 import math
 
@@ -39,7 +39,7 @@ def layer_norm(x, norm):
     return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6) * norm["scale"] + norm["bias"]
 
 
-def visible(query_segments, key_segments, causal):
+def attention_mask(query_segments, key_segments, causal):
     return np.array(
         [
             [q == k != 0 and (not causal or j <= i) for j, k in enumerate(key_segments)]
@@ -53,13 +53,14 @@ def heads(x, kernel, bias=0.0):
     return np.split(x @ kernel + bias, kernel.shape[1] // 6, axis=1)
 
 
-def softmax_mix(scores, values, seen):
-    out = np.zeros((len(scores), values.shape[1]))
-    for i, row in enumerate(seen):
+def attend(scores, values, mask):
+    """Softmax of the scores over the unmasked keys, times the values; 0 where all keys are masked."""
+    output = np.zeros((len(scores), values.shape[1]))
+    for i, row in enumerate(mask):
         if row.any():
             weights = np.exp(scores[i, row] - scores[i, row].max())
-            out[i] = weights / weights.sum() @ values[row]
-    return out
+            output[i] = weights / weights.sum() @ values[row]
+    return output
 
 
 # --- T5 v1.1 and v1.0 -----------------------------------------------------------------------------------------------
@@ -81,17 +82,17 @@ def t5_bucket(relative, bidirectional, num_buckets=8, max_distance=12):
     return offset + min(exact + int(wide + 1e-9), num_buckets - 1)
 
 
-def t5_attention(x, memory, p, seen, table=None, bidirectional=True):
+def t5_attention(x, memory, p, mask, table=None, bidirectional=True):
     queries, keys, values = heads(x, p["query"]["kernel"]), *(heads(memory, p[n]["kernel"]) for n in ("key", "value"))
-    found = []
+    outputs = []
     for h, (q, k, v) in enumerate(zip(queries, keys, values, strict=True)):
         bias = np.zeros((len(x), len(memory)))
         if table is not None:
             bias = np.array(
                 [[table[h, t5_bucket(j - i, bidirectional)] for j in range(len(memory))] for i in range(len(x))]
             )
-        found.append(softmax_mix(q @ k.T + bias, v, seen))
-    return np.concatenate(found, axis=1) @ p["out"]["kernel"]
+        outputs.append(attend(q @ k.T + bias, v, mask))
+    return np.concatenate(outputs, axis=1) @ p["out"]["kernel"]
 
 
 def t5_stack(x, stack, segments, memory=None, memory_segments=None):
@@ -100,10 +101,10 @@ def t5_stack(x, stack, segments, memory=None, memory_segments=None):
     for n in range(2):
         p = layer(stack, n)
         h = rms(x, p["self_attention_norm"]["scale"])
-        x = x + t5_attention(h, h, p["self_attention"], visible(segments, segments, causal), table, not causal)
+        x = x + t5_attention(h, h, p["self_attention"], attention_mask(segments, segments, causal), table, not causal)
         if memory is not None:
             h = rms(x, p["cross_attention_norm"]["scale"])
-            x = x + t5_attention(h, memory, p["cross_attention"], visible(segments, memory_segments, False))
+            x = x + t5_attention(h, memory, p["cross_attention"], attention_mask(segments, memory_segments, False))
         h = rms(x, p["mlp_norm"]["scale"])
         mlp = p["mlp"]
         if "wi" in mlp:
@@ -151,9 +152,9 @@ def test_bert_with_sentence_types(embedding_size):
         block = layer(p["encoder"], n)
         attention = block["self_attention"]
         q, k, v = (heads(x, attention[name]["kernel"], attention[name]["bias"]) for name in ("query", "key", "value"))
-        seen = visible(ENCODER[0], ENCODER[0], causal=False)
-        found = [softmax_mix(q[h] @ k[h].T / math.sqrt(6), v[h], seen) for h in range(4)]
-        x = layer_norm(x + dense(np.concatenate(found, axis=1), attention["out"]), block["self_attention_norm"])
+        mask = attention_mask(ENCODER[0], ENCODER[0], causal=False)
+        outputs = [attend(q[h] @ k[h].T / math.sqrt(6), v[h], mask) for h in range(4)]
+        x = layer_norm(x + dense(np.concatenate(outputs, axis=1), attention["out"]), block["self_attention_norm"])
         x = layer_norm(x + dense(gelu(dense(x, block["mlp"]["wi"])), block["mlp"]["wo"]), block["mlp_norm"])
     head = p["prediction_head"]
     expected = layer_norm(gelu(dense(x, head["dense"])), head["norm"]) @ embedding.T + head["bias"]
@@ -165,8 +166,8 @@ def test_bert_with_sentence_types(embedding_size):
 # --- Llama ----------------------------------------------------------------------------------------------------------
 
 
-def turned(x, positions):
-    """Rotary embedding as the product with exp(i * angle) of features (i, i + 3) taken as a complex number."""
+def rotated(x, positions):
+    """Rotary embeddings: features (i, i + 3) as one complex number, times exp(1j * angle)."""
     angles = np.array(positions)[:, None] * 100.0 ** (-np.arange(3) / 3)
     z = (x[:, :3] + 1j * x[:, 3:]) * np.exp(1j * angles)
     return np.concatenate([z.real, z.imag], axis=1)
@@ -181,11 +182,11 @@ def test_llama_with_grouped_queries():
     for n in range(2):
         block = layer(p["decoder"], n)
         h, attention = rms(x, block["self_attention_norm"]["scale"]), block["self_attention"]
-        q, k = ([turned(y, position) for y in heads(h, attention[name]["kernel"])] for name in ("query", "key"))
-        v, seen = heads(h, attention["value"]["kernel"]), visible(DECODER[0], DECODER[0], causal=True)
+        q, k = ([rotated(y, position) for y in heads(h, attention[name]["kernel"])] for name in ("query", "key"))
+        v, mask = heads(h, attention["value"]["kernel"]), attention_mask(DECODER[0], DECODER[0], causal=True)
         assert (len(q), len(k), len(v)) == (4, 2, 2)
-        found = [softmax_mix(q[i] @ k[i // 2].T / math.sqrt(6), v[i // 2], seen) for i in range(4)]
-        x = x + np.concatenate(found, axis=1) @ attention["out"]["kernel"]
+        outputs = [attend(q[i] @ k[i // 2].T / math.sqrt(6), v[i // 2], mask) for i in range(4)]
+        x = x + np.concatenate(outputs, axis=1) @ attention["out"]["kernel"]
         h, mlp = rms(x, block["mlp_norm"]["scale"]), block["mlp"]
         x = x + (silu(h @ mlp["wi_0"]["kernel"]) * (h @ mlp["wi_1"]["kernel"])) @ mlp["wo"]["kernel"]
     expected = rms(x, p["decoder"]["final_norm"]["scale"]) @ p["logits_dense"]["kernel"]

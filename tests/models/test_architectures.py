@@ -1,4 +1,4 @@
-"""The published shapes have the published numbers of parameters, counted without allocating any."""
+"""The published shapes have the published numbers of parameters, counted without allocating parameters."""
 
 import math
 
@@ -11,16 +11,16 @@ from tests.models import tiny
 
 
 def build(shape, vocab_size, max_length=1, **changes):
-    how = {"max_length": max_length, "dtype": "float32", "remat": "none", "scan_unroll": 1, "attention": "auto"}
-    return ModelConfig(**{**shape, **changes}, **how, vocab_size=vocab_size)
+    other = {"max_length": max_length, "dtype": "float32", "remat": "none", "scan_unroll": 1, "attention": "auto"}
+    return ModelConfig(**{**shape, **changes}, **other, vocab_size=vocab_size)
 
 
 def count(*args, **changes):
     return sum(math.prod(shape) for shape in tiny.shapes(build(*args, **changes)).values())
 
 
-def test_every_shape_is_a_whole_description():
-    fields = set(get_config().model) - {"remat", "scan_unroll", "attention"}  # which are no matter of shape
+def test_every_shape_sets_all_fields_that_define_a_model():
+    fields = set(get_config().model) - {"remat", "scan_unroll", "attention"}  # these change only how a model computes
     for family in ("T5_V1_1", "T5_V1_0", "UL2", "BERT", "ELECTRA", "GPT2", "LLAMA", "LLAMA2"):
         for shape in getattr(architectures, family).values():
             assert set(shape) == fields
@@ -72,7 +72,7 @@ def test_llama(family, size, parameters):
 def test_bert(size, n, d, f, parameters):
     embeddings = 30522 * d + 512 * d + 2 * d  # words, positions, norm
     layer = 4 * (d * d + d) + 2 * d + (d * f + f) + (f * d + d) + 2 * d
-    head = (d * d + d) + 2 * d + 30522  # dense, norm, output bias; the table is the words'
+    head = (d * d + d) + 2 * d + 30522  # dense, norm, output bias; the output table is that of the words
     assert embeddings + n * layer + head == parameters
     assert count(architectures.BERT[size], 30522, max_length=512) == parameters
 

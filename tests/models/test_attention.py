@@ -1,3 +1,5 @@
+"""Attention: the mask by its definition, the product and its gradients by references."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +25,7 @@ def test_bidirectional_with_padding():
     assert mask([1, 1, 0], causal=False).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
 
 
-def test_prefix_is_visible_to_its_whole_segment_and_to_no_other():
+def test_all_of_a_segment_attends_to_its_prefix_and_other_segments_do_not():
     prefix = jnp.asarray([[True, True, False, False, True, True, False, False]])
     assert mask([1, 1, 1, 1, 2, 2, 2, 0], causal=True, bidirectional_mask_BxS=prefix).tolist() == [
         [1, 1, 0, 0, 0, 0, 0, 0],
@@ -46,7 +48,7 @@ def test_cross_attention_of_packed_rows():
     ]
 
 
-def test_a_query_later_in_the_row_sees_the_cached_keys_before_it():
+def test_a_query_with_an_offset_attends_to_the_cached_keys_before_it():
     assert mask([1, 1], [1, 1, 1, 1, 1, 0], causal=True, query_offset=jnp.asarray(2)).tolist() == [
         [1, 1, 1, 0, 0, 0],
         [1, 1, 1, 1, 0, 0],
@@ -61,18 +63,18 @@ def test_a_query_later_in_the_row_sees_the_cached_keys_before_it():
 )
 def test_mask_by_its_definition(row, causal, ordered):
     segments, prefix, order = zip(*row, strict=True)
-    given_order = jnp.asarray([order]) if ordered else None
-    seen = mask(segments, causal=causal, bidirectional_mask_BxS=jnp.asarray([prefix]), order_BxL=given_order)
+    order_BxL = jnp.asarray([order]) if ordered else None
+    found = mask(segments, causal=causal, bidirectional_mask_BxS=jnp.asarray([prefix]), order_BxL=order_BxL)
     for q in range(len(row)):
         for k in range(len(row)):
             visible = segments[q] == segments[k] != 0 and (not causal or k <= q or prefix[k])
-            assert seen[q, k] == (visible and (not ordered or order[k] <= order[q]))
+            assert found[q, k] == (visible and (not ordered or order[k] <= order[q]))
 
 
-def test_an_order_hides_what_is_read_later_in_any_arrangement():
-    # Two segments; in the first, a text of order 0 around two tokens written after it, left to right.
-    seen = mask([1, 1, 1, 1, 2, 2, 0], causal=False, order_BxL=jnp.asarray([[0, 1, 2, 0, 5, 5, 0]]))
-    assert seen.tolist() == [
+def test_an_order_masks_keys_of_higher_order_wherever_they_are():
+    # Two segments. The first has two tokens of order 0 around two tokens of orders 1 and 2.
+    found = mask([1, 1, 1, 1, 2, 2, 0], causal=False, order_BxL=jnp.asarray([[0, 1, 2, 0, 5, 5, 0]]))
+    assert found.tolist() == [
         [1, 0, 0, 1, 0, 0, 0],
         [1, 1, 0, 1, 0, 0, 0],
         [1, 1, 1, 1, 0, 0, 0],
@@ -101,15 +103,15 @@ def test_attention_by_loops():
     query, (keys, values), visible, bias = attention_inputs()
     ours = attend(query, KeysValues(keys, values), visible, bias)
     for b, h, q in np.ndindex(2, 4, 3):
-        seen = np.flatnonzero(visible[b, 0, q])
+        unmasked = np.flatnonzero(visible[b, 0, q])
         group = h // 2  # query heads 0 and 1 share key/value head 0
-        scores = np.asarray([0.5 * query[b, h, q] @ keys[b, group, s] + bias[0, h, q, s] for s in seen], np.float64)
-        weights = np.exp(scores) / np.exp(scores).sum()
-        expected = sum((w * values[b, group, s] for w, s in zip(weights, seen, strict=True)), np.zeros(6))
+        scores = [0.5 * query[b, h, q] @ keys[b, group, s] + bias[0, h, q, s] for s in unmasked]
+        weights = np.exp(np.float64(scores)) / np.exp(np.float64(scores)).sum()
+        expected = sum((w * values[b, group, s] for w, s in zip(weights, unmasked, strict=True)), np.zeros(6))
         np.testing.assert_allclose(ours[b, h, q], expected, atol=1e-5)
 
 
-def test_a_query_that_sees_nothing_gives_zero_and_gradients_are_finite_and_exactly_zero_where_hidden():
+def test_fully_masked_queries_give_zero_and_masked_keys_have_zero_gradients():
     query, keys_values, visible, bias = attention_inputs()
     assert (attend(query, keys_values, visible, bias)[0, :, 1] == 0).all()
     weight = jnp.asarray(np.random.default_rng(1).standard_normal(query.shape, np.float32))
@@ -120,7 +122,7 @@ def test_a_query_that_sees_nothing_gives_zero_and_gradients_are_finite_and_exact
     assert (gradients[1].keys[0, :, 3] == 0).all() and (gradients[1].values[0, :, 3] == 0).all()
 
 
-def test_gradients_are_those_of_the_softmax():
+def test_gradients_equal_those_of_a_plain_softmax():
     query, keys_values, visible, bias = attention_inputs()
     visible = visible.at[0, 0, 1, 0].set(True)
 
@@ -136,7 +138,7 @@ def test_gradients_are_those_of_the_softmax():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), ours, theirs)
 
 
-def test_gradients_with_dropout_are_those_of_the_same_draw():
+def test_gradients_with_dropout_equal_those_of_a_plain_softmax_with_the_same_mask():
     query, keys_values, visible, bias = attention_inputs(num_kv_heads=4)
     key, rate = jax.random.key(3), 0.4
 
@@ -153,7 +155,7 @@ def test_gradients_with_dropout_are_those_of_the_same_draw():
     assert np.abs(expected[0]).max() > 0.1
 
 
-def test_a_hidden_value_moves_no_bit():
+def test_a_masked_key_changes_no_bit():
     query, keys_values, visible, bias = attention_inputs()
     visible = visible.at[..., 4].set(False)
     changed = jax.tree.map(lambda x: x.at[:, :, 4].multiply(-1e3), keys_values)
@@ -161,8 +163,8 @@ def test_a_hidden_value_moves_no_bit():
     np.testing.assert_array_equal(before, after)
 
 
-def test_bfloat16_scores_are_float32_inside():
-    query, keys_values, visible, bias = jax.tree.map(lambda x: x, attention_inputs())
+def test_bfloat16_attention_computes_its_softmax_in_float32():
+    query, keys_values, visible, bias = attention_inputs()
     query, keys_values = jax.tree.map(lambda x: x.astype(jnp.bfloat16), (query, keys_values))
     text = str(jax.make_jaxpr(lambda q, kv: attend(q, kv, visible, bias))(query, keys_values))
     assert "exp" in text

@@ -1,15 +1,13 @@
 import pytest
 
+from configs.base import get_config
 from models.config import ModelConfig
 from tests.models import tiny
 
 
-def test_the_fields_are_config_model_and_what_the_caller_adds():
-    from configs.base import get_config
-
-    shared = set(get_config().model)
-    added = {"vocab_size", "max_length", "dtype", "has_prefix", "predicts_tokens"}
-    assert set(ModelConfig.__dataclass_fields__) == shared | added
+def test_the_fields_are_those_of_config_model_and_five_that_the_caller_derives():
+    derived = {"vocab_size", "max_length", "dtype", "has_prefix", "predicts_tokens"}
+    assert set(ModelConfig.__dataclass_fields__) == set(get_config().model) | derived
 
 
 @pytest.mark.parametrize(
@@ -35,18 +33,18 @@ def test_the_fields_are_config_model_and_what_the_caller_adds():
         (dict(num_token_types=2, architecture="decoder_only"), "model.num_token_types=2"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_one_line_that_names_the_field(changes, field):
+def test_invalid_configs_raise_one_line_that_names_the_field(changes, field):
     with pytest.raises(ValueError) as error:
         tiny.config(**changes)
     assert field in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_embeddings_are_as_wide_as_the_model_unless_they_say_otherwise():
+def test_embedding_size_0_means_d_model():
     assert [tiny.config(embedding_size=size).embedding_width for size in (0, 8, 16)] == [16, 8, 16]
-    tiny.config(embedding_size=16, tie_embeddings=True)  # the same width: nothing to map back
+    tiny.config(embedding_size=16, tie_embeddings=True)  # the same width: no projection needed
     tiny.config(embedding_size=8, tie_embeddings=True, predicts_tokens=False)
 
 
-def test_limits_of_one_position_scheme_do_not_bind_another():
+def test_fields_of_unused_position_encodings_are_not_checked():
     assert tiny.config(positions="none", head_dim=5, relative_num_buckets=7, relative_max_distance=1)

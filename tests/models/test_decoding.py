@@ -1,4 +1,4 @@
-"""Decoding with a cache gives the logits of one pass over the whole row."""
+"""Decoding with a cache gives the logits of a single pass over the whole row."""
 
 import functools
 
@@ -20,7 +20,7 @@ decode_step = jax.jit(decoding.decode_step, static_argnums=0)
 
 
 def whole_rows(architecture, prefix):
-    """Two rows. A decoder-only model's second one is two tokens shorter than the first, padded at the start."""
+    """Two rows. For a decoder-only model the second row is two tokens shorter, padded at the start."""
     segments = [[1] * LENGTH, [1] * LENGTH]
     if architecture == "decoder_only":
         segments[1] = [0, 0] + [1] * (LENGTH - 2)
@@ -29,10 +29,10 @@ def whole_rows(architecture, prefix):
     return ENCODER | batch | {"decoder_bidirectional_mask": mask}
 
 
-def decode(config, params, batch, room=LENGTH):
-    """Logits [B, LENGTH - PROMPT + 1, V] after the prompt and after each token that follows it in the row."""
+def decode(config, params, batch, cache_length=LENGTH):
+    """Logits [B, LENGTH - PROMPT + 1, V] after the prompt and after each later token of the row; and the cache."""
     prompt = {name: x[:, :PROMPT] if name.startswith("decoder") else x for name, x in batch.items()}
-    cache = init_cache(config, params, prompt, room)
+    cache = init_cache(config, params, prompt, cache_length)
     logits, cache = prefill(config, params, prompt, cache)
     all_logits = [logits]
     for t in range(PROMPT, LENGTH):
@@ -52,7 +52,7 @@ def decode(config, params, batch, room=LENGTH):
         ("decoder_only", False, "learned"),
     ],
 )
-def test_cached_logits_are_those_of_one_pass(architecture, prefix, positions):
+def test_logits_with_a_cache_equal_those_of_one_pass(architecture, prefix, positions):
     config = tiny.config(architecture=architecture, positions=positions)
     params, batch = tiny.params(config), whole_rows(architecture, prefix)
     expected = tiny.run(config, params, batch)[:, PROMPT - 1 :]
@@ -61,10 +61,10 @@ def test_cached_logits_are_those_of_one_pass(architecture, prefix, positions):
     np.testing.assert_allclose(logits, expected, atol=2e-5, rtol=2e-5)
 
 
-def test_room_beyond_the_row_and_padding_before_the_prompt_change_nothing():
+def test_unused_capacity_and_padding_before_the_prompt_change_nothing():
     config = tiny.config(architecture="decoder_only")
     params, batch = tiny.params(config), whole_rows("decoder_only", True)
-    logits, _ = decode(config, params, batch, room=LENGTH + 4)
+    logits, _ = decode(config, params, batch, cache_length=LENGTH + 4)
     alone = {name: x[1:, 2:] for name, x in batch.items() if name.startswith("decoder")}
     np.testing.assert_allclose(logits[1], tiny.run(config, params, alone)[0, PROMPT - 3 :], atol=2e-5, rtol=2e-5)
 
@@ -76,7 +76,7 @@ def test_bfloat16_decodes_with_a_bfloat16_cache_and_float32_logits():
     assert logits.dtype == jnp.float32 and np.isfinite(logits).all()
 
 
-def test_a_full_cache_gives_nan_and_not_a_wrong_token():
+def test_a_step_beyond_the_capacity_gives_nan():
     config = tiny.config(architecture="decoder_only")
     params = tiny.params(config)
     logits, cache = decode(config, params, whole_rows("decoder_only", False))
@@ -84,7 +84,7 @@ def test_a_full_cache_gives_nan_and_not_a_wrong_token():
     assert np.isnan(decode_step(config, params, jnp.asarray([1, 1]), cache)[0]).all()
 
 
-def test_what_cannot_be_decoded_is_refused():
+def test_impossible_caches_and_prompts_raise():
     batch = whole_rows("decoder_only", False)
     encoder_only = tiny.config(architecture="encoder_only")
     with pytest.raises(ValueError, match="no decoder"):
@@ -93,11 +93,11 @@ def test_what_cannot_be_decoded_is_refused():
     with pytest.raises(ValueError, match=r"model\.max_length=12"):
         decoding.init_cache(learned, tiny.params(learned), batch, 13)
     cache = decoding.init_cache(learned, tiny.params(learned), batch, LENGTH - 1)
-    with pytest.raises(ValueError, match="prompt of 9 tokens is longer than the cache"):
+    with pytest.raises(ValueError, match="prompt of 9 tokens is longer than the cache of 8 positions"):
         decoding.prefill(learned, tiny.params(learned), batch, cache)
 
 
-def test_a_step_costs_one_position_and_not_the_row_again():
+def test_a_step_costs_about_one_position_of_a_whole_pass():
     config = tiny.config(d_model=64, d_ff=256)
     params, batch = tiny.params(config), whole_rows("encoder_decoder", False)
     cache = jax.eval_shape(functools.partial(decoding.init_cache, config, length=LENGTH), params, batch)

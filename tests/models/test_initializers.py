@@ -1,4 +1,4 @@
-"""How parameters start: d_model, the heads' width and d_ff all differ here, so that a wrong fan shows."""
+"""Initial parameters. d_model, the heads' width and d_ff all differ, so that a wrong fan fails the test."""
 
 import jax
 import numpy as np
@@ -13,16 +13,16 @@ SIZES = dict(num_layers=3, d_model=48, num_heads=8, num_kv_heads=4, head_dim=16,
 @pytest.fixture(scope="module")
 def t5():
     config = tiny.config(**SIZES, relative_num_buckets=32, relative_max_distance=128)
-    return flat(jax.jit(init_params, static_argnums=0)(config, jax.random.key(0)))
+    return initial_params(config)
 
 
-def flat(params):
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+def initial_params(config):
+    params = jax.jit(init_params, static_argnums=0)(config, jax.random.key(0))
+    return {path: np.asarray(leaf) for path, leaf in tiny.by_path(params).items()}
 
 
 def assert_std(array, std):
-    """The sample's standard deviation is within four of its own standard errors of `std`, and the mean of 0."""
+    """The standard deviation is within four standard errors of `std`, and the mean within four of 0."""
     assert array.std() == pytest.approx(std, rel=4 / np.sqrt(2 * array.size))
     assert abs(array.mean()) < 4 * std / np.sqrt(array.size)
 
@@ -47,9 +47,9 @@ def test_t5_matrices_layer_by_layer(t5, path, std):
     for layer in kernel:
         assert_std(layer, std)
     assert len({layer.tobytes() for layer in kernel}) == 3
-    # Those of the feed-forward block are cut off at two standard deviations of the normal they were cut from.
-    cut = 2 * std / 0.87962566
-    assert (np.abs(kernel).max() <= cut * 1.0001) == path.startswith("mlp")
+    # Kernels of the feed-forward block are truncated at two standard deviations of the normal before truncation.
+    bound = 2 * std / 0.87962566
+    assert (np.abs(kernel).max() <= bound * 1.0001) == path.startswith("mlp")
 
 
 def test_t5_tables(t5):
@@ -57,15 +57,14 @@ def test_t5_tables(t5):
     assert_std(t5["logits_dense/kernel"], 48**-0.5)
     assert np.abs(t5["logits_dense/kernel"]).max() <= 2.0001 * 48**-0.5 / 0.87962566
     bias = t5["encoder/relative_position_bias/embedding"]
-    limit = np.sqrt(3 / ((8 + 32) / 2))  # uniform, of variance 1 / the mean of its two sizes
+    limit = np.sqrt(3 / ((8 + 32) / 2))  # uniform; its variance is 1 / the mean of the two sizes
     assert bias.shape == (8, 32) and 0.9 * limit < np.abs(bias).max() <= limit
     assert_std(bias, limit / np.sqrt(3))
     assert all((scale == 1).all() for path, scale in t5.items() if path.endswith("scale"))
 
 
-def test_a_scaled_attention_does_not_fold_the_scale_into_the_query_again():
-    config = tiny.config(**SIZES, architecture="encoder_only", scale_attention=True)
-    params = flat(jax.jit(init_params, static_argnums=0)(config, jax.random.key(0)))
+def test_query_kernels_do_not_contain_the_scale_where_attention_scales():
+    params = initial_params(tiny.config(**SIZES, architecture="encoder_only", scale_attention=True))
     assert_std(params["encoder/layers/self_attention/query/kernel"], 48**-0.5)
 
 
@@ -73,7 +72,7 @@ def test_normal_initializer_is_the_same_for_every_matrix_and_table():
     config = tiny.config(
         **SIZES, initializer="normal", initializer_range=0.05, use_bias=True, norm="layer", positions="learned"
     )
-    params = flat(jax.jit(init_params, static_argnums=0)(config, jax.random.key(0)))
+    params = initial_params(config)
     for path, array in params.items():
         if path.endswith(("kernel", "embedding")):
             assert_std(array, 0.05)

@@ -1,4 +1,7 @@
-"""Every kernel beside float64 NumPy: values and gradients, packed rows, prefixes, lengths that are no whole blocks."""
+"""Every attention kernel compared with float64 NumPy: outputs and gradients, for packed rows, prefixes and orders.
+
+The lengths of rows are not multiples of the kernels' blocks.
+"""
 
 import dataclasses
 import functools
@@ -10,7 +13,7 @@ import pytest
 
 from models import kernel_cudnn, kernel_splash, kernels
 from models.attention import KeysValues
-from models.kernels import attend_by, choose_attention
+from models.kernels import choose_attention, make_attention_fn
 from models.placement import compiled_for, platform_of
 from models.transformer import apply, init_params
 from tests.models import tiny
@@ -25,11 +28,11 @@ def segments(*lengths, row=130):
 
 
 PACKED = np.stack([segments(60, 50), segments(129, 1)])
-ENCODER = np.stack([segments(3, 17, row=37), segments(36, row=37)])  # the second of row 1 finds no key
+ENCODER = np.stack([segments(3, 17, row=37), segments(36, row=37)])  # segment 2 of the second row has no keys
 PREFIX = np.random.default_rng(1).random(PACKED.shape) < 0.3
 ORDER = np.random.default_rng(2).integers(0, 4, PACKED.shape)
 on_one_device = lambda function, *_: function  # noqa: E731
-ROWS = {  # queries' and keys' segments, and what else says who sees whom
+ROWS = {  # segments of queries and of keys, and the other arguments of the mask
     "causal": (PACKED, PACKED, {"causal": True}),
     "prefix": (PACKED, PACKED, {"causal": True, "bidirectional_mask_BxS": PREFIX}),
     "order": (PACKED, PACKED, {"causal": False, "order_BxL": ORDER}),
@@ -37,67 +40,66 @@ ROWS = {  # queries' and keys' segments, and what else says who sees whom
 }
 
 
-def visible_by_definition(name):
-    """bool [B, Q, S]"""
-    queries, keys, rule = ROWS[name]
+def mask_by_definition(name):
+    """bool [B, Q, S]: what `attention_mask` must return for ROWS[name]."""
+    queries, keys, options = ROWS[name]
     visible = (queries[:, :, None] == keys[:, None]) & (keys[:, None] > 0)
-    if rule["causal"]:
+    if options["causal"]:
         visible &= np.tri(queries.shape[1], dtype=bool) | (PREFIX[:, None] if name == "prefix" else False)
     return visible & (ORDER[:, None] <= ORDER[:, :, None]) if name == "order" else visible
 
 
 def inputs(name, with_bias):
-    """Queries, keys, values, bias (or None), and what the result is weighed with to be differentiated."""
+    """Queries, keys, values, bias (or None), and the output's gradient, all float32."""
     queries, keys, _ = ROWS[name]
     rng = np.random.default_rng(0)
     (B, Q), S = queries.shape, keys.shape[1]
     shapes = (B, H, Q, K), (B, G, S, K), (B, G, S, K), (1, H, Q, S), (B, H, Q, K)
-    query, key, value, bias, weight = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
-    return query, key, value, bias if with_bias else None, weight
+    query, key, value, bias, output_bar = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    return query, key, value, bias if with_bias else None, output_bar
 
 
 @functools.cache
 def expected(name, with_bias):
-    """float64: the result, and the gradients of its weighed sum for queries, keys, values (and the bias)."""
-    query, key, value, bias, weight = (None if x is None else x.astype(np.float64) for x in inputs(name, with_bias))
-    visible = visible_by_definition(name)[:, None]
+    """float64: the output, and the gradients of queries, keys, values (and the bias)."""
+    query, key, value, bias, output_bar = (None if x is None else x.astype(np.float64) for x in inputs(name, with_bias))
+    mask = mask_by_definition(name)[:, None]
     keys, values = (x.repeat(H // G, axis=1) for x in (key, value))
     scores = SCALE * np.einsum("BHQK,BHSK->BHQS", query, keys) + (0 if bias is None else bias)
-    weights = np.exp(scores - scores.max(-1, keepdims=True)) * visible
+    weights = np.exp(scores - scores.max(-1, keepdims=True)) * mask
     probabilities = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-300)
-    moved = np.einsum("BHQK,BHSK->BHQS", weight, values) * probabilities
-    moved -= probabilities * moved.sum(-1, keepdims=True)
-    of_group = lambda x: x.reshape(len(x), G, H // G, *x.shape[2:]).sum(2)  # noqa: E731
+    scores_bar = np.einsum("BHQK,BHSK->BHQS", output_bar, values) * probabilities
+    scores_bar -= probabilities * scores_bar.sum(-1, keepdims=True)
+    sum_groups = lambda x: x.reshape(len(x), G, H // G, *x.shape[2:]).sum(2)  # noqa: E731
     gradients = [
-        SCALE * np.einsum("BHQS,BHSK->BHQK", moved, keys),
-        of_group(SCALE * np.einsum("BHQS,BHQK->BHSK", moved, query)),
-        of_group(np.einsum("BHQS,BHQK->BHSK", probabilities, weight)),
+        SCALE * np.einsum("BHQS,BHSK->BHQK", scores_bar, keys),
+        sum_groups(SCALE * np.einsum("BHQS,BHQK->BHSK", scores_bar, query)),
+        sum_groups(np.einsum("BHQS,BHQK->BHSK", probabilities, output_bar)),
     ]
-    result = np.einsum("BHQS,BHSK->BHQK", probabilities, values)
-    return result, gradients + ([moved.sum(0, keepdims=True)] if with_bias else [])
+    output = np.einsum("BHQS,BHSK->BHQK", probabilities, values)
+    return output, gradients + ([scores_bar.sum(0, keepdims=True)] if with_bias else [])
 
 
 def check(name, attention, *, with_bias=True, dtype="float32", tolerance=2e-5):
-    """What `attend_by` builds for `attention`, given arrays of `dtype`, is as the reference."""
-    queries, keys, rule = ROWS[name]
-    rule = rule | {field: jnp.asarray(value) for field, value in rule.items() if field != "causal"}
-    query, key, value, bias, weight = inputs(name, with_bias)
+    """Asserts that the kernel `attention`, on arrays of `dtype`, agrees with `expected`."""
+    queries, keys, options = ROWS[name]
+    options = options | {field: jnp.asarray(value) for field, value in options.items() if field != "causal"}
+    query, key, value, bias, output_bar = inputs(name, with_bias)
     config = tiny.config(attention=attention, positions="relative" if with_bias else "rope", head_dim=K, dtype=dtype)
 
-    def attended(query, key, value, *bias):
+    def weighted_output(query, key, value, *bias):
         bias = bias[0] if bias else None
-        attend = attend_by(config, jnp.asarray(queries), jnp.asarray(keys), **rule, bias_1xHxQxS=bias)
-        one = attend(query, KeysValues(key, value), scale=SCALE)
-        return (one * weight).sum(), one
+        attention_fn = make_attention_fn(config, jnp.asarray(queries), jnp.asarray(keys), **options, bias_1xHxQxS=bias)
+        output = attention_fn(query, KeysValues(key, value), scale=SCALE)
+        return (output * output_bar).sum(), output
 
     arguments = tuple(x.astype(dtype) for x in (query, key, value)) + ((bias,) if with_bias else ())
-    gradients, result = jax.jit(jax.grad(attended, tuple(range(len(arguments))), has_aux=True))(*arguments)
-    expected_result, expected_gradients = expected(name, with_bias)
-    for ours, theirs in zip((result, *gradients), (expected_result, *expected_gradients), strict=True):
-        ours = np.asarray(ours, np.float32)
-        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
-    sees_nothing = ~visible_by_definition(name).any(-1)
-    assert sees_nothing.any() and (np.asarray(result).swapaxes(1, 2)[sees_nothing] == 0).all()
+    gradients, output = jax.jit(jax.grad(weighted_output, tuple(range(len(arguments))), has_aux=True))(*arguments)
+    expected_output, expected_gradients = expected(name, with_bias)
+    for ours, theirs in zip((output, *gradients), (expected_output, *expected_gradients), strict=True):
+        np.testing.assert_allclose(np.asarray(ours, np.float32), theirs, rtol=tolerance, atol=tolerance)
+    fully_masked = ~mask_by_definition(name).any(-1)
+    assert fully_masked.any() and (np.asarray(output).swapaxes(1, 2)[fully_masked] == 0).all()
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -106,7 +108,7 @@ def test_xla(name):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_splash_of_two_blocks_that_are_not_whole(name, monkeypatch):
+def test_splash_on_rows_of_two_padded_blocks(name, monkeypatch):
     monkeypatch.setattr(kernel_splash, "LARGEST_BLOCK", 128)
     monkeypatch.setattr(kernels, "splash_attention", functools.partial(kernel_splash.splash_attention, interpret=True))
     with compiled_for("tpu", on_one_device):
@@ -116,9 +118,8 @@ def test_splash_of_two_blocks_that_are_not_whole(name, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "with_bias"), [("causal", True), ("prefix", True), ("order", False), ("cross", False), ("cross", True)]
 )
-def test_what_cudnn_is_given_means_the_same(name, with_bias, monkeypatch):
-    """It cannot run here: jax.nn's other implementation gets its arguments, whole multiples of 8 long, and computes in
-    their float32."""
+def test_the_arguments_of_cudnn_by_xlas_implementation(name, with_bias, monkeypatch):
+    """cuDNN cannot run on CPU. Its arguments are passed to jax.nn's XLA implementation instead, in float32."""
 
     def of_xla(query, *args, implementation, **options):
         assert implementation == "cudnn" and query.shape[1] % 8 == 0
@@ -127,8 +128,8 @@ def test_what_cudnn_is_given_means_the_same(name, with_bias, monkeypatch):
 
     dot_product_attention = jax.nn.dot_product_attention
     monkeypatch.setattr(jax.nn, "dot_product_attention", of_xla)
-    monkeypatch.setattr(kernels, "_obstacle", lambda *_: None)
-    monkeypatch.setitem(kernel_cudnn._HIDDEN, "float32", -1e9)
+    monkeypatch.setattr(kernels, "_unsupported", lambda *_: None)
+    monkeypatch.setitem(kernel_cudnn._MASK_VALUE, "float32", -1e9)
     check(name, "cudnn", with_bias=with_bias)
 
 
@@ -150,12 +151,12 @@ def test_cudnn_lowers_for_a_gpu_with_its_gradient(monkeypatch):
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
     backward = [line for line in text.splitlines() if "@__cudnn$fmhaScaleBiasSoftmaxBackward(" in line]
     assert text.count("@__cudnn$fmhaScaleBiasSoftmax(") == len(backward) == 3
-    # Queries, keys, values and, in both self attentions, the bias: a kernel that gives no gradient for it gives zeros.
+    # Both self-attentions return a gradient of the bias. A kernel that does not compute it would return zeros.
     results = [line.rpartition("->")[2] for line in backward]
     assert sum("tensor<1x4x8x8xbf16>" in result for result in results) == 2
 
 
-FITS = "nothing in this model is against it"
+SUPPORTED = "supports this model"
 
 
 def shapes_of(config):
@@ -165,43 +166,31 @@ def shapes_of(config):
 @pytest.mark.parametrize(
     ("platform", "changes", "options", "name", "reason"),
     [
-        ("cpu", {}, {}, "xla", "there is no other on cpu"),
-        ("gpu", {}, {}, "xla", "there is no other on gpu"),
-        ("cuda", {}, {}, "cudnn", FITS),
-        ("cuda", {}, {"masks_of_rows": True}, "cudnn", FITS),
-        ("cuda", {"positions": "relative"}, {}, "cudnn", FITS),
-        (
-            "cuda",
-            {"dtype": "float32"},
-            {},
-            "xla",
-            "cudnn computes in bfloat16 or float16, and precision is float32",
-        ),
-        ("cuda", {"dropout_rate": 0.1}, {}, "xla", "cudnn drops no probabilities, and model.dropout_rate=0.1"),
-        ("cuda", {"head_dim": 256}, {}, "xla", "cudnn takes multiples of 8 up to 128, and model.head_dim=256"),
-        ("cuda", {"attention": "xla"}, {}, "xla", "asked for"),
-        ("tpu", {}, {}, "splash", FITS),
-        ("tpu", {"head_dim": 256}, {}, "splash", FITS),
-        (
-            "tpu",
-            {"dtype": "float16"},
-            {},
-            "xla",
-            "splash computes in bfloat16 or float32, and precision is float16",
-        ),
-        ("tpu", {"positions": "relative"}, {}, "xla", "splash takes no bias, and model.positions='relative'"),
-        ("tpu", {}, {"length": 511}, "xla", "splash has blocks of 512, and rows are 511 long"),
+        ("cpu", {}, {}, "xla", "no fused kernel for cpu"),
+        ("gpu", {}, {}, "xla", "no fused kernel for gpu"),
+        ("cuda", {}, {}, "cudnn", SUPPORTED),
+        ("cuda", {}, {"per_row_masks": True}, "cudnn", SUPPORTED),
+        ("cuda", {"positions": "relative"}, {}, "cudnn", SUPPORTED),
+        ("cuda", {"dtype": "float32"}, {}, "xla", "cudnn needs precision='bfloat16' or 'float16', not 'float32'"),
+        ("cuda", {"dropout_rate": 0.1}, {}, "xla", "cudnn has no dropout, and model.dropout_rate=0.1"),
+        ("cuda", {"head_dim": 256}, {}, "xla", "cudnn needs a multiple of 8 up to 128 for model.head_dim=256"),
+        ("cuda", {"attention": "xla"}, {}, "xla", "model.attention='xla'"),
+        ("tpu", {}, {}, "splash", SUPPORTED),
+        ("tpu", {"head_dim": 256}, {}, "splash", SUPPORTED),
+        ("tpu", {"dtype": "float16"}, {}, "xla", "splash needs precision='bfloat16' or 'float32', not 'float16'"),
+        ("tpu", {"positions": "relative"}, {}, "xla", "splash has no bias, and model.positions='relative' needs one"),
+        ("tpu", {}, {"length": 511}, "xla", "splash computes blocks of 512 positions, and rows have 511"),
         (
             "tpu",
             {},
-            {"masks_of_rows": True},
+            {"per_row_masks": True},
             "xla",
-            "splash runs row by row where every row has a mask of its own",
+            "splash computes one row at a time if their masks differ",
         ),
-        ("tpu", {"attention": "splash"}, {"length": 3, "masks_of_rows": True}, "splash", "asked for"),
+        ("tpu", {"attention": "splash"}, {"length": 3, "per_row_masks": True}, "splash", "model.attention='splash'"),
     ],
 )
-def test_the_choice_and_why(platform, changes, options, name, reason):
+def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reason):
     config = tiny.config(**{"positions": "rope", "dtype": "bfloat16", "head_dim": 64} | changes)
     assert choose_attention(config, platform, **{"length": 512} | options) == (name, reason)
 
@@ -209,36 +198,36 @@ def test_the_choice_and_why(platform, changes, options, name, reason):
 @pytest.mark.parametrize(
     ("platform", "changes", "reason"),
     [
-        ("cpu", {"attention": "cudnn"}, "cudnn needs an NVIDIA GPU, Ampere or newer, and this is cpu"),
-        ("gpu", {"attention": "splash"}, "splash needs a TPU, and this is another GPU"),
-        ("tpu", {"attention": "splash", "positions": "relative"}, "splash takes no bias"),
+        ("cpu", {"attention": "cudnn"}, "cudnn needs an NVIDIA GPU, Ampere or newer, not cpu"),
+        ("gpu", {"attention": "splash"}, "splash needs a TPU, not another GPU"),
+        ("tpu", {"attention": "splash", "positions": "relative"}, "splash has no bias"),
     ],
 )
-def test_a_kernel_that_cannot_run_is_refused_in_one_line(platform, changes, reason):
+def test_a_kernel_that_cannot_run_raises_one_line(platform, changes, reason):
     config = tiny.config(**{"positions": "rope"} | changes)
-    refused = f"^model.attention='{config.attention}' must be 'auto' or 'xla' here: {reason}"
-    with pytest.raises(ValueError, match=refused) as error:
+    message = f"^model.attention='{config.attention}' must be 'auto' or 'xla': {reason}"
+    with pytest.raises(ValueError, match=message) as error:
         choose_attention(config, platform, length=512)
     assert "\n" not in str(error.value)
     batch = tiny.rows("encoder", [[1]], [[3]]) | tiny.rows("decoder", [[1]], [[4]])
-    with pytest.raises(ValueError, match=refused), compiled_for(platform, on_one_device):
+    with pytest.raises(ValueError, match=message), compiled_for(platform, on_one_device):
         jax.eval_shape(lambda params: apply(config, params, batch), shapes_of(config))
 
 
-def test_splash_is_asked_of_each_device_with_the_names_of_its_dimensions():
+def test_splash_names_the_dimensions_of_its_arguments_for_over_devices():
     config = tiny.config(architecture="decoder_only", attention="splash", positions="rope")
     batch = tiny.rows("decoder", [[1, 1, 2]], [[3, 4, 5]]) | {"decoder_bidirectional_mask": jnp.zeros((1, 3), bool)}
-    expected = []
+    dimensions = []
 
     def over_devices(function, arguments, result):
-        expected.append((*arguments, result))
+        dimensions.append((*arguments, result))
         return function
 
     for has_prefix in (False, True):
         with compiled_for("tpu", over_devices):
-            some = dataclasses.replace(config, has_prefix=has_prefix)
-            jax.eval_shape(lambda params, some=some: apply(some, params, batch), shapes_of(config))
-    assert expected == [
+            changed = dataclasses.replace(config, has_prefix=has_prefix)
+            jax.eval_shape(lambda params, config=changed: apply(config, params, batch), shapes_of(config))
+    assert dimensions == [
         ("BHQK", "BGSK", "BGSK", "BQ", "BS", "BHQK"),
         ("BHQK", "BGSK", "BGSK", "BQS", "BHQK"),
     ]

@@ -1,3 +1,5 @@
+"""Dropout, norms, embeddings and linear maps, by hand-computed values and references."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,24 +11,24 @@ from models.placement import compiled_for
 from tests.models import tiny
 
 
-def test_dropout_scales_what_it_keeps_and_shares_one_axis():
+def test_dropout_rescales_kept_entries_and_shares_one_axis():
     x = jnp.ones((200, 3, 50))
     y = dropout(x, 0.25, jax.random.key(0), shared_axis=1)
     assert set(np.unique(y)) == {0, np.float32(1 / 0.75)}
-    assert (y == y[:, :1]).all()  # one draw for all of axis 1
-    assert len({row.tobytes() for row in np.asarray(y[:, 0])}) == 200  # and another for each of axis 0
+    assert (y == y[:, :1]).all()  # axis 1 shares a draw
+    assert len({row.tobytes() for row in np.asarray(y[:, 0])}) == 200  # axis 0 does not
     assert y.mean() == pytest.approx(1, abs=4 * np.sqrt(0.25 / 0.75 / (200 * 50)))
 
 
-def test_no_key_or_no_rate_is_no_dropout():
+def test_no_dropout_without_a_key_or_with_rate_0():
     x = jnp.arange(6.0).reshape(1, 2, 3)
     assert dropout(x, 0.5, None, shared_axis=1) is x
     assert dropout(x, 0.0, jax.random.key(0), shared_axis=1) is x
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_norms_literal(dtype):
-    # Mean square of (1, 7) is 25; around their mean 4 they are (-3, 3).
+def test_norms_of_one_vector(dtype):
+    # (1, 7) has mean square 25. Minus its mean, 4, it is (-3, 3).
     x = jnp.asarray([[1.0, 7.0]], dtype)
     rms = Norm(tiny.config(d_model=2), rngs=nnx.Rngs(0))(x)
     centered = Norm(tiny.config(d_model=2, norm="layer"), rngs=nnx.Rngs(0))(x)
@@ -35,27 +37,27 @@ def test_norms_literal(dtype):
     np.testing.assert_allclose(np.float32(centered), [[-1, 1]], rtol=1e-5)
 
 
-def test_norms_are_worked_out_in_float32():
-    x = jnp.full((1, 512), 300.0, jnp.bfloat16)  # the sum of squares, and a bfloat16 mean over 512, would be off
+def test_norms_compute_in_float32():
+    x = jnp.full((1, 512), 300.0, jnp.bfloat16)  # a bfloat16 mean over 512 squares would be wrong
     norm = Norm(tiny.config(d_model=512), rngs=nnx.Rngs(0))
     text = str(jax.make_jaxpr(norm)(x))
     assert "rsqrt" in text and not any("rsqrt" in line and "bf16" in line for line in text.splitlines())
     np.testing.assert_array_equal(norm(x), jnp.ones_like(x))
 
 
-def test_norm_biases_follow_the_models():
+def test_only_layer_norms_of_models_with_biases_have_a_bias():
     assert Norm(tiny.config(norm="layer", use_bias=True), rngs=nnx.Rngs(0)).bias is not None
     assert Norm(tiny.config(norm="layer", use_bias=False), rngs=nnx.Rngs(0)).bias is None
     assert Norm(tiny.config(norm="rms", use_bias=True), rngs=nnx.Rngs(0)).bias is None
 
 
-def test_an_id_beyond_the_table_is_not_quietly_another_one():
+def test_an_id_beyond_the_table_gives_nan():
     embedding = Embedding(tiny.config(), 4, rngs=nnx.Rngs(0))
     vectors = embedding(jnp.asarray([3, 4]))
     assert np.isfinite(vectors[0]).all() and np.isnan(vectors[1]).all()
 
 
-@pytest.mark.parametrize("inputs, outputs", [(3, 5), (5, 3), (4, 4)])  # which side is on the left on CPU
+@pytest.mark.parametrize("inputs, outputs", [(3, 5), (5, 3), (4, 4)])  # on CPU the narrower array is on the left
 def test_gradients_of_a_linear_map(inputs, outputs):
     rng = np.random.default_rng(0)
     x, kernel, bias, y_bar = (
@@ -68,7 +70,7 @@ def test_gradients_of_a_linear_map(inputs, outputs):
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
-def test_maps_of_one_input_joined_are_as_each_alone(use_bias):
+def test_linear_maps_computed_by_one_product_equal_separate_ones(use_bias):
     config, rngs, rng = tiny.config(use_bias=use_bias), nnx.Rngs(0), np.random.default_rng(0)
     maps = [Linear(config, 6, outputs, nnx.initializers.normal(), rngs=rngs) for outputs in (4, 2, 2)]
     for linear in maps if use_bias else []:
@@ -80,15 +82,15 @@ def test_maps_of_one_input_joined_are_as_each_alone(use_bias):
         ys, back = jax.vjp(lambda x, parameters: apply(x, *nnx.merge(graphdef, parameters)), x, parameters)
         return ys, back(ys_bar)
 
-    alone = value_and_gradients(lambda x, *maps: [linear(x) for linear in maps])
+    expected = value_and_gradients(lambda x, *maps: [linear(x) for linear in maps])
     for platform in ("cpu", "tpu"):
         with compiled_for(platform, lambda function, *_: function):
             found = value_and_gradients(linear_maps)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, alone)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
 
 
-def test_the_gradient_of_a_bias_is_rounded_once():
-    """Summed in float32; autodiff's own sum of these 8,192 rows, in bfloat16, is 1 to 2% off."""
+def test_the_gradient_of_a_bias_is_summed_in_float32_and_rounded_once():
+    """Autodiff would sum these 8,192 rows in bfloat16, with an error of 1 to 2%."""
     x, kernel, bias = (jnp.zeros(shape, jnp.bfloat16) for shape in ((8192, 1), (1, 64), 64))
     y_bar = jnp.asarray(1 + np.random.default_rng(0).standard_normal((8192, 64)), jnp.bfloat16)
     found = jax.jit(lambda y_bar: jax.vjp(affine, x, kernel, bias)[1](y_bar)[2])(y_bar)

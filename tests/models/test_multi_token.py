@@ -1,4 +1,4 @@
-"""The heads beside a Transformer: what they read, what they share with it, and that they leave it as it is."""
+"""Multi-token heads: which tokens they depend on, which parameters they have, and that the Transformer is unchanged."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from tests.models import tiny
 NUM_HEADS = 2
 SEGMENTS = [1, 1, 1, 1, 1, 2, 2, 2, 0]
 L = len(SEGMENTS)
-# The same row over and over; in row j + 1 the token j is another one.
+# Copies of one row. In copy j + 1, token j is changed.
 ROW = np.asarray([0, 5, 6, 7, 8, 0, 9, 10, 0])
 ROWS = np.stack([ROW, *np.where(np.eye(L, dtype=bool), ROW + 20, ROW)])
 BATCH = tiny.rows("decoder", [SEGMENTS] * len(ROWS), ROWS)
@@ -39,7 +39,7 @@ def head_shapes(config, kind):
 
 
 def draw(shapes, seed):
-    """Parameters of which none is at 0 or 1, so that each shows in the result."""
+    """Random parameters, none of which is 0 or 1, so that each affects the result."""
     rng = np.random.default_rng(seed)
 
     def leaf(path, shape):
@@ -65,63 +65,65 @@ def last_layer_as_heads(config):
 
 
 def ahead(name, by):
-    """What stands `by` places on in the same segment, 0 where nothing does."""
+    """The decoder field `name`, `by` positions later in the same segment; 0 beyond the end of the segment."""
     field = np.asarray(BATCH[f"decoder_{name}"])
-    moved = np.zeros_like(field)
+    shifted = np.zeros_like(field)
     for t in range(L - by):
         if SEGMENTS[t + by] == SEGMENTS[t]:
-            moved[:, t] = field[:, t + by]
-    return moved
+            shifted[:, t] = field[:, t + by]
+    return shifted
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def run(config, kind, params, heads, tokens, positions, dropout_key):
     bound, transformer = bind_heads(config, kind, NUM_HEADS, heads), bind(config, params)
-    more = (tokens, positions) if kind == "sequential" else ()
-    states = bound(transformer, BATCH, *more, dropout_key=dropout_key)
+    further = (tokens, positions) if kind == "sequential" else ()
+    states = bound(transformer, BATCH, *further, dropout_key=dropout_key)
     return states, transformer.hidden(BATCH)
 
 
 def hidden(config, kind, heads=None, dropout_key=None):
-    """[1 + heads, rows, L, D] and, of the Transformer alone, [rows, L, D]."""
+    """The states [1 + heads, rows, L, D], and those of the Transformer without heads [rows, L, D]."""
     tokens, positions = (
         np.stack([ahead(name, by) for by in range(1, NUM_HEADS + 1)]) for name in ("input_tokens", "positions")
     )
     heads = head_params(config, kind) if heads is None else heads
-    made = run(config, kind, transformer_params(config), heads, tokens, positions, dropout_key)
-    return jax.tree.map(np.asarray, made)
+    states = run(config, kind, transformer_params(config), heads, tokens, positions, dropout_key)
+    return jax.tree.map(np.asarray, states)
 
 
 @pytest.mark.parametrize(("kind", "config"), CASES)
-def test_a_head_reaches_exactly_the_tokens_that_it_may(kind, config):
-    """An independent head reads up to its position; the k-th of sequential ones k more. None reads another segment."""
+def test_a_heads_states_depend_on_exactly_the_right_tokens(kind, config):
+    """Independent heads: tokens up to the position. Sequential head k: k more. All: of the same segment only."""
     states, plain = hidden(config, kind)
     np.testing.assert_allclose(states[0], plain, rtol=1e-5, atol=1e-6)
-    moved = (states[:, 1:] != states[:, :1]).any(-1).swapaxes(1, 2)  # [1 + heads, position, changed token]
+    depends = (states[:, 1:] != states[:, :1]).any(-1).swapaxes(1, 2)  # [1 + heads, position, changed token]
     (t, j), segments = np.indices((L, L)), np.asarray(SEGMENTS)
     for k in range(NUM_HEADS + 1):
-        reach = (segments[t] == segments[j]) & (j <= t + (k if kind == "sequential" else 0))
-        np.testing.assert_array_equal(moved[k], np.where(segments[t] == 0, t == j, reach), err_msg=f"head {k}")
+        expected = (segments[t] == segments[j]) & (j <= t + (k if kind == "sequential" else 0))
+        expected = np.where(segments[t] == 0, t == j, expected)  # padding depends on itself alone
+        np.testing.assert_array_equal(depends[k], expected, err_msg=f"head {k}")
 
 
 @pytest.mark.parametrize("config", [RELATIVE, POST_NORM], ids=["relative", "learned, post-norm"])
-def test_an_independent_head_with_the_last_layers_parameters_is_the_next_tokens(config):
+def test_independent_heads_with_the_last_layers_parameters_equal_the_transformer(config):
     states, _ = hidden(config, "independent", last_layer_as_heads(config))
     np.testing.assert_allclose(states[1], states[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(states[2], states[1])
 
 
 @pytest.mark.parametrize(("kind", "config"), [("independent", RELATIVE), ("sequential", ROPE)])
-def test_heads_have_parameters_of_their_own(kind, config):
+def test_changing_one_heads_parameters_changes_only_its_states(kind, config):
     states, _ = hidden(config, kind)
-    second = jax.tree.map(lambda x: x * np.where(np.arange(NUM_HEADS) == 1, 1.5, 1).reshape(-1, *[1] * (x.ndim - 1)),
-                          head_params(config, kind))  # fmt: skip
-    changed, _ = hidden(config, kind, jax.tree.map(np.float32, second))
+    params = jax.tree.map(np.array, head_params(config, kind))
+    for leaf in jax.tree.leaves(params):
+        leaf[1] *= 1.5
+    changed, _ = hidden(config, kind, params)
     np.testing.assert_array_equal(changed[:2], states[:2])
     assert (changed[2] != states[2]).any()
 
 
-def test_parameters_by_name_and_shape():
+def test_names_and_shapes_of_parameters():
     layers = head_shapes(ROPE, "sequential")["layers"]
     assert layers["projection"]["kernel"].shape == (NUM_HEADS, 32, 16)
     assert layers["self_attention"]["query"]["kernel"].shape == (NUM_HEADS, 16, 24)
@@ -130,8 +132,8 @@ def test_parameters_by_name_and_shape():
     assert "final_norm" not in head_shapes(POST_NORM, "sequential")["layers"]
 
 
-def test_a_sequential_head_puts_the_states_before_the_embedding():
-    """With a projection of [I, 2 I] and RMSNorms of scale 1: rms(h) + 2 rms(e). The RMS of (6, 8, 14 zeros) is 2.5."""
+def test_a_sequential_head_projects_the_states_before_the_embedding():
+    """A projection of [I, 2 I] gives norm(h) + 2 norm(e). The root mean square of (6, 8, 14 zeros) is 2.5."""
     heads = bind_heads(ROPE, "sequential", NUM_HEADS, head_params(ROPE, "sequential"))
     head = jax.tree.map(lambda x: x[0], heads.layers)
     for norm in (head.hidden_norm, head.embedding_norm):
@@ -149,5 +151,5 @@ def test_each_head_draws_its_own_dropout(kind):
     first, again, other = (hidden(config, kind, heads, jax.random.key(seed))[0] for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert all((a != b).any() for a, b in zip(first, other, strict=True))
-    if kind == "independent":  # without dropout these are all the same
+    if kind == "independent":  # without dropout all three are equal
         assert (first[1] != first[2]).any() and (first[0] != first[1]).any()

@@ -1,3 +1,5 @@
+"""BERT's pooler and the classifier on it, compared with NumPy."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +13,13 @@ D = tiny.FIELDS["d_model"]
 
 @pytest.fixture(scope="module")
 def params():
-    """A classifier's, of which none is at 0."""
+    """Random parameters of a classifier: its biases are not 0."""
     generator, config = np.random.default_rng(0), tiny.config()
     shapes = jax.eval_shape(lambda: init_classifier(config, 3, jax.random.key(0)))
     return jax.tree.map(lambda leaf: np.float32(generator.standard_normal(leaf.shape)), shapes)
 
 
-def test_a_classifier_is_tanh_of_a_dense_layer_and_a_dense_layer(params):
+def test_a_classifier_is_dense_tanh_dense(params):
     states = np.random.default_rng(1).standard_normal((5, D)).astype(np.float32)
     dense, classes = params["pooler"]["dense"], params["classes_dense"]
     assert dense["kernel"].shape == (D, D) and classes["kernel"].shape == (D, 3) and classes["bias"].shape == (3,)
@@ -27,9 +29,9 @@ def test_a_classifier_is_tanh_of_a_dense_layer_and_a_dense_layer(params):
     np.testing.assert_allclose(logits, pooled @ classes["kernel"] + classes["bias"], atol=1e-4)
 
 
-def test_a_pooler_alone_has_the_classifiers_parameters(params):
-    alone = jax.eval_shape(lambda: init_pooler(tiny.config(), jax.random.key(0)))
-    assert jax.tree.map(jnp.shape, params["pooler"]) == jax.tree.map(lambda leaf: leaf.shape, alone)
+def test_a_pooler_has_the_parameters_of_a_classifiers_pooler(params):
+    pooler = jax.eval_shape(lambda: init_pooler(tiny.config(), jax.random.key(0)))
+    assert jax.tree.map(jnp.shape, params["pooler"]) == jax.tree.map(lambda leaf: leaf.shape, pooler)
 
 
 def test_bfloat16_states_give_float32_logits_and_dropout_needs_a_key(params):
@@ -38,7 +40,7 @@ def test_bfloat16_states_give_float32_logits_and_dropout_needs_a_key(params):
     without, dropped = classifier(states), classifier(states, dropout_key=jax.random.key(0))
     assert without.dtype == dropped.dtype == jnp.float32
     np.testing.assert_array_equal(without[0], without[1])
-    assert (dropped[0] != dropped[1]).any()  # each row by itself
+    assert (dropped[0] != dropped[1]).any()  # each row has its own draw
 
 
 def test_state_at_takes_one_position_of_each_row():

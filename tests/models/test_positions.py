@@ -1,3 +1,5 @@
+"""Relative position buckets and biases, and rotary embeddings."""
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -6,8 +8,8 @@ from flax import nnx
 from models.positions import RelativePositionBias, relative_position_bucket, rotate, rotation
 from tests.models import tiny
 
-# T5's buckets (32 of them, max distance 128) as its own code printed them for distances 0 to 300: how many distances
-# in a row fall into each bucket from 0 on. Bidirectional, this is for keys before the query.
+# How many of the distances 0 to 300 are in each of T5's buckets (32 buckets, maximum distance 128), computed by T5's own
+# code. Bidirectional: for keys at or before the query.
 BIDIRECTIONAL = [1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 7, 9, 14, 18, 27, 210]
 CAUSAL = [*([1] * 16), 3, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 10, 10, 12, 14, 188]
 
@@ -18,24 +20,24 @@ def buckets(relative_positions, *, bidirectional):
     )
 
 
-def test_buckets_are_t5s_for_every_distance_up_to_300():
+def test_buckets_equal_t5s_for_all_distances_up_to_300():
     before = -np.arange(301)
     np.testing.assert_array_equal(buckets(before, bidirectional=True), np.repeat(np.arange(16), BIDIRECTIONAL))
     after = np.repeat(np.arange(16), BIDIRECTIONAL) + 16
-    after[0] = 0  # the query's own position has no side
+    after[0] = 0  # the query's own position is in the first half
     np.testing.assert_array_equal(buckets(-before, bidirectional=True), after)
     np.testing.assert_array_equal(buckets(before, bidirectional=False), np.repeat(np.arange(32), CAUSAL))
     np.testing.assert_array_equal(buckets(-before, bidirectional=False), np.zeros(301))
 
 
-def test_buckets_literal():
+def test_buckets_of_some_positions():
     assert buckets([-3, -1, 0, 1, 3, 200, -200], bidirectional=True).tolist() == [3, 1, 0, 17, 19, 31, 15]
     assert buckets([-3, 0, 1], bidirectional=False).dtype == jnp.int32
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize("num_queries, num_keys, offset", [(5, 5, 0), (1, 7, 3), (3, 7, 2), (6, 2, 0)])
-def test_bias_is_the_table_at_the_bucket_of_key_minus_query(bidirectional, num_queries, num_keys, offset):
+def test_the_bias_is_the_table_at_the_bucket_of_key_minus_query(bidirectional, num_queries, num_keys, offset):
     bias = RelativePositionBias(tiny.config(), bidirectional=bidirectional, rngs=nnx.Rngs(0))
     table = np.asarray(bias.embedding[...])
     relative = np.arange(num_keys)[None, :] - (np.arange(num_queries) + offset)[:, None]
@@ -45,21 +47,21 @@ def test_bias_is_the_table_at_the_bucket_of_key_minus_query(bidirectional, num_q
     np.testing.assert_array_equal(bias(num_queries, num_keys, offset), table[:, bucket][None])
 
 
-def test_rotary_scores_depend_on_the_distance_alone():
+def test_scores_with_rotary_embeddings_depend_on_the_distance_alone():
     rng = np.random.default_rng(0)
     query, key = rng.standard_normal((2, 1, 1, 1, 8), np.float32)
     query, key = np.tile(query, (1, 1, 20, 1)), np.tile(key, (1, 1, 20, 1))
-    turn = rotation(jnp.arange(20)[None], 8, 100.0)
-    scores = np.asarray(rotate(query, turn))[0, 0] @ np.asarray(rotate(key, turn))[0, 0].T
+    angles = rotation(jnp.arange(20)[None], 8, 100.0)
+    scores = np.asarray(rotate(query, angles))[0, 0] @ np.asarray(rotate(key, angles))[0, 0].T
     for distance in range(-19, 20):
         diagonal = np.diagonal(scores, distance)
         np.testing.assert_allclose(diagonal, diagonal[0], atol=1e-4)
-    assert np.abs(scores[0] - scores[0, 0]).max() > 0.1  # and it does depend on it
+    assert np.abs(scores[0] - scores[0, 0]).max() > 0.1  # the scores are not all equal
     np.testing.assert_allclose(scores[3, 3], (query[0, 0, 0] * key[0, 0, 0]).sum(), rtol=1e-4)
 
 
-def test_rotary_turns_feature_i_and_i_plus_half_by_position_times_frequency():
-    # Two pairs, theta 100: frequencies 1 and 0.1. At position 2, angles 2 and 0.2.
+def test_features_i_and_i_plus_half_rotate_by_position_times_frequency():
+    # Two pairs and theta 100 give frequencies 1 and 0.1: at position 2, angles 2 and 0.2.
     x = jnp.asarray([1.0, 0.0, 0.0, 1.0]).reshape(1, 1, 1, 4)
-    turned = rotate(x, rotation(jnp.asarray([[2]]), 4, 100.0)).ravel()
-    np.testing.assert_allclose(turned, [np.cos(2), -np.sin(0.2), np.sin(2), np.cos(0.2)], rtol=1e-6)
+    rotated = rotate(x, rotation(jnp.asarray([[2]]), 4, 100.0)).ravel()
+    np.testing.assert_allclose(rotated, [np.cos(2), -np.sin(0.2), np.sin(2), np.cos(0.2)], rtol=1e-6)

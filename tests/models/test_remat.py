@@ -1,4 +1,4 @@
-"""Making activations again changes how much memory the backward pass needs, and nothing else."""
+"""Rematerialization and unrolling: less memory for activations with the same gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -16,43 +16,43 @@ BATCH = {
 
 
 def gradients_of(remat, key=None, scan_unroll=1):
-    one = config(num_layers=6, remat=remat, scan_unroll=scan_unroll, dropout_rate=0.0 if key is None else 0.3)
+    model = config(num_layers=6, remat=remat, scan_unroll=scan_unroll, dropout_rate=0.0 if key is None else 0.3)
 
     def loss(params):
-        return jnp.square(jax.nn.log_softmax(apply(one, params, BATCH, dropout_key=key))).mean()
+        return jnp.square(jax.nn.log_softmax(apply(model, params, BATCH, dropout_key=key))).mean()
 
     return jax.jit(jax.grad(loss))
 
 
-def bytes_kept(remat):
-    """Of what the forward pass hands to the backward pass beside parameters and batch, by shapes."""
-    one = config(num_layers=6, remat=remat)
+def bytes_saved(remat):
+    """The size of the arrays that the forward pass saves for the backward pass."""
+    model = config(num_layers=6, remat=remat)
     shapes = jax.eval_shape(lambda: params(config(num_layers=6)))
 
-    def kept(params):
-        return jax.tree.leaves(jax.vjp(lambda p: apply(one, p, BATCH).sum(), params)[1])
+    def saved(params):
+        return jax.tree.leaves(jax.vjp(lambda p: apply(model, p, BATCH).sum(), params)[1])
 
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(kept, shapes))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(saved, shapes))
 
 
 @pytest.mark.parametrize("remat", ["dots", "full"])
 @pytest.mark.parametrize("key", [None, 7])
-def test_gradients_are_the_same(remat, key):
+def test_remat_does_not_change_gradients(remat, key):
     key = None if key is None else jax.random.key(key)
-    some = params(config(num_layers=6))
-    expected, found = (gradients_of(policy, key)(some) for policy in ("none", remat))
+    initial = params(config(num_layers=6))
+    expected, found = (gradients_of(policy, key)(initial) for policy in ("none", remat))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), found, expected)
 
 
-def test_each_policy_keeps_less_than_the_one_before():
-    none, dots, full = map(bytes_kept, ("none", "dots", "full"))
+def test_full_saves_less_than_dots_and_dots_less_than_none():
+    none, dots, full = map(bytes_saved, ("none", "dots", "full"))
     assert full < dots < none and full < none / 2
 
 
 @pytest.mark.parametrize("scan_unroll", [4, 6])
-def test_unrolled_layers_are_the_same_layers(scan_unroll):
-    some = params(config(num_layers=6))
+def test_unrolling_does_not_change_gradients(scan_unroll):
+    initial = params(config(num_layers=6))
     looped, unrolled = (gradients_of("none", scan_unroll=unroll) for unroll in (1, scan_unroll))
-    assert f"unroll={scan_unroll}" in str(jax.make_jaxpr(unrolled)(some))
-    expected, found = looped(some), unrolled(some)
+    assert f"unroll={scan_unroll}" in str(jax.make_jaxpr(unrolled)(initial))
+    expected, found = looped(initial), unrolled(initial)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), found, expected)

@@ -1,4 +1,4 @@
-"""A Transformer small enough to run anywhere, with no two sizes alike, and rows laid out by hand."""
+"""A small Transformer whose sizes all differ, and batches written by hand."""
 
 import functools
 from typing import Any
@@ -7,36 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from configs.architectures import T5_V1_1
 from models.config import ModelConfig
 from models.transformer import Params, apply, init_params
 
-FIELDS = dict(
-    architecture="encoder_decoder",
+FIELDS = T5_V1_1["small"] | dict(
     num_layers=2,
     d_model=16,
     num_heads=4,
     num_kv_heads=2,
     head_dim=6,
     d_ff=20,
-    embedding_size=0,
-    mlp="gated_gelu",
-    positions="relative",
     relative_num_buckets=8,
     relative_max_distance=12,
     rope_theta=100.0,
-    norm="rms",
-    norm_position="pre",
-    norm_epsilon=1e-6,
-    use_bias=False,
-    tie_embeddings=False,
-    scale_logits=False,
-    scale_attention=False,
-    embedding_norm=False,
-    prediction_head="linear",
-    num_token_types=0,
-    initializer="t5",
-    initializer_range=0.02,
-    dropout_rate=0.0,
     remat="none",
     scan_unroll=1,
     attention="auto",
@@ -52,7 +36,7 @@ def config(**changes: Any) -> ModelConfig:
 
 @functools.cache
 def params(config: ModelConfig, seed: int = 0) -> Params:
-    """Parameters of which none is at 0 or 1, so that each shows in the result: biases and scales get noise too."""
+    """Initial parameters plus noise, so that no bias is 0 and no scale is 1 and each affects the result."""
     params = jax.jit(init_params, static_argnums=0)(config, jax.random.key(seed))
     leaves, tree = jax.tree.flatten(params)
     rng = np.random.default_rng(seed)
@@ -63,14 +47,22 @@ run = jax.jit(apply, static_argnums=0)  # (config, params, batch) -> logits
 
 
 def rows(side: str, segments: list[list[int]], tokens: Any) -> dict[str, jnp.ndarray]:
-    """Fields of "encoder" or "decoder" rows with these segment ids and tokens; positions restart with each segment."""
+    """The batch fields of "encoder" or "decoder" rows with these segment ids and tokens; positions restart per segment.
+
+    Padding (segment 0) has position 0.
+    """
     positions = [[row[:i].count(segment) if segment else 0 for i, segment in enumerate(row)] for row in segments]
     values = {"input_tokens": tokens, "segment_ids": segments, "positions": positions}
     return {f"{side}_{name}": jnp.asarray(value, jnp.int32) for name, value in values.items()}
 
 
+def by_path(params: Params) -> dict[str, Any]:
+    """The leaves of a nested dict by their paths, such as "encoder/final_norm/scale"."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
 def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Each parameter's path and shape, worked out without allocating any."""
-    tree = jax.eval_shape(lambda key: init_params(config, key), jax.random.key(0))
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
+    """Each parameter's path and shape, without allocating any."""
+    params = jax.eval_shape(lambda key: init_params(config, key), jax.random.key(0))
+    return {path: leaf.shape for path, leaf in by_path(params).items()}

@@ -1,4 +1,7 @@
-"""Who can reach whom through the whole model: by gradients, by changed bits, and packed against alone."""
+"""Which tokens a position's logits depend on, through the whole model.
+
+Tested by gradients, by changing tokens, and by comparing packed rows with rows of one example.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +19,14 @@ PREFIX = [True, True, False, False, True, True, False, False]
 
 
 def packed_batch(first, second):
-    """Row 0: both examples and padding; rows 1 and 2: each alone. An example is its (encoder, decoder) tokens."""
-    alone = {"encoder": ([1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]), "decoder": ([1] * 4 + [0] * 4, [1] * 3 + [0] * 5)}
+    """Row 0: both examples and padding. Row 1: the first. Row 2: the second. An example: (encoder, decoder) tokens."""
+    single = {"encoder": ([1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]), "decoder": ([1] * 4 + [0] * 4, [1] * 3 + [0] * 5)}
     batch = {}
     for side, segments, i in (("encoder", ENCODER, 0), ("decoder", DECODER, 1)):
         row = [*first[i], *second[i], 0]
         tokens = [row, row[: len(first[i])], row[len(first[i]) : -1]]
-        padded = [tokens_ + [0] * (len(segments) - len(tokens_)) for tokens_ in tokens]
-        batch |= tiny.rows(side, [segments, *alone[side]], padded)
+        padded = [example + [0] * (len(segments) - len(example)) for example in tokens]
+        batch |= tiny.rows(side, [segments, *single[side]], padded)
     batch["decoder_bidirectional_mask"] = jnp.asarray([PREFIX, PREFIX[:4] + [False] * 4, PREFIX[4:7] + [False] * 5])
     return batch
 
@@ -32,13 +35,13 @@ FIRST, SECOND = ([10, 11, 12], [20, 21, 22, 23]), ([13, 14], [24, 25, 26])
 
 
 def spans(architecture):
-    """Where the first and the second example's logits are in the packed row."""
+    """The positions of the first and the second example's logits in the packed row."""
     return (slice(0, 3), slice(3, 5)) if architecture == "encoder_only" else (slice(0, 4), slice(4, 7))
 
 
 @pytest.mark.parametrize("positions", ["relative", "rope", "learned"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_packed_examples_are_as_alone_and_never_touch_each_other(architecture, positions):
+def test_packed_examples_give_the_logits_of_single_ones_and_are_independent(architecture, positions):
     config = tiny.config(architecture=architecture, positions=positions)
     params, (first, second) = tiny.params(config), spans(architecture)
     logits = tiny.run(config, params, packed_batch(FIRST, SECOND))
@@ -53,7 +56,7 @@ def test_packed_examples_are_as_alone_and_never_touch_each_other(architecture, p
     assert (logits[0, first] != other[0, first]).any()
 
 
-def test_padding_moves_no_bit_and_is_finite():
+def test_padding_changes_no_bit_and_has_finite_logits():
     config = tiny.config(architecture="decoder_only")
     params, batch = tiny.params(config), packed_batch(FIRST, SECOND)
     changed = {**batch, "decoder_input_tokens": batch["decoder_input_tokens"].at[:, 7].set(9)}
@@ -63,8 +66,11 @@ def test_padding_moves_no_bit_and_is_finite():
     assert np.isfinite(tiny.run(config, params, empty)).all()
 
 
-def reach(architecture, prefix):
-    """By hand: does the logit at a position (row) depend on the token at a position (column)? Padding: on itself."""
+def expected_dependence(architecture, prefix):
+    """[L, L], by hand: 1 where the logits at a position (row) depend on the token at a position (column).
+
+    Padding depends on itself alone, through the residual connections.
+    """
     if architecture == "encoder_only":
         return block_diag(np.ones((3, 3)), np.ones((2, 2)), 1)
     first = [[1, int(prefix), 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
@@ -76,7 +82,7 @@ def reach(architecture, prefix):
     "architecture, prefix",
     [("encoder_decoder", False), ("decoder_only", False), ("decoder_only", True), ("encoder_only", False)],
 )
-def test_gradients_reach_exactly_the_visible_tokens(architecture, prefix):
+def test_gradients_are_nonzero_for_exactly_the_unmasked_tokens(architecture, prefix):
     config = tiny.config(architecture=architecture)
     params, batch = tiny.params(config), jax.tree.map(lambda x: x[:1], packed_batch(FIRST, SECOND))
     batch["decoder_bidirectional_mask"] &= prefix
@@ -88,20 +94,21 @@ def test_gradients_reach_exactly_the_visible_tokens(architecture, prefix):
 
     jacobian = np.abs(jax.jit(jax.jacrev(logit_sums))(params["token_embedder"]["embedding"])).sum(-1)
     side = "encoder" if architecture == "encoder_only" else "decoder"
-    np.testing.assert_array_equal(jacobian[:, batch[f"{side}_input_tokens"][0]] != 0, reach(architecture, prefix))
+    depends = jacobian[:, batch[f"{side}_input_tokens"][0]] != 0
+    np.testing.assert_array_equal(depends, expected_dependence(architecture, prefix))
     if architecture == "encoder_decoder":
         through_cross = np.zeros((8, 6))
         through_cross[:4, :3] = through_cross[4:7, 3:5] = 1
         np.testing.assert_array_equal(jacobian[:, batch["encoder_input_tokens"][0]] != 0, through_cross)
 
 
-def test_an_encoder_reads_in_the_order_that_its_batch_gives():
+def test_an_encoder_attends_in_the_order_of_encoder_attention_order():
     config = tiny.config(architecture="encoder_only")
     params, batch = tiny.params(config), packed_batch(FIRST, SECOND)
-    at_once = {**batch, "encoder_attention_order": jnp.full_like(batch["encoder_segment_ids"], 3)}
-    np.testing.assert_array_equal(tiny.run(config, params, batch), tiny.run(config, params, at_once))
-    in_turn = {**batch, "encoder_attention_order": jnp.tile(jnp.arange(6), (3, 1))}
-    later = {**in_turn, "encoder_input_tokens": batch["encoder_input_tokens"].at[0, 2].set(40)}
-    before, after = tiny.run(config, params, in_turn), tiny.run(config, params, later)
+    same_order = {**batch, "encoder_attention_order": jnp.full_like(batch["encoder_segment_ids"], 3)}
+    np.testing.assert_array_equal(tiny.run(config, params, batch), tiny.run(config, params, same_order))
+    left_to_right = {**batch, "encoder_attention_order": jnp.tile(jnp.arange(6), (3, 1))}
+    changed = {**left_to_right, "encoder_input_tokens": batch["encoder_input_tokens"].at[0, 2].set(40)}
+    before, after = tiny.run(config, params, left_to_right), tiny.run(config, params, changed)
     np.testing.assert_array_equal(before[0, :2], after[0, :2])
     assert (before[0, 2] != after[0, 2]).any()
