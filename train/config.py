@@ -1,4 +1,4 @@
-"""The config's door: a ConfigDict goes in, frozen dataclasses come out, checked once, before anything slow."""
+"""Turns a config into frozen dataclasses, and checks field names and types before anything slow."""
 
 import dataclasses
 import difflib
@@ -7,21 +7,16 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 from contract.errors import ConfigError
+from data.config import CorpusConfig
+from train.learners.learner import LossConfig
 
 T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
-    """Fields of `config.data`; configs/base.py says what each means."""
+class DataConfig(CorpusConfig):
+    """Fields of `config.data`: the corpus, and its windows and batches. configs/base.py says what each means."""
 
-    source: Literal["stdlib", "stdlib_functions", "text", "jsonl", "tfds"]
-    path: str
-    document_per: Literal["file", "line", "paragraph"]
-    on_unreadable: Literal["error", "skip"]
-    tokenizer: str
-    num_sentinels: int
-    mode_tokens: tuple[str, ...]
     inputs_length: int
     targets_length: int
     documents: Literal["join", "pack", "split", "whole"]
@@ -30,18 +25,8 @@ class DataConfig:
     packing: Literal["equal", "planned"]
     bidirectional_inputs: bool
     heldout_fraction: float
-    cache_dir: str
     reader_threads: int
     prefetch_batches: int
-
-
-@dataclasses.dataclass(frozen=True)
-class LossConfig:
-    """Fields of `config.loss`."""
-
-    z_loss: float
-    label_smoothing: float
-    chunk_size: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +76,7 @@ class MeshConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
-    """A whole config. `objective` and `model` become their own packages' types (train/experiment.py)."""
+    """A whole config. train/experiment.py turns `objective` and `model` into their packages' types."""
 
     seed: int
     precision: Literal["float32", "bfloat16", "float16"]
@@ -104,15 +89,15 @@ class ExperimentConfig:
     mesh: MeshConfig
 
 
-def from_mapping(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Builds dataclass `cls` from `values`, found at config field `where`.
+def from_mapping(cls: type[T], values: Mapping[str, Any], field: str) -> T:
+    """Makes dataclass `cls` from `values`, the fields of config field `field`.
 
-    Raises ConfigError for a missing or unknown field (with the nearest name) and for a value of the wrong type. An
-    int is taken where a float is due; nothing else is converted.
+    Raises ConfigError for a missing or unknown field, with the nearest name, and for a value of the wrong type. An int
+    is accepted for a float; nothing else is converted.
     """
     hints = typing.get_type_hints(cls)
-    names = [field.name for field in dataclasses.fields(cls)]
-    prefix = f"{where}." if where else ""
+    names = [one.name for one in dataclasses.fields(cls)]
+    prefix = f"{field}." if field else ""
     for name in values:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
@@ -124,28 +109,28 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     return cls(**{name: _checked(values[name], hints[name], prefix + name) for name in names})
 
 
-def _checked(value: Any, hint: Any, where: str) -> Any:
+def _checked(value: Any, hint: Any, field: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
-            raise ConfigError(f"config.{where}={value!r} must be a group of fields")
-        return from_mapping(hint, value, where)
+            raise ConfigError(f"{field}={value!r} must be a group of fields")
+        return from_mapping(hint, value, field)
     if origin is Literal:
         if value not in args:
             near = difflib.get_close_matches(str(value), args, n=1)
             hint_text = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"config.{where}={value!r} must be one of {', '.join(map(repr, args))}{hint_text}")
+            raise ConfigError(f"{field}={value!r} must be one of {', '.join(map(repr, args))}{hint_text}")
         return value
     if origin is tuple:
         if not isinstance(value, tuple | list):
-            raise ConfigError(f"config.{where}={value!r} must be a tuple")
-        return tuple(_checked(item, args[0], where) for item in value)
+            raise ConfigError(f"{field}={value!r} must be a tuple")
+        return tuple(_checked(item, args[0], field) for item in value)
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise ConfigError(f"config.{where}={value!r} must be a group of fields")
+            raise ConfigError(f"{field}={value!r} must be a group of fields")
         return dict(value.items())
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:
-        raise ConfigError(f"config.{where}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
+        raise ConfigError(f"{field}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
     return value

@@ -9,6 +9,7 @@ from contract.vocab import Vocab
 from contract.windows import BatchSpec, WindowSpec
 from data.batches import Batches, batches
 from data.documents import Documents
+from data.sources import check_source
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
 from objectives import Denoiser, Mixture, denoisers_of
@@ -184,6 +185,7 @@ def _learner_setup(sections: ExperimentConfig, num_denoisers: int) -> LearnerSet
 def _check_sections(sections: ExperimentConfig) -> None:
     """Raises ConfigError for values of single sections that cannot work."""
     data, train, loss, mesh = sections.data, sections.train, sections.loss, sections.mesh
+    check_source(data.source)
     _check_positive(data, "data", "inputs_length", "targets_length", "examples_per_row", "num_sentinels")
     _check_positive(train, "train", "steps", "batch_size", "grad_accum_steps", "log_every", "eval_every")
     _check_positive(train, "train", "eval_batches", "checkpoint_every", "max_nonfinite_updates")
