@@ -1,4 +1,4 @@
-"""Benchmarks: each prints its JSON line at sizes that take no time, and ours and a peer's run in turn."""
+"""Benchmarks: each prints its JSON lines at small sizes, and ours and a peer's alternate."""
 
 import json
 import sys
@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from benchmarks import compile as compile_benchmark
-from benchmarks import pipeline, processes, step
+from benchmarks import corruption, loss, pipeline, processes, step
+from benchmarks.named_configs import every_variant, named_config
 from contract.errors import ConfigError
 
 SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 16, "batch_size": 2, "length": 32, "target_length": 16}
@@ -41,22 +42,39 @@ def test_step(architecture, params, positions, monkeypatch, capsys):
 
 
 def test_step_takes_a_config_with_overrides():
-    options, overrides = step.parse(
-        ["--config=configs/ul2.py:base", "--vocab_size=600", "--config.train.batch_size=16"]
-    )
-    experiment = step.experiment_of(options, overrides)
+    overrides = step.parse(["step", "--config=configs/ul2.py:base", "--vocab_size=600", "--config.train.batch_size=16"])
+    experiment = step.make_benchmark_experiment(overrides)
     assert (experiment.objective_name, experiment.train.batch_size, experiment.model.vocab_size) == ("mixture", 16, 640)
-    with pytest.raises(SystemExit):
-        step.parse(["--config=configs/ul2.py", "--d_model=8"])  # which would count?
-    with pytest.raises(ConfigError, match=r"unknown config field in --config\.train\.batch=4"):
-        step.experiment_of(options, ["--config.train.batch=4"])
-    with pytest.raises(ConfigError, match=r"config.mesh.backend='pmap' is not measured here: leave it 'jit'"):
-        step.experiment_of(options, ["--config.mesh.backend=pmap"])
+
+
+def test_the_shape_of_step_is_its_flags_and_their_defaults():
+    overrides = step.parse(["step", "--architecture=encoder_decoder", "--d_model=24", "--config.model.num_layers=3"])
+    experiment = step.make_benchmark_experiment(overrides)
+    model, data = experiment.model, experiment.data
+    assert (model.architecture, model.d_model, model.head_dim, model.num_layers) == ("encoder_decoder", 24, 6, 3)
+    assert (model.vocab_size, model.d_ff, data.inputs_length, data.targets_length) == (512, 1024, 256, 64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config=configs/ul2.py", "--d_model=8"], "--d_model is part of a shape: with --config, override"),
+        (["--d_model=9", "--num_heads=2"], "--d_model=9 must be a multiple of --num_heads=2"),
+        (["--architecture=transformer"], "--architecture=transformer: value should be one of"),
+        (["--steps=0"], "--steps=0"),
+        (["--width=8"], "Unknown command line flag 'width'"),
+        (["--config=configs/ul2.py", "--config.train.batch=4"], r"unknown config field in --config\.train\.batch=4"),
+        (["--config.train.batch=4"], r"unknown config field in --config\.train\.batch=4"),
+        (["--config.mesh.backend=pmap"], "mesh.backend='pmap' cannot be measured here"),
+    ],
+)
+def test_command_lines_of_step_that_cannot_work(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        step.make_benchmark_experiment(step.parse(["step", *arguments]))
 
 
 def test_full_batches_score_every_position():
-    options, overrides = step.parse([*ARGUMENTS, "--architecture=encoder_only"])
-    experiment = step.experiment_of(options, overrides)
+    experiment = step.make_benchmark_experiment(step.parse(["step", *ARGUMENTS, "--architecture=encoder_only"]))
     batch = step.full_batch(experiment, step.sharding.batch_sharding(step.sharding.make_mesh(experiment.mesh)))
     assert batch["encoder_loss_weights"].sum() == 2 * 32 and batch["encoder_segment_ids"].min() == 1
     assert batch["encoder_positions"][1, -1] == 31
@@ -74,19 +92,17 @@ def test_pipeline(corpus, monkeypatch, capsys):
 
 
 def test_pipeline_counts_raw_tokens(corpus):
-    options = pipeline.argparse.Namespace(source="text", path=str(corpus / "text"), threads=0)
-    options.cache_dir = str(corpus / "cache")
-    batch = next(pipeline.make_run(pipeline.experiment_of("span_corruption", options)).train_batches(0))
+    data = {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache"), "reader_threads": 0}
+    batch = next(pipeline.train_batches(pipeline.make_benchmark_experiment("span_corruption", **data)))
     assert batch["raw_tokens"].tolist() == [568] * pipeline.ROWS  # T5's raw length for rows of 512 and 114
 
 
-def test_compile_takes_the_first_steps_of_fresh_processes(monkeypatch, capsys):
+def test_compile_takes_the_first_steps_of_new_processes(monkeypatch, capsys):
     seconds = iter([2.0, 3.0, 2.0, 2.5, 4.0, 5.0])  # three turns of two depths
 
     def json_lines(command, environment):
         assert environment == {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-        options, overrides = step.parse(command[3:])
-        depths.append(step.experiment_of(options, overrides).model.num_layers)
+        depths.append(step.make_benchmark_experiment(step.parse(command[2:])).model.num_layers)
         return [{"first_step_seconds": next(seconds)}]
 
     depths = []
@@ -96,18 +112,58 @@ def test_compile_takes_the_first_steps_of_fresh_processes(monkeypatch, capsys):
     assert line["first_step_seconds"] == [2.0, 3.0] and line["ratio"] == 1.25
 
 
-def test_ours_and_the_peer_run_in_turn(tmp_path, monkeypatch):
+def test_corruption(monkeypatch, capsys):
+    monkeypatch.setattr(corruption, "SECONDS", 0.01)
+    monkeypatch.setattr(corruption.os, "sched_setaffinity", lambda *_: None)
+    lines = lines_of(corruption, ["bart:token_deletion", "clm"], monkeypatch, capsys)
+    assert [(line["objective"], line["row_length"]) for line in lines] == [("bart:token_deletion", 512), ("clm", 512)]
+    assert all(0 < line["raw_tokens_per_second"] <= line["best_run"] for line in lines)
+
+
+def test_loss(monkeypatch, capsys):
+    (line,) = lines_of(loss, ["1024"], monkeypatch, capsys)
+    assert line["vocabulary"] == 1024 and 0 < line["memory_ratio"] < 1 and line["time_ratio"] > 0
+    with pytest.raises(ConfigError, match="argument 'large' must be of type int"):
+        lines_of(loss, ["large"], monkeypatch, capsys)
+
+
+def test_configs_by_name():
+    names = list(every_variant())
+    assert {"clm", "bart:token_deletion", "ul2:packed"} <= set(names) and len(names) == len(set(names))
+    assert named_config("ul2:base", "tiny").model.d_model == named_config("ul2", "base").model.d_model == 768
+    for name in ("ul3", "base", "ul2:huge"):
+        with pytest.raises(ConfigError, match=f"{name!r} must be a file of configs/"):
+            named_config(name, "tiny")
+
+
+def test_a_benchmark_gets_the_arguments_without_the_peers():
+    argv = ["pipeline", "ul2", "--peer=prog --x=1", "--seconds=2", "--pairs", "3", "--threads", "1", "clm"]
+    assert processes.arguments_without_peer(argv) == ["ul2", "--seconds=2", "--threads", "1", "clm"]
+
+
+def test_peer_lines_alternate_as_the_flags_specify(monkeypatch, capsys):
+    def alternate(module, arguments, peer, pairs, *, rate):
+        assert (module, arguments) == ("benchmarks.step", [*ARGUMENTS, "--config.seed=1"])
+        assert (peer, pairs, rate) == ("prog --x=1", 3, "tokens_per_second")
+        return [{"ratio": 2.0}]
+
+    monkeypatch.setattr(processes, "alternate", alternate)
+    arguments = ["--peer=prog --x=1", *ARGUMENTS, "--pairs=3", "--config.seed=1"]
+    assert lines_of(step, arguments, monkeypatch, capsys) == [{"ratio": 2.0}]
+
+
+def test_ours_and_the_peer_alternate(tmp_path, monkeypatch):
     """Ours prints 10, 40, 30; the peer 10, 10, 20."""
     order = tmp_path / "order"
     (tmp_path / "ours.py").write_text(_program(order, "ours", [10, 40, 30]))
     (tmp_path / "peer.py").write_text(_program(order, "peer", [10, 10, 20]))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    turns = {"peer": f"{sys.executable} {tmp_path}/peer.py", "pairs": 3, "rate": "rate"}
-    (line,) = processes.in_turn("ours", [], **turns)
+    peer = f"{sys.executable} {tmp_path}/peer.py"
+    (line,) = processes.alternate("ours", [], peer, 3, rate="rate")
     assert order.read_text().split() == ["ours", "peer"] * 3
     assert line == {"rate": 30, "peer_rate": 10, "ratio": 1.5, "ratios": [1.0, 4.0, 1.5], "peer": {"rate": 20}}
     with pytest.raises(ConfigError, match="has no 'speed'"):
-        processes.in_turn("ours", [], **turns | {"rate": "speed", "pairs": 1})
+        processes.alternate("ours", [], peer, 1, rate="speed")
 
 
 def _program(order, name, rates):
@@ -126,6 +182,6 @@ def _program(order, name, rates):
         ([sys.executable, "-c", "print('fast')"], "printed no JSON line"),
     ],
 )
-def test_commands_without_a_line(command, message):
+def test_commands_without_a_line_are_errors(command, message):
     with pytest.raises(ConfigError, match=message):
         processes.json_lines(command)

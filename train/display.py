@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live display on a terminal, plain lines in a file or a pipe."""
+"""The output of a run: a live display on a terminal, plain lines in a file or a pipe."""
 
 import math
 from collections.abc import Mapping
@@ -18,15 +18,18 @@ _EVAL = ("loss", "perplexity", "accuracy", "bits_per_byte")
 
 
 class Display:
-    """Shows a run of `total_steps` steps that starts, or continues, after `start_step` steps.
+    """Prints the progress and the metrics of a run of `total_steps` steps that starts after `start_step` steps.
 
         with Display(1000, 0) as display:
             display.update(step)            # after each step
-            display.train(step, metrics)    # each log_every: metrics as train.metrics reports them
-            display.eval(step, metrics)     # stays on the screen, with the loss of each denoiser
+            display.train(step, metrics)    # every train.log_every steps
+            display.eval(step, metrics)     # after each evaluation
 
-    On a terminal a bar, the latest numbers and the latest loss of each denoiser are kept in place below everything
-    else that is printed. Elsewhere `train` prints one line and `update` nothing. Processes other than 0 print nothing.
+    On a terminal, a progress bar, the latest metrics and the latest loss of each denoiser are kept below all other
+    output. In a file or a pipe, `train` prints one line and `update` prints nothing. Processes other than 0 print
+    nothing.
+
+    Metrics have the names of train.metrics. Those that are missing are omitted.
     """
 
     def __init__(self, total_steps: int, start_step: int, *, console: Console | None = None):
@@ -39,14 +42,14 @@ class Display:
         self._progress = Progress(
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[speed_text]}", markup=False),
-            TextColumn("{task.fields[left]}", markup=False),
+            TextColumn("{task.fields[speed]}", markup=False),
+            TextColumn("{task.fields[time_left]}", markup=False),
             console=self._console,
             auto_refresh=False,
             expand=True,
-            speed_estimate_period=600,  # several steps, however slow, and the evaluations between them
+            speed_estimate_period=600,  # seconds: several steps, even of slow runs, with the evaluations between them
         )
-        self._task = self._progress.add_task("", total=total_steps, completed=start_step, speed_text="", left="")
+        self._task = self._progress.add_task("", total=total_steps, completed=start_step, speed="", time_left="")
         self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
@@ -59,62 +62,46 @@ class Display:
             self._live.stop()
 
     def update(self, step: int) -> None:
-        """`step` steps are done."""
+        """Moves the progress bar to `step`."""
         self._progress.update(self._task, completed=step)
 
     def train(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The numbers of training at `step`; what is not among `metrics` is not shown."""
+        """Prints the metrics of training at `step`, or updates the live display."""
         self._train = metrics
         speed = _amount(metrics["tokens_per_second"]) + " tok/s" if "tokens_per_second" in metrics else ""
-        self._progress.update(self._task, completed=step, speed_text=speed)
+        self._progress.update(self._task, completed=step, speed=speed)
         if not self._is_live:
             width = len(str(self._total))
             cells = [f"step {step:>{width}}/{self._total}", *_cells(metrics, ("loss", "accuracy", "learning_rate"))]
             cells += [speed.rjust(11)] if speed else []
-            self._print("  ".join([*cells, self._left()]).rstrip())
+            self._print("  ".join([*cells, self._time_left()]).rstrip())
 
     def eval(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The numbers of held-out evaluation at `step`, beside those of the evaluation before it."""
-        cells = _cells(metrics, _EVAL)
-        self._print("  ".join([f"eval at step {step}:", *cells]), style="bold")
-        own = [f"{name} {value:.4g}" for name, value in metrics.items() if name not in _EVAL and "/" not in name]
-        if own:  # the objective's
-            self._print("  " + "  ".join(own))
-        names = [name for name in metrics if name.startswith("loss/")]
-        if len(names) > 1:
-            table = Table(box=None, padding=(0, 2), header_style="dim")
-            table.add_column()
-            has_accuracy = any(name.startswith("accuracy/") for name in metrics)
-            for header in ("loss", "perplexity", *["acc"] * has_accuracy, "change"):
-                table.add_column(header, justify="right", min_width=8)
-            for name in names:
-                loss, before, short = metrics[name], self._eval.get(name), name.removeprefix("loss/")
-                accuracy = f"{metrics[f'accuracy/{short}']:.3f}" if f"accuracy/{short}" in metrics else ""
-                table.add_row(
-                    Text(short),
-                    f"{loss:.4f}",
-                    _amount(perplexity(loss)),
-                    *[accuracy] * has_accuracy,
-                    "" if before is None else f"{loss - before:+.4f}",
-                )
-            self._console.print(table)
+        """Prints the metrics of a held-out evaluation, with the change of each denoiser's loss since the last one."""
+        self._print("  ".join([f"eval at step {step}:", *_cells(metrics, _EVAL)]), style="bold")
+        others = [f"{name} {value:.4g}" for name, value in metrics.items() if name not in _EVAL and "/" not in name]
+        if others:
+            self._print("  " + "  ".join(others))
+        if len(_denoisers(metrics)) > 1:
+            self._console.print(_denoiser_table(metrics, self._eval))
         self._eval = metrics
 
     def message(self, text: str) -> None:
-        """Prints `text`, which stays on the screen."""
+        """Prints `text`."""
         self._print(text)
 
     def warn(self, text: str) -> None:
-        """Prints `text` so that it is not overlooked."""
+        """Prints `text` as a warning."""
         self._print(f"WARNING: {text}", style="bold yellow")
 
     def _print(self, text: str, style: str = "") -> None:
-        # Only a terminal has a width that lines must be broken at.
+        # Only a terminal has a width at which long lines are broken.
         self._console.print(Text(text, style=style), soft_wrap=not self._console.is_terminal)
 
-    def _left(self) -> str:
+    def _time_left(self) -> str:
+        """Returns the estimated time to the end of the run, such as "1:02:03 left"; "" without an estimate."""
         seconds = self._progress.tasks[0].time_remaining
-        if not seconds:  # no estimate yet, or done
+        if not seconds:  # no estimate yet, or no steps left
             return ""
         minutes, seconds = divmod(math.ceil(seconds), 60)
         hours, minutes = divmod(minutes, 60)
@@ -122,14 +109,15 @@ class Display:
         return f"{clock} left"
 
     def _render(self) -> RenderableType:
-        self._progress.update(self._task, left=self._left())
+        """Returns the live display."""
+        self._progress.update(self._task, time_left=self._time_left())
         parts: list[RenderableType] = [self._progress.get_renderable()]
         shown = ("loss", "perplexity", "accuracy", "learning_rate", "grad_norm")
         if cells := _cells(self._train, shown):
             parts.append(Text("  ".join(cells)))
-        losses = [name for name in self._train if name.startswith("loss/")]
-        if len(losses) > 1:
-            cells = [f"{name.removeprefix('loss/')} {self._train[name]:.3f}" for name in losses]
+        denoisers = _denoisers(self._train)
+        if len(denoisers) > 1:
+            cells = [f"{name} {self._train[f'loss/{name}']:.3f}" for name in denoisers]
             parts.append(Columns([Text(cell, "cyan") for cell in cells], padding=(0, 2)))
         return Group(*parts)
 
@@ -144,13 +132,39 @@ _FORMATS = {
 }
 
 
+def _denoisers(metrics: Mapping[str, float]) -> list[str]:
+    """Returns the names of the denoisers that have a loss."""
+    return [name.removeprefix("loss/") for name in metrics if name.startswith("loss/")]
+
+
+def _denoiser_table(metrics: Mapping[str, float], previous: Mapping[str, float]) -> Table:
+    """Returns a row for each denoiser: loss, perplexity, accuracy if there is one, and change since `previous`."""
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table.add_column()
+    has_accuracy = any(name.startswith("accuracy/") for name in metrics)
+    for header in ("loss", "perplexity", *["acc"] * has_accuracy, "change"):
+        table.add_column(header, justify="right", min_width=8)
+    for name in _denoisers(metrics):
+        loss, previous_loss = metrics[f"loss/{name}"], previous.get(f"loss/{name}")
+        accuracy = f"{metrics[f'accuracy/{name}']:.3f}" if f"accuracy/{name}" in metrics else ""
+        table.add_row(
+            Text(name),
+            f"{loss:.4f}",
+            _amount(perplexity(loss)),
+            *[accuracy] * has_accuracy,
+            "" if previous_loss is None else f"{loss - previous_loss:+.4f}",
+        )
+    return table
+
+
 def _cells(metrics: Mapping[str, float], names: tuple[str, ...]) -> list[str]:
+    """Returns "name value" for those of `names` that are in `metrics`."""
     values = {name: metrics[name] for name in names if name in metrics}
     return [_FORMATS[name].format(_amount(v) if name == "perplexity" else v) for name, v in values.items()]
 
 
 def _amount(value: float) -> str:
-    """Three digits or so: 12.3, 950, 12.3k, 1.23M."""
+    """Returns a number in about three digits: 12.3, 950, 12.3k, 1.23M."""
     if not math.isfinite(value):
         return str(value)
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e4)):

@@ -1,4 +1,4 @@
-"""From the step's sums to the numbers that are reported, and to the files that keep them."""
+"""Reported metrics from the sums of steps, and the files that they are written to."""
 
 import json
 import math
@@ -14,26 +14,33 @@ from contract.errors import ConfigError
 
 
 def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[str, float]:
-    """The reported numbers of sums over scored tokens, of one batch or of many batches added up.
+    """Returns the metrics of sums over scored tokens.
 
-    sums: as train.learner.Learner has them; the vectors by source are in the order of `denoiser_names`.
-    Returns loss (nats per scored token), perplexity (exp of it, inf where that overflows), accuracy (the share of
-    scored tokens whose likeliest prediction is the target) and, for each source that scored a token, `loss/<name>` and
-    `accuracy/<name>`. Where nothing was scored loss, perplexity and accuracy are NaN.
+    Args:
+      sums: a learner's Sums (train/learners/learner.py), of one batch or added over batches.
+      denoiser_names: in the order of the vectors by denoiser.
+
+    Returns a dict with
+      loss: nats per scored token.
+      perplexity: exp of the loss; inf if it overflows.
+      accuracy: the fraction of scored tokens whose likeliest prediction is the target.
+      loss/<name>, accuracy/<name>: the same for each denoiser that has scored tokens.
+      the learner's ratios, by their names.
+    Without scored tokens, loss, perplexity and accuracy are NaN.
     """
     weight = float(sums["weight_sum"])
     loss = _ratio(float(sums["loss_sum"]), weight)
     summary = {"loss": loss, "perplexity": perplexity(loss), "accuracy": _ratio(float(sums["correct_sum"]), weight)}
     weights = np.asarray(sums["weight_sum_by_denoiser"])
     for metric, key in (("loss", "loss_sum_by_denoiser"), ("accuracy", "correct_sum_by_denoiser")):
-        for name, total, source_weight in zip(denoiser_names, np.asarray(sums[key]), weights, strict=True):
-            if source_weight > 0:
-                summary[f"{metric}/{name}"] = float(total) / float(source_weight)
+        for name, total, denoiser_weight in zip(denoiser_names, np.asarray(sums[key]), weights, strict=True):
+            if denoiser_weight > 0:
+                summary[f"{metric}/{name}"] = float(total) / float(denoiser_weight)
     return summary | {name: _mean_ratio(*pair) for name, pair in sums.get("ratios", {}).items()}
 
 
 def perplexity(loss: float) -> float:
-    """exp of a loss in nats per token; inf where that overflows."""
+    """Returns exp of a loss in nats per token; inf if it overflows."""
     try:
         return math.exp(loss)
     except OverflowError:
@@ -41,14 +48,15 @@ def perplexity(loss: float) -> float:
 
 
 class MetricsWriter:
-    """Appends to workdir/metrics.jsonl, one JSON object a line, and to TensorBoard's files in workdir/tensorboard.
+    """Appends to workdir/metrics.jsonl, one JSON object per line, and to TensorBoard's files in workdir/tensorboard.
 
-    `resume_step`: the step of the checkpoint the run continues from. Lines of later steps, which the continued run
-    makes again, are removed, and so is a last line that a kill cut short: with everything up to a step written before
-    that step's checkpoint, the file ends up as if there had been no interruption. 0: a run from its beginning, nothing
-    is kept. Only process 0 writes; elsewhere every method does nothing.
+    Only process 0 writes; in other processes, the methods do nothing.
 
-    Raises ConfigError where the files cannot be written, or where metrics.jsonl holds something else.
+    resume_step: the step of the checkpoint that the run continues from. Lines of later steps, which the continued run
+      writes again, are removed, as is an incomplete last line. The metrics of a step are written before its checkpoint,
+      so the final file is the same as without the interruption. 0 starts a new run and removes all lines.
+
+    Raises ConfigError if the files cannot be written, or if metrics.jsonl contains other lines.
     """
 
     def __init__(self, workdir: str | os.PathLike, *, resume_step: int):
@@ -58,24 +66,26 @@ class MetricsWriter:
         path = os.path.join(workdir, "metrics.jsonl")
         try:
             os.makedirs(workdir, exist_ok=True)
-            kept = _lines_up_to(path, resume_step) if os.path.exists(path) else []
+            lines = _lines_up_to(path, resume_step) if os.path.exists(path) else []
             with open(path + ".tmp", "w", encoding="utf-8") as file:
-                file.writelines(kept)
+                file.writelines(lines)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(path + ".tmp", path)
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  closed by close()
             self._tensorboard = tensorboardX.SummaryWriter(
                 os.path.join(workdir, "tensorboard"),
-                purge_step=resume_step + 1 if resume_step else 0,  # TensorBoard hides what the continued run repeats
+                purge_step=resume_step + 1 if resume_step else 0,  # TensorBoard hides the repeated steps
                 filename_suffix=f".from_{resume_step}",
             )
         except OSError as error:
             raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
 
     def write(self, step: int, split: Literal["train", "eval"], metrics: Mapping[str, Any]) -> None:
-        """Writes scalars, in their order. NaN and infinity, which JSON does not have, become null in metrics.jsonl
-        and are left out of TensorBoard. What is written survives a kill of the process."""
+        """Writes scalars in their order, and flushes, so that they survive a kill of the process.
+
+        NaN and infinity, which JSON does not have, are null in metrics.jsonl and are omitted from TensorBoard.
+        """
         if self._file is None:
             return
         values = {name: _json_number(value) for name, value in metrics.items()}
@@ -94,6 +104,7 @@ class MetricsWriter:
 
 
 def _lines_up_to(path: str, step: int) -> list[str]:
+    """Returns the complete lines of steps up to `step`; none if `step` is 0. Raises ConfigError for other lines."""
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = [line for line in file if line.endswith("\n")]
     kept = []
@@ -114,10 +125,10 @@ def _json_number(value: Any) -> int | float | None:
 
 
 def _mean_ratio(total: Any, weight: Any) -> float:
-    """total / weight; of vectors, the mean over the entries that have a weight. NaN where none has."""
+    """Returns total / weight; for vectors, its mean over the entries with a weight. NaN if no entry has one."""
     total, weight = np.atleast_1d(np.asarray(total, np.float64)), np.atleast_1d(np.asarray(weight, np.float64))
-    weighed = weight > 0
-    return float((total[weighed] / weight[weighed]).mean()) if weighed.any() else math.nan
+    has_weight = weight > 0
+    return float((total[has_weight] / weight[has_weight]).mean()) if has_weight.any() else math.nan
 
 
 def _ratio(total: float, weight: float) -> float:

@@ -1,4 +1,4 @@
-"""The resolved config that a run leaves in its workdir, and whether another one may continue that run."""
+"""The resolved config in the workdir of a run, and the check that another config may continue the run."""
 
 import json
 import os
@@ -7,12 +7,12 @@ from typing import Any
 
 from contract.errors import ConfigError
 
-# What a continued run may change, because neither the state, the data nor the meaning of a metric depends on it.
-#   train.steps: how long to run. It also moves the end of a cosine, linear or wsd schedule.
-#   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: the same sums in
-#     another order.
-#   train.eval_every may change, train.eval_batches not: the best checkpoint is the lowest of comparable losses.
-#   data.cache_dir: the token store is keyed by what is in it.
+# Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
+#   train.steps: also moves the end of a cosine, linear or wsd schedule.
+#   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: change the order
+#     of summation, so results are equal up to rounding.
+#   train.eval_every, but not train.eval_batches: the best checkpoint has the lowest of comparable losses.
+#   data.cache_dir: a token store is named after its contents.
 MAY_CHANGE = (
     "train.steps",
     "train.log_every",
@@ -33,13 +33,16 @@ MAY_CHANGE = (
 )
 
 
-def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
-    """Writes `config`, nested mappings of JSON values (tuples become lists), as workdir/config.json, all or nothing.
+_ABSENT = object()
 
-    Makes `workdir`. Raises ConfigError where it cannot be written, and for an address such as gs://bucket.
+
+def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
+    """Writes `config`, nested mappings of JSON values, to workdir/config.json atomically. Tuples become lists.
+
+    Creates `workdir`. Raises ConfigError if it cannot be written, or if it is an address such as gs://bucket.
     """
     if "://" in os.fspath(workdir):
-        raise ConfigError(f"--workdir={workdir} must be a folder of this machine: mount the bucket and name its folder")
+        raise ConfigError(f"--workdir={workdir} must be a folder on this machine: mount the bucket and name its folder")
     path = os.path.join(workdir, "config.json")
     try:
         os.makedirs(workdir, exist_ok=True)
@@ -54,47 +57,47 @@ def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
 
 
 def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
-    """What `write_config` wrote. Raises ConfigError where `workdir` holds no readable config.json."""
+    """Returns what `write_config` wrote. Raises ConfigError if `workdir` has no readable config.json."""
     path = os.path.join(workdir, "config.json")
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
     except FileNotFoundError as error:
-        raise ConfigError(f"--workdir={workdir} is not a run's: there is no {path}") from error
+        raise ConfigError(f"--workdir={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
 
 
 def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
-    """Checks that the run of config `saved` may go on with config `current`.
+    """Checks that config `current` may continue the run of config `saved`, and returns the changes.
 
-    Returns the changes that are allowed, each as "field: old -> new". Raises ConfigError that names every field whose
-    change would give the state or the data another meaning: all but MAY_CHANGE, and fields that only one of them has.
+    Each change is a line "field: old -> new".
+
+    Raises ConfigError if fields outside MAY_CHANGE differ, or are in one of the configs only. The error names them all.
     """
     old, new = _flatten(json.loads(json.dumps(saved))), _flatten(json.loads(json.dumps(current)))
     changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
-    lines = {name: f"{name}: {_show(old, name)} -> {_show(new, name)}" for name in changed}
-    refused = [lines[name] for name in changed if not _may_change(name)]
-    if refused:
+    lines = {name: f"{name}: {_text(old, name)} -> {_text(new, name)}" for name in changed}
+    forbidden = [lines[name] for name in changed if not _may_change(name)]
+    if forbidden:
         raise ConfigError(
-            f"the workdir holds a run of another config ({'; '.join(refused)}): "
-            "set the fields back, or choose another --workdir"
+            f"the workdir contains a run with another config ({'; '.join(forbidden)}): "
+            "set these fields back, or choose another --workdir"
         )
     return list(lines.values())
 
 
-_ABSENT = object()
-
-
 def _may_change(name: str) -> bool:
+    """Returns whether a field is in MAY_CHANGE."""
     return any(name == field or (field.endswith(".") and name.startswith(field)) for field in MAY_CHANGE)
 
 
-def _show(values: dict[str, Any], name: str) -> str:
+def _text(values: dict[str, Any], name: str) -> str:
     return json.dumps(values[name]) if name in values else "(none)"
 
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns dotted field -> value."""
     flat = {}
     for name, value in config.items():
         flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}

@@ -1,4 +1,4 @@
-"""What a person should know before the first step: one short summary, and a loud word where something looks wrong."""
+"""The summary of a run that is printed before the first step, with warnings."""
 
 import glob
 import os
@@ -13,32 +13,33 @@ from train.run import Run, attention_of
 
 
 def print_summary(run: Run, display: Display, workdir: str) -> None:
-    """Prints devices, mesh, parameters, corpus, batch, windows and the entropy to beat; then the warnings."""
+    """Prints the lines of `summary_lines`, the documents that are excluded, and the warnings."""
     for name, value in summary_lines(run, workdir).items():
         display.message(f"{name:>10}  {value}")
     for documents in (run.train_documents, run.heldout_documents):
-        for what in describe_excluded(documents, run.experiment.window_specs):
-            display.message(f"{'left out':>10}  {what}")
-    for warning in (*run.experiment.warnings, *_skipped(run), *accelerator_warning()):
+        for reason in describe_excluded(documents, run.experiment.window_specs):
+            display.message(f"{'excluded':>10}  {reason}")
+    for warning in (*run.experiment.warnings, *_skipped_input_warnings(run), *_accelerator_warnings()):
         display.warn(warning)
 
 
 def summary_lines(run: Run, workdir: str) -> dict[str, str]:
-    """Name -> text, in the order of the summary."""
+    """Returns name -> text for each line of the summary, in order.
+
+    The baseline is the loss of a model that knows only the frequencies of the tokens in the corpus.
+    """
     experiment, store, devices = run.experiment, run.store, jax.devices()
     data, model, config = experiment.data, experiment.model, experiment.train
     processes = f", {jax.process_count()} processes" if jax.process_count() > 1 else ""
     mesh = " x ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items())
     targets = f" + {data.targets_length}" if model.architecture == "encoder_decoder" else ""
-    accumulation = f", in {config.grad_accum_steps} parts" if config.grad_accum_steps > 1 else ""
-    specs, collator = experiment.window_specs, experiment.collate
-    windows = ", ".join(f"{spec.name} {collator.window(k)}" for k, spec in enumerate(specs)) + " raw tokens"
+    accumulation = f", in {config.grad_accum_steps} microbatches" if config.grad_accum_steps > 1 else ""
     if data.documents == "whole":
         windows = "whole documents, as many as fit in a row"
-    entropy = store.unigram_entropy()
-    to_beat = f"{entropy:.3f} nats a token, {entropy / np.log(2):.3f} bits: the corpus' unigram entropy"
-    predicts_tokens = experiment.learner.language_model(run.state_shapes.params) is not None
-    return {
+    else:
+        lengths = (f"{name} {experiment.window_length(k)}" for k, name in enumerate(experiment.denoiser_names))
+        windows = f"{', '.join(lengths)} raw tokens"
+    lines = {
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
         "model": f"{model.architecture}, {run.num_params / 1e6:,.2f}M parameters, {experiment.config['precision']}",
@@ -49,21 +50,27 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         ),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": windows,
-    } | ({"to beat": to_beat} if predicts_tokens else {})
+    }
+    if experiment.learner.language_model(run.state_shapes.params) is not None:
+        entropy = store.unigram_entropy()
+        bits = entropy / np.log(2)
+        lines["baseline"] = f"{entropy:.3f} nats per token, {bits:.3f} bits: the unigram entropy of the corpus"
+    return lines
 
 
-def _skipped(run: Run) -> list[str]:
+def _skipped_input_warnings(run: Run) -> list[str]:
+    """Returns warnings about files and lines that could not be read."""
     meta, warnings = run.store.meta, []
     if files := meta["skipped_files"]:
-        warnings.append(f"{len(files)} files could not be read and are left out, {files[0]} among them")
+        warnings.append(f"{len(files)} files could not be read and are excluded, {files[0]} among them")
     if meta["skipped_lines"]:
         first = meta["first_skipped_line"]
-        warnings.append(f"{meta['skipped_lines']} lines could not be read and are left out, {first} the first")
+        warnings.append(f"{meta['skipped_lines']} lines could not be read and are excluded; the first is {first}")
     return warnings
 
 
-def accelerator_warning() -> list[str]:
-    """A warning where JAX runs on the CPU of a machine that has a GPU or a TPU and nobody asked for the CPU."""
+def _accelerator_warnings() -> list[str]:
+    """Returns a warning if JAX uses the CPU of a machine with a GPU or a TPU, unless JAX_PLATFORMS selects the CPU."""
     if jax.default_backend() != "cpu" or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
         return []
     if glob.glob("/dev/nvidia[0-9]*"):

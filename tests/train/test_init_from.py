@@ -93,7 +93,7 @@ def test_a_transformer_with_other_arrays_is_refused_in_one_line(corpus, clm, ove
 
 def test_a_folder_that_is_not_a_runs_is_named(corpus, tmp_path):
     run = make_run(make_experiment(fields(corpus)), show_progress=False)
-    with pytest.raises(ConfigError, match="is not a run's"):
+    with pytest.raises(ConfigError, match="is not the folder of a run"):
         start_from(run, {}, str(tmp_path))
 
 

@@ -26,7 +26,7 @@ def changed(**fields):
     return config
 
 
-def test_what_is_written_is_read_and_is_the_same_run(tmp_path):
+def test_a_written_config_is_read_back_as_the_same_run(tmp_path):
     write_config(tmp_path / "new" / "run", CONFIG)
     saved = read_config(tmp_path / "new" / "run")
     assert saved["data"]["mode_tokens"] == ["[R]", "[S]"]
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_and_is_the_same_run(tmp_path):
     assert os.listdir(tmp_path / "new" / "run") == ["config.json"]
 
 
-def test_a_write_that_fails_leaves_the_config_that_was_there(tmp_path):
+def test_a_failed_write_keeps_the_earlier_config(tmp_path):
     write_config(tmp_path, CONFIG)
     with pytest.raises(TypeError):
         write_config(tmp_path, {"seed": object()})
@@ -50,11 +50,11 @@ def test_every_field_that_matters_is_named_with_both_values():
     assert 'data.mode_tokens: ["[R]", "[S]"] -> ["[R]"]; ' in message
     assert "model.d_model: 128 -> 256)" in message
     assert "train.steps" not in message
-    assert message.endswith("set the fields back, or choose another --workdir")
+    assert message.endswith("set these fields back, or choose another --workdir")
     assert "\n" not in message
 
 
-def test_fields_that_only_one_of_them_has_are_changes():
+def test_fields_that_only_one_config_has_are_changes():
     older = changed()
     del older["model"]["d_model"]
     with pytest.raises(ConfigError, match=r"model.d_model: \(none\) -> 128"):
@@ -77,13 +77,13 @@ def test_changes_that_are_allowed_are_reported(field, line):
 
 
 @pytest.mark.parametrize("field", ["train__eval_batches", "data__path", "seed"])
-def test_changes_that_are_not_allowed(field):
+def test_changes_that_are_not_allowed_are_errors(field):
     with pytest.raises(ConfigError, match=field.replace("__", ".")):
         check_same_run(CONFIG, changed(**{field: 7}))
 
 
-def test_a_workdir_that_is_none_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"is not a run's: there is no .*config.json"):
+def test_a_folder_that_is_not_a_workdir_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"is not the folder of a run: .*config.json does not exist"):
         read_config(tmp_path)
     (tmp_path / "config.json").write_text('{"seed": ')
     with pytest.raises(ConfigError, match=r"config.json cannot be read"):

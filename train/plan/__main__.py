@@ -1,8 +1,9 @@
-"""python -m train.plan --config=configs/ul2.py:20b --topology=v5p:4x4x4 [--vocab_size=32128] [--config.a.b=value ...]
+"""Plans a run: python -m train.plan --config=configs/ul2.py:20b --topology=v5p:4x4x4 [--vocab_size=32128] ...
 
-What a run would take on a machine that is not here. For a TPU topology the real train step is compiled by the real TPU
-compiler (pip install -e '.[tpu]'; no TPU needed): memory a chip, collectives, whether it fits, and where it does not,
-what makes it fit. For gpu:N, h100:N, cpu:N and the like memory is added up from shapes, which is close but no compiler.
+Prints the memory and the time of a run on a machine that is not available, whether the run fits there, and if it does
+not, which fields make it fit. For a TPU topology the TPU compiler compiles the train step, which shows its collectives
+too (pip install -e '.[tpu]'; no TPU is needed). For gpu:N, h100:N, cpu:N and the like memory is added up from shapes,
+which is less exact.
 """
 
 import sys
@@ -20,19 +21,19 @@ from train.plan.topology import Topology, parse_topology
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
-_TOPOLOGY = flags.DEFINE_string("topology", None, "v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...", _FLAGS)
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "Ids of a tokenizer that is not available.", flag_values=_FLAGS)
+_TOPOLOGY = flags.DEFINE_string("topology", None, "Machine: v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...", _FLAGS)
+_VOCAB_SIZE = flags.DEFINE_integer(
+    "vocab_size", None, "Ids of a tokenizer that is not available.", lower_bound=1, flag_values=_FLAGS
+)
 
 
 def main() -> None:
-    """Reads the command line, plans, prints. Exit status 1 where the run does not fit."""
+    """Prints the estimate, and the remedy if the run does not fit; then the exit status is 1."""
     parse_flags(_FLAGS, __doc__)
     config = config_fields(_FLAGS)
-    jax.config.update("jax_platforms", "cpu")  # the compiler for another machine is asked for by name
+    jax.config.update("jax_platforms", "cpu")  # nothing runs on this machine's accelerator
     if _TOPOLOGY.value is None:
         raise ConfigError("--topology is missing: for example --topology=v5e:4x4 or --topology=h100:8")
-    if _VOCAB_SIZE.value is not None and _VOCAB_SIZE.value < 1:
-        raise ConfigError(f"--vocab_size={_VOCAB_SIZE.value} must be 1 or more")
     topology = parse_topology(_TOPOLOGY.value)
 
     def estimate_of(fields: dict, topology: Topology) -> Estimate:

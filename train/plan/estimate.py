@@ -1,4 +1,4 @@
-"""One run on one topology: compiled for it where the compiler is here, else added up from shapes."""
+"""The memory and the time of a run on a topology, from its compiler if there is one, and from shapes otherwise."""
 
 import dataclasses
 import math
@@ -27,48 +27,49 @@ from train.step import TrainState
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What the compiler said of a program. Bytes are of one device."""
+    """The compiler's report on a train step. Bytes are those of one device."""
 
-    refused: bool  # it gave up where memory was short, and said no more than the total
-    argument_bytes: int  # state and batch as the chip lays them out; by their shapes where it refused
+    refused: bool  # the program exceeds the memory: the compiler reports the total alone
+    argument_bytes: int  # state and batch in the chip's layout; if refused, from their shapes
     temporary_bytes: int
-    result_bytes: int  # those that do not take an argument's place
-    code_bytes: int  # the program itself
-    collectives: dict[str, int]  # kind -> bytes a step
-    seconds: float
+    result_bytes: int  # results that are not written over arguments
+    code_bytes: int  # the program
+    collectives: dict[str, int]  # kind -> bytes per step
+    seconds: float  # of compilation
 
     @property
     def total_bytes(self) -> int:
+        """All memory of the program."""
         return self.argument_bytes + self.temporary_bytes + self.result_bytes + self.code_bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What a run takes. Bytes are of one device."""
+    """The memory and the time of a run's train step. Bytes are those of one device."""
 
     topology: Topology
-    mesh: dict[str, int]
-    attention: tuple[str, str]  # the kernel, and why
+    mesh: dict[str, int]  # axis -> size
+    attention: tuple[str, str]  # the kernel, and the reason for it
     num_params: int
     positions_per_step: int
     parameter_bytes: int
     optimizer_bytes: int
     batch_bytes: int
-    activation_bytes: int  # kept for the backward pass, by their shapes, before the compiler fuses any of them away
-    temporary_bytes: int  # compiled: all that is neither argument nor result; else activations and gradients
-    compiled: "Compiled | None"  # None where there is no compiler
-    flops: float  # a step, all devices: train.flops
+    activation_bytes: int  # kept for the backward pass, from shapes, before the compiler fuses operations
+    temporary_bytes: int  # if compiled, all but arguments and results; otherwise activations and gradients
+    compiled: Compiled | None  # None if the topology has no compiler
+    flops: float  # model FLOPs per step, of all devices (models/flops.py)
 
     @property
     def total_bytes(self) -> int:
-        """The most that is in use at once: the compiler's own figure where there is one."""
+        """The largest memory in use at any time, as the compiler reports it if there is one."""
         if self.compiled is not None:
             return self.compiled.total_bytes
         return self.parameter_bytes + self.optimizer_bytes + self.batch_bytes + self.temporary_bytes
 
     @property
     def fits(self) -> bool | None:
-        """None where the chip's memory is not known. A program that the compiler made fits by its word."""
+        """Whether the run fits the chip's usable memory; None if that memory is not known."""
         chip = self.topology.chip
         if self.compiled is not None and self.compiled.refused:
             return False
@@ -76,7 +77,11 @@ class Estimate:
 
     @property
     def roofline_seconds(self) -> float | None:
-        """The least time of a step: at the chips' peak, or at the speed of reading parameters and state once."""
+        """The lower bound of the time of a step; None if the chip is not known.
+
+        The larger of the time of the FLOPs at the chips' peak and the time to read and write parameters and optimizer
+        state, and to read the batch, at the memory bandwidth.
+        """
         chip = self.topology.chip
         if chip is None:
             return None
@@ -85,10 +90,10 @@ class Estimate:
 
 
 def estimate(experiment: Experiment, topology: Topology) -> Estimate:
-    """Plans `experiment` on `topology`.
+    """Returns the estimate of `experiment` on `topology`.
 
-    Raises ConfigError where the mesh does not fit the number of devices, an axis or the batch does not divide, or the
-    attention kernel cannot run there.
+    Raises ConfigError if the mesh does not fit the number of devices, if dimensions or rows are not multiples of its
+    axes, or if the attention kernel does not support the topology.
     """
     shape = sharding.mesh_shape(experiment.mesh, topology.num_devices)
     if topology.devices:
@@ -100,10 +105,10 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
     optimizer_bytes = _device_bytes(state) - parameters
-    with compiled_for(topology.platform, _fused):
+    with compiled_for(topology.platform, _placeholder_kernel):
         activations = _activation_bytes(experiment, state, batch, mesh)
-    compiled = _compiled(experiment, state, batch) if topology.devices else None
-    # By shapes: gradients are as large as parameters.
+    compiled = _compile(experiment, state, batch) if topology.devices else None
+    # Gradients are as large as parameters.
     temporaries = compiled.temporary_bytes if compiled else activations + parameters
     segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
     return Estimate(
@@ -122,27 +127,43 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     )
 
 
-def abstract_batch(experiment: Experiment, place: NamedSharding) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes, dtypes and places of the global batch: those of one row of made-up text, `train.batch_size` times."""
-    collator, per_row = experiment.collate, experiment.data.examples_per_row
-    zeros, keys = np.zeros(per_row, np.int32), np.arange(per_row, dtype=np.uint64)
-    source, lengths, parts = zeros, np.full(per_row, collator.specs[0].raw_length, np.int32), None
-    if collator.plan is not None:
-        source, lengths, parts = (column[0] for column in collator.plan)
+def abstract_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the shapes, dtypes and shardings of the global batch, from one row of arbitrary text."""
+    per_row, plan = experiment.data.examples_per_row, experiment.batch_spec.plan
+    zeros = np.zeros(per_row, np.int32)
+    denoiser_ids, lengths, parts = zeros, np.full(per_row, experiment.window_specs[0].raw_length, np.int32), None
+    if plan is not None:
+        denoiser_ids, lengths, parts = (column[0] for column in plan)
     tokens = np.full((per_row, lengths.max()), experiment.vocab.content_start, np.int32)
-    row = collator(Windows(tokens, lengths, zeros, keys, source, tokens, lengths, zeros + 1, zeros, parts), 1)
+    windows = Windows(
+        tokens=tokens,
+        lengths=lengths,
+        row_ids=zeros,
+        keys=np.arange(per_row, dtype=np.uint64),
+        denoiser_ids=denoiser_ids,
+        others_tokens=tokens,
+        others_lengths=lengths,
+        prompt_lengths=zeros + 1,
+        labels=zeros,
+        parts=parts,
+    )
     rows = experiment.train.batch_size
     return {
-        name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype, sharding=place) for name, array in row.items()
+        name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype, sharding=batch_sharding)
+        for name, array in experiment.collate(windows, 1).items()
     }
 
 
 def _device_bytes(tree: Any) -> int:
+    """Returns the bytes of a tree's leaves on one device, from their shapes and shardings."""
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, mesh: Mesh | AbstractMesh) -> int:
-    """What a microbatch's forward pass keeps for the backward pass, on one device, as if "tensor" split none of it."""
+    """Returns the bytes that the forward pass of a microbatch keeps for the backward pass on one device.
+
+    Assumes that the mesh axis "tensor" splits none of them.
+    """
     learner = experiment.learner
     parts = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
     batch = {
@@ -151,20 +172,23 @@ def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, m
     }
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state.params)
 
-    def kept(params, batch):
+    def residuals(params, batch):
         def loss(params):
             return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
 
-        given = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
+        arguments = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
         backward = jax.vjp(loss, params)[1]
-        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(backward) if id(leaf) not in given]
+        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(backward) if id(leaf) not in arguments]
 
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(kept, params, batch))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(residuals, params, batch))
 
 
-def _fused(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:
-    """Stands for a fused attention kernel, which cannot be traced everywhere: it keeps its arguments, its result and a
-    float32 for each query and head."""
+def _placeholder_kernel(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:
+    """Returns a function with the residuals of a fused attention kernel, which cannot be traced on every machine.
+
+    The residuals are the kernel's arguments, its result, and a float32 for each query and head. The signature is that
+    of models.placement.OverDevices.
+    """
 
     @jax.custom_vjp
     def kernel(*arrays: Array) -> Array:
@@ -174,18 +198,20 @@ def _fused(function: Callable[..., Array], arguments: Sequence[str], result: str
         mixed = kernel(*arrays)
         return mixed, (arrays, mixed, jnp.zeros(mixed.shape[:-1], jnp.float32))
 
-    def backward(kept: Any, gradient: Array) -> tuple:
+    def backward(residuals: Any, gradient: Array) -> tuple:
         del gradient
-        return (*map(jnp.zeros_like, kept[0][:3]), *[None] * len(kept[0][3:]))
+        arrays = residuals[0]  # query, key, value, and arrays without a gradient
+        return (*map(jnp.zeros_like, arrays[:3]), *[None] * len(arrays[3:]))
 
     kernel.defvjp(forward, backward)
     return kernel
 
 
-def _compiled(experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]) -> Compiled:
+def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]) -> Compiled:
+    """Compiles the train step for the devices of the shardings of `state` and `batch`."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
-    places = jax.tree.map(lambda leaf: leaf.sharding, state)
-    step = compiled_train_step(experiment, optimizer, places, next(iter(batch.values())).sharding)
+    state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+    step = compiled_train_step(experiment, optimizer, state_shardings, next(iter(batch.values())).sharding)
     begin = time.perf_counter()
     try:
         program = step.lower(state, batch).compile()
@@ -194,7 +220,15 @@ def _compiled(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sh
         needed, arguments = _bytes_needed(str(error)), _device_bytes(state) + _device_bytes(batch)
         if needed is None:
             raise
-        return Compiled(True, arguments, needed - arguments, 0, 0, {}, time.perf_counter() - begin)
+        return Compiled(
+            refused=True,
+            argument_bytes=arguments,
+            temporary_bytes=needed - arguments,
+            result_bytes=0,
+            code_bytes=0,
+            collectives={},
+            seconds=time.perf_counter() - begin,
+        )
     memory = program.memory_analysis()
     return Compiled(
         refused=False,
@@ -208,9 +242,9 @@ def _compiled(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sh
 
 
 def _bytes_needed(error: str) -> int | None:
-    """What a program takes in all, arguments included, by a TPU compiler that has not enough; None for other errors."""
-    said = re.search(r"\(([\d.]+)([KMGT])\) exceeds available HBM|hbm\. Used ([\d.]+)([KMGT]) of", error)
-    if said is None:
+    """Returns the memory of a program, with its arguments, from a TPU compiler's error; None for other errors."""
+    match = re.search(r"\(([\d.]+)([KMGT])\) exceeds available HBM|hbm\. Used ([\d.]+)([KMGT]) of", error)
+    if match is None:
         return None
-    number, unit = said[1] or said[3], said[2] or said[4]
+    number, unit = match[1] or match[3], match[2] or match[4]
     return int(float(number) * 2 ** {"K": 10, "M": 20, "G": 30, "T": 40}[unit])

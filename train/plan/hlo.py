@@ -1,4 +1,4 @@
-"""Reading a compiled program's text: which collectives it has, and how many bytes each kind moves."""
+"""The collectives of a compiled program and the bytes of their results, from the program's text."""
 
 import math
 import re
@@ -10,9 +10,9 @@ _BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, 
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\) -> (.*) \{$")
 _WHILE = re.compile(r" while\(.*condition=%?([\w.-]+), body=%?([\w.-]+)")
-_TRIPS = re.compile(r"\"known_trip_count\":\{\"n\":\"(\d+)\"\}")
+_TRIP_COUNT = re.compile(r"\"known_trip_count\":\{\"n\":\"(\d+)\"\}")
 _CONSTANT = re.compile(r"%?([\w.-]+) = s32\[\]\S* constant\((\d+)\)")
-_BELOW = re.compile(r"ROOT .* compare\(.*?%?([\w.-]+)\), direction=LT")
+_LESS_THAN = re.compile(r"ROOT .* compare\(.*?%?([\w.-]+)\), direction=LT")
 _CALLED = re.compile(r"(?:calls|to_apply|branch_computations)=\{?%?([\w.-]+)")
 _COLLECTIVE = re.compile(rf"^\s*(?:ROOT )?%?([\w.-]+) = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _ASYNC_START = re.compile(r" custom-call\(%?([\w.-]+).*custom_call_target=\"AsyncCollectiveStart\"")
@@ -21,18 +21,18 @@ _ASYNC_REST = re.compile(r" async-(?:update|done)\(")
 
 @dataclass
 class _Computation:
-    """One computation of a program: its lines, and the type that it returns."""
+    """One computation of a program."""
 
     name: str
-    result: str
+    result: str  # the type that it returns
     lines: list[str] = field(default_factory=list)
 
-    def counted(self, collective: str) -> bool:
-        """Whether `collective`, the name of an operation here, is where the collective counts.
+    def is_counted(self, collective: str) -> bool:
+        """Returns whether the operation of this name, a collective in this computation, is to be counted.
 
-        A TPU program spreads an asynchronous collective over several fusions, each of which names it: one that begins
-        it (AsyncCollectiveStart), those that compute meanwhile (async_collective_fusion) and one that ends it
-        (AsyncCollectiveDone). It counts where it begins.
+        In a TPU program, an asynchronous collective is in several fusions: one that starts it (AsyncCollectiveStart),
+        some that compute in the meantime (async_collective_fusion), and one that ends it (AsyncCollectiveDone). Only
+        the first is counted.
         """
         text = "\n".join(self.lines)
         if self.name.startswith("async_collective_fusion") or '"AsyncCollective' in text:
@@ -41,14 +41,17 @@ class _Computation:
 
 
 def collective_bytes(hlo_text: str) -> dict[str, int]:
-    """Bytes of the results of one device's collectives in one run of the program, by kind, largest first.
+    """Returns kind -> bytes of the results of a device's collectives in one run of the program, largest first.
 
-    hlo_text: `compiled.as_text()`. Results are whole arrays for all-gather and all-reduce, and a device's part of one
-    for reduce-scatter. Asynchronous collectives count once, however the compiler spreads them out; an all-reduce of
-    which a TPU's fusion keeps a part only ("all-reduce-scatter") counts as reduce-scatter. Collectives in the body of a
-    loop, such as the scan over layers, count as often as the loop runs: as the compiler notes down, or as its condition
-    counts. Once where neither tells. A TPU's compiler may gather by an all-reduce of arrays that are 0 elsewhere, as it
-    does on a v5p:4x4x4: that is an all-reduce.
+    The results of all-gather and all-reduce are whole arrays; that of reduce-scatter is a device's part of one. An
+    asynchronous collective is counted once, even if it is in several fusions. An all-reduce whose TPU fusion keeps a
+    part of the result ("all-reduce-scatter") is counted as reduce-scatter. The TPU compiler may gather by an all-reduce
+    of arrays padded with zeros, as on v5p:4x4x4, which is counted as all-reduce.
+
+    A collective in a loop, such as the scan over layers, is counted for each iteration. The number of iterations is the
+    one that the compiler recorded, or else the one in the loop's condition; if neither is found, 1.
+
+    hlo_text: `compiled.as_text()`.
     """
     computations: dict[str, _Computation] = {}
     entry = current = None
@@ -65,7 +68,10 @@ def collective_bytes(hlo_text: str) -> dict[str, int]:
 def _collectives(
     caller: _Computation, computations: dict[str, _Computation], known: dict[str, Counter[str]]
 ) -> Counter[str]:
-    """Of one run of `caller` and of what it calls. known: those found already, by name; added to."""
+    """Returns kind -> bytes in one run of `caller` with all that it calls.
+
+    known: the results for other computations by name, to which this function adds.
+    """
     if caller.name in known:
         return known[caller.name]
     total = known[caller.name] = Counter()
@@ -73,12 +79,12 @@ def _collectives(
         total["reduce-scatter"] = _bytes(caller.result)
         return total
     for line in caller.lines:
-        # Expressions over every long line of a large program would take minutes: a plain look first.
-        named = any(kind in line for kind in COLLECTIVES)
-        if named and (match := _COLLECTIVE.search(line)) and caller.counted(match[1]):
-            total[match[3]] += _bytes(_received(match[2], match[3]) if match[4] else match[2])
+        # A regular expression for every long line of a large program would take minutes; a substring search is fast.
+        has_kind = any(kind in line for kind in COLLECTIVES)
+        if has_kind and (match := _COLLECTIVE.search(line)) and caller.is_counted(match[1]):
+            total[match[3]] += _bytes(_result_of_start(match[2], match[3]) if match[4] else match[2])
         if " while(" in line and (match := _WHILE.search(line)):
-            called, runs = match[2], _trips(line, computations.get(match[1]))
+            called, runs = match[2], _trip_count(line, computations.get(match[1]))
         elif (match := _CALLED.search(line)) and not _ASYNC_REST.search(line):
             called, runs = match[1], 1
         else:
@@ -89,22 +95,24 @@ def _collectives(
     return total
 
 
-def _trips(line: str, condition: _Computation | None) -> int:
-    """How often a loop runs: a counter from 0, which is what a scan has, that stays below a constant."""
-    if noted := _TRIPS.search(line):
-        return int(noted[1])
+def _trip_count(line: str, condition: _Computation | None) -> int:
+    """Returns the number of iterations of a loop whose condition is that a counter from 0 is below a constant."""
+    if recorded := _TRIP_COUNT.search(line):
+        return int(recorded[1])
     text = "\n".join(condition.lines) if condition else ""
-    limits, below = dict(_CONSTANT.findall(text)), _BELOW.search(text)
-    return int(limits.get(below[1], 1)) if below else 1
+    constants, comparison = dict(_CONSTANT.findall(text)), _LESS_THAN.search(text)
+    return int(constants.get(comparison[1], 1)) if comparison else 1
 
 
-def _received(start: str, kind: str) -> str:
-    """The result's part in the type of an asynchronous start: (operands, results, ...), but for all-reduce, which has
-    results alone."""
-    if kind == "all-reduce" or not start.startswith("("):
-        return start
+def _result_of_start(start_type: str, kind: str) -> str:
+    """Returns the type of the result of an asynchronous collective from the type of its start.
+
+    The type of a start is (operands, results, ...); for all-reduce, it is that of the results alone.
+    """
+    if kind == "all-reduce" or not start_type.startswith("("):
+        return start_type
     depth, parts = 0, [""]
-    for character in start[1:-1]:
+    for character in start_type[1:-1]:
         depth += (character in "([{") - (character in ")]}")
         if character == "," and depth == 0:
             parts.append("")
@@ -113,9 +121,9 @@ def _received(start: str, kind: str) -> str:
     return parts[1]
 
 
-def _bytes(result: str) -> int:
-    """Of a type: an array's, or a tuple's of arrays."""
+def _bytes(array_type: str) -> int:
+    """Returns the bytes of an array's type, or of a tuple's."""
     return sum(
         _BYTES.get(dtype, 4) * math.prod(int(size) for size in dims.split(",") if size)
-        for dtype, dims in _SHAPE.findall(result)
+        for dtype, dims in _SHAPE.findall(array_type)
     )

@@ -1,4 +1,4 @@
-"""What makes a run fit that does not: fields to change, tried one after another."""
+"""Changes of a config that make a run fit: fields are changed one after another until the estimate fits."""
 
 import copy
 import dataclasses
@@ -12,17 +12,24 @@ from train.plan.estimate import Estimate
 from train.plan.topology import Topology
 from train.sharding import mesh_shape
 
-_FUSED = 1.25  # a compiler may save some of what shapes add up to: this much too large is not worth its time
+# A compiler needs less than the sum of the shapes, because it fuses operations. A change is not compiled if its sum
+# exceeds the memory by more than this factor.
+_COMPILED_LIMIT = 1.25
 
 
 def find_remedy(config: dict[str, Any], topology: Topology, estimate_of: Callable[[dict, Topology], Estimate]) -> str:
-    """A line with the first change that fits: attention's probabilities made again, state split over the devices,
-    smaller microbatches, whole layers made again.
+    """Returns a line with the first change that makes the run fit.
 
-    Cheapest in time first, each on top of those before it. What is too large by its shapes is not compiled. A change
-    that cannot be made (rows or dimensions that do not divide) is passed over.
+    The changes, from the one that costs the least time: recompute attention probabilities, split the state over the
+    devices, use smaller microbatches, recompute whole layers. Each is added to those before it. Changes for which rows
+    or dimensions do not divide are skipped.
+
+    Args:
+      config: nested dicts of fields.
+      topology: the machine.
+      estimate_of: config and topology -> estimate. May raise ConfigError.
     """
-    best = None
+    smallest = None
     for overrides in _changes(config, topology):
         fields = copy.deepcopy(config)
         for name, value in overrides.items():
@@ -30,21 +37,23 @@ def find_remedy(config: dict[str, Any], topology: Topology, estimate_of: Callabl
             fields[section][field] = value
         try:
             plan = estimate_of(fields, dataclasses.replace(topology, devices=()))
-            if topology.devices and plan.total_bytes <= _FUSED * topology.chip.usable_bytes:
+            if topology.devices and plan.total_bytes <= _COMPILED_LIMIT * topology.chip.usable_bytes:
                 plan = estimate_of(fields, topology)
         except ConfigError:
             continue
         flags = " ".join(f"--config.{name}={value}" for name, value in overrides.items())
         if plan.fits and (plan.compiled is not None or not topology.devices):
-            return f"  would fit with     {flags}: {plan.total_bytes / GIB:.2f} GiB a device"
-        if best is None or plan.total_bytes < best[0]:
-            best = plan.total_bytes, flags
-    if best is None:
-        return "  would fit with     nothing that was tried: take a larger topology"
-    return f"  would fit with     a larger topology: {best[1]} still takes {best[0] / GIB:.2f} GiB a device"
+            return f"  fits with          {flags}: {plan.total_bytes / GIB:.2f} GiB per device"
+        if smallest is None or plan.total_bytes < smallest[0]:
+            smallest = plan.total_bytes, flags
+    if smallest is None:
+        return "  fits with          a larger topology: no change of the config is possible"
+    size, flags = smallest
+    return f"  fits with          a larger topology: {flags} still needs {size / GIB:.2f} GiB per device"
 
 
 def _changes(config: dict[str, Any], topology: Topology) -> Iterator[dict[str, Any]]:
+    """Yields changes, field -> value, from the one that costs the least time."""
     changes: dict[str, Any] = {}
     if config["model"]["remat"] == "none":
         changes["model.remat"] = "dots"
@@ -55,21 +64,21 @@ def _changes(config: dict[str, Any], topology: Topology) -> Iterator[dict[str, A
             changes["mesh.backend"] = "jit"
         changes |= {"mesh.data": 1, "mesh.fsdp": data * fsdp, "mesh.tensor": tensor}
         yield dict(changes)
-    smaller = list(_accumulations(config["train"], data * fsdp))
-    for parts in smaller:
-        yield changes | {"train.grad_accum_steps": parts}
+    accumulations = list(_larger_accumulations(config["train"], data * fsdp))
+    for steps in accumulations:
+        yield changes | {"train.grad_accum_steps": steps}
     if config["model"]["remat"] != "full":
         changes["model.remat"] = "full"
         yield dict(changes)
-        for parts in smaller:
-            yield changes | {"train.grad_accum_steps": parts}
+        for steps in accumulations:
+            yield changes | {"train.grad_accum_steps": steps}
 
 
-def _accumulations(train: dict[str, Any], devices: int) -> Iterator[int]:
-    """Twice as many microbatches, and so on, down to those of one row a device."""
+def _larger_accumulations(train: dict[str, Any], devices: int) -> Iterator[int]:
+    """Yields twice as many microbatches, four times as many and so on, down to one row per device and microbatch."""
     rows = train["batch_size"] // devices
-    parts = 2 * train["grad_accum_steps"]
-    while parts <= rows:
-        if rows % parts == 0:
-            yield parts
-        parts *= 2
+    steps = 2 * train["grad_accum_steps"]
+    while steps <= rows:
+        if rows % steps == 0:
+            yield steps
+        steps *= 2
