@@ -1,0 +1,4 @@
+"""From text to batches: documents, token stores, windows of documents, and batches of windows.
+
+This package imports only contract. The objective that makes a batch of windows is passed in as a function.
+"""
