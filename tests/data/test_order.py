@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
@@ -88,11 +88,12 @@ def test_an_example_does_not_depend_on_what_else_is_drawn():
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=8))
+@example([1.0, 0.03125, 0.03125, 0.03125, 0.03125])  # draws of the last four are always due at the same time
 def test_shares_are_the_weights_and_stay_close_everywhere(weights):
     reader, _ = DrawOrder([9] * len(weights), weights, seed=0, shuffle=True).draw(np.arange(70_000, 72_000))
     drawn = np.cumsum(reader[:, None] == np.arange(len(weights)), axis=0)
     due = np.arange(1, 2001)[:, None] * np.array(weights) / sum(weights)
-    assert np.abs(drawn - due).max() < 3  # of any number of examples in a row, not only of many
+    assert np.abs(drawn - due).max() <= len(weights)  # in any number of consecutive examples
 
 
 def test_mixing_is_even_by_hand():
