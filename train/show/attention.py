@@ -1,4 +1,4 @@
-"""Which positions see which: the models' own masks of one row, as a picture."""
+"""Attention masks of one row, computed by the models' own function, as arrays of cells and as PNG files."""
 
 import struct
 import zlib
@@ -8,47 +8,46 @@ import numpy as np
 
 from contract.batch import Batch
 from models.attention import attention_mask
-from train.show.examples import sides
+from train.show.examples import stacks
 
-HIDDEN, SEEN, AHEAD, PADDING = range(4)  # AHEAD: seen, and later in the row than the position that looks
+HIDDEN, VISIBLE, FUTURE, PADDING = range(4)  # kinds of cells; FUTURE: visible, and after the query in the row
 
 
 class Picture(NamedTuple):
-    """cells: uint8 [Q, S], what query q, downwards, makes of key s, to the right."""
+    """One attention mask. cells: uint8 [Q, S], the kind of each pair of a query and a key."""
 
     title: str
     cells: np.ndarray
 
 
 def pictures(batch: Batch, row: int) -> list[Picture]:
-    """The masks of one row: of each stack's self-attention, and of the cross-attention where there are two."""
-    segments = {side: batch[f"{side}_segment_ids"][[row]] for side in sides(batch)}
+    """The masks of one row: self-attention of each stack and, with two stacks, cross-attention."""
+    segment_ids = {stack: batch[f"{stack}_segment_ids"][[row]] for stack in stacks(batch)}
     found = []
-    for side, ids in segments.items():
-        fields = {"bidirectional_mask_BxS": f"{side}_bidirectional_mask", "order_BxL": f"{side}_attention_order"}
-        given = {name: batch[field][[row]] for name, field in fields.items() if field in batch}
-        mask = attention_mask(ids, ids, causal=side == "decoder", **given)
-        found.append(Picture(f"{side} self-attention", _cells(mask, ids[0], ids[0], is_self=True)))
-    if len(segments) == 2:
-        queries, keys = segments["decoder"], segments["encoder"]
+    for stack, ids in segment_ids.items():
+        fields = {"bidirectional_mask_BxS": f"{stack}_bidirectional_mask", "order_BxL": f"{stack}_attention_order"}
+        present = {name: batch[field][[row]] for name, field in fields.items() if field in batch}
+        mask = attention_mask(ids, ids, causal=stack == "decoder", **present)
+        found.append(Picture(f"{stack} self-attention", _cells(mask, ids[0], ids[0], is_self=True)))
+    if len(segment_ids) == 2:
+        queries, keys = segment_ids["decoder"], segment_ids["encoder"]
         mask = attention_mask(queries, keys, causal=False)
         found.append(Picture("cross-attention", _cells(mask, queries[0], keys[0], is_self=False)))
     return found
 
 
-def _cells(mask_1x1xQxS, query_segments: np.ndarray, key_segments: np.ndarray, *, is_self: bool) -> np.ndarray:
-    cells = np.asarray(mask_1x1xQxS)[0, 0].astype(np.uint8)
+def _cells(mask_1x1xQxS, query_segment_ids: np.ndarray, key_segment_ids: np.ndarray, *, is_self: bool) -> np.ndarray:
+    cells = np.asarray(mask_1x1xQxS)[0, 0].astype(np.uint8)  # False is HIDDEN, True is VISIBLE
     if is_self:
-        cells[np.triu(cells, 1) > 0] = AHEAD
-    cells[((query_segments == 0)[:, None] | (key_segments == 0)) & (cells == HIDDEN)] = PADDING
+        cells[np.triu(cells, 1) > 0] = FUTURE
+    cells[((query_segment_ids == 0)[:, None] | (key_segment_ids == 0)) & (cells == HIDDEN)] = PADDING
     return cells
 
 
 def shrink(cells: np.ndarray, factor: int) -> np.ndarray:
-    """Each block of factor x factor cells as one, uint8 [ceil(Q / factor), ceil(S / factor)].
+    """Reduces each block of factor x factor cells to one: uint8 [ceil(Q / factor), ceil(S / factor)].
 
-    Seen, where a quarter of what is not padding is: the segments of a packed row show even where they are smaller than
-    a block.
+    A block is visible if a quarter of its cells is, padding excluded, so that segments smaller than a block still show.
     """
     counts = []
     for kind in range(4):
@@ -56,25 +55,24 @@ def shrink(cells: np.ndarray, factor: int) -> np.ndarray:
         for axis in (0, 1):
             is_kind = np.add.reduceat(is_kind, np.arange(0, is_kind.shape[axis], factor), axis=axis)
         counts.append(is_kind)
-    hidden, seen, ahead, _ = counts
-    is_seen = (seen + ahead > 0) & (3 * (seen + ahead) >= hidden)
-    of_seen, of_hidden = np.where(ahead > seen, AHEAD, SEEN), np.where(hidden > 0, HIDDEN, PADDING)
-    return np.where(is_seen, of_seen, of_hidden).astype(np.uint8)
+    hidden, visible, future, _ = counts
+    is_visible = (visible + future > 0) & (3 * (visible + future) >= hidden)
+    if_visible, if_hidden = np.where(future > visible, FUTURE, VISIBLE), np.where(hidden > 0, HIDDEN, PADDING)
+    return np.where(is_visible, if_visible, if_hidden).astype(np.uint8)
 
 
 def png(cells: np.ndarray, palette: list[tuple[int, int, int, int]]) -> bytes:
-    """A PNG file with a pixel for each cell; `palette` has the red, green, blue and alpha of the four kinds."""
+    """A PNG file with one pixel for each cell. palette: red, green, blue and alpha of each kind."""
     height, width = cells.shape
-    colours = np.asarray(palette, np.uint8)
-    lines = np.concatenate([np.zeros((height, 1), np.uint8), cells], axis=1)  # each line begins with its filter: none
-    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    parts = [
-        (b"IHDR", header),
-        (b"PLTE", colours[:, :3].tobytes()),
-        (b"tRNS", colours[:, 3].tobytes()),
-        (b"IDAT", zlib.compress(lines.tobytes(), 9)),
+    colors = np.asarray(palette, np.uint8)
+    scanlines = np.concatenate([np.zeros((height, 1), np.uint8), cells], axis=1)  # each begins with its filter: none
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),  # 8 bits a pixel, indexed colors
+        (b"PLTE", colors[:, :3].tobytes()),
+        (b"tRNS", colors[:, 3].tobytes()),
+        (b"IDAT", zlib.compress(scanlines.tobytes(), 9)),
         (b"IEND", b""),
     ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
     )

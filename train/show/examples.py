@@ -1,4 +1,4 @@
-"""Rows as training reads them, with the raw windows that they were made from, and taken apart into examples again."""
+"""The rows that training reads, with the raw windows that they are made from, and the examples in these rows."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from contract.batch import Batch
 from contract.windows import Windows
-from data.batches import Batches, batches
+from data.batches import Batches
 from data.documents import Documents
 from data.order import weights_at
 from objectives.algebra.noise import valid_positions
@@ -17,7 +17,7 @@ _CHUNK_POSITIONS = 1 << 17
 
 
 class Chunk(NamedTuple):
-    """Some rows of the run, one after another, whatever `train.batch_size` is."""
+    """Consecutive rows of the run. Their number does not depend on `train.batch_size`."""
 
     windows: Windows
     batch: Batch
@@ -26,79 +26,75 @@ class Chunk(NamedTuple):
 class Examples(NamedTuple):
     """E examples, in the order of their rows and segments."""
 
-    rows: np.ndarray  # int [E], of the chunk
+    rows: np.ndarray  # int [E], row of the chunk
     segments: np.ndarray  # int [E], from 1
     denoiser_ids: np.ndarray  # int [E]
     raw: Sequences
-    inputs: Sequences  # what the encoder reads; of a decoder alone, the tokens that are not scored
-    targets: Sequences  # what is predicted; beside `selected`, all of the original
-    scored: np.ndarray  # int [E], tokens
-    selected: np.ndarray | None  # encoder_only: bool [E, W], the positions that are scored
-    used: np.ndarray  # int [E], positions of the row, of all stacks
-    share: np.ndarray  # float [E], positions of the row that fall to the example: used, and a part of the padding
+    inputs: Sequences  # what the encoder reads; decoder_only: the tokens that are not scored
+    targets: Sequences  # the tokens to predict; encoder_only: the original tokens at all positions
+    scored: np.ndarray  # int [E], number of scored tokens
+    selected: np.ndarray | None  # encoder_only: bool [E, W], the scored positions
+    used: np.ndarray  # int [E], positions of all stacks that hold the example
+    positions: np.ndarray  # float [E], `used` and an equal part of the padding of the example's row
 
 
 def chunks(experiment: Experiment, documents: Documents) -> tuple[Batches, int]:
-    """A dataset of `Chunk`s, and how many rows each has: together the rows of training's batches, in their order."""
-    shape, collator = experiment.collator.shape, experiment.collator
+    """A dataset of `Chunk`s and the number of rows in each: together the rows of training's batches, in their order."""
+    shape = experiment.row_shape
     positions = shape.inputs_length + (shape.targets_length if shape.architecture == "encoder_decoder" else 0)
     num_rows = max(_CHUNK_POSITIONS // positions, 1)
-    dataset = batches(
+    dataset = experiment.batches(
         documents,
-        collator.specs,
-        lambda windows, rows: Chunk(windows, collator(windows, rows)),
-        batch_size=num_rows,
-        examples_per_row=shape.examples_per_row,
-        seed=experiment.seed,
         shuffle=True,
-        rows=range(num_rows),
-        pad_id=experiment.tokenizer.vocab.pad,
-        plan=collator.plan,
+        batch_size=num_rows,
+        transform=lambda windows, rows: Chunk(windows, experiment.collate(windows, rows)),
     )
     return dataset, num_rows
 
 
 def chunk_numbers(experiment: Experiment, num_chunks: int, chunk_rows: int) -> list[int]:
-    """The chunks to look at: the first ones or, where the mixture changes for longer than these last, as many from all
-    over the run up to where it has changed."""
-    ends = [spec.ramp.end for spec in experiment.collator.specs if spec.ramp]
-    last = max(ends, default=0) // (chunk_rows * experiment.collator.shape.examples_per_row) + 1
+    """The numbers of the chunks to read: 0, 1, ..., `num_chunks` - 1.
+
+    Where a schedule changes the mixture for longer than that: `num_chunks` chunks evenly spaced up to its end.
+    """
+    ends = [spec.ramp.end for spec in experiment.window_specs if spec.ramp]
+    last = max(ends, default=0) // (chunk_rows * experiment.row_shape.examples_per_row) + 1
     if not ends or last < num_chunks:
         return list(range(num_chunks))
     return np.linspace(0, last, num_chunks).round().astype(int).tolist()
 
 
 def expected_shares(experiment: Experiment, numbers: list[int], chunk_rows: int) -> np.ndarray:
-    """The share of the windows of these chunks that each denoiser should have, float64 [denoisers]."""
-    specs, size = experiment.collator.specs, chunk_rows * experiment.collator.shape.examples_per_row
+    """The expected share of each denoiser in the windows of chunks `numbers`, float64 [denoisers]."""
+    specs, size = experiment.window_specs, chunk_rows * experiment.row_shape.examples_per_row
     examples = (np.asarray(numbers)[:, None] * size + np.arange(size)).ravel()
     weights = weights_at([spec.weight for spec in specs], [spec.ramp for spec in specs], examples)
     return (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
 
 
-def sides(batch: Batch) -> list[str]:
+def stacks(batch: Batch) -> list[str]:
     """The stacks that the batch feeds: "encoder", "decoder" or both."""
-    return [side for side in ("encoder", "decoder") if f"{side}_segment_ids" in batch]
+    return [stack for stack in ("encoder", "decoder") if f"{stack}_segment_ids" in batch]
 
 
-def take_apart(chunk: Chunk) -> Examples:
-    """The examples of a chunk's rows. Example k of a row is its segment k + 1, on every side (contract/batch.py)."""
+def examples_of(chunk: Chunk) -> Examples:
+    """The examples of a chunk's rows. Example k of a row is segment k + 1 of each stack (contract/batch.py)."""
     windows, batch = chunk
     num_examples, num_rows = len(windows.row_ids), len(batch["example_source"])
     first = np.searchsorted(windows.row_ids, np.arange(num_rows))
-    present = {side: batch[f"{side}_segment_ids"] > 0 for side in sides(batch)}
-    example = {side: first[:, None] + batch[f"{side}_segment_ids"] - 1 for side in present}
+    present = {stack: batch[f"{stack}_segment_ids"] > 0 for stack in stacks(batch)}
+    example = {stack: first[:, None] + batch[f"{stack}_segment_ids"] - 1 for stack in present}
 
-    def per_example(side: str, chosen: np.ndarray) -> np.ndarray:
-        return np.bincount(example[side][chosen], minlength=num_examples)
+    def count(stack: str, chosen: np.ndarray) -> np.ndarray:
+        return np.bincount(example[stack][chosen], minlength=num_examples)
 
-    def sequences(side: str, field: str, chosen: np.ndarray) -> Sequences:
-        lengths, values = per_example(side, chosen), batch[f"{side}_{field}"]
-        out = np.zeros((num_examples, lengths.max(initial=0)), values.dtype)
-        out[valid_positions(lengths, out.shape[1])] = values[chosen]
-        return Sequences(out, lengths)
+    def sequences(stack: str, field: str, chosen: np.ndarray) -> Sequences:
+        lengths, values = count(stack, chosen), batch[f"{stack}_{field}"]
+        padded = np.zeros((num_examples, lengths.max(initial=0)), values.dtype)
+        padded[valid_positions(lengths, padded.shape[1])] = values[chosen]
+        return Sequences(padded, lengths)
 
-    scored = {side: batch[f"{side}_loss_weights"] > 0 for side in present if f"{side}_loss_weights" in batch}
+    scored = {stack: batch[f"{stack}_loss_weights"] > 0 for stack in present if f"{stack}_loss_weights" in batch}
     selected, targets = None, Sequences(np.zeros((num_examples, 0), np.int32), np.zeros(num_examples, np.int64))
     if "encoder" in present:
         inputs = sequences("encoder", "input_tokens", present["encoder"])
@@ -111,7 +107,7 @@ def take_apart(chunk: Chunk) -> Examples:
         inputs = sequences("decoder", "target_tokens", present["decoder"] & ~scored["decoder"])
         targets = sequences("decoder", "target_tokens", scored["decoder"])
     examples_in_row = np.bincount(windows.row_ids, minlength=num_rows)[windows.row_ids]
-    used = sum(per_example(side, mask) for side, mask in present.items())
+    used = sum(count(stack, mask) for stack, mask in present.items())
     padding = sum((~mask).sum(axis=1) for mask in present.values())
     return Examples(
         rows=windows.row_ids,
@@ -120,8 +116,8 @@ def take_apart(chunk: Chunk) -> Examples:
         raw=Sequences(windows.tokens, windows.lengths),
         inputs=inputs,
         targets=targets,
-        scored=sum(per_example(side, mask) for side, mask in scored.items()) + np.zeros(num_examples, int),
+        scored=sum(count(stack, mask) for stack, mask in scored.items()) + np.zeros(num_examples, int),
         selected=selected,
         used=used,
-        share=used + padding[windows.row_ids] / examples_in_row,
+        positions=used + padding[windows.row_ids] / examples_in_row,
     )

@@ -1,4 +1,4 @@
-"""The rows that train.show shows: their examples as texts and numbers, their positions, their attention."""
+"""The rows on the page: their examples as runs of tokens and facts, the use of their positions, their attention."""
 
 import math
 from typing import NamedTuple
@@ -8,11 +8,11 @@ import numpy as np
 from contract.batch import Batch
 from train.experiment import Experiment
 from train.show.attention import Picture, pictures
-from train.show.counts import measure
-from train.show.examples import Chunk, Examples, sides, take_apart
+from train.show.examples import Chunk, Examples, examples_of, stacks
+from train.show.measure import measure
 from train.show.text import Run, runs
 
-PADDING, READ, SCORED = range(3)  # of a position, in a Strip
+PADDING, NOT_SCORED, SCORED = range(3)  # states of a position
 
 
 class Section(NamedTuple):
@@ -23,7 +23,9 @@ class Section(NamedTuple):
 
 
 class Example(NamedTuple):
-    number: int  # from 1, among those shown
+    """One example."""
+
+    number: int  # on the page, from 1
     denoiser: str
     mode: str
     segment: int
@@ -31,131 +33,153 @@ class Example(NamedTuple):
     facts: str
 
 
-class Strip(NamedTuple):
-    """One stack's row, position by position."""
+class StackRow(NamedTuple):
+    """The positions of one stack's row."""
 
-    title: str
-    states: np.ndarray  # uint8 [L]: PADDING, READ or SCORED
-    segments: np.ndarray  # int [L]
+    stack: str
+    states: np.ndarray  # uint8 [L]: PADDING, NOT_SCORED or SCORED
+    segment_ids: np.ndarray  # int [L]
 
     @property
     def facts(self) -> str:
+        """How many positions are used."""
         padding = int((self.states == PADDING).sum())
         return f"{len(self.states) - padding} of {len(self.states)}, {padding} padding"
 
 
 class Row(NamedTuple):
+    """One row of a batch."""
+
     batch: int
     row: int  # of the batch
     num_segments: int
-    strips: list[Strip]
-    examples: list[Example]
+    stack_rows: list[StackRow]
+    examples: list[Example]  # those on the page
     pictures: list[Picture]
+
+    @property
+    def title(self) -> str:
+        """The row's place in the run, and how many examples share the row."""
+        return f"batch {self.batch}, row {self.row}: {plural(self.num_segments, 'example')}"
+
+    @property
+    def num_omitted(self) -> int:
+        """Examples of the row that are not on the page."""
+        return self.num_segments - len(self.examples)
 
 
 def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.ndarray, number: int) -> list[Row]:
-    """The rows that hold examples `chosen`, int [n], of a chunk whose first row is `first_row` of the run."""
-    examples, found = take_apart(chunk), []
-    measured = measure(examples, experiment.tokenizer.vocab)
+    """The rows that contain the examples `chosen`.
+
+    chunk: rows of the run from `first_row` on. chosen: indices into `examples_of(chunk)`, int [n].
+    number: that of the first example on the page.
+    """
+    examples, found = examples_of(chunk), []
+    measured = measure(examples, experiment.vocab)
     for row in np.unique(examples.rows[chosen]):
-        shown = []
+        of_row = []
         for e in chosen[examples.rows[chosen] == row]:
-            denoiser = experiment.collator.denoisers[examples.denoiser_ids[e]]
+            denoiser = experiment.denoisers[examples.denoiser_ids[e]]
             sections = _sections(experiment, chunk.batch, examples, e)
-            labels = experiment.collator.specs[examples.denoiser_ids[e]].classes or denoiser.objective.label_names
-            facts = _example_facts(chunk.batch, examples, measured, e, labels)
-            shown.append(Example(number, denoiser.name, denoiser.mode, int(examples.segments[e]), sections, facts))
+            labels = experiment.window_specs[examples.denoiser_ids[e]].classes or denoiser.objective.label_names
+            counts = {name: values[e] for name, values in measured.items()}
+            facts = [*_token_facts(examples, counts, e), *_position_facts(chunk.batch, examples, e, labels)]
+            segment = int(examples.segments[e])
+            of_row.append(Example(number, denoiser.name, denoiser.mode, segment, sections, ", ".join(facts)))
             number += 1
         batch, row_of_batch = divmod(int(first_row + row), experiment.train.batch_size)
         num_segments = int((examples.rows == row).sum())
-        strips = strips_of(chunk.batch, row)
-        found.append(Row(batch, row_of_batch, num_segments, strips, shown, pictures(chunk.batch, row)))
+        stack_rows = stack_rows_of(chunk.batch, row)
+        found.append(Row(batch, row_of_batch, num_segments, stack_rows, of_row, pictures(chunk.batch, row)))
     return found
 
 
-def strips_of(batch: Batch, row: int) -> list[Strip]:
+def stack_rows_of(batch: Batch, row: int) -> list[StackRow]:
+    """The positions of one row, for each stack."""
     found = []
-    for side in sides(batch):
-        segments = batch[f"{side}_segment_ids"][row]
-        states = np.where(segments > 0, READ, PADDING).astype(np.uint8)
-        if f"{side}_loss_weights" in batch:
-            states[batch[f"{side}_loss_weights"][row] > 0] = SCORED
-        found.append(Strip(side, states, segments))
+    for stack in stacks(batch):
+        segment_ids = batch[f"{stack}_segment_ids"][row]
+        states = np.where(segment_ids > 0, NOT_SCORED, PADDING).astype(np.uint8)
+        if f"{stack}_loss_weights" in batch:
+            states[batch[f"{stack}_loss_weights"][row] > 0] = SCORED
+        found.append(StackRow(stack, states, segment_ids))
     return found
 
 
 def _sections(experiment: Experiment, batch: Batch, examples: Examples, e: int) -> list[Section]:
+    """The texts of example `e`."""
     tokenizer, row, segment = experiment.tokenizer, examples.rows[e], examples.segments[e]
     raw = examples.raw.tokens[e, : examples.raw.lengths[e]]
     found = [Section("raw", runs(raw, np.zeros(len(raw), bool), tokenizer))]
-    for side in sides(batch):
-        here = batch[f"{side}_segment_ids"][row] == segment
-        inputs = batch[f"{side}_input_tokens"][row, here]
-        if f"{side}_target_tokens" not in batch:
+    for stack in stacks(batch):
+        in_segment = batch[f"{stack}_segment_ids"][row] == segment
+        inputs = batch[f"{stack}_input_tokens"][row, in_segment]
+        if f"{stack}_target_tokens" not in batch:
             found.append(Section("inputs", runs(inputs, np.zeros(len(inputs), bool), tokenizer)))
             continue
-        targets, scored = batch[f"{side}_target_tokens"][row, here], batch[f"{side}_loss_weights"][row, here] > 0
-        if side == "encoder":
-            found.append(Section("inputs", runs(inputs, scored, tokenizer, shown=inputs == targets)))
-        if side == "encoder" or "encoder_input_tokens" in batch:
+        targets = batch[f"{stack}_target_tokens"][row, in_segment]
+        scored = batch[f"{stack}_loss_weights"][row, in_segment] > 0
+        if stack == "encoder":
+            found.append(Section("inputs", runs(inputs, scored, tokenizer, is_original=inputs == targets)))
+        if stack == "encoder" or "encoder_input_tokens" in batch:
             found.append(Section("targets", runs(targets, scored, tokenizer)))
-        else:  # one sequence: what is read, then what is predicted, in as many turns as there are
-            turns = np.split(np.arange(len(targets)), np.flatnonzero(np.diff(scored)) + 1)
+        else:  # decoder_only: inputs and targets alternate in one sequence
+            parts = np.split(np.arange(len(targets)), np.flatnonzero(np.diff(scored)) + 1)
             if scored[:1].all():
                 found.append(Section("inputs", []))
-            for turn in turns:
-                title = "targets" if scored[turn].all() else "inputs"
-                found.append(Section(title, runs(targets[turn], scored[turn], tokenizer)))
+            for part in parts:
+                title = "targets" if scored[part].all() else "inputs"
+                found.append(Section(title, runs(targets[part], scored[part], tokenizer)))
     return found
 
 
-def _example_facts(
-    batch: Batch, examples: Examples, measured: dict[str, np.ndarray], e: int, labels: tuple[str, ...]
-) -> str:
-    one = {name: values[e] for name, values in measured.items()}
-    body, inputs, hidden, spans = (_int(one[name]) for name in ("raw", "inputs", "hidden", "spans"))
-    raw = examples.raw.lengths[e]
-    if examples.selected is not None:
-        parts = [f"raw {raw} tokens", f"inputs and targets {inputs}"]
-        shown = ", ".join(f"{_int(one[name])} {name}" for name in ("masked", "random", "kept"))
-        selected = f"selected {hidden} ({_percent(hidden, inputs)}) in {spans} spans: {shown}"
-        parts.append(selected if hidden else "no token selected")
-    else:
-        parts = [f"raw {raw} tokens", f"inputs {inputs}", f"targets {_int(one['targets'])}"]
-        in_spans = "" if math.isnan(one["spans"]) else f" in {spans} span{'' if spans == 1 else 's'}"
-        parts.append(f"corrupted {hidden} ({_percent(hidden, body)}){in_spans}")
-    row, segment = examples.rows[e], examples.segments[e]
+def _token_facts(examples: Examples, counts: dict[str, float], e: int) -> list[str]:
+    """The lengths of example `e`, and how much of the example is corrupted or selected. counts: of `measure`."""
+    hidden, inputs = int(counts["hidden"]), int(counts["inputs"])
+    spans = "" if math.isnan(counts["spans"]) else f" in {plural(int(counts['spans']), 'span')}"
+    raw = f"raw {plural(int(examples.raw.lengths[e]), 'token')}"
+    if examples.selected is None:
+        corrupted = f"corrupted {hidden} ({_percent(hidden, counts['raw'])}){spans}"
+        return [raw, f"inputs {inputs}", f"targets {int(counts['targets'])}", corrupted]
+    kinds = ", ".join(f"{int(counts[name])} {name}" for name in ("masked", "random", "kept"))
+    selected = f"selected {hidden} ({_percent(hidden, inputs)}){spans}: {kinds}" if hidden else "no token selected"
+    return [raw, f"inputs and targets {inputs}", selected]
+
+
+def _position_facts(batch: Batch, examples: Examples, e: int, labels: tuple[str, ...]) -> list[str]:
+    """What the batch holds for example `e` besides its tokens."""
+    facts, row, segment = [], examples.rows[e], examples.segments[e]
     if "decoder_bidirectional_mask" in batch:
         prefix = batch["decoder_bidirectional_mask"][row][batch["decoder_segment_ids"][row] == segment]
-        parts.append(f"the first {prefix.sum()} positions see each other" if prefix.any() else "causal throughout")
+        facts.append(f"bidirectional prefix of {plural(prefix.sum(), 'position')}" if prefix.any() else "causal")
     if "encoder_token_types" in batch:
         types = batch["encoder_token_types"][row][batch["encoder_segment_ids"][row] == segment]
-        parts.append(f"sentence A {(types == 0).sum()} positions, B {(types == 1).sum()}")
+        facts.append(f"sentence A {plural((types == 0).sum(), 'position')}, B {(types == 1).sum()}")
     if "sentence_labels" in batch:
         label = batch["sentence_labels"][row]
-        parts.append(f"label {label}" + (f": {labels[label]}" if labels else ""))
-    return ", ".join([*parts, *_other_fields(batch, row, segment)])
+        facts.append(f"label {label}" + (f": {labels[label]}" if labels else ""))
+    return facts + _other_fields(batch, row, segment)
 
 
-_OF_A_STACK = ("input_tokens", "target_tokens", "loss_weights", "segment_ids", "positions")
-_SHOWN = {f"{side}_{field}" for side in ("encoder", "decoder") for field in _OF_A_STACK}
-_SHOWN |= {"decoder_bidirectional_mask", "encoder_token_types", "example_source", "sentence_labels"}
+_STACK_FIELDS = ("input_tokens", "target_tokens", "loss_weights", "segment_ids", "positions")
+_SHOWN_FIELDS = {f"{stack}_{field}" for stack in ("encoder", "decoder") for field in _STACK_FIELDS}
+_SHOWN_FIELDS |= {"decoder_bidirectional_mask", "encoder_token_types", "example_source", "sentence_labels"}
 
 
 def _other_fields(batch: Batch, row: int, segment: int) -> list[str]:
-    """Fields of the batch that are shown in no other way: a row's value, or an example's in short."""
+    """The fields of the batch that the page shows in no other way: the values of the row, or of the example."""
     found = []
-    for name in sorted(batch.keys() - _SHOWN):
+    for name in sorted(batch.keys() - _SHOWN_FIELDS):
         values = np.atleast_1d(batch[name][row])
-        side = name.partition("_")[0]
-        if f"{side}_segment_ids" in batch:
-            values = values[batch[f"{side}_segment_ids"][row] == segment]
-        found.append(f"{name} {in_short(values.tolist())}")
+        stack = name.partition("_")[0]
+        if f"{stack}_segment_ids" in batch:
+            values = values[batch[f"{stack}_segment_ids"][row] == segment]
+        found.append(f"{name} {abbreviate(values.tolist())}")
     return found
 
 
-def in_short(values: list[int]) -> str:
-    """Runs of equal values as value×times, runs that go up or down by one as first..last: "0×84 1..44"."""
+def abbreviate(values: list[int]) -> str:
+    """`values` as text, with equal neighbors as value×count and steps of 1 or -1 as first..last: "0×84 1..44"."""
     parts, begin = [], 0
     while begin < len(values):
         end = begin + 1
@@ -163,15 +187,16 @@ def in_short(values: list[int]) -> str:
         while end < len(values) and values[end] - values[end - 1] == step and step in (-1, 0, 1):
             end += 1
         if step and end - begin < 3:
-            end = begin + 1  # two neighbours are no run
-        first, last, times = values[begin], values[end - 1], end - begin
-        parts.append(str(first) if times == 1 else f"{first}×{times}" if first == last else f"{first}..{last}")
+            end = begin + 1  # two neighbors are written out
+        first, last, count = values[begin], values[end - 1], end - begin
+        parts.append(str(first) if count == 1 else f"{first}×{count}" if first == last else f"{first}..{last}")
         begin = end
     return " ".join(parts)
 
 
-def _int(value: float) -> float:
-    return value if math.isnan(value) else int(value)
+def plural(count: int, noun: str) -> str:
+    """ "1 span", "2 spans"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _percent(part: float, whole: float) -> str:

@@ -1,4 +1,4 @@
-"""Tokens as runs of text that look alike, with what cannot be seen made visible."""
+"""Tokens as runs of text of one kind, and characters that do not print made visible."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ import numpy as np
 from contract.vocab import Vocab
 from data.tokenizer import Tokenizer
 
-# kind: what the legend says of it
+# kind of token: its name in the legend
 KINDS = {
     "text": "text",
     "sentinel": "sentinel",
@@ -15,44 +15,48 @@ KINDS = {
     "mode": "mode token",
     "eos": "end of text",
     "special": "special token",
-    "random": "random token shown",
-    "kept": "token kept",
+    "random": "random token",
+    "kept": "kept token",
 }
+ORDINARY = ("text", "random", "kept")  # kinds whose tokens are ordinary text, not special tokens
 
 
 class Run(NamedTuple):
-    """Neighbouring tokens of one kind: ordinary text, or one special token."""
+    """Adjacent tokens of one kind, all scored or none: a stretch of ordinary text, or one special token."""
 
     text: str
     kind: str  # one of KINDS
     scored: bool
 
 
-def runs(ids: np.ndarray, scored: np.ndarray, tokenizer: Tokenizer, *, shown: np.ndarray | None = None) -> list[Run]:
-    """The runs of `ids`, int [n]; `scored`, bool [n], says which are predicted and paid for.
+def runs(
+    ids: np.ndarray, scored: np.ndarray, tokenizer: Tokenizer, *, is_original: np.ndarray | None = None
+) -> list[Run]:
+    """The runs of `ids`, int [n].
 
-    shown: bool [n], which of the ids are as they are in the original. Where given, scored text is of the kind "kept"
-    or "random".
+    scored: bool [n], whether the token has loss weight.
+    is_original: bool [n], whether the id equals the original token. If given, scored text is of the kind "kept" where
+      True and "random" where False.
     """
     kinds = _kinds_of_ids(tokenizer.vocab)[np.clip(ids, 0, tokenizer.vocab.size)]
-    if shown is not None:
-        kinds = np.where((kinds == "text") & scored, np.where(shown, "kept", "random"), kinds)
-    is_text = np.isin(kinds, ("text", "random", "kept"))
-    alike = (kinds[1:] == kinds[:-1]) & (scored[1:] == scored[:-1]) & is_text[1:]
+    if is_original is not None:
+        kinds = np.where((kinds == "text") & scored, np.where(is_original, "kept", "random"), kinds)
+    is_ordinary = np.isin(kinds, ORDINARY)
+    continues = (kinds[1:] == kinds[:-1]) & (scored[1:] == scored[:-1]) & is_ordinary[1:]
     found = []
-    for part in np.split(np.arange(len(ids)), np.flatnonzero(~alike) + 1):
+    for part in np.split(np.arange(len(ids)), np.flatnonzero(~continues) + 1):
         if len(part):
             first = part[0]
-            text = _text(tokenizer, ids[part]) if is_text[first] else tokenizer.decode(ids[part])
+            text = _decode_inside(tokenizer, ids[part]) if is_ordinary[first] else tokenizer.decode(ids[part])
             found.append(Run(text, str(kinds[first]), bool(scored[first])))
     return found
 
 
 def visible(text: str) -> list[tuple[str, bool]]:
-    """`text` in pieces, each with whether it is a mark that stands for a character that does not show.
+    """Splits `text` into pieces, each with whether it is a mark in place of a character that does not print.
 
-    A newline becomes a mark and a line break, a tab a mark and itself; other characters that do not print, those that
-    turn the direction of writing among them, become Python's escapes.
+    A newline becomes a mark and the newline, a tab a mark and the tab. Other characters that do not print, among them
+    those that change the direction of writing, become Python's escape sequences.
     """
     pieces: list[tuple[str, bool]] = []
     plain = ""
@@ -67,7 +71,7 @@ def visible(text: str) -> list[tuple[str, bool]]:
 
 
 def _kinds_of_ids(vocab: Vocab) -> np.ndarray:
-    """str [size + 1]: the kind of each id, and of those outside the vocabulary."""
+    """str [size + 1]: the kind of each id; the last element is the kind of ids outside the vocabulary."""
     kinds = np.full(vocab.size + 1, "special", "U8")
     kinds[vocab.content_start : vocab.content_end] = "text"
     kinds[vocab.sentinels] = "sentinel"
@@ -77,7 +81,7 @@ def _kinds_of_ids(vocab: Vocab) -> np.ndarray:
     return kinds
 
 
-def _text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    """Decoded behind a letter: SentencePiece drops the space that begins a text, and this is the middle of one."""
+def _decode_inside(tokenizer: Tokenizer, ids: np.ndarray) -> str:
+    """Decodes `ids` as the middle of a text: SentencePiece drops the space at the start of a text."""
     letter = tokenizer.encode("a")
     return tokenizer.decode(np.concatenate([letter, ids])).removeprefix(tokenizer.decode(letter))

@@ -1,13 +1,14 @@
-"""Runs of tokens as lines of a terminal: styled, and wrapped without ever breaking a special token."""
+"""Runs of tokens as styled lines of a terminal, wrapped without breaking a special token."""
 
 import itertools
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rich.cells import chop_cells
 from rich.text import Text
 
-from train.show.text import Run, visible
+from train.show.text import ORDINARY, Run, visible
 
 STYLES = {
     "text": "",
@@ -19,17 +20,22 @@ STYLES = {
     "random": "bold red",
     "kept": "bold blue",
 }
-SCORED = "⟦", "⟧"  # around what is scored, where nothing can be underlined
-_OF_TEXT = ("text", "random", "kept")
+SCORED = "⟦", "⟧"  # around scored tokens, where nothing can be underlined
 
 
-def styled_lines(texts: list[Run], width: int, *, plain: bool) -> list[Text]:
-    """Lines of at most `width` columns. They break at newlines, at spaces and around special tokens.
+class _Piece(NamedTuple):
+    text: str
+    style: str
+    is_separate: bool  # whether a line may break on both sides of the piece
 
-    plain: there are no styles, so what is scored stands in brackets.
+
+def styled_lines(runs: list[Run], width: int, *, plain: bool) -> list[Text]:
+    """Lines of at most `width` columns, broken at newlines, at spaces and around special tokens.
+
+    plain: whether there are no styles; scored tokens are then in brackets.
     """
     lines = [Text()]
-    for word in _words(texts, plain):
+    for word in _words(runs, plain):
         if word.plain == "\n":
             lines.append(Text())
             continue
@@ -42,41 +48,38 @@ def styled_lines(texts: list[Run], width: int, *, plain: bool) -> list[Text]:
     return lines
 
 
-def _words(texts: list[Run], plain: bool) -> Iterator[Text]:
-    """What must not be broken: words, spaces, special tokens, and "\n" for the end of a line."""
+def _words(runs: list[Run], plain: bool) -> Iterator[Text]:
+    """The parts that lines do not break: words, spaces, special tokens, and "\n" for the end of a line."""
     word = Text()
-    for piece, style, stands_alone in _pieces(texts, plain):
-        if word.plain and (stands_alone or word.plain[-1].isspace() or piece[0].isspace()):
+    for piece in _pieces(runs, plain):
+        if word.plain and (piece.is_separate or word.plain[-1].isspace() or piece.text[0].isspace()):
             yield word
             word = Text()
-        word.append(piece, style)
-        if stands_alone:
+        word.append(piece.text, piece.style)
+        if piece.is_separate:
             yield word
             word = Text()
     if word.plain:
         yield word
 
 
-def _pieces(texts: list[Run], plain: bool) -> Iterator[tuple[str, str, bool]]:
-    """Text, its style, and whether a line may break on both sides of it."""
-    for scored, together in itertools.groupby(texts, key=lambda run: run.scored):
-        pieces = [piece for run in together for piece in _pieces_of_run(run, " underline" if scored else "")]
+def _pieces(runs: list[Run], plain: bool) -> Iterator[_Piece]:
+    for scored, group in itertools.groupby(runs, key=lambda run: run.scored):
+        pieces = [piece for run in group for piece in _pieces_of_run(run, " underline" if scored else "")]
         if plain and scored:
-            text, style, stands_alone = pieces[0]
-            pieces[0] = (SCORED[0] + text, style, stands_alone)
-            last = -2 if pieces[-1][0] == "\n" else -1
-            text, style, stands_alone = pieces[last]
-            pieces[last] = (text + SCORED[1], style, stands_alone)
+            pieces[0] = pieces[0]._replace(text=SCORED[0] + pieces[0].text)
+            last = -2 if pieces[-1].text == "\n" else -1
+            pieces[last] = pieces[last]._replace(text=pieces[last].text + SCORED[1])
         yield from pieces
 
 
-def _pieces_of_run(run: Run, more_style: str) -> list[tuple[str, str, bool]]:
-    style = STYLES[run.kind] + more_style
-    if run.kind not in _OF_TEXT:
-        return [(run.text, style, True)]
+def _pieces_of_run(run: Run, extra_style: str) -> list[_Piece]:
+    style = STYLES[run.kind] + extra_style
+    if run.kind not in ORDINARY:
+        return [_Piece(run.text, style, True)]
     return [
-        (part, f"{style} dim" if is_mark else style, part == "\n")
-        for piece, is_mark in visible(run.text)
-        # A tab is as wide on every terminal as the lines were made for.
-        for part in re.findall(r"\n|\S+|[^\S\n]+", piece.replace("\t", "   "))
+        _Piece(part, f"{style} dim" if is_mark else style, part == "\n")
+        for text, is_mark in visible(run.text)
+        # Spaces for a tab: its width would depend on the terminal, and the lines are wrapped for a known width.
+        for part in re.findall(r"\n|\S+|[^\S\n]+", text.replace("\t", "   "))
     ]

@@ -1,20 +1,18 @@
-"""train.show's page as HTML: whole, self-contained, escaped."""
+"""train.show's page as HTML: well-formed, self-contained, escaped."""
 
-import itertools
 from html.parser import HTMLParser
 
 import numpy as np
 
 from tests.train.show.batches import encoder_decoder_chunk, page
-from tests.train.tiny_experiments import tiny_experiment
+from train.show.facts import DenoiserFacts
 from train.show.html import html_page
-from train.show.page import DenoiserFacts
 from train.show.rows import rows_of
 from train.show.text import KINDS
 
 
 class Checker(HTMLParser):
-    """Fails on tags that do not close; collects what is loaded, and the text."""
+    """Fails for tags that do not close; collects the URLs that the page loads, and its text."""
 
     VOID = ("meta", "img", "wbr")
 
@@ -36,28 +34,26 @@ class Checker(HTMLParser):
         self.text += data
 
 
-def checked(html):
-    """What a page loads, and its text; fails where it is not sound or needs anything from elsewhere."""
+def parsed(html):
+    """The page's URLs and text. Fails for a page that is not well-formed or loads anything."""
     parser = Checker()
     parser.feed(html)
     parser.close()
     assert not parser.open
-    assert all(one.startswith("data:image/png;base64,") for one in parser.loaded)
+    assert all(url.startswith("data:image/png;base64,") for url in parser.loaded)
     style = html.partition("<style>")[2].partition("</style>")[0]
     assert "url(" not in style and "@import" not in style
     return parser
 
 
-def test_html_is_whole_loads_nothing_and_escapes_text():
-    ul2 = tiny_experiment("ul2", "encoder_decoder")
+def test_html_is_self_contained_and_escapes_text(ul2):
     hostile = "<script>&'\"\nb"
     chunk = encoder_decoder_chunk(
-        ul2.tokenizer, [hostile], ["[R]<script><extra_id_0>\nb</s>"], ["<extra_id_0>&'\"</s>"], source=[0], width=40
+        ul2.tokenizer, [hostile], ["[R]<script><extra_id_0>\nb</s>"], ["<extra_id_0>&'\"</s>"], [0], width=40
     )
     rows = rows_of(ul2, chunk, 0, np.asarray([0]), 1)
-    shown = page(rows, denoisers=[DenoiserFacts("<d>", "[R]", "100.0%", "<w>", "<c>", "<f>")])
-    html = html_page(shown)
-    parser = checked(html)
+    html = html_page(page(rows, denoisers=[DenoiserFacts("<d>", "[R]", "100.0%", "<w>", "<c>", "<f>")]))
+    parser = parsed(html)
     assert "http:" not in html and "https:" not in html
     assert len(parser.loaded) == 3 and "<script>&'\"↵\nb" in parser.text
     assert '<u><wbr><span class="sentinel">&lt;extra_id_0&gt;</span>&amp;&#x27;&quot;' in html
@@ -67,4 +63,4 @@ def test_html_is_whole_loads_nothing_and_escapes_text():
 
 def test_every_kind_has_a_style():
     html = html_page(page([]))
-    assert all(f".{kind}" in html for kind in itertools.filterfalse("text".__eq__, KINDS))
+    assert all(f".{kind}" in html for kind in KINDS if kind != "text")

@@ -1,33 +1,15 @@
-"""What train.show prints of batches written by hand."""
+"""train.show's page in a terminal, for batches written by hand."""
 
 import io
 
 import numpy as np
-import pytest
 from rich.console import Console
 
-from tests.train.show.batches import decoder_chunk, encoder_chunk, encoder_decoder_chunk, page
+from tests.train.show.batches import decoder_chunk, encoder_chunk, page
 from tests.train.tiny_experiments import tiny_experiment
-from train.show.page import DenoiserFacts
+from train.show.facts import DenoiserFacts
 from train.show.rows import rows_of
 from train.show.terminal import print_page
-from train.show.text import Run
-
-
-@pytest.fixture(scope="module")
-def ul2():
-    return tiny_experiment("ul2", "encoder_decoder")
-
-
-@pytest.fixture(scope="module")
-def two_examples(ul2):
-    """An R example and an S example in one row."""
-    return encoder_decoder_chunk(
-        ul2.tokenizer,
-        raw=["ab\ncd", "x\tyz"],
-        inputs=["[R]a<extra_id_0>d</s>", "[S]x</s>"],
-        targets=["<extra_id_0>b\nc</s>", "\tyz</s>"],
-    )
 
 
 def printed(shown, width=60, **options):
@@ -41,14 +23,14 @@ def test_a_page_in_plain_text(ul2, two_examples):
     denoiser = DenoiserFacts("r", "[R]", "100.0%", "5 tokens", "SpanCorruption", "noise_density 0.15")
     assert printed(page(rows, denoisers=[denoiser])) == [
         "a title",
-        "rows  2",
+        "batch  2",
         "",
-        "denoiser  mode   share  window    what it does",
+        "denoiser  mode   share  window    objective",
         "r         [R]   100.0%  5 tokens  SpanCorruption",
         "                                  noise_density 0.15",
         "",
         "legend: ⟦scored⟧  <extra_id_0> sentinel  [R] mode token",
-        "        </s> end of text  ↵ newline  ░ read  █ scored",
+        "        </s> end of text  ↵ newline  █ scored  ░ not scored",
         "        · padding",
         "",
         "batch 1, row 1: 2 examples ─────────────────────────────────",
@@ -80,18 +62,19 @@ def test_a_page_in_plain_text(ul2, two_examples):
         "  ▀▀▀▀▀▄▄▄           ▀▀▀▀▀▄···          ·····███",
         "  ·····██▒           ·····██▄·          ·····▀▀▀",
         "                     ·····▀▀▀▀",
-        "  down: the position that looks  across: what it sees",
-        "  █ seen  ▒ seen, and later  · hidden",
+        "  rows: queries  columns: keys  █ visible",
+        "  ▒ visible, after the query  · hidden",
         "",
-        "counts over 1 row",
-        "denoiser  corrupted  spans",
-        "r           ≠ 60.0%    1.0",
-        "  asked       15.0%",
-        "≠ more than a tenth, and more than rounding explains, away from what was asked",
+        "statistics of 1 row",
+        "denoiser    corrupted  spans",
+        "r             ≠ 60.0%    1.0",
+        "  expected      15.0%",
+        "≠ differs from the expected value by more than a tenth, and",
+        "  by more than rounding explains",
     ]
 
 
-def test_colours_underline_what_is_scored(ul2, two_examples):
+def test_colors_and_underlined_scored_tokens(ul2, two_examples):
     rows = rows_of(ul2, two_examples, 0, np.asarray([0]), 1)
     lines = printed(page(rows), force_terminal=True, color_system="standard")
     [targets] = [line for line in lines if "targets" in line and "</s>" not in line and "raw" not in line]
@@ -101,7 +84,18 @@ def test_colours_underline_what_is_scored(ul2, two_examples):
     assert "  1 more in this row" in "".join(lines)
 
 
-def test_masked_positions_say_what_is_shown_there():
+def test_a_terminal_without_colors_gets_plain_text(ul2, two_examples):
+    rows = rows_of(ul2, two_examples, 0, np.asarray([0]), 1)
+    lines = "\n".join(printed(page(rows), force_terminal=True, color_system="standard", no_color=True))
+    assert "⟦" in lines and "█▒▒▒▒" in lines and "\x1b[34m" not in lines
+
+
+def marked(runs):
+    """The runs in brackets, with the kind of each that is not text, and "!" where scored."""
+    return "".join(f"({'' if run.kind == 'text' else run.kind + ' '}{run.text}{'!' * run.scored})" for run in runs)
+
+
+def test_selected_positions_are_of_three_kinds():
     mlm = tiny_experiment("mlm", "encoder_only")
     chunk = encoder_chunk(
         mlm.tokenizer,
@@ -111,30 +105,18 @@ def test_masked_positions_say_what_is_shown_there():
         selected=[2, 3, 5],  # b masked, c random, e kept
     )
     [row] = rows_of(mlm, chunk, 0, np.asarray([0]), 1)
-    raw, inputs, targets = row.examples[0].sections
-    assert row.examples[0].facts == (
+    [example] = row.examples
+    assert example.facts == (
         "raw 6 tokens, inputs and targets 8, selected 3 (37.5%) in 2 spans: 1 masked, 1 random, 1 kept"
     )
-    assert raw == ("raw", [Run("abcdef", "text", False)])
-    assert inputs == (
-        "inputs",
-        [
-            Run("[CLS]", "special", False),
-            Run("a", "text", False),
-            Run("[MASK]", "mask", True),
-            Run("X", "random", True),
-            Run("d", "text", False),
-            Run("e", "kept", True),
-            Run("f", "text", False),
-            Run("[SEP]", "special", False),
-        ],
-    )
-    assert [(run.text, run.scored) for run in targets.runs] == [
-        ("[CLS]", False), ("a", False), ("bc", True), ("d", False), ("e", True), ("f", False), ("[SEP]", False),
-    ]  # fmt: skip
+    assert [(section.title, marked(section.runs)) for section in example.sections] == [
+        ("raw", "(abcdef)"),
+        ("inputs", "(special [CLS])(a)(mask [MASK]!)(random X!)(d)(kept e!)(f)(special [SEP])"),
+        ("targets", "(special [CLS])(a)(bc!)(d)(e!)(f)(special [SEP])"),
+    ]
 
 
-def test_a_decoder_alone_shows_what_it_reads_and_what_it_predicts():
+def test_inputs_and_targets_of_a_decoder():
     prefix_lm = tiny_experiment("prefix_lm", "decoder_only")
     chunk = decoder_chunk(
         prefix_lm.tokenizer,
@@ -149,12 +131,12 @@ def test_a_decoder_alone_shows_what_it_reads_and_what_it_predicts():
     assert "".join(run.text for run in first.sections[1].runs) == "ab</s>"
     assert "".join(run.text for run in first.sections[2].runs) == "cd</s>"
     assert first.facts == (
-        "raw 4 tokens, inputs 3, targets 3, corrupted 2 (50.0%) in 1 span, the first 4 positions see each other"
+        "raw 4 tokens, inputs 3, targets 3, corrupted 2 (50.0%) in 1 span, bidirectional prefix of 4 positions"
     )
-    assert second.sections[1] == ("inputs", []) and second.facts.endswith("causal throughout")
+    assert second.sections[1] == ("inputs", []) and second.facts.endswith(", causal")
 
 
-def test_sentence_types_and_labels_without_names_and_fields_that_show_does_not_know():
+def test_sentence_types_labels_without_names_and_unknown_fields():
     mlm = tiny_experiment("mlm", "encoder_only")
     chunk = encoder_chunk(mlm.tokenizer, ["ab"], ["[CLS]ab[SEP]"], ["[CLS]ab[SEP]"], [1], width=6)
     types = np.asarray([[0, 0, 0, 1, 7, 7]], np.int32)

@@ -4,14 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.train.tiny_experiments import tiny_experiment
-from train.show.rows import in_short
+from train.show.rows import abbreviate, plural
 from train.show.text import Run, runs, visible
 from train.show.wrap import styled_lines
 
 
-def test_runs_are_split_at_special_tokens_and_where_scoring_changes():
-    ul2 = tiny_experiment("ul2", "encoder_decoder")
+def test_runs_are_split_at_special_tokens_and_where_scoring_changes(ul2):
     ids = ul2.tokenizer.encode_with_specials("[R]ab\u00e9<extra_id_1><extra_id_0></s><unk>")
     scored = np.arange(len(ids)) >= 2
     assert runs(ids, scored, ul2.tokenizer) == [
@@ -26,7 +24,7 @@ def test_runs_are_split_at_special_tokens_and_where_scoring_changes():
     assert runs(ids[:0], scored[:0], ul2.tokenizer) == []
 
 
-def test_what_does_not_print_is_made_visible():
+def test_characters_that_do_not_print_are_made_visible():
     assert visible("a\n\tb\r\x1b[31m\u202ez") == [
         ("a", False), ("↵", True), ("\n", False), ("⇥", True), ("\tb", False),
         ("\\r", True), ("\\x1b", True), ("[31m", False), ("\\u202e", True), ("z", False),
@@ -51,14 +49,15 @@ def test_lines_keep_every_character_and_break_no_special_token(texts, width):
     assert sum(line.plain.count("<extra_id_0>") for line in lines) == sum(run.kind == "sentinel" for run in texts)
 
 
-def test_lines_in_brackets_where_there_are_no_styles():
+def test_scored_text_is_in_brackets_without_styles():
     texts = [Run("ab", "text", False), Run("cd\n", "text", True), Run("ef", "text", False), Run("g", "text", True)]
     lines = [line.plain for line in styled_lines(texts, 20, plain=True)]
     assert lines == ["ab⟦cd↵⟧", "ef⟦g⟧"]
 
 
-def test_numbers_in_short():
-    assert in_short([0] * 84 + list(range(1, 45))) == "0×84 1..44"
-    assert in_short([3, 3, 5, 6, 2]) == "3×2 5 6 2"
-    assert in_short([5, 4, 3, 3, 9]) == "5..3 3 9"
-    assert in_short([7]) == "7" and in_short([]) == ""
+def test_abbreviated_numbers():
+    assert abbreviate([0] * 84 + list(range(1, 45))) == "0×84 1..44"
+    assert abbreviate([3, 3, 5, 6, 2]) == "3×2 5 6 2"
+    assert abbreviate([5, 4, 3, 3, 9]) == "5..3 3 9"
+    assert abbreviate([7]) == "7" and abbreviate([]) == ""
+    assert (plural(1, "row"), plural(2, "row"), plural(0, "row")) == ("1 row", "2 rows", "0 rows")

@@ -1,0 +1,94 @@
+"""What the config determines, as text: facts about the experiment, and its table of denoisers."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from data.documents import Documents
+from data.eligible import describe_excluded
+from train.experiment import Experiment
+from train.show.rows import plural
+
+_DOCUMENTS = {
+    "join": "joined: a window continues across the ends of documents",
+    "pack": "packed: each document's part of a window is a separate example",
+    "split": "split: a window ends where its document ends",
+    "whole": "whole: a window is as many documents as fit in a row, each a separate example",
+}
+_SHOWN_ELSEWHERE = ("name", "denoisers", "schedule", "begin_step", "end_step")
+
+
+class DenoiserFacts(NamedTuple):
+    """One denoiser of the objective, as text."""
+
+    name: str
+    mode: str
+    share: str  # of the examples
+    window: str
+    objective: str
+    fields: str
+
+
+def experiment_facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]]:
+    """(name, value) of each fact about the objective, the architecture and the data."""
+    data, config = experiment.data, experiment.config["objective"]
+    own = _written({key: value for key, value in config.items() if key not in _SHOWN_ELSEWHERE})
+    common = _common_fields(experiment)
+    windows = f"{plural(experiment.row_shape.examples_per_row, 'window')} per row"
+    windows += ", planned so that the row is full" if experiment.batch_spec.plan else ""
+    notes = dict.fromkeys(denoiser.objective.device_note for denoiser in experiment.denoisers)
+    return [
+        ("objective", experiment.objective_name + (f", {own}" if len(experiment.denoisers) > 1 and own else "")),
+        *_schedule(experiment),
+        *([("all denoisers", _written(common))] if common else []),
+        ("architecture", _architecture(experiment)),
+        ("batch", f"{plural(experiment.train.batch_size, 'row')}, {windows}"),
+        ("text", f"{data.source} {data.path}".strip() + f", {len(documents):,} {documents.label} documents"),
+        *(("excluded", what) for what in describe_excluded(documents, experiment.window_specs)),
+        ("windows", f"documents are {_DOCUMENTS[data.documents]}"),
+        ("tokenizer", f"{data.tokenizer}, {experiment.vocab.size:,} ids"),
+        *(("training step", note) for note in notes if note),
+    ]
+
+
+def denoiser_facts(experiment: Experiment) -> list[DenoiserFacts]:
+    """The objective's table of denoisers; one row unless the objective is a mixture."""
+    found, final = [], sum(spec.final_weight for spec in experiment.window_specs)
+    common = _common_fields(experiment)
+    for k, (denoiser, spec) in enumerate(zip(experiment.denoisers, experiment.window_specs, strict=True)):
+        share = f"{spec.weight:.1%}" + (f" → {spec.final_weight / final:.1%}" if spec.ramp else "")
+        objective = denoiser.objective
+        names = [field.name for field in dataclasses.fields(objective) if field.name not in common]
+        fields = _written({name: getattr(objective, name) for name in names})
+        window = f"{experiment.window_length(k)} tokens" if spec.documents != "whole" else "whole documents"
+        window += ", with EOS" if spec.eos else ""
+        found.append(DenoiserFacts(denoiser.name, denoiser.mode, share, window, type(objective).__name__, fields))
+    return found
+
+
+def _architecture(experiment: Experiment) -> str:
+    shape = experiment.row_shape
+    stacks = {
+        "encoder_decoder": f"encoder of {shape.inputs_length} positions, decoder of {shape.targets_length}",
+        "encoder_only": f"encoder of {shape.inputs_length} positions",
+        "decoder_only": f"decoder of {shape.inputs_length} positions, "
+        f"data.bidirectional_inputs={experiment.data.bidirectional_inputs}",
+    }
+    return f"{shape.architecture}: {stacks[shape.architecture]}"
+
+
+def _schedule(experiment: Experiment) -> list[tuple[str, str]]:
+    if not any(spec.ramp for spec in experiment.window_specs):
+        return []
+    config = experiment.config["objective"]
+    change = f"shares change linearly between steps {config['begin_step']:,} and {config['end_step']:,}"
+    return [("schedule", f"{change}; held-out examples have the mean of the initial and the final shares")]
+
+
+def _common_fields(experiment: Experiment) -> dict[str, Any]:
+    """The fields of the objective that have the same value in all of several denoisers."""
+    first, *others = [vars(denoiser.objective) for denoiser in experiment.denoisers]
+    return {name: value for name, value in first.items() if others and all((name, value) in o.items() for o in others)}
+
+
+def _written(fields: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in fields.items())
