@@ -70,6 +70,7 @@ FLOORS = {
     "configs": ({"configs"}, {"ml_collections"}),
     "data": ({"data", "contract"}, None),
     "train": ({"train", "data", "models", "objectives", "contract"}, None),
+    "train/learners": ({"train.learners", "models", "objectives", "contract"}, {"jax"}),
 }
 OURS = {*FLOORS, "benchmarks", "tests"}
 

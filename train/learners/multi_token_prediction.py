@@ -8,7 +8,7 @@ from jax import Array
 
 from contract.errors import ConfigError
 from models.flops import dense_flops, hidden_flops, layer_flops, logits_flops
-from models.multi_token import bind_heads, init_heads
+from models.multi_token import IndependentHeads, bind_heads, init_heads
 from models.transformer import Params, init_params
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossSums, ScoredTokens
@@ -85,7 +85,7 @@ class MultiTokenPredictionLearner(Learner):
         """[n, B, T, D] in the compute dtype: the states from which the Transformer's `logits` predicts each token."""
         transformer = self.bind_transformer(params)
         heads = bind_heads(self.model, self.objective.heads, self.num_heads, params["heads"])
-        if self.objective.heads == "independent":
+        if isinstance(heads, IndependentHeads):
             return heads(transformer, batch, dropout_key=dropout_key)
         further = jax.tree.map(lambda x: x[1:], future_tokens(batch, self.objective.num_future_tokens))
         return heads(transformer, batch, further.input_tokens, further.positions, dropout_key=dropout_key)
@@ -113,7 +113,7 @@ def _sums(sums: LossSums, factor_N: Array) -> Sums:
     by_head = {
         name: getattr(sums, f"{name}_by_denoiser") / factor_N for name in ("loss_sum", "weight_sum", "correct_sum")
     }
-    ratios = {}
+    ratios: dict[str, tuple[Array, Array]] = {}
     for i in range(1, len(factor_N)):
         loss, weight, correct = (sum_N[i] for sum_N in by_head.values())
         ratios |= {f"loss/future_{i + 1}": (loss, weight), f"accuracy/future_{i + 1}": (correct, weight)}

@@ -241,7 +241,7 @@ def test_the_references_generators():
     [
         ({}, 0.3, r"objective.generator_size=0.3 of model.d_model=256 is 76.8, which is not a whole .*: 0.25 would"),
         ({}, 0.125, r"objective.generator_size=0.125 of model.num_heads=4 is 0.5, which is not .*: 0.25 would"),
-        ({"prediction_head": "linear", "embedding_size": 0}, 0.5, r"generator, model.embedding_size=256 is not"),
+        ({"prediction_head": "linear", "embedding_size": 0}, 0.5, r"generator, model.embedding_size=256 differs"),
     ],
 )
 def test_sizes_that_are_not_whole_are_refused_with_one_that_is(changes, size, message):
