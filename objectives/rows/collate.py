@@ -50,7 +50,8 @@ class Collator:
     def examples(self, windows: Windows) -> InputsTargets | Masked:
         """The corrupted examples, in the windows' order, before they are placed in rows."""
         examples, chosen = [], []
-        for denoiser_id, parts in enumerate(self._parts):
+        whole = tuple((denoiser,) for denoiser in self.denoisers)
+        for denoiser_id, parts in enumerate(whole if windows.parts is None else self._parts):
             for part, denoiser in enumerate(parts):
                 is_chosen = windows.denoiser_ids == denoiser_id
                 if len(parts) > 1:

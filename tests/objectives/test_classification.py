@@ -1,4 +1,4 @@
-"""Classification: rows by hand, on an encoder and on a decoder."""
+"""Classification: the rows of an encoder and of a decoder."""
 
 import numpy as np
 import pytest
@@ -25,10 +25,10 @@ def collator(architecture, classes=("news", "sport"), length=6):
         VOCAB,
         documents="split",
         bidirectional_inputs=False,
-    )[0]
+    )
 
 
-def test_an_encoder_reads_the_label_at_cls():
+def test_an_encoder_predicts_the_label_at_cls():
     batch = collator("encoder_only")(WINDOWS, 2)
     check_batch(batch, "encoder_only")
     texts = [[VOCAB.cls, 10, 11, 12, VOCAB.sep, 0], [VOCAB.cls, 20, VOCAB.sep, 0, 0, 0]]
@@ -38,7 +38,7 @@ def test_an_encoder_reads_the_label_at_cls():
     assert batch["sentence_labels"].tolist() == [1, 0] and batch["sentence_labels"].dtype == np.int32
 
 
-def test_a_decoder_reads_the_label_where_it_has_read_the_text():
+def test_a_decoder_predicts_the_label_after_the_text():
     batch = collator("decoder_only")(WINDOWS, 2)
     check_batch(batch, "decoder_only")
     assert batch["decoder_input_tokens"].tolist() == [[0, 10, 11, 12, 0, 0], [0, 20, 0, 0, 0, 0]]
@@ -49,13 +49,13 @@ def test_a_decoder_reads_the_label_where_it_has_read_the_text():
 
 
 @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
-def test_windows_fill_a_row_and_know_the_classes(architecture):
+def test_a_window_fills_a_row_and_its_spec_lists_the_classes(architecture):
     [spec] = collator(architecture).batch_spec.windows
     assert spec.raw_length == 4 and spec.documents == "split" and not spec.eos
     assert spec.extra_columns == ("labels",) and spec.classes == ("news", "sport")
 
 
 @pytest.mark.parametrize("classes", [(), ("news",), ("news", "news")])
-def test_classes_that_tell_nothing(classes):
+def test_fewer_than_two_different_classes_raise(classes):
     with pytest.raises(ConfigError, match=r"objective\.classes=.* must name two classes or more, each once"):
         collator("encoder_only", classes)

@@ -1,4 +1,4 @@
-"""Mixtures: which tables stand, a batch of one by hand, and shares that change in the course of a run."""
+"""Mixtures: which tables are valid, a batch, and shares that change during a run."""
 
 import numpy as np
 import pytest
@@ -27,79 +27,89 @@ def config_of(rows, architecture="decoder_only", **objective):
     return fields | {"objective": mixture}
 
 
-def changing(rows, *final_weights, begin_step=1, end_step=2, **objective):
-    """A config whose rows end at these weights."""
-    rows = {name: row | {"final_weight": w} for (name, row), w in zip(rows.items(), final_weights, strict=True)}
+def scheduled(rows, *final_weights, begin_step=1, end_step=2, **objective):
+    """A config whose weights change linearly to `final_weights`."""
+    rows = {
+        name: row | {"final_weight": weight} for (name, row), weight in zip(rows.items(), final_weights, strict=True)
+    }
     return config_of(rows, schedule="linear", begin_step=begin_step, end_step=end_step, **objective)
 
 
 ROWS = {"clm": CLM_ROW, "s": PREFIX_LM_ROW}
-REFUSED = {
-    "no table": (config_of(()), "objective.denoisers must be a table of denoisers"),
-    "no row": (config_of({}), "objective.denoisers: every weight is 0"),
+INVALID = {
+    "not a table": (config_of(()), "objective.denoisers must be a table of denoisers"),
+    "no rows": (config_of({}), "objective.denoisers: every weight is 0"),
     "not a row": (config_of({"clm": "clm"}), "objective.denoisers.clm='clm' must be a group of fields"),
     "no mode": (config_of({"clm": {"name": "clm", "weight": 1.0}}), "config field objective.denoisers.clm.mode is mis"),
     "infinite": (config_of({"clm": CLM_ROW | {"weight": float("inf")}}), "denoisers.clm.weight=inf must be 0 or more"),
-    "two families": (
+    "no common architecture": (
         config_of(ROWS | {"mlm": MLM_ROW}),
         "objective.denoisers have no model.architecture in common: clm, s: decoder_only or encoder_decoder; "
         "mlm: encoder_only",
     ),
-    "another architecture": (
+    "unsupported architecture": (
         config_of(ROWS, "encoder_only"),
         r"model.architecture='encoder_only' does not go with objective.denoisers.clm \(CLM\): use 'decoder_only' or",
     ),
-    "a mode for what predicts in place": (
+    "mode of an objective that predicts in place": (
         config_of({"mlm": MLM_ROW | {"mode": "[R]"}}, "encoder_only"),
-        r"objective.denoisers.mlm.mode='\[R\]' goes before inputs .* MLM predicts in place: set it to ''",
+        r"objective.denoisers.mlm.mode='\[R\]' is prepended to inputs .* MLM predicts in place: set it to ''",
     ),
     "a mixture in a mixture": (
         config_of({"a": {"name": "mixture", "mode": "", "weight": 1.0}}),
         "objective.denoisers.a.name='mixture' is a mixture itself: it cannot be a row",
     ),
-    "weights of a schedule that is none": (
+    "final weight without a schedule": (
         config_of({"clm": CLM_ROW | {"final_weight": 1.0}}),
-        "objective.denoisers.clm.final_weight goes with objective.schedule='linear'",
+        "objective.denoisers.clm.final_weight needs objective.schedule='linear'",
     ),
-    "no schedule": (config_of(ROWS, schedule="cosine"), "objective.schedule='cosine' must be one of 'constant', 'lin"),
-    "steps of a schedule that is none": (config_of(ROWS, end_step=2), "unknown config field objective.end_step"),
-    "steps missing": (config_of(ROWS, schedule="linear"), "config field objective.begin_step is missing"),
-    "a final weight missing": (
+    "unknown schedule": (
+        config_of(ROWS, schedule="cosine"),
+        "objective.schedule='cosine' must be one of 'constant', 'lin",
+    ),
+    "steps without a schedule": (config_of(ROWS, end_step=2), "unknown config field objective.end_step"),
+    "no steps": (config_of(ROWS, schedule="linear"), "config field objective.begin_step is missing"),
+    "no final weight": (
         config_of(ROWS, schedule="linear", begin_step=0, end_step=1),
         "config field objective.denoisers.clm.final_weight is missing",
     ),
-    "all 0 at the end": (changing(ROWS, 0.0, 0.0), "objective.denoisers: every final_weight is 0"),
-    "below 0": (changing(ROWS, -1.0, 1.0), "objective.denoisers.clm.final_weight=-1.0 must be 0 or more"),
-    "backwards": (changing(ROWS, 0.0, 1.0, begin_step=2, end_step=1), "begin_step=2 and .*end_step=1 must be 0 or mor"),
-    "after the run": (changing(ROWS, 0.0, 1.0, end_step=3), "objective.end_step=3 must be train.steps=2 or less"),
+    "final weights all 0": (scheduled(ROWS, 0.0, 0.0), "objective.denoisers: every final_weight is 0"),
+    "final weight below 0": (scheduled(ROWS, -1.0, 1.0), "objective.denoisers.clm.final_weight=-1.0 must be 0 or more"),
+    "end before begin": (
+        scheduled(ROWS, 0.0, 1.0, begin_step=2, end_step=1),
+        "begin_step=2 and .*end_step=1 must be 0 or mor",
+    ),
+    "end after the run": (scheduled(ROWS, 0.0, 1.0, end_step=3), "objective.end_step=3 must be train.steps=2 or less"),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_tables_that_do_not_stand(case):
-    fields, message = REFUSED[case]
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_tables_raise_one_line(case):
+    fields, message = INVALID[case]
     with pytest.raises(ConfigError, match=message) as error:
         make_experiment(fields)
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", [name for name, kind in OBJECTIVES.items() if kind.learner != "token_prediction"])
-def test_objectives_with_a_learner_of_their_own_are_no_rows(name):
+@pytest.mark.parametrize(
+    "name", [name for name, objective in OBJECTIVES.items() if objective.learner != "token_prediction"]
+)
+def test_objectives_with_another_learner_cannot_be_rows(name):
     with pytest.raises(ConfigError, match=rf"denoisers.a.name='{name}' trains more than the prediction of tokens"):
         make_experiment(config_of({"a": {"name": name, "mode": "", "weight": 1.0}}))
 
 
-def test_rows_of_weight_0_are_as_if_they_were_not_there():
+def test_rows_of_weight_0_are_omitted():
     experiment = make_experiment(config_of(ROWS | {"mlm": MLM_ROW | {"weight": 0.0}}))
     assert experiment.denoiser_names == ("clm", "s")
     assert objective_of("ul2").architectures == {"decoder_only", "encoder_decoder"}
     assert objective_of("unilm").architectures == {"encoder_only"}
 
 
-def test_a_batch_by_hand():
-    """CLM and prefix LM with its mode token in rows of eight: EOS 1, [S] 264."""
+def test_a_batch_contains_each_rows_own_objective_and_mode_token():
+    """CLM, and prefix LM with a mode token, in rows of eight. The ids are EOS 1, [S] 264."""
     rows = {"clm": TableRow(CLM(), "", 1.0, 1.0), "s": TableRow(PrefixLM(0.25, "fixed", False), "[S]", 3.0, 3.0)}
-    collator, _ = make_collator(
+    collator = make_collator(
         denoisers_of(Mixture(rows, "example"), "mixture"), RowShape("decoder_only", 8, 8, 1), vocab(),
         documents="join", bidirectional_inputs=True,
     )  # fmt: skip
@@ -122,27 +132,27 @@ def test_a_batch_by_hand():
 
 
 def test_every_batch_of_a_mixture_has_the_same_fields():
-    """Some rows have an attention order, and the others then see all of their text."""
+    """Where any denoiser has an attention order, rows of the other denoisers have an order of zeros."""
     unilm = objective_of("unilm:left_to_right")
     unilm_row = {"name": "unilm", "mode": "", "weight": 1.0} | vars(unilm)
     experiment = make_experiment(config_of({"mlm": MLM_ROW, "unilm": unilm_row}, "encoder_only"))
     tokens = np.full((3, 38), experiment.vocab.content_start, np.int32)
-    for source in ([0, 0, 0], [1, 1, 1], [0, 1, 0]):
+    for denoiser_ids in ([0, 0, 0], [1, 1, 1], [0, 1, 0]):
         keys = np.arange(3, dtype=np.uint64)
-        batch = experiment.collate(Windows(tokens, np.full(3, 38), np.arange(3), keys, np.asarray(source)), 3)
+        batch = experiment.collate(Windows(tokens, np.full(3, 38), np.arange(3), keys, np.asarray(denoiser_ids)), 3)
         check_batch(batch, "encoder_only")
-        assert batch["encoder_attention_order"].any(axis=1).tolist() == [k == 1 for k in source]
+        assert batch["encoder_attention_order"].any(axis=1).tolist() == [k == 1 for k in denoiser_ids]
 
 
-def test_a_schedules_shares_by_hand():
-    """Weights 1 and 0 go to 1 and 3 from step 1 to 2, of 8 rows of 2 windows each."""
-    fields = changing({"clm": CLM_ROW, "s": PREFIX_LM_ROW | {"weight": 0.0}}, 1.0, 3.0)
+def test_a_schedule_gives_windows_a_ramp_and_equal_weights_give_none():
+    """Weights 1 and 0 change to 1 and 3 from step 1 to step 2, with 8 rows of 2 windows a step."""
+    fields = scheduled({"clm": CLM_ROW, "s": PREFIX_LM_ROW | {"weight": 0.0}}, 1.0, 3.0)
     fields["data"]["examples_per_row"] = 2
     specs = make_experiment(fields).window_specs
     assert [spec.weight for spec in specs] == [1.0, 0.0] and [spec.mean_weight for spec in specs] == [0.625, 0.375]
     assert [spec.ramp for spec in specs] == [Ramp(16, 32, 0.25), Ramp(16, 32, 0.75)]
-    same = make_experiment(changing(ROWS, 1.0, 1.0)).window_specs
-    assert [(spec.weight, spec.ramp) for spec in same] == [(0.5, None)] * 2
+    constant = make_experiment(scheduled(ROWS, 1.0, 1.0)).window_specs
+    assert [(spec.weight, spec.ramp) for spec in constant] == [(0.5, None)] * 2
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +163,7 @@ def documents(tmp_path_factory):
 
 
 def dataset_of(documents, experiment, *, shuffle=True, rows=range(8)):
-    """Batches of 8 rows, of the windows themselves."""
+    """Batches of 8 rows with the columns of the windows themselves."""
 
     def columns(windows, num_rows):
         return {name: getattr(windows, name) for name in ("tokens", "denoiser_ids", "keys")}
@@ -162,14 +172,14 @@ def dataset_of(documents, experiment, *, shuffle=True, rows=range(8)):
 
 
 def schedule_over(steps, mix_by="example"):
-    fields = changing(ROWS, 0.0, 1.0, begin_step=0, end_step=steps, mix_by=mix_by)
+    fields = scheduled(ROWS, 0.0, 1.0, begin_step=0, end_step=steps, mix_by=mix_by)
     fields["train"]["steps"] = steps
     return make_experiment(fields)
 
 
 @pytest.mark.parametrize("mix_by", ["example", "token"])
-def test_a_schedule_shares_out_examples_or_tokens_all_along(mix_by, documents):
-    """From half of each to nothing but prefix LM: any tenth of the run has its share, of examples or raw tokens."""
+def test_a_schedule_gives_each_tenth_of_a_run_its_share_of_examples_or_raw_tokens(mix_by, documents):
+    """From half CLM and half prefix LM to prefix LM alone."""
     experiment = schedule_over(500, mix_by)
     dataset = dataset_of(documents, experiment)
     lengths = [spec.raw_length for spec in experiment.window_specs]
@@ -181,7 +191,7 @@ def test_a_schedule_shares_out_examples_or_tokens_all_along(mix_by, documents):
     assert dataset[500]["denoiser_ids"].tolist() == [1] * 8
 
 
-def test_batches_of_a_schedule_are_the_same_from_any_start_in_any_process(documents):
+def test_batches_of_a_schedule_do_not_depend_on_the_start_step_or_the_process(documents):
     dataset = dataset_of(documents, schedule_over(20))
     iterator = loader(dataset, start=13, threads=2, prefetch=4)
     halves = [dataset_of(documents, schedule_over(20), rows=rows) for rows in (range(4), range(4, 8))]
@@ -192,7 +202,7 @@ def test_batches_of_a_schedule_are_the_same_from_any_start_in_any_process(docume
             np.testing.assert_array_equal(batch[name], np.concatenate([part[name] for part in parts]))
 
 
-def test_held_out_batches_have_the_mean_of_first_and_last_shares_whatever_the_step(documents):
+def test_held_out_batches_have_the_mean_of_initial_and_final_shares_at_every_step(documents):
     dataset = dataset_of(documents, schedule_over(20), shuffle=False)
     drawn = [np.bincount(dataset[n]["denoiser_ids"], minlength=2).tolist() for n in range(40)]
     assert drawn == [[2, 6]] * 40

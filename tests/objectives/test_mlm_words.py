@@ -1,4 +1,4 @@
-"""Whole words and n-grams of them: where words begin, and which are taken."""
+"""Whole words and n-grams of words: where words begin, and which words are selected."""
 
 import dataclasses
 
@@ -14,20 +14,16 @@ from objectives.algebra.masking import maskable
 from objectives.algebra.sequences import Sequences
 from objectives.algebra.words import choose_ngrams, word_starts
 from objectives.mlm import MLM
-from tests.objectives.helpers import vocab
+from tests.objectives.helpers import byte_ids, random_keys, vocab
 
 VOCAB = vocab()
 EOS = VOCAB.eos
 
 
-def some_keys(n, seed=0):
-    return np.random.default_rng(seed).integers(0, 2**63, n).astype(np.uint64)
-
-
 def encoded(text):
-    """int32 [1, L]; "|" is the end of a document."""
-    ids = np.frombuffer(text.encode(), np.uint8).astype(np.int32) + VOCAB.content_start
-    return np.where(ids == VOCAB.content_start + ord("|"), EOS, ids)[None].astype(np.int32)
+    """int32 [1, L]; "|" becomes EOS."""
+    ids = byte_ids(text)
+    return np.where(ids == byte_ids("|"), EOS, ids)[None].astype(np.int32)
 
 
 def starts_of(tokens):
@@ -49,12 +45,16 @@ def words_of(text):
         ("caf\u00e9 \u00e9t\u00e9", ["caf\u00e9", " \u00e9t\u00e9"]),
     ],
 )
-def test_words_by_hand(text, expected):
+def test_texts_split_into_the_expected_words(text, expected):
     assert words_of(text) == expected
 
 
 def choose(sizes, order, budget, cuts=None):
-    """Numbers of the words taken, of words of these sizes, in one row. order: of the first words of n-grams."""
+    """The indices of the selected words, in one row of words of these sizes.
+
+    order: the drawn order of the n-grams, each given by its first word. cuts: where n-grams begin; None if every word
+    is an n-gram.
+    """
     starts = np.zeros((1, sum(sizes)), bool)
     starts[0, np.cumsum([0, *sizes[:-1]])] = True
     with pytest.MonkeyPatch.context() as patch:
@@ -62,51 +62,53 @@ def choose(sizes, order, budget, cuts=None):
         if cuts is not None:
             patch.setattr(words, "_cuts", lambda *_: np.asarray([cuts], bool))
         weights = (1.0,) if cuts is None else (1.0, 1.0, 1.0)
-        chosen = choose_ngrams(some_keys(1), np.ones_like(starts), starts, np.asarray([budget]), weights)
-    of_word = np.split(chosen[0], np.cumsum(sizes)[:-1])
-    assert all(word.all() or not word.any() for word in of_word)
-    return [k for k, word in enumerate(of_word) if word.all()]
+        chosen = choose_ngrams(random_keys(1), np.ones_like(starts), starts, np.asarray([budget]), weights)
+    words_chosen = np.split(chosen[0], np.cumsum(sizes)[:-1])
+    assert all(word.all() or not word.any() for word in words_chosen)
+    return [k for k, word in enumerate(words_chosen) if word.all()]
 
 
 @pytest.mark.parametrize(
-    ("budget", "taken"), [(4, [0]), (5, [3]), (6, [3]), (7, [2, 3]), (8, [0, 3]), (10, [0, 2, 3]), (13, [0, 1, 2, 3])]
+    ("budget", "expected"),
+    [(4, [0]), (5, [3]), (6, [3]), (7, [2, 3]), (8, [0, 3]), (10, [0, 2, 3]), (13, [0, 1, 2, 3])],
 )
-def test_a_word_that_does_not_fit_is_skipped_and_the_next_ones_tried(budget, taken):
+def test_a_word_that_does_not_fit_is_skipped_and_later_words_are_tried(budget, expected):
     """Words of 3, 3, 2 and 5 tokens, drawn in the order 3 0 2 1."""
-    assert choose([3, 3, 2, 5], [3, 0, 2, 1], budget) == taken
+    assert choose([3, 3, 2, 5], [3, 0, 2, 1], budget) == expected
 
 
-def test_of_an_ngram_the_leading_words_that_fit_are_taken():
-    """N-grams (0 1 2) (3) (4 5) of words of 1 2 1, 1, 2 2 tokens, drawn last, first, middle; room for 6 tokens.
+def test_the_leading_words_of_an_ngram_are_selected_up_to_the_first_that_does_not_fit():
+    """N-grams (0 1 2) (3) (4 5) of words of 1 2 1, 1, 2 2 tokens, drawn last, first, middle; a budget of 6 tokens.
 
-    4 and 5 take 4, 0 takes 1; 1 has no room, so that 2 is not tried though it would have; 3 takes the last.
+    Words 4 and 5 use 4 tokens and word 0 uses 1. Word 1 does not fit, so word 2 is not tried, although it would fit.
+    Word 3 uses the last token.
     """
     assert choose([1, 2, 1, 1, 2, 2], [4, 0, 3], 6, cuts=[1, 0, 0, 1, 1, 0]) == [0, 3, 4, 5]
 
 
 def test_ngrams_end_before_special_tokens():
-    """ " a b" EOS " c d e f" in trigrams is (a b) (c) (d e f); there is room for three words, of two tokens each."""
+    """ " a b" EOS " c d e f" in trigrams is (a b) (c) (d e f); the budget is three words of two tokens each."""
     tokens = np.repeat(encoded(" a b| c d e f"), 60, axis=0)
-    chosen = choose_ngrams(some_keys(60), tokens != EOS, starts_of(tokens), np.full(60, 6), (0.0, 0.0, 1.0))
+    chosen = choose_ngrams(random_keys(60), tokens != EOS, starts_of(tokens), np.full(60, 6), (0.0, 0.0, 1.0))
     assert {"".join(np.asarray([*" a b| c d e f"])[row]) for row in chosen} == {" a b c", " a b d", " c d e", " d e f"}
 
 
-def taken_one_by_one(sizes, ngrams, budget):
-    """BERT's loop (create_pretraining_data.py) over n-grams of words, [[word]] in the order of drawing."""
-    taken, used = [], 0
+def berts_selection(sizes, ngrams, budget):
+    """The words that BERT's loop (create_pretraining_data.py) selects. ngrams: [[word]], in the drawn order."""
+    selected, used = [], 0
     for ngram in ngrams:
         for word in ngram:
             if used + sizes[word] > budget:
                 break
-            taken.append(word)
+            selected.append(word)
             used += sizes[word]
-    return sorted(taken)
+    return sorted(selected)
 
 
 @settings(deadline=None, max_examples=60)
 @given(data=st.data(), seed=st.integers(0, 2**32))
-def test_many_rows_at_once_take_what_a_loop_takes(data, seed):
-    """The same words as a loop over the n-grams in the order drawn, whatever the rows hold beside them."""
+def test_the_vectorised_selection_equals_berts_loop(data, seed):
+    """In each row of a batch; where BERT's loop selects no word, single tokens are selected."""
     generator = np.random.default_rng(seed)
     n, width = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 60))
     lengths = generator.integers(1, width + 1, n)
@@ -115,40 +117,40 @@ def test_many_rows_at_once_take_what_a_loop_takes(data, seed):
     starts &= candidates
     budgets = generator.integers(1, lengths + 1)
     weights = data.draw(st.sampled_from([(1.0,), (6.0, 3.0, 2.0), (0.0, 1.0), (0.0,) * 70 + (1.0,)]))
-    drawn, cut = [], [np.ones((n, width), bool)]
+    orders, cuts = [], [np.ones((n, width), bool)]
     with pytest.MonkeyPatch.context() as patch:
-        draw, cuts = rng.draw, words._cuts
-        patch.setattr(words.rng, "draw", lambda *args: drawn.append(draw(*args)) or drawn[-1])
-        patch.setattr(words, "_cuts", lambda *args: cut.append(cuts(*args)) or cut[-1])
-        chosen = choose_ngrams(some_keys(n, seed), candidates, starts, budgets, weights)
+        real_draw, real_cuts = rng.draw, words._cuts
+        patch.setattr(words.rng, "draw", lambda *args: orders.append(real_draw(*args)) or orders[-1])
+        patch.setattr(words, "_cuts", lambda *args: cuts.append(real_cuts(*args)) or cuts[-1])
+        chosen = choose_ngrams(random_keys(n, seed), candidates, starts, budgets, weights)
     assert not (chosen & ~candidates).any() and (chosen.sum(axis=1) <= budgets).all()
     for e in range(n):
         places = np.split(np.arange(lengths[e]), np.flatnonzero(starts[e])[1:])
-        heads = np.flatnonzero(cut[-1][e, : len(places)])
+        heads = np.flatnonzero(cuts[-1][e, : len(places)])
         ends = dict(zip(heads, [*heads[1:], len(places)], strict=True))
-        ngrams = [range(head, ends[head]) for head in drawn[0][e] if head in ends]
-        taken = taken_one_by_one([len(word) for word in places], ngrams, budgets[e])
-        if taken:
-            assert np.flatnonzero(chosen[e]).tolist() == np.concatenate([places[word] for word in taken]).tolist()
+        ngrams = [range(head, ends[head]) for head in orders[0][e] if head in ends]
+        expected = berts_selection([len(word) for word in places], ngrams, budgets[e])
+        if expected:
+            assert np.flatnonzero(chosen[e]).tolist() == np.concatenate([places[word] for word in expected]).tolist()
         else:
             assert chosen[e].sum() == budgets[e]
 
 
 @pytest.mark.parametrize("name", ["whole_word", "ngram", "span"])
-def test_where_every_word_is_longer_than_the_count_single_tokens_are_selected(name):
-    """Forty letters and no space: round(0.15 * 42) = 6 of them, anywhere."""
+def test_single_tokens_are_selected_where_every_word_is_longer_than_the_count(name):
+    """A word of 40 letters: round(0.15 * 42) = 6 of them are selected, at any position."""
     mlm = MLM(**VARIANTS[name])
     tokens = np.repeat(encoded("abcdefghij" * 4), 50, axis=0)
-    selected = mlm.corrupt(tokens, np.full(50, 40), some_keys(50), VOCAB).selected
+    selected = mlm.corrupt(tokens, np.full(50, 40), random_keys(50), VOCAB).selected
     assert (selected.sum(axis=1) == 6).all() and selected[:, 1:-1].any(axis=0).all()
 
 
 @pytest.mark.parametrize("name", ["whole_word", "ngram", "span"])
-def test_words_are_selected_whole_each_as_often(name):
-    """A hundred words of four tokens: round(0.15 * 402) = 60 is fifteen words of them."""
+def test_words_are_selected_whole_and_equally_often(name):
+    """100 words of four tokens: round(0.15 * 402) = 60 tokens are 15 words."""
     mlm = MLM(**VARIANTS[name])
     tokens = np.repeat(encoded(" abc" * 100), 1000, axis=0)
-    selected = mlm.corrupt(tokens, np.full(1000, 400), some_keys(1000), VOCAB).selected[:, 1:-1].reshape(1000, 100, 4)
+    selected = mlm.corrupt(tokens, np.full(1000, 400), random_keys(1000), VOCAB).selected[:, 1:-1].reshape(1000, 100, 4)
     assert (selected.any(axis=2) == selected.all(axis=2)).all()
     assert (selected.sum(axis=(1, 2)) == 60).all()
     assert np.abs(selected[..., 0].mean(axis=0) - 0.15).max() < 0.06
@@ -157,13 +159,13 @@ def test_words_are_selected_whole_each_as_often(name):
 @pytest.mark.parametrize(
     ("name", "law"), [("ngram", [6 / 11, 3 / 11, 2 / 11]), ("span", 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10))]
 )
-def test_ngrams_come_in_their_lengths(name, law):
-    """Over long texts of which little is selected, so that hardly two n-grams touch and hardly any is cut to fit."""
+def test_ngram_lengths_follow_their_weights(name, law):
+    """In long texts with a low mask rate, in which n-grams rarely touch and are rarely cut to fit."""
     mlm = dataclasses.replace(MLM(**VARIANTS[name]), mask_rate=0.01, mask_unit="token")
     text = Sequences(np.full((20, 20_000), VOCAB.content_start, np.int32), np.full(20, 20_000))
-    selected = np.pad(mlm.select(text, some_keys(20), VOCAB), ((0, 0), (1, 1)))
+    selected = np.pad(mlm.select(text, random_keys(20), VOCAB), ((0, 0), (1, 1)))
     begins, ends = (np.flatnonzero(np.diff(selected.ravel().astype(int)) == step) for step in (1, -1))
     counts = np.bincount(ends - begins, minlength=len(law) + 1)[1 : len(law) + 1]
     assert counts.sum() > 800
     np.testing.assert_allclose(counts / counts.sum(), law, atol=0.035)
-    assert mlm.select(text, some_keys(20), VOCAB).sum(axis=1).tolist() == [200] * 20
+    assert mlm.select(text, random_keys(20), VOCAB).sum(axis=1).tolist() == [200] * 20

@@ -1,4 +1,4 @@
-"""Planned rows: full, nothing cut, every denoiser with its weight, the same batches whoever reads them."""
+"""Planned rows: they are full, contain whole examples, give every denoiser its weight, and do not depend on processes."""
 
 import dataclasses
 import itertools
@@ -30,37 +30,41 @@ def denoiser(name, objective, weight=1.0, mode=""):
     return Denoiser(name, f"objective.denoisers.{name}", objective, weight, mode, weight)
 
 
-# 9 raw tokens: the first 7 and EOS are read, 2 and EOS predicted. 7 raw tokens: 8 to read, 8 to predict.
+# FEW_TARGETS makes 8 inputs (7 tokens and EOS) and 3 targets (2 tokens and EOS) of 9 raw tokens; MANY_TARGETS makes 8
+# inputs and 8 targets of 7 raw tokens.
 FEW_TARGETS = denoiser("few", PrefixLM(0.25, "fixed", False))
-AS_MANY = denoiser("many", Deshuffling())
+MANY_TARGETS = denoiser("many", Deshuffling())
 
 
 @pytest.mark.parametrize(
-    ("weights", "inputs", "targets", "per_row", "sources", "raw", "filled", "recommended"),
+    ("weights", "inputs", "targets", "examples_per_row", "denoiser_ids", "raw_lengths", "filled", "recommended"),
     [
         ((1.0, 1.0), 16, 11, 2, [[0, 1]], [[9, 7]], (1.0, 1.0), 11),
         ((2.0, 1.0), 24, 14, 3, [[0, 0, 1]], [[9, 9, 7]], (1.0, 1.0), 14),
-        # Two kinds of rows: 6 and 11 of 11 targets.
+        # The two rows of the plan have 6 and 11 of 11 targets.
         ((3.0, 1.0), 16, 11, 2, [[0, 0], [0, 1]], [[9, 9], [9, 7]], (1.0, 17 / 22), 9),
     ],
 )
-def test_plans_by_hand(weights, inputs, targets, per_row, sources, raw, filled, recommended):
-    denoisers = [dataclasses.replace(d, weight=w) for d, w in zip((FEW_TARGETS, AS_MANY), weights, strict=True)]
-    planned = plan_cycle(denoisers, RowShape("encoder_decoder", inputs, targets, per_row), mix_by="example")
-    assert planned.rows.denoiser_ids.tolist() == sources and planned.rows.raw_lengths.tolist() == raw
+def test_small_plans_are_as_computed_by_hand(
+    weights, inputs, targets, examples_per_row, denoiser_ids, raw_lengths, filled, recommended
+):
+    denoisers = [dataclasses.replace(d, weight=w) for d, w in zip((FEW_TARGETS, MANY_TARGETS), weights, strict=True)]
+    planned = plan_cycle(denoisers, RowShape("encoder_decoder", inputs, targets, examples_per_row), mix_by="example")
+    assert planned.rows.denoiser_ids.tolist() == denoiser_ids
+    assert planned.rows.raw_lengths.tolist() == raw_lengths
     assert not planned.rows.parts.any() and planned.rows.lengths_of(0).tolist() == [9]
     assert planned.filled == pytest.approx(filled) and planned.targets_length == recommended
 
 
 def test_a_row_is_filled_by_longer_and_shorter_windows():
-    """The same two denoisers where 10 targets are too few, and 13 more than their nominal lengths have."""
+    """The nominal lengths of the two denoisers have 11 targets; here a row has 10 or 13."""
     for targets in (10, 13):
         shape = RowShape("encoder_decoder", 16, targets, 2)
-        planned = plan_cycle([FEW_TARGETS, AS_MANY], shape, mix_by="example")
+        planned = plan_cycle([FEW_TARGETS, MANY_TARGETS], shape, mix_by="example")
         [few], [many] = planned.rows.lengths_of(0), planned.rows.lengths_of(1)
-        sizes = [d.output_lengths(np.asarray([n])) for d, n in ((FEW_TARGETS, few), (AS_MANY, many))]
-        assert sum(int(one.inputs[0]) for one in sizes) == 16 and planned.filled[0] == 1.0
-        assert sum(int(one.targets[0]) for one in sizes) == targets and planned.filled[1] == 1.0
+        outputs = [d.output_lengths(np.asarray([n])) for d, n in ((FEW_TARGETS, few), (MANY_TARGETS, many))]
+        assert sum(int(lengths.inputs[0]) for lengths in outputs) == 16 and planned.filled[0] == 1.0
+        assert sum(int(lengths.targets[0]) for lengths in outputs) == targets and planned.filled[1] == 1.0
         assert (few > 9 and many < 7) if targets == 10 else (few < 9 and many > 7)
 
 
@@ -80,51 +84,56 @@ MIXED = (
     st.floats(0.3, 1.0),
     st.sampled_from(["example", "token"]),
 )
-def test_nothing_is_cut_and_every_denoiser_has_its_weight(weights, architecture, per_row, share, ratio, mix_by):
+def test_examples_fit_their_rows_and_every_denoiser_has_its_weight(
+    weights, architecture, examples_per_row, share, ratio, mix_by
+):
     denoisers = [dataclasses.replace(d, weight=float(w)) for d, w in zip(MIXED, weights, strict=True)]
-    shape = RowShape(architecture, share * per_row, int(ratio * share * per_row), per_row)
+    inputs_length = share * examples_per_row
+    shape = RowShape(architecture, inputs_length, int(ratio * inputs_length), examples_per_row)
     try:
         planned = plan_cycle(denoisers, shape, mix_by=mix_by)
     except ConfigError as error:
         assert mix_by == "token" and "to within 1% of the raw tokens with windows this short" in str(error)
         assume(False)
-    sources, raw, parts = planned.rows
+    denoiser_ids, raw_lengths, parts = planned.rows
     assert {array.dtype for array in planned.rows} == {np.dtype(np.int32)}
-    assert len({array.shape for array in planned.rows}) == 1 and sources.shape[1] == per_row
+    assert len({array.shape for array in planned.rows}) == 1 and denoiser_ids.shape[1] == examples_per_row
 
-    used = np.zeros((2, *sources.shape))
-    for place in np.ndindex(sources.shape):
-        one = denoisers[sources[place]]
-        part = one.parts(int(parts[sources == sources[place]].max()) + 1)[parts[place]]
-        inputs, targets, both = part.output_lengths(raw[place][None])
+    used = np.zeros((2, *denoiser_ids.shape))
+    for place in np.ndindex(denoiser_ids.shape):
+        denoiser_id = denoiser_ids[place]
+        part = denoisers[denoiser_id].parts(int(parts[denoiser_ids == denoiser_id].max()) + 1)[parts[place]]
+        inputs, targets, both = part.output_lengths(raw_lengths[place][None])
         used[:, *place] = (inputs[0], targets[0]) if architecture == "encoder_decoder" else (both[0], 0)
-    room = [shape.inputs_length, shape.targets_length]
-    assert (used.sum(axis=2).max(axis=1) <= room).all()
-    assert (np.asarray(planned.filled) <= (used.sum(axis=2).mean(axis=1) / room)[: len(planned.filled)] + 1e-9).all()
+    capacity = [shape.inputs_length, shape.targets_length]
+    assert (used.sum(axis=2).max(axis=1) <= capacity).all()
+    filled = (used.sum(axis=2).mean(axis=1) / capacity)[: len(planned.filled)]
+    assert (np.asarray(planned.filled) <= filled + 1e-9).all()
 
-    amounts = np.bincount(sources.ravel(), raw.ravel() if mix_by == "token" else None)
+    amounts = np.bincount(denoiser_ids.ravel(), raw_lengths.ravel() if mix_by == "token" else None)
     np.testing.assert_allclose(amounts / amounts.sum() / (np.asarray(weights) / sum(weights)), 1, atol=0.01)
-    of_part = np.bincount(parts[sources == 1])
-    np.testing.assert_allclose(of_part / of_part.mean(), 1, atol=0.02)
+    part_counts = np.bincount(parts[denoiser_ids == 1])
+    np.testing.assert_allclose(part_counts / part_counts.mean(), 1, atol=0.02)
     again = plan_cycle(denoisers, shape, mix_by=mix_by)
-    assert all((one == other).all() for one, other in zip(planned.rows, again.rows, strict=True))
+    assert all((first == second).all() for first, second in zip(planned.rows, again.rows, strict=True))
 
 
 @pytest.mark.parametrize("variant", ul2.VARIANTS)
-@pytest.mark.parametrize(("inputs", "per_row"), [(1024, 4), (2048, 4), (4096, 8)])
-def test_ul2_is_full_on_both_sides_at_the_targets_length_that_it_asks_for(variant, inputs, per_row):
+@pytest.mark.parametrize(("inputs", "examples_per_row"), [(1024, 4), (2048, 4), (4096, 8)])
+def test_ul2_fills_encoder_and_decoder_at_the_targets_length_that_it_recommends(variant, inputs, examples_per_row):
     denoisers = denoisers_of(objective_of(f"ul2:{variant}"), "mixture")
-    shape = RowShape("encoder_decoder", inputs, inputs, per_row)
+    shape = RowShape("encoder_decoder", inputs, inputs, examples_per_row)
     first = plan_cycle(denoisers, shape, mix_by="example")
     [warning] = warnings_about(first, denoisers, shape, mix_by="example")
     assert f"; data.targets_length={first.targets_length} would fill " in warning and "more data" not in warning
-    suited = dataclasses.replace(shape, targets_length=first.targets_length)
-    planned = plan_cycle(denoisers, suited, mix_by="example")
-    assert min(planned.filled) >= 0.95 and warnings_about(planned, denoisers, suited, mix_by="example") == []
-    assert sum(len(planned.rows.lengths_of(k)) for k in range(len(denoisers))) < 100  # each is a reader's
+    recommended = dataclasses.replace(shape, targets_length=first.targets_length)
+    planned = plan_cycle(denoisers, recommended, mix_by="example")
+    assert min(planned.filled) >= 0.95 and warnings_about(planned, denoisers, recommended, mix_by="example") == []
+    assert sum(len(planned.rows.lengths_of(k)) for k in range(len(denoisers))) < 100  # each length needs a reader
 
 
-def read(experiment, **changes):
+def dataset_of(experiment, **changes):
+    """Batches of the experiment's corpus as pairs (windows, batch)."""
     store = open_or_build(experiment.data, experiment.tokenizer, progress=False)
     documents, _ = split_documents(store, experiment.data.heldout_fraction, 0)
 
@@ -134,31 +143,31 @@ def read(experiment, **changes):
     return experiment.batches(documents, shuffle=True, transform=windows_and_batch, **changes)
 
 
-def filled(batch):
+def filled_shares(batch):
+    """The share of the positions that are not padding, for each stack."""
     return {name: float((batch[name] > 0).mean()) for name in batch if name.endswith("_segment_ids")}
 
 
 @pytest.mark.parametrize(
-    ("inputs", "targets", "per_row"),
-    [(1024, 586, 2), (1024, 586, 4), (2048, 1152, 4), (512, 288, 4)],  # the last two are the preset's
+    ("inputs", "targets", "examples_per_row"),
+    [(1024, 586, 2), (1024, 586, 4), (2048, 1152, 4), (512, 288, 4)],  # the last two are those of the preset
 )
-def test_real_rows_are_as_full_as_planned(inputs, targets, per_row, corpus):
+def test_rows_of_a_corpus_are_as_full_as_planned(inputs, targets, examples_per_row, corpus):
     experiment = small_experiment(
         "ul2", "encoder_decoder", data__inputs_length=inputs, data__targets_length=targets,
-        data__examples_per_row=per_row, **PLANNED, **reads_corpus("ul2", corpus),
+        data__examples_per_row=examples_per_row, **PLANNED, **reads_corpus("ul2", corpus),
     )  # fmt: skip
     plan = experiment.batch_spec.plan
     num_rows = len(plan.denoiser_ids)  # one cycle
-    windows, batch = read(experiment, batch_size=num_rows)[1]
+    windows, batch = dataset_of(experiment, batch_size=num_rows)[1]
     check_batch(batch, "encoder_decoder")
-    assert min(filled(batch).values()) >= 0.95
-    assert np.bincount(windows.row_ids).tolist() == [per_row] * num_rows
-    for column, of_plan in zip((windows.denoiser_ids, windows.lengths, windows.parts), plan, strict=True):
-        np.testing.assert_array_equal(column, of_plan.ravel())
+    assert min(filled_shares(batch).values()) >= 0.95
+    assert np.bincount(windows.row_ids).tolist() == [examples_per_row] * num_rows
+    for column, planned in zip((windows.denoiser_ids, windows.lengths, windows.parts), plan, strict=True):
+        np.testing.assert_array_equal(column, planned.ravel())
     assert np.bincount(windows.denoiser_ids).tolist() == [len(windows.denoiser_ids) / 7] * 7
-    # By denoiser as ever: 0..6, each on the tokens that its examples have, and more at one side only where it has more.
     assert set(np.unique(batch["example_source"])) == set(range(7))
-    # S splits its text as ever: on average a quarter of it is predicted, and anything up to half of it.
+    # Prefix LM splits its text as without a plan: on average a quarter of the text is predicted, and at most half.
     is_s = np.flatnonzero(windows.denoiser_ids == 2)
     examples = experiment.collate.examples(windows)
     share = (examples.targets.lengths[is_s] - 1) / windows.lengths[is_s]
@@ -166,23 +175,26 @@ def test_real_rows_are_as_full_as_planned(inputs, targets, per_row, corpus):
 
 
 @pytest.mark.parametrize("inputs", [128, 512])
-def test_rows_of_a_decoder_are_full_without_a_plan_and_with_one(inputs, corpus):
+def test_decoder_only_rows_are_full_with_and_without_a_plan(inputs, corpus):
     fields = {"data__inputs_length": inputs, "data__num_sentinels": 200} | reads_corpus("ul2", corpus)
-    plain = small_experiment("ul2", "decoder_only", train__batch_size=28, **fields)
-    assert plain.batch_spec.plan is None
-    assert filled(read(plain)[0][1])["decoder_segment_ids"] >= 0.99
+    unplanned = small_experiment("ul2", "decoder_only", train__batch_size=28, **fields)
+    assert unplanned.batch_spec.plan is None
+    assert filled_shares(dataset_of(unplanned)[0][1])["decoder_segment_ids"] >= 0.99
     planned = small_experiment(
         "ul2", "decoder_only", train__batch_size=28, data__examples_per_row=4, data__packing="planned", **fields
     )
-    assert filled(read(planned)[0][1])["decoder_segment_ids"] >= 0.99 and planned.warnings == ()
+    assert filled_shares(dataset_of(planned)[0][1])["decoder_segment_ids"] >= 0.99 and planned.warnings == ()
 
 
-def test_batches_are_a_function_of_their_number(corpus):
+def test_batch_n_does_not_depend_on_the_reading_order_or_the_process(corpus):
     fields = {"data__inputs_length": 128, "data__targets_length": 80, "data__examples_per_row": 4} | PLANNED
     experiment = small_experiment("ul2", "encoder_decoder", **fields, **reads_corpus("ul2", corpus))
-    whole, halves = read(experiment), [read(experiment, local_rows=rows) for rows in (range(4), range(4, 8))]
+    whole, halves = (
+        dataset_of(experiment),
+        [dataset_of(experiment, local_rows=rows) for rows in (range(4), range(4, 8))],
+    )
     in_order = [whole[n][1] for n in range(20)]
-    for n in (19, 3):  # in another order, in two processes
+    for n in (19, 3):  # not in order, and in two processes
         parts = [half[n][1] for half in halves]
         for name, array in in_order[n].items():
             np.testing.assert_array_equal(array, np.concatenate([part[name] for part in parts]))
@@ -191,15 +203,15 @@ def test_batches_are_a_function_of_their_number(corpus):
 
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("count", [1, 3, 8])
-def test_parts_of_prefix_lm_are_its_splits_each_in_one_of_them(fraction, count):
-    whole, raw = PrefixLM(fraction, "uniform", True), np.arange(1, 300)
-    parts = whole.parts(count)
+def test_parts_of_prefix_lm_divide_its_prefix_lengths_into_adjacent_ranges(fraction, count):
+    objective, raw = PrefixLM(fraction, "uniform", True), np.arange(1, 300)
+    parts = objective.parts(count)
     ranges = [part.prefix_lengths(raw) for part in parts]
-    shortest, longest = whole.prefix_lengths(raw)
-    enough = longest - shortest + 1 >= count
-    assert (ranges[0][0] == shortest).all() and (ranges[-1][1][enough] == longest[enough]).all()
-    for (_, before), (after, _) in itertools.pairwise(ranges):
-        assert (after[enough] == before[enough] + 1).all()
+    shortest, longest = objective.prefix_lengths(raw)
+    divides = longest - shortest + 1 >= count  # at least one prefix length for each part
+    assert (ranges[0][0] == shortest).all() and (ranges[-1][1][divides] == longest[divides]).all()
+    for (_, last_of_part), (first_of_next, _) in itertools.pairwise(ranges):
+        assert (first_of_next[divides] == last_of_part[divides] + 1).all()
     for part, (first, last) in zip(parts, ranges, strict=True):
         assert ((shortest <= first) & (first <= last) & (last <= longest)).all()
         tokens = np.full((len(raw), raw.max()), 50, np.int32)
@@ -209,9 +221,9 @@ def test_parts_of_prefix_lm_are_its_splits_each_in_one_of_them(fraction, count):
     assert PrefixLM(0.5, "fixed", True).parts(count) == (PrefixLM(0.5, "fixed", True),)
 
 
-REFUSED = {
+INVALID = {
     "one example": ({"data__examples_per_row": 1}, r"several examples, and data.examples_per_row=1: set it to 2 or"),
-    "pack": ({"data__documents": "pack"}, r"plans windows, and data.documents='pack' lets documents decide"),
+    "pack": ({"data__documents": "pack"}, r"plans windows, and with data.documents='pack' documents determine them"),
     "inputs": ({"data__inputs_length": 8}, r"data.inputs_length=8 is too short for r1 with .*row=4: set it to 12 or m"),
     "targets": (
         {"data__targets_length": 9},
@@ -222,9 +234,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_planned(case):
-    changes, message = REFUSED[case]
+@pytest.mark.parametrize("case", INVALID)
+def test_configs_that_cannot_be_planned_raise_one_line(case):
+    changes, message = INVALID[case]
     name = "clm" if case == "pack" else "ul2"
     fields = {"data__inputs_length": 160, "data__targets_length": 96, "data__examples_per_row": 4, **PLANNED}
     with pytest.raises(ConfigError, match=message) as error:
@@ -232,48 +244,47 @@ def test_what_cannot_be_planned(case):
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_weights_that_change_or_are_too_small_are_not_planned():
+def test_weights_that_change_or_are_too_small_cannot_be_planned():
     fields = small_config("ul2r:clm_then_ul2r", "decoder_only", data__packing="planned", data__examples_per_row=2)
-    with pytest.raises(ConfigError, match=r"one plan for the whole run, and the mixture's weights change in its cour"):
+    with pytest.raises(ConfigError, match=r"one plan for the whole run, and the mixture's weights change during the"):
         make_experiment(fields)
-    small = [FEW_TARGETS, dataclasses.replace(AS_MANY, weight=1e-4)]
+    small = [FEW_TARGETS, dataclasses.replace(MANY_TARGETS, weight=1e-4)]
     with pytest.raises(ConfigError, match=r"at most 1024 examples, too few for objective.denoisers.many with 0.01% of"):
         plan_cycle(small, RowShape("encoder_decoder", 16, 11, 2), mix_by="example")
 
 
-def test_what_is_said_where_a_side_stays_empty():
+def test_a_partly_empty_stack_gives_a_warning_with_a_remedy():
     shape = RowShape("encoder_decoder", 16, 32, 2)
     [warning] = warnings_about(
-        plan_cycle([AS_MANY], shape, mix_by="example"), [AS_MANY], shape, mix_by="example"
-    )  # 8 and 8 of 16 and of 32
+        plan_cycle([MANY_TARGETS], shape, mix_by="example"), [MANY_TARGETS], shape, mix_by="example"
+    )  # two examples of 8 inputs and 8 targets, in rows of 16 and 32
     assert warning == (
         "data.packing='planned' fills 100% of the encoder's and 50% of the decoder's positions; "
         "data.targets_length=16 would fill 100% of the encoder's and 100% of the decoder's"
     )
-    mixed = [dataclasses.replace(FEW_TARGETS, weight=3.0), AS_MANY]
+    mixed = [dataclasses.replace(FEW_TARGETS, weight=3.0), MANY_TARGETS]
     shape = RowShape("encoder_decoder", 16, 9, 2)
     [warning] = warnings_about(plan_cycle(mixed, shape, mix_by="example"), mixed, shape, mix_by="example")
-    assert warning.endswith("of the decoder's positions; more data.examples_per_row, of longer rows, leave less over")
+    assert warning.endswith("of the decoder's positions; a larger data.examples_per_row with longer rows fills more")
 
 
-def test_a_plan_is_shown_and_planned_for():
+def test_window_lengths_and_batch_shapes_follow_the_plan():
     experiment = small_experiment("ul2:packed", "encoder_decoder", **{"data__inputs_length": 512}
                                   | {"data__targets_length": 288})  # fmt: skip
-    collator = experiment.collate
-    lengths = [collator.plan.lengths_of(k) for k in range(7)]
-    assert [collator.window(k) for k in range(7)] == [
-        f"{one.min()}-{one.max()}" if len(one) > 1 else f"{one[0]}" for one in lengths
+    lengths = [experiment.batch_spec.plan.lengths_of(k) for k in range(7)]
+    assert [experiment.window_length(k) for k in range(7)] == [
+        f"{planned.min()}-{planned.max()}" if len(planned) > 1 else f"{planned[0]}" for planned in lengths
     ]
-    assert [spec.raw_length for spec in collator.batch_spec.windows] == [one.max() for one in lengths]
-    assert [spec.weight for spec in collator.batch_spec.windows] == pytest.approx([1 / 7] * 7)
+    assert [spec.raw_length for spec in experiment.window_specs] == [planned.max() for planned in lengths]
+    assert [spec.weight for spec in experiment.window_specs] == pytest.approx([1 / 7] * 7)
     shapes = {name: array.shape for name, array in abstract_batch(experiment, None).items()}
     assert shapes["encoder_input_tokens"] == (8, 512) and shapes["decoder_target_tokens"] == (8, 288)
 
 
-def test_the_planned_collator_takes_windows_without_parts():
+def test_a_planned_collator_accepts_windows_without_parts():
     shape = RowShape("encoder_decoder", 64, 64, 2)
-    made, _ = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True, packing="planned")
-    windows = random_windows(np.random.default_rng(0), [8, 9], source=[1, 1], rows=[0, 0])
-    plain, _ = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True)
-    for one, other in zip(made.examples(windows)[:2], plain.examples(windows)[:2], strict=True):
-        np.testing.assert_array_equal(one.tokens, other.tokens)
+    planned = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True, packing="planned")
+    unplanned = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True)
+    windows = random_windows(np.random.default_rng(0), [8, 9], row_ids=[0, 0], denoiser_ids=[1, 1])
+    for sequences, expected in zip(planned.examples(windows)[:2], unplanned.examples(windows)[:2], strict=True):
+        np.testing.assert_array_equal(sequences.tokens, expected.tokens)
