@@ -139,7 +139,7 @@ def _flags_help(flag_values: flags.FlagValues) -> str:
     lines = []
     for name in sorted(name for name in flag_values if not name.startswith("config.")):
         flag = flag_values[name]
-        default = "" if flag.default is None or flag.default is False else f" Default: {flag.default}."
+        default = "" if flag.default is False or flag.default in (None, "") else f" Default: {flag.default}."
         lines.append(f"  --{name:<20} {flag.help}{default}")
     return "\n".join(lines)
 
