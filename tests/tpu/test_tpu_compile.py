@@ -1,6 +1,6 @@
-"""Every config's `base` preset, compiled by the real TPU compiler for a host of four v5e chips, without a TPU.
+"""Every config's `base` preset, compiled by the TPU compiler for a host of four v5e chips, without a TPU.
 
-Needs libtpu: pip install -e '.[test,tpu]' && pytest -n0 tests/tpu. Takes minutes, and is skipped where it is not there.
+Needs libtpu, and is skipped without it: pip install -e '.[test,tpu]' && pytest -n0 tests/tpu. Takes minutes.
 """
 
 import importlib
@@ -17,8 +17,8 @@ pytest.importorskip("libtpu", reason="the TPU compiler is not installed: pip ins
 
 
 @pytest.fixture(autouse=True)
-def in_little_time():
-    """The compiler tries less hard to make a fast program, but makes the same demands of it."""
+def low_compilation_effort():
+    """Makes the compiler optimize less. Its requirements on a program are the same."""
     option = "jax_exec_time_optimization_effort"
     before = getattr(jax.config, option)
     jax.config.update(option, -1.0)
@@ -28,19 +28,23 @@ def in_little_time():
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_the_base_preset_compiles_for_a_tpu(config):
-    """With 8 rows, without accumulation, and a scan of two layers for one of twelve, whose body is the same program:
-    whether it compiles depends on neither, and how long that takes does a little."""
+    """With 8 rows, without accumulation and with two layers instead of twelve, which compile faster.
+
+    The body of the scan over layers is the same program, so neither change affects whether the step compiles.
+    """
     fields = importlib.import_module(f"configs.{config}").get_config("base").to_dict()
     fields["train"] |= {"batch_size": 8, "grad_accum_steps": 1}
     fields["model"] |= {"num_layers": 2}
     plan = estimate(make_experiment(fields, vocab_size=32100), parse_topology("v5e:2x2"))
     assert not plan.compiled.refused and plan.total_bytes > plan.parameter_bytes > 1e6
-    assert plan.compiled.collectives, "four chips that hold rows of one batch add up their gradients"
+    assert plan.compiled.collectives, "four chips with rows of one batch must sum their gradients"
 
 
 def test_split_parameters_are_gathered_and_their_gradients_scattered():
-    """CLM, two layers of width 512, in bfloat16: every matrix once forward and once backward, and what the mesh costs
-    in activations on top."""
+    """CLM, two layers of width 512, in bfloat16.
+
+    Every matrix is gathered in the forward and in the backward pass; activations are gathered too.
+    """
     fields = small_config("clm", "decoder_only", mesh__data=1, mesh__fsdp=-1)
     fields["model"] |= {"d_model": 512, "d_ff": 1024, "num_heads": 4, "num_kv_heads": 4, "head_dim": 128}
     fields["data"] |= {"inputs_length": 256, "targets_length": 256}
@@ -49,13 +53,13 @@ def test_split_parameters_are_gathered_and_their_gradients_scattered():
     matrices = 2 * 2 * (4 * 512 * 512 + 3 * 512 * 1024)  # bytes of both layers
     assert 2 * matrices <= plan.compiled.collectives["all-gather"] < 3 * matrices
     assert 0 < plan.compiled.collectives["reduce-scatter"] < matrices
-    parts = plan.compiled
-    assert plan.total_bytes == sum((parts.argument_bytes, parts.temporary_bytes, parts.result_bytes, parts.code_bytes))
-    assert abs(parts.argument_bytes - plan.parameter_bytes - plan.optimizer_bytes - plan.batch_bytes) < 2**20
+    step = plan.compiled
+    assert plan.total_bytes == sum((step.argument_bytes, step.temporary_bytes, step.result_bytes, step.code_bytes))
+    assert abs(step.argument_bytes - plan.parameter_bytes - plan.optimizer_bytes - plan.batch_bytes) < 2**20
 
 
-def test_a_program_that_takes_too_much_is_refused_with_how_much():
-    """2 GiB of XLA's probabilities a layer: 8 heads of 40 rows, 1,280 tokens long."""
+def test_a_program_that_exceeds_the_memory_is_refused_with_its_size():
+    """2 GiB of XLA's attention probabilities per layer: 8 heads and 40 rows of 1,280 tokens."""
     fields = small_config("clm", "decoder_only", train__batch_size=40, model__attention="xla")
     fields["model"] |= {"num_layers": 12, "num_heads": 8, "num_kv_heads": 8}
     fields["data"] |= {"inputs_length": 1280, "targets_length": 1280}

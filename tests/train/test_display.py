@@ -21,7 +21,7 @@ METRICS = {
 
 
 def shown(use, *, terminal=False, total=1000, start=0, clock=None):
-    """What a Display, used by `use`, writes on a console 80 columns wide."""
+    """What a Display writes to a console of 80 columns when `use` is called with it."""
     console = Console(
         file=io.StringIO(),
         force_terminal=terminal,
@@ -36,7 +36,7 @@ def shown(use, *, terminal=False, total=1000, start=0, clock=None):
     return console.file.getvalue()
 
 
-def test_elsewhere_training_is_one_aligned_line_a_time():
+def test_without_a_terminal_training_is_one_aligned_line_each_time():
     def use(display):
         for step, loss in ((20, 5.25), (1000, 4.5)):
             display.update(step)
@@ -53,12 +53,12 @@ def test_time_left_is_estimated_from_the_steps_done():
 
     def use(display):
         nonlocal now
-        for step in (1, 2, 3):  # a slow first step: compilation is not counted
+        for step in (1, 2, 3):  # the slow first step, with compilation, is not counted
             now = 50.0 + 10.0 * step
             display.update(step)
         display.train(3, {"loss": 1.0})
 
-    # 10 s a step and 997 steps to go.
+    # 10 s per step and 997 steps left.
     assert shown(use, clock=lambda: now) == "step    3/1000  loss 1.0000  2:46:10 left\n"
 
 
@@ -85,12 +85,12 @@ def test_one_denoiser_needs_no_table():
     assert shown(lambda display: display.eval(1, {"loss": 2.0, "loss/clm": 2.0})) == "eval at step 1:  loss 2.0000\n"
 
 
-def test_the_objectives_own_numbers_are_beside_the_loss():
+def test_other_metrics_are_in_a_line_below_the_loss():
     lines = shown(lambda display: display.eval(10, {"loss": 2.5, "loss/nsp": 2.5, "pair_accuracy": 0.75})).splitlines()
     assert lines == ["eval at step 10:  loss 2.5000", "  pair_accuracy 0.75"]
 
 
-def test_numbers_that_are_none_are_shown_as_such():
+def test_nan_and_infinity_are_shown():
     metrics = {"loss": math.nan, "perplexity": math.inf, "loss/a": 800.0, "loss/b": math.nan}
     rows = [line.split() for line in shown(lambda display: display.eval(1, metrics)).splitlines()]
     assert rows[0][-4:] == ["loss", "nan", "perplexity", "inf"]
@@ -115,7 +115,7 @@ def test_only_a_terminal_breaks_long_lines():
 
 
 @pytest.mark.parametrize("total", [1000, 524288])
-def test_a_terminal_keeps_bar_numbers_and_denoisers_within_its_width(total):
+def test_bar_metrics_and_denoisers_fit_the_width_of_a_terminal(total):
     def use(display):
         display.update(20)
         display.train(20, METRICS)
@@ -128,7 +128,7 @@ def test_a_terminal_keeps_bar_numbers_and_denoisers_within_its_width(total):
     assert max(map(len, lines)) <= 80
 
 
-def test_a_continued_run_starts_where_it_was():
+def test_the_bar_of_a_continued_run_starts_at_its_step():
     assert "400/1000" in shown(lambda display: None, terminal=True, start=400)
 
 

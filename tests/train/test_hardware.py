@@ -1,4 +1,4 @@
-"""Chips, by what jax calls them."""
+"""The chip of each jax.Device.device_kind."""
 
 import math
 
@@ -22,12 +22,12 @@ from train.hardware import CHIPS, GIB, chip_of
         ("Tesla T4", "t4"),
     ],
 )
-def test_chips_by_what_jax_calls_them(kind, name):
+def test_chips_by_device_kind(kind, name):
     assert chip_of(kind) == CHIPS[name]
 
 
 @pytest.mark.parametrize("kind", ["cpu", "NVIDIA A100-SXM4-40GB", "NVIDIA H100 PCIe", "NVIDIA L40S", "Radeon"])
-def test_chips_that_are_not_known_have_no_peak(kind):
+def test_unknown_chips_have_no_peak(kind):
     assert chip_of(kind) is None
 
 

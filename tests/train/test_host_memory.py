@@ -1,4 +1,4 @@
-"""In a process of its own: the C library's settings are the whole process's, and must come before JAX's first array."""
+"""Page faults per step, measured in new processes: glibc's settings must precede JAX's first array."""
 
 import importlib.util
 import platform
@@ -16,7 +16,7 @@ if sys.argv[1] == "keep":
 step = jax.jit(lambda x: jax.lax.optimization_barrier(x * 2.0)[::2].sum())  # 64 MiB of scratch memory
 x = jnp.ones(1 << 24)
 faults = []
-for _ in range(40):  # the heap grows until it has room for all of a step at once; how soon depends on the threads
+for _ in range(40):  # the heap grows over several steps, depending on the threads, until it has room for a whole step
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     step(x).block_until_ready()
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
@@ -32,7 +32,8 @@ def page_faults(how):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 @pytest.mark.skipif(
-    any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))), reason="left alone beside an accelerator's plugin"
+    any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))),
+    reason="for CPU-only JAX",
 )
-def test_scratch_memory_is_not_fetched_anew_each_step():
+def test_scratch_memory_is_reused_between_steps():
     assert page_faults("keep") < page_faults("give back") / 4

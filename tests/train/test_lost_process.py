@@ -1,4 +1,4 @@
-"""A process that dies ends the others: soon, with status 1 and one line, and what was saved stays good."""
+"""The loss of a process ends the others soon, with status 1 and one line."""
 
 import time
 
@@ -27,8 +27,8 @@ SMALL = [
 
 
 @pytest.mark.parametrize(("num_processes", "victim"), [(2, 0), (4, 3)])
-def test_the_others_end_in_one_line(num_processes, victim, corpus, tmp_path):
-    """Killed: the coordinator of two, and one that is not of four."""
+def test_the_others_end_with_one_line(num_processes, victim, corpus, tmp_path):
+    """The victim is the coordinator of two processes, and one of four that is not the coordinator."""
     address = f"--coordinator_address=localhost:{free_port()}"
     started = [
         start_main(*SMALL, f"--config.data.path={corpus / 'text'}", f"--config.data.cache_dir={corpus / 'cache'}",
@@ -45,8 +45,8 @@ def test_the_others_end_in_one_line(num_processes, victim, corpus, tmp_path):
             _, err = process.communicate(timeout=2 * HEARTBEAT_TIMEOUT_SECONDS)
             assert process.returncode not in (0, None), err
             lines = [line for line in err.splitlines() if line.startswith("error: ")]
-            # Where it is first, the coordination service ends the process itself and says the same in its own words, or
-            # gloo does, on what the dead process left half sent.
+            # If the coordination service is faster, it ends the process itself with another message, as does gloo if it
+            # finds an incomplete message of the dead process.
             assert len(lines) == 1 or "another task died" in err or "gloo::" in err, err
             assert all("lost another process of this run" in line for line in lines)
         assert time.monotonic() - killed < 2 * HEARTBEAT_TIMEOUT_SECONDS
@@ -61,7 +61,7 @@ def _wait_for_step(metrics, step, processes):
     while not (metrics.exists() and len(metrics.read_text().splitlines()) >= step):
         for process in processes:
             assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "no step was made"
+        assert time.monotonic() < deadline, "no step was completed"
         time.sleep(0.2)
 
 

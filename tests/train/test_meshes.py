@@ -1,4 +1,4 @@
-"""One device, eight in four ways, and jax.pmap train the same; a checkpoint goes from any of them to any other."""
+"""One device, three meshes of eight and jax.pmap train the same, and continue each other's checkpoints."""
 
 import math
 
@@ -45,7 +45,7 @@ for name, mesh in meshes.items():
     run = run_on(mesh)
     state, losses = train(run, run.init_state(), 0, 3)
     results[name] = losses
-    if name != list(meshes)[0]:  # the checkpoint of the mesh before this one goes on here
+    if name != list(meshes)[0]:  # continue the checkpoint of the previous mesh
         checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=None)
         _, [loss] = train(run, checkpoints.restore(run.state_shapes), 2, 1)
         results[name + " continued"] = loss
@@ -63,18 +63,18 @@ def losses(corpus, tmp_path, meshes, devices):
     return run(program, devices=devices, timeout=600)[0]
 
 
-def test_every_mesh_trains_the_same_and_takes_over_from_every_other(corpus, tmp_path):
+def test_every_mesh_trains_the_same_and_continues_the_checkpoint_of_another(corpus, tmp_path):
     expected = losses(corpus, tmp_path / "one", {"one": {}}, devices=1)["one"]
-    assert expected[2] < expected[0]  # it learns, so equal losses are equal updates
+    assert expected[2] < expected[0]  # the model learns, so equal losses mean equal updates
     results = losses(corpus, tmp_path / "eight", MESHES, devices=8)
     for name, found in results.items():
-        wanted = expected if isinstance(found, list) else expected[2]
-        assert found == pytest.approx(wanted, rel=1e-4), name
+        expected_losses = expected if isinstance(found, list) else expected[2]
+        assert found == pytest.approx(expected_losses, rel=1e-4), name
     assert sum(name.endswith("continued") for name in results) == len(MESHES) - 1
 
 
 @pytest.mark.parametrize("axis", ["fsdp", "tensor"])
-def test_pmap_has_no_other_axes(axis):
+def test_pmap_has_no_other_axes_than_data(axis):
     with pytest.raises(ConfigError, match=r"mesh.backend='pmap' copies the state to every device: set .* to 1"):
         make_experiment(small_config("clm", "decoder_only", mesh__backend="pmap", **{f"mesh__{axis}": 2}))
 

@@ -23,7 +23,7 @@ def sums(loss=(6.0,), weight=(4.0,), correct=(1.0,)):
 
 
 def test_summary_by_hand():
-    # -ln of 0.7, 0.9 and 0.25, the probabilities of the true tokens, add to 1.84833; two of them are the likeliest.
+    # The true tokens have probabilities 0.7, 0.9 and 0.25, whose -ln sum to 1.84833; two of them are the likeliest.
     loss = -(math.log(0.7) + math.log(0.9) + math.log(0.25))
     summary = summarize(sums((loss,), (3.0,), (2.0,)), ["clm"])
     assert summary == {
@@ -35,17 +35,17 @@ def test_summary_by_hand():
     }
 
 
-def test_the_loss_weighs_tokens_and_not_denoisers():
+def test_the_loss_weights_tokens_and_not_denoisers():
     summary = summarize(sums((1.0, 9.0), (1.0, 3.0), (1.0, 0.0)), ["r", "x"])
     assert (summary["loss"], summary["loss/r"], summary["loss/x"]) == (2.5, 1.0, 3.0)  # not (1 + 3) / 2
     assert (summary["accuracy"], summary["accuracy/r"], summary["accuracy/x"]) == (0.25, 1.0, 0.0)
 
 
-def test_a_denoiser_without_scored_tokens_is_left_out():
+def test_a_denoiser_without_scored_tokens_is_omitted():
     assert not {"loss/s", "accuracy/s"} & set(summarize(sums((1.0, 0.0), (1.0, 0.0), (0.0, 0.0)), ["r", "s"]))
 
 
-def test_nothing_scored_and_overflow_are_numbers_still():
+def test_no_scored_tokens_are_nan_and_overflow_is_infinity():
     assert math.isnan(summarize(sums((0.0,), (0.0,), (0.0,)), ["r"])["loss"])
     assert summarize(sums((4000.0,), (4.0,)), ["r"])["perplexity"] == math.inf
 
@@ -63,7 +63,7 @@ def write(workdir, resume_step, steps):
     writer.close()
 
 
-def test_lines_hold_step_split_and_the_metrics_in_their_order(tmp_path):
+def test_lines_contain_step_split_and_the_metrics_in_their_order(tmp_path):
     write(tmp_path, 0, [2])
     assert (tmp_path / "metrics.jsonl").read_text() == (
         '{"step": 2, "split": "train", "loss": 0.5, "tokens": 2}\n{"step": 2, "split": "eval", "loss": 1.0}\n'
@@ -89,7 +89,7 @@ def test_a_resumed_runs_file_is_the_uninterrupted_runs(tmp_path, killed_after):
     assert (tmp_path / "killed" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
 
 
-def test_a_run_that_starts_again_from_its_beginning_keeps_nothing(tmp_path):
+def test_a_run_that_starts_again_from_step_0_removes_all_lines(tmp_path):
     writer = MetricsWriter(tmp_path, resume_step=0)
     writer.write(0, "eval", {"loss": 1.0})
     writer.close()
@@ -97,14 +97,14 @@ def test_a_run_that_starts_again_from_its_beginning_keeps_nothing(tmp_path):
     assert [line["step"] for line in lines(tmp_path)] == [1]
 
 
-def test_lines_are_there_before_the_file_is_closed(tmp_path):
+def test_lines_are_written_before_the_file_is_closed(tmp_path):
     writer = MetricsWriter(tmp_path, resume_step=0)
     writer.write(1, "train", {"loss": 1.0})
     assert len(lines(tmp_path)) == 1
     writer.close()
 
 
-def test_tensorboard_has_the_same_scalars_and_hides_what_is_done_again(tmp_path):
+def test_tensorboard_has_the_same_scalars_and_hides_repeated_steps(tmp_path):
     write(tmp_path, 0, [1, 2, 3])
     write(tmp_path, 2, [3])
     files = sorted((tmp_path / "tensorboard").iterdir(), key=lambda path: path.suffix)  # .from_0, .from_2
@@ -117,7 +117,7 @@ def test_tensorboard_has_the_same_scalars_and_hides_what_is_done_again(tmp_path)
 
 
 def records(path):
-    """Of a TFRecord file: uint64 length, uint32 checksum, the bytes, uint32 checksum."""
+    """The records of a TFRecord file: uint64 length, uint32 checksum, the bytes, uint32 checksum."""
     data = path.read_bytes()
     while data:
         length = int.from_bytes(data[:8], "little")
@@ -131,14 +131,14 @@ def test_other_processes_write_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_something_else_is_left_alone(tmp_path):
+def test_a_file_of_other_lines_is_an_error_and_unchanged(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("my notes\n")
     with pytest.raises(ConfigError, match=r"metrics.jsonl, line 1 is not a line of metrics"):
         MetricsWriter(tmp_path, resume_step=4)
     assert (tmp_path / "metrics.jsonl").read_text() == "my notes\n"
 
 
-def test_a_workdir_that_cannot_be_is_named(tmp_path):
+def test_a_workdir_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--workdir=.*file cannot be written"):
         MetricsWriter(tmp_path / "file", resume_step=0)

@@ -29,7 +29,7 @@ def normal(*shape, seed=0, scale=1.0):
 
 
 def updates_of(transform, params, gradients):
-    """The update of each of `gradients` in turn, the parameters moving with them."""
+    """The update for each of `gradients` in turn; each is applied to the parameters before the next."""
     state, updates = transform.init(params), []
     step = jax.jit(transform.update)
     for gradient in gradients:
@@ -39,7 +39,7 @@ def updates_of(transform, params, gradients):
     return updates
 
 
-def test_adamw_is_optaxs():
+def test_adamw_equals_optaxs():
     params = {"dense": {"kernel": normal(3, 4), "bias": normal(4)}}
     gradients = [jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i + 1), params) for i in range(4)]
     ours = optimizer(name="adamw", weight_decay=0.1, no_decay=("bias",))
@@ -53,7 +53,7 @@ def test_adamw_is_optaxs():
 
 
 def test_rms_scaled_adamw_by_hand():
-    # Adam's first step is the gradient's sign. RMS([3, 4, 0, 5]) = sqrt(50 / 4); a parameter of zeros takes 1e-3.
+    # Adam's first step is the gradient's sign. RMS([3, 4, 0, 5]) = sqrt(50 / 4); zeros are scaled by 1e-3.
     params = {"a": jnp.array([[3.0, 4.0], [0.0, 5.0]]), "b": jnp.zeros((2,))}
     gradients = {"a": jnp.array([[1.0, -2.0], [3.0, -4.0]]), "b": jnp.array([0.1, -0.2])}
     (update,) = updates_of(optimizer(name="rms_scaled_adamw"), params, [gradients])
@@ -62,7 +62,7 @@ def test_rms_scaled_adamw_by_hand():
     np.testing.assert_allclose(update["b"], [-0.0005, 0.0005], rtol=1e-5)
 
 
-def test_decay_is_the_rate_times_the_parameter_whatever_its_rms():
+def test_decay_is_the_rate_times_the_parameter_for_any_rms():
     params = {"encoder": {"layers": {"kernel": jnp.array([[[8.0, 6.0]]])}}}
     gradients = {"encoder": {"layers": {"kernel": jnp.zeros((1, 1, 2))}}}
     for name in NAMES:
@@ -70,7 +70,7 @@ def test_decay_is_the_rate_times_the_parameter_whatever_its_rms():
         np.testing.assert_allclose(update["encoder"]["layers"]["kernel"], [[[-0.4, -0.3]]], rtol=1e-6, err_msg=name)
 
 
-def test_adafactor_is_optaxs_where_nothing_is_stacked():
+def test_adafactor_equals_optaxs_without_stacked_layers():
     params = {"a": {"kernel": normal(128, 130)}, "b": {"kernel": normal(128, 7)}, "c": {"scale": normal(5)}}
     gradients = [jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i + 1), params) for i in range(3)]
     theirs = optax.adafactor(0.5, min_dim_size_to_factor=128, decay_rate=0.8, clipping_threshold=1.0, eps=1e-30)
@@ -97,7 +97,7 @@ def test_lion_by_hand():
 
 
 def newton_schulz(matrix):
-    """Five steps of Jordan's quintic in float64, written on the singular values: x -> a x + b x^3 + c x^5."""
+    """Five steps of Jordan's quintic in float64, in terms of the singular values: x -> a x + b x^3 + c x^5."""
     u, s, v = np.linalg.svd(matrix, full_matrices=False)
     s = s / np.sqrt((s**2).sum())
     for _ in range(5):
@@ -107,7 +107,7 @@ def newton_schulz(matrix):
 
 @pytest.mark.parametrize("shape", [(6, 6), (4, 24), (32, 8)])
 def test_muon_orthogonalises_the_momentum_of_each_layers_matrix(shape):
-    sizes = np.array([0.01, 30.0], np.float32)[:, None, None]  # the layers differ; a norm over both would show
+    sizes = np.array([0.01, 30.0], np.float32)[:, None, None]  # layers of different sizes would show a norm over both
     params = {"decoder": {"layers": {"kernel": normal(2, *shape)}}}
     gradients = [{"decoder": {"layers": {"kernel": normal(2, *shape, seed=i + 1) * sizes}}} for i in range(3)]
     updates = [jax.tree.leaves(update)[0] for update in updates_of(optimizer(name="muon"), params, gradients)]
@@ -125,7 +125,7 @@ def test_muon_orthogonalises_the_momentum_of_each_layers_matrix(shape):
 
 
 def model_shapes(**changes):
-    """The parameters of a model with every kind of them."""
+    """The shapes of the parameters of a model with every kind of parameter."""
     changes = {"positions": "relative", "prediction_head": "bert", "use_bias": True, "norm": "layer"} | changes
     config = tiny.config(num_token_types=2, embedding_norm=True, tie_embeddings=False, **changes)
     return jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
@@ -136,7 +136,7 @@ def by_name(tree):
 
 
 @pytest.mark.parametrize("positions", ["relative", "learned"])
-def test_muon_takes_the_layers_matrices_and_nothing_else(positions):
+def test_muon_updates_the_matrices_of_layers_and_nothing_else(positions):
     shapes = model_shapes(positions=positions)
     state = by_name(jax.eval_shape(optimizer(name="muon").init, shapes))
     hidden, other = (
@@ -153,7 +153,7 @@ def test_muon_takes_the_layers_matrices_and_nothing_else(positions):
     assert hidden == {f"{module}/kernel" for module in attention | mlp}
 
 
-def test_muon_gives_the_rest_exactly_adamws_update():
+def test_muon_updates_other_parameters_exactly_as_adamw():
     shapes = {"token_embedder": {"embedding": (6, 4)}, "encoder": {"layers": {"mlp": {"wo": {"bias": (2, 4)}}}}}
     shapes["logits_dense"] = {"kernel": (4, 6)}
     params = jax.tree.map(lambda shape: normal(*shape), shapes, is_leaf=lambda shape: type(shape) is tuple)
@@ -168,7 +168,7 @@ def test_muon_gives_the_rest_exactly_adamws_update():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_array_of_the_state_has_its_place_on_a_mesh(name):
+def test_every_array_of_the_state_is_sharded_as_its_parameter(name):
     mesh = jax.sharding.AbstractMesh((1, 2, 2), AXES, axis_types=(AxisType.Auto,) * 3)
     shapes = model_shapes(d_model=128, d_ff=256, num_heads=4, num_kv_heads=4, head_dim=32)
     places = {path: sharding.spec for path, sharding in by_name(shardings(mesh, shapes)).items()}
@@ -187,9 +187,9 @@ def test_every_array_of_the_state_has_its_place_on_a_mesh(name):
     assert split >= moments[name] * len(matrices)
 
 
-@pytest.mark.parametrize("name", ["adamw", "rms_scaled_adamw", "adafactor"])  # Lion looks at entries; Muon: see above
+@pytest.mark.parametrize("name", ["adamw", "rms_scaled_adamw", "adafactor"])  # Lion is elementwise; Muon: see above
 def test_a_stacked_leaf_is_updated_layer_by_layer(name):
-    # Layers and gradients of very different sizes, so that an RMS, a clip or a factor over the stack would show.
+    # Layers and gradients of very different sizes, so that an RMS, clip or factorization over the stack would show.
     sizes = np.array([0.01, 1.0, 30.0], np.float32)
     stacked = {
         "encoder": {
@@ -202,7 +202,7 @@ def test_a_stacked_leaf_is_updated_layer_by_layer(name):
         "decoder": {"layers": {"norm": {"scale": normal(2, 5) * sizes[:2, None]}}},  # another depth
         "token_embedder": {"embedding": normal(128, 128)},
     }
-    # The second gradient is far larger than the first, so that Adafactor clips it, each layer by another amount.
+    # The second gradient is far larger than the first, so that Adafactor clips it, each layer differently.
     gradients = [
         jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i) * (1, 100, 0.1)[i] * x**2, stacked) for i in range(3)
     ]
@@ -222,7 +222,7 @@ def test_a_stacked_leaf_is_updated_layer_by_layer(name):
 
 
 def test_gradients_are_clipped_by_their_global_norm():
-    # The norm of (3, 4) is 5; clipped to 1 it is (0.6, 0.8). Seen in Adam's first moment: 0.1 of the gradient.
+    # The norm of (3, 4) is 5; clipped to 1 it is (0.6, 0.8). Adam's first moment is 0.1 of the clipped gradient.
     params = {"a": jnp.ones(1), "b": jnp.ones(1)}
     gradients = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
 

@@ -1,4 +1,4 @@
-"""Two processes with two devices each train as one process with one device does."""
+"""Two processes with two devices each train as one process with one device."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import pytest
 
 from tests.train.subprocesses import free_port, run_main, start_main
 
-# Several of gloo's C++ threads greet at once, each in these pieces, which come out in any order.
+# Several C++ threads of gloo print this message at once, each in pieces whose order varies.
 GLOO_GREETING = re.compile(
     r"\[Gloo\] Rank | is connected to | peer ranks\. |Expected number of connected peer ranks is : |\d+"
 )
@@ -48,7 +48,7 @@ def test_two_processes_train_as_one(arguments, tmp_path):
     one, two = metrics_of(tmp_path / "one"), metrics_of(tmp_path / "two")
     assert [(line["step"], line["split"]) for line in one] == [(line["step"], line["split"]) for line in two]
     for left, right in zip(one, two, strict=True):
-        # The weights behind these are whole numbers of tokens: equal useful fractions and denoisers are equal batches.
+        # Weights are whole numbers of tokens: equal fractions of useful tokens and equal denoisers mean equal batches.
         assert left.keys() == right.keys()
         for name in ("loss", "accuracy", "useful_token_fraction", *(n for n in left if n.startswith("loss/"))):
             if name in left:
@@ -65,6 +65,6 @@ def test_two_processes_train_as_one(arguments, tmp_path):
         ),
     ],
 )
-def test_half_a_description_of_processes_is_refused(arguments, tmp_path, flags, message):
+def test_an_incomplete_description_of_processes_is_an_error(arguments, tmp_path, flags, message):
     status, out, err = run_main(*arguments, f"--workdir={tmp_path / 'run'}", *flags)
     assert status == 1 and out == "" and err.startswith(f"error: {message}") and len(err.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""What a run says of its speed: a trace of the steps asked for, and the share of the devices' peak."""
+"""Measurements of a run: the trace of the requested steps, and the MFU."""
 
 import json
 
@@ -13,7 +13,7 @@ from train.loop import train_and_evaluate
 
 @pytest.fixture(scope="module")
 def workdir(corpus, tmp_path_factory):
-    """Of a run of 4 steps on a chip that does 10^9 operations a second, with steps 2 and 3 traced."""
+    """The workdir of a run of 4 steps on a chip with a peak of 10^9 FLOPs per second; steps 2 and 3 are traced."""
     workdir = tmp_path_factory.mktemp("profile") / "run"
     text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
     fields = small_config("clm", "decoder_only", train__steps=4, train__profile_steps=2, **text)
@@ -23,7 +23,7 @@ def workdir(corpus, tmp_path_factory):
     return workdir
 
 
-def test_the_trace_holds_two_steps_of_the_compiled_program(workdir):
+def test_the_trace_contains_two_steps_of_the_compiled_program(workdir):
     [trace] = workdir.glob("tensorboard/plugins/profile/*/*.xplane.pb")
     data = ProfileData.from_file(str(trace))
     names = [event.name for plane in data.planes for line in plane.lines for event in line.events]

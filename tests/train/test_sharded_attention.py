@@ -1,4 +1,4 @@
-"""The fused attention kernels on eight devices, rows and heads split: what one device's XLA computes."""
+"""Fused attention kernels on eight devices, with rows and heads split, against XLA's attention on one device."""
 
 import pytest
 
@@ -27,16 +27,16 @@ def on_mesh(config, platform):
         with compiled_for(platform, over_devices):
             return jnp.square(apply(config, params, batch)).mean()
     params = tiny.params(config)
-    places = sharding.shardings(mesh, jax.eval_shape(lambda: params))
-    return jax.jit(jax.value_and_grad(loss), in_shardings=(places, sharding.batch_sharding(mesh))), params
+    shardings = sharding.shardings(mesh, jax.eval_shape(lambda: params))
+    return jax.jit(jax.value_and_grad(loss), in_shardings=(shardings, sharding.batch_sharding(mesh))), params
 
 def largest_difference(config, platform):
-    "of loss and gradients, those of XLA's attention on one device beside them, in parts of each gradient's largest"
+    "of loss and gradients to those of XLA's attention on one device, relative to the largest entry of each gradient"
     step, params = on_mesh(config, platform)
     plain = dataclasses.replace(config, attention="xla")
-    wanted = jax.jit(jax.value_and_grad(lambda params: jnp.square(apply(plain, params, batch)).mean()))(params)
-    pairs = zip(jax.tree.leaves(step(params, batch)), jax.tree.leaves(wanted), strict=True)
-    return max(float(abs(ours - theirs).max() / abs(theirs).max()) for ours, theirs in pairs)
+    expected = jax.jit(jax.value_and_grad(lambda params: jnp.square(apply(plain, params, batch)).mean()))(params)
+    pairs = zip(jax.tree.leaves(step(params, batch)), jax.tree.leaves(expected), strict=True)
+    return max(float(abs(a - b).max() / abs(b).max()) for a, b in pairs)
 
 decoder = {"architecture": "decoder_only", "has_prefix": False}
 results = {"splash": largest_difference(tiny.config(positions="rope", attention="splash", **decoder), "tpu")}
@@ -57,7 +57,7 @@ step, params = on_mesh(relative, "cuda")
 text = step.trace(params, batch).lower(lowering_platforms=("cuda",)).as_text()
 results["cudnn's calls"] = [line for line in text.splitlines() if "@__cudnn$" in line]
 
-attention = jax.nn.dot_product_attention  # cudnn cannot run here: the other implementation gets what it is given
+attention = jax.nn.dot_product_attention  # cudnn cannot run on a CPU: XLA gets its arguments
 jax.nn.dot_product_attention = lambda *args, implementation, **options: attention(*args, **options)
 kernels._unsupported = lambda *_: None
 kernel_cudnn._MASK_VALUE["float32"] = -1e9
@@ -76,16 +76,16 @@ def test_loss_and_gradients_are_those_of_one_device(results, name):
     assert results[name] < 1e-5
 
 
-def test_heads_that_do_not_divide_are_whole_on_each_device(results):
-    """Rows over data 2 x fsdp 2; heads over tensor 2 where those of queries and of keys divide."""
+def test_heads_that_do_not_divide_are_replicated(results):
+    """Rows are split over data 2 x fsdp 2; heads over tensor 2 if those of queries and of keys divide."""
     split, one_key_head, odd = results["shapes"]
     assert split == [[2, 2, 5, 6], [2, 1, 7, 6]]
     assert one_key_head == [[2, 4, 5, 6], [2, 1, 7, 6]]
     assert odd == [[2, 3, 5, 6], [2, 3, 7, 6]]
 
 
-def test_cudnn_is_given_each_devices_rows_and_heads(results):
-    """One row of four and two heads of four, and the gradient of the bias among what the backward pass gives."""
+def test_cudnn_gets_each_devices_rows_and_heads(results):
+    """One of four rows and two of four heads; the backward pass also returns the gradient of the bias."""
     calls = results["cudnn's calls"]
     assert len(calls) == 6 and all("(tensor<1x8x2x16xbf16>, tensor<1x8x1x16xbf16>" in call for call in calls)
     backward = [call.rpartition("->")[2] for call in calls if "Backward" in call]
