@@ -1,9 +1,9 @@
 """Seconds to the first step of deeper and deeper models: python -m benchmarks.compile [LAYERS ...] [--runs=N]
 
-Prints one JSON line. One step of a small decoder of each depth (default: 4, 12 and 48 layers) runs in a new process,
-without JAX's cache of compiled programs. The depths take turns, three times. Seconds are medians, from the creation of
-the state to the end of the step, without Python's imports; ratio is the last depth's to the first's, the median over
-the turns.
+Prints one JSON line. A step of a small decoder of each depth (default: 4, 12 and 48 layers) runs in a new process,
+without JAX's cache of compiled programs; then the depths repeat, --runs times in all. Seconds are medians, from the
+creation of the state to the end of the step, without Python's imports. ratio is the median over the repetitions of the
+last depth's seconds divided by the first's.
 """
 
 import json
@@ -35,12 +35,12 @@ def first_step_seconds(num_layers: int) -> float:
 def main() -> None:
     """Measures each depth and prints the line."""
     layers = parse_flags(_FLAGS, __doc__, positional=int) or list(LAYERS)
-    turns = [[first_step_seconds(depth) for depth in layers] for _ in range(_RUNS.value)]
+    repetitions = [[first_step_seconds(depth) for depth in layers] for _ in range(_RUNS.value)]
     line = {
         "benchmark": "compile",
         "num_layers": layers,
-        "first_step_seconds": [round(statistics.median(column), 3) for column in zip(*turns, strict=True)],
-        "ratio": round(statistics.median(turn[-1] / turn[0] for turn in turns), 3),
+        "first_step_seconds": [round(statistics.median(column), 3) for column in zip(*repetitions, strict=True)],
+        "ratio": round(statistics.median(seconds[-1] / seconds[0] for seconds in repetitions), 3),
         "runs": _RUNS.value,
         **SHAPE,
     }

@@ -3,8 +3,8 @@
 Prints one JSON line for each OBJECTIVE, a file of configs/ at its preset "base" or, as in "ul2:base,packed", at another
 one. The default is T5's span corruption (rows of 512 and 114) and UL2's mixture (512 and 512). Batches are those of a
 run, with 64 rows: windows drawn from the token store of the standard library's source, corrupted and laid out by reader
-threads, one for each core. Counted are the tokens of raw text in the batches; the rate is the median of five runs of
-two seconds.
+threads, one for each core. The rate counts the tokens of raw text in the batches, and is the median of five runs of two
+seconds.
 
 With --peer, ours and the peer's command alternate, five runs each. The peer's JSON line must have
 "raw_tokens_per_second".

@@ -62,11 +62,11 @@ _VOCAB_SIZE = flags.DEFINE_integer(
 )
 for _name, _default in shapes.SHAPE.items():
     if _name == "architecture":
-        flags.DEFINE_enum(_name, _default, list(shapes.CONFIGS), "Shape: GPT-2, BERT or T5 v1.1.", _FLAGS)
+        flags.DEFINE_enum(_name, _default, list(shapes.CONFIGS), "Shape of GPT-2, BERT or T5 v1.1.", _FLAGS)
     elif isinstance(_default, int):
-        flags.DEFINE_integer(_name, _default, "Shape.", lower_bound=1, flag_values=_FLAGS)
+        flags.DEFINE_integer(_name, _default, "Part of the shape.", lower_bound=1, flag_values=_FLAGS)
     else:
-        flags.DEFINE_string(_name, _default, "Shape.", _FLAGS)
+        flags.DEFINE_string(_name, _default, "Part of the shape.", _FLAGS)
 
 
 def parse(argv: Sequence[str]) -> list[str]:

@@ -60,7 +60,7 @@ class Checkpoints:
         Does nothing if `step` is not above `latest_step()`.
 
         Args:
-          step: updates made.
+          step: the number of steps made.
           state: the same tree in all processes.
           eval_loss: nats per token on held-out data at this step. A checkpoint with None, or with a loss that is not
             finite, is never the best.
@@ -90,8 +90,7 @@ class Checkpoints:
     def restore(self, abstract_state: Any, step: int | None = None) -> Any:
         """Returns the state saved as `step` (default: the newest one), bit for bit, with new shardings.
 
-        abstract_state: a tree of jax.ShapeDtypeStruct with shardings, possibly on another mesh than that of the saved
-        state.
+        abstract_state: a tree of jax.ShapeDtypeStruct with shardings. The mesh may differ from that of the saved state.
 
         Raises ConfigError if there is no such checkpoint, if it is damaged, or if its arrays differ in name, shape or
         dtype.

@@ -44,8 +44,8 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransfo
     4. The sum is multiplied by the learning rate (train.schedules.make_schedule).
 
     In a leaf that stacks layers (`per_matrix`), each layer's matrix is scaled, factored, clipped and made orthogonal
-    separately. The path of every array of the state ends in its parameter's path; those of counters end in `count`, and
-    that of Muon's three coefficients in `ns_coeffs`.
+    separately. In the optimizer state, the path of an array ends in the path of its parameter. The exceptions are
+    counters, which end in `count`, and Muon's three coefficients, which end in `ns_coeffs`.
 
     Raises ConfigError for a value out of range.
     """

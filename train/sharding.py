@@ -174,7 +174,7 @@ def to_global(batch: Batch, sharding: NamedSharding) -> dict[str, jax.Array]:
 
 
 def _spec(name: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
-    """Returns the spec of the leaf `name` (train.paths.leaf_name)."""
+    """Returns the spec of the leaf `name` (train.paths.leaf_name). Raises as `shardings`."""
     if not shape:
         return P()
     spec = next((spec for pattern, spec in RULES if re.search(f"(?:{pattern})$", name)), None)
