@@ -2,7 +2,8 @@
                      [--config.a.b=value ...]
 
 Prints what an objective makes of real text: examples as training reads them, the scored tokens, the attention masks,
-and statistics of many examples next to the values expected from the config. Builds no model.
+and statistics of many examples next to the values expected from the config. Builds no model. --html writes the same
+page; --svg writes a picture of the examples and the attention masks, without facts and statistics.
 """
 
 import os
@@ -29,7 +30,7 @@ _NUM_EXAMPLES = flags.DEFINE_integer(
 )
 _HTML = flags.DEFINE_string("html", None, "File to write the page to, as self-contained HTML.", _FLAGS)
 _SVG = flags.DEFINE_string(
-    "svg", None, "File to write the examples and the attention picture to, as an SVG picture for documents.", _FLAGS
+    "svg", None, "File to write the examples and the attention masks to, as an SVG picture for documents.", _FLAGS
 )
 
 _MIN_EXAMPLES = 3  # of the default number

@@ -91,4 +91,4 @@ def _common_fields(experiment: Experiment) -> dict[str, Any]:
 
 
 def _written(fields: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in fields.items())
+    return ", ".join(f"{name}={value}" for name, value in fields.items())

@@ -9,7 +9,7 @@ import numpy as np
 
 from train.show.attention import Picture, png
 from train.show.page import Page
-from train.show.rows import PADDING, Example, Row, StackRow
+from train.show.rows import PADDING, Example, Row, StackRow, plural
 from train.show.statistics import STATISTICS, Statistic, formatted, heading
 from train.show.style import CSS
 from train.show.text import KINDS, ORDINARY, Run, visible
@@ -81,27 +81,25 @@ def _table(head: str, rows: Iterable[str]) -> str:
 
 
 def _legend(page: Page) -> str:
-    sections = [section for row in page.rows for example in row.examples for section in example.sections]
     items = ["<u>scored</u>"]
-    for kind, name in KINDS.items():
-        samples = [run.text for section in sections for run in section.runs if run.kind == kind]
-        if kind in ("random", "kept") and samples:  # ordinary text of another color
-            items.append(_span(kind, name))
-        elif kind != "text" and samples:
-            items.append(f"{_span(kind, samples[0])} {name}")
+    for kind, sample in page.samples.items():
+        if kind not in ORDINARY:
+            items.append(f"{_span(kind, sample)} {KINDS[kind]}")
+        elif kind != "text":  # ordinary text of another color
+            items.append(_span(kind, KINDS[kind]))
     items.append("<i>↵</i> newline")
     bars = '<b class="bar"><b class="s2"></b></b> scored <b class="bar"><b class="s1"></b></b> not scored'
     return f'<p class="legend">{" · ".join(items)} · positions: {bars} <b class="bar"></b> padding</p>'
 
 
 def _row(row: Row) -> str:
-    omitted = [f'<p class="facts">{row.num_omitted} more in this row</p>'] if row.num_omitted else []
+    omitted = f'<p class="facts">{plural(row.num_omitted, "more example")} in this row</p>'
     return "\n".join(
         [
             f"<article><h3>{row.title}</h3>",
             *map(_stack_row, row.stack_rows),
             *(_example(example, row.num_segments) for example in row.examples),
-            *omitted,
+            *([omitted] if row.num_omitted else []),
             "<details open><summary>attention</summary>",
             f'<div class="pictures">{"".join(map(_picture, row.pictures))}</div>',
             '<p class="facts">Rows are queries, columns are keys. Blue: visible; orange: visible, after the query; '

@@ -13,6 +13,7 @@ from train.show.facts import DenoiserFacts, denoiser_facts, experiment_facts
 from train.show.measure import measure
 from train.show.rows import Row, rows_of, stack_rows_of
 from train.show.statistics import STATISTICS, Statistic, Totals, compare, notes
+from train.show.text import KINDS
 
 _MEASURED_POSITIONS = 1 << 22
 
@@ -36,6 +37,13 @@ class Page:
         tables = self.statistics.values()
         known = {name for table in tables for name, statistic in table.items() if not math.isnan(statistic.measured)}
         return [name for name in STATISTICS if name in known and (name != "share" or len(tables) > 1)]
+
+    @property
+    def samples(self) -> dict[str, str]:
+        """The text of one run of each kind on the page, in the order of KINDS, for the legend."""
+        sections = [section for row in self.rows for example in row.examples for section in example.sections]
+        texts = {run.kind: run.text for section in reversed(sections) for run in reversed(section.runs)}
+        return {kind: texts[kind] for kind in KINDS if kind in texts}
 
 
 def make_page(experiment: Experiment, documents: Documents, *, title: str, num_examples: int) -> Page:

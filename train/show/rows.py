@@ -43,8 +43,7 @@ class StackRow(NamedTuple):
     @property
     def facts(self) -> str:
         """How many positions are used."""
-        padding = int((self.states == PADDING).sum())
-        return f"{len(self.states) - padding} of {len(self.states)}, {padding} padding"
+        return f"{(self.states != PADDING).sum()} of {len(self.states)} positions used"
 
 
 class Row(NamedTuple):
@@ -72,7 +71,7 @@ def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.nda
     """The rows that contain the examples `chosen`.
 
     chunk: rows of the run from `first_row` on. chosen: indices into `examples_of(chunk)`, int [n].
-    number: that of the first example on the page.
+    number: the number on the page of the first of these examples.
     """
     examples, found = examples_of(chunk), []
     measured = measure(examples, experiment.vocab)

@@ -1,4 +1,10 @@
-"""The examples of train.show as an SVG picture of a terminal, for documents that cannot run the command."""
+"""The examples of train.show as an SVG picture of a terminal, for documents.
+
+docs/show.svg is written by:
+
+    python -m train.show --config=configs/ul2.py --config.data.examples_per_row=4 --config.seed=334
+                         --num_examples=4 --svg=docs/show.svg
+"""
 
 import io
 from html import escape

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from train.show.blocks import picture_legend, picture_lines
 from train.show.page import Page
-from train.show.rows import NOT_SCORED, SCORED, Row, Section, StackRow
+from train.show.rows import NOT_SCORED, SCORED, Row, Section, StackRow, plural
 from train.show.statistics import Statistic, formatted, heading
 from train.show.text import KINDS, ORDINARY
 from train.show.wrap import STYLES, styled_lines
@@ -57,14 +57,12 @@ def _print_denoisers(page: Page, console: Console) -> None:
 
 
 def _legend(page: Page, plain: bool) -> list[Text]:
-    sections = [section for row in page.rows for example in row.examples for section in example.sections]
     items = [Text("⟦scored⟧") if plain else Text("scored", "underline")]
-    for kind, name in KINDS.items():
-        samples = [run.text for section in sections for run in section.runs if run.kind == kind]
-        if kind in ("random", "kept") and samples and not plain:  # ordinary text of another color
-            items.append(Text(name, STYLES[kind]))
-        elif kind not in ORDINARY and samples:
-            items.append(Text.assemble((samples[0], STYLES[kind]), (f" {name}", "dim")))
+    for kind, sample in page.samples.items():
+        if kind not in ORDINARY:
+            items.append(Text.assemble((sample, STYLES[kind]), (f" {KINDS[kind]}", "dim")))
+        elif kind != "text" and not plain:  # ordinary text of another color
+            items.append(Text(KINDS[kind], STYLES[kind]))
     for mark, meaning in (("↵", "newline"), ("█", "scored"), ("░", "not scored"), ("·", "padding")):
         items.append(Text.assemble(mark, (f" {meaning}", "dim")))
     return items
@@ -86,11 +84,11 @@ def _print_row(row: Row, console: Console, plain: bool) -> None:
         for section in example.sections:
             _print_section(section, console, plain)
     if row.num_omitted:
-        _line(console, Text(f"  {row.num_omitted} more in this row", "dim"))
+        _line(console, Text(f"  {plural(row.num_omitted, 'more example')} in this row", "dim"))
 
 
 def _print_stack_row(stack_row: StackRow, console: Console) -> None:
-    """One line: the state of each position, and where segments begin."""
+    """Prints one line: the state of each position, and where segments begin."""
     facts, length = f" {stack_row.facts}", len(stack_row.states)
     cells = max(min(console.width - _GUTTER - 1 - len(facts), length, _MAX_CELLS), 1)
     sampled = np.arange(cells) * length // cells
@@ -154,11 +152,11 @@ def _tables_of_columns(page: Page, width: int) -> list[list[str]]:
 
 
 def _column_width(page: Page, name: str) -> int:
-    statistics = [table[name] for table in page.statistics.values()]
-    cells = [
-        cell for statistic in statistics for cell in (_measured(name, statistic).plain, _expected(name, statistic))
-    ]
-    return max(map(len, [*heading(name).split(), *cells]))
+    """The width of the longest word of the heading or value of statistic `name`."""
+    cells = heading(name).split()
+    for table in page.statistics.values():
+        cells += [_measured(name, table[name]).plain, _expected(name, table[name])]
+    return max(map(len, cells))
 
 
 def _measured(name: str, statistic: Statistic) -> Text:

@@ -20,7 +20,7 @@ STYLES = {
     "random": "bold red",
     "kept": "bold blue",
 }
-SCORED = "⟦", "⟧"  # around scored tokens, where nothing can be underlined
+_BRACKETS = "⟦", "⟧"  # around scored tokens, where nothing can be underlined
 
 
 class _Piece(NamedTuple):
@@ -67,9 +67,9 @@ def _pieces(runs: list[Run], plain: bool) -> Iterator[_Piece]:
     for scored, group in itertools.groupby(runs, key=lambda run: run.scored):
         pieces = [piece for run in group for piece in _pieces_of_run(run, " underline" if scored else "")]
         if plain and scored:
-            pieces[0] = pieces[0]._replace(text=SCORED[0] + pieces[0].text)
+            pieces[0] = pieces[0]._replace(text=_BRACKETS[0] + pieces[0].text)
             last = -2 if pieces[-1].text == "\n" else -1
-            pieces[last] = pieces[last]._replace(text=pieces[last].text + SCORED[1])
+            pieces[last] = pieces[last]._replace(text=pieces[last].text + _BRACKETS[1])
         yield from pieces
 
 

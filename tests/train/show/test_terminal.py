@@ -20,22 +20,22 @@ def printed(shown, width=60, **options):
 
 def test_a_page_in_plain_text(ul2, two_examples):
     rows = rows_of(ul2, two_examples, 33, np.asarray([0, 1]), 1)
-    denoiser = DenoiserFacts("r", "[R]", "100.0%", "5 tokens", "SpanCorruption", "noise_density 0.15")
+    denoiser = DenoiserFacts("r", "[R]", "100.0%", "5 tokens", "SpanCorruption", "noise_density=0.15")
     assert printed(page(rows, denoisers=[denoiser])) == [
         "a title",
         "batch  2",
         "",
         "denoiser  mode   share  window    objective",
         "r         [R]   100.0%  5 tokens  SpanCorruption",
-        "                                  noise_density 0.15",
+        "                                  noise_density=0.15",
         "",
         "legend: ⟦scored⟧  <extra_id_0> sentinel  [R] mode token",
         "        </s> end of text  ↵ newline  █ scored  ░ not scored",
         "        · padding",
         "",
         "batch 1, row 1: 2 examples ─────────────────────────────────",
-        " encoder │░░░░░│░░········│ 8 of 16, 8 padding",
-        " decoder │█████│███·······│ 9 of 16, 7 padding",
+        " encoder │░░░░░│░░········│ 8 of 16 positions used",
+        " decoder │█████│███·······│ 9 of 16 positions used",
         "",
         "example 1: r [R]  segment 1 of 2",
         "  raw 5 tokens, inputs 5, targets 5, corrupted 3 (60.0%) in",
@@ -81,7 +81,7 @@ def test_colors_and_underlined_scored_tokens(ul2, two_examples):
     assert "\x1b[1;4;35m<extra_id_0>\x1b[0m\x1b[4mb\x1b[0m\x1b[2;4m↵" in targets and "⟦" not in targets
     [inputs] = [line for line in lines if "inputs" in line and "│" in line]
     assert "\x1b[1;37;44m[R]\x1b[0ma\x1b[1;35m<extra_id_0>\x1b[0md\x1b[1;32m</s>" in inputs
-    assert "  1 more in this row" in "".join(lines)
+    assert "  1 more example in this row" in "".join(lines)
 
 
 def test_a_terminal_without_colors_gets_plain_text(ul2, two_examples):
