@@ -1,3 +1,5 @@
+"""ELECTRA: which tokens are selected, how the generator's samples replace them, and the discriminator's loss."""
+
 import dataclasses
 import math
 
@@ -33,40 +35,40 @@ def corrupt(objective, lengths, seed=0):
     return objective.corrupt(windows.tokens, windows.lengths, windows.keys, VOCAB)
 
 
-def test_one_token_is_always_selected_masked_or_kept():
+def test_a_text_of_one_token_has_it_selected_and_masked_or_kept():
     """[CLS] x [SEP]: max(1, round(3 * 0.15)) = 1, and only x may be selected."""
-    shown = []
+    masked = []
     for seed in range(40):
-        made = corrupt(PAPER, [1], seed)
-        original = sequence(made.inputs._replace(tokens=made.targets))
+        examples = corrupt(PAPER, [1], seed)
+        original = sequence(examples.inputs._replace(tokens=examples.targets))
         assert (original[0], original[2]) == (VOCAB.cls, VOCAB.sep)
-        assert made.selected.tolist() == [[False, True, False]]
-        assert sequence(made.inputs) in ([VOCAB.cls, VOCAB.mask, VOCAB.sep], original)
-        shown.append(sequence(made.inputs)[1] == VOCAB.mask)
-    assert 0 < sum(shown) < 40
+        assert examples.selected.tolist() == [[False, True, False]]
+        assert sequence(examples.inputs) in ([VOCAB.cls, VOCAB.mask, VOCAB.sep], original)
+        masked.append(sequence(examples.inputs)[1] == VOCAB.mask)
+    assert 0 < sum(masked) < 40
 
 
-def test_15_percent_selected_of_these_85_masked_and_15_kept():
-    made = corrupt(PAPER, [510] * 400)
-    assert (made.selected.sum(axis=1) == round(512 * 0.15)).all()
-    masked = made.inputs.tokens == VOCAB.mask
-    assert not (masked & ~made.selected).any()
-    assert masked.sum() / made.selected.sum() == pytest.approx(0.85, abs=0.01)  # 30,800 draws: 5 deviations
-    np.testing.assert_array_equal(made.inputs.tokens[~masked], made.targets[~masked])  # none is random
+def test_15_percent_of_the_tokens_are_selected_85_percent_of_them_masked_and_the_rest_kept():
+    examples = corrupt(PAPER, [510] * 400)
+    assert (examples.selected.sum(axis=1) == round(512 * 0.15)).all()
+    masked = examples.inputs.tokens == VOCAB.mask
+    assert not (masked & ~examples.selected).any()
+    assert masked.sum() / examples.selected.sum() == pytest.approx(0.85, abs=0.01)  # 30,800 draws: 5 deviations
+    np.testing.assert_array_equal(examples.inputs.tokens[~masked], examples.targets[~masked])  # none is random
 
 
 @settings(deadline=None, max_examples=60)
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8), rate=st.floats(0.01, 0.99), padding=st.integers(0, 9)
 )
-def test_a_row_never_has_more_selected_than_announced(lengths, rate, padding):
+def test_a_row_has_at_most_most_selected_selected_tokens(lengths, rate, padding):
     objective = dataclasses.replace(PAPER, mask_rate=rate)
     width = sum(lengths) + 2 * len(lengths) + padding
-    most = objective.most_selected(width, len(lengths))
-    assert corrupt(objective, lengths).selected.sum() <= most <= width
+    bound = objective.most_selected(width, len(lengths))
+    assert corrupt(objective, lengths).selected.sum() <= bound <= width
 
 
-def test_scored_positions_come_first_and_are_all_different():
+def test_scored_positions_are_distinct_and_begin_with_those_of_positive_weight():
     weights = jnp.asarray([[0, 1, 0, 0, 1.0], [0, 0, 0.5, 0, 0], [0, 0, 0, 0, 0]])
     positions = np.asarray(scored_positions(weights, 3))
     assert positions[0, :2].tolist() == [1, 4] and positions[1, 0] == 2
@@ -74,16 +76,16 @@ def test_scored_positions_come_first_and_are_all_different():
     assert np.take_along_axis(np.asarray(weights), positions, 1).sum(axis=1).tolist() == [2, 0.5, 0]
 
 
-def test_samples_stand_in_the_original_text_and_one_that_is_the_original_is_no_replacement():
+def test_samples_replace_the_original_tokens_and_equal_samples_are_not_replacements():
     tokens = jnp.asarray([[90, 11, 12, 13, 91, 0], [90, 21, 22, 91, 0, 0]])
     positions = jnp.asarray([[3, 1, 0], [2, 5, 4]])
-    samples = jnp.asarray([[77, 11, 66], [55, 44, 33]])  # of these 66, 44 and 33 are for positions that are not scored
+    samples = jnp.asarray([[77, 11, 66], [55, 44, 33]])  # 66, 44 and 33 are for positions that are not scored
     inputs, replaced = replace_tokens(tokens, samples, positions, jnp.asarray([[1, 1, 0], [1, 0, 0]]) > 0)
     assert inputs.tolist() == [[90, 11, 12, 77, 91, 0], [90, 21, 55, 91, 0, 0]]
     assert replaced.tolist() == [[False, False, False, True, False, False], [False, False, True, False, False, False]]
 
 
-def test_samples_follow_the_softmax_at_its_temperature_and_carry_no_gradient():
+def test_samples_follow_the_softmax_at_a_temperature_and_have_no_gradient():
     logits = jnp.log(jnp.asarray([0.5, 0.3, 0.2]))
     for temperature, expected in ((1.0, [0.5, 0.3, 0.2]), (0.5, [0.25 / 0.38, 0.09 / 0.38, 0.04 / 0.38])):
         samples = sample_tokens(jnp.broadcast_to(logits, (20000, 3)), jax.random.key(0), temperature)
@@ -97,10 +99,11 @@ def test_samples_follow_the_softmax_at_its_temperature_and_carry_no_gradient():
     assert not jax.grad(through_samples)(logits).any()
 
 
-def test_replaced_token_loss_by_hand():
-    """Said to be replaced with probability 3/4, 3/4, 1/4, 1/4 and, for padding, 3/4; the first and third are."""
-    third = math.log(3)
-    logits = jnp.asarray([[third, third, -third, -third, third]])
+def test_replaced_token_loss_is_binary_cross_entropy_of_the_scored_positions():
+    """Predicted probabilities of a replacement 3/4, 3/4, 1/4, 1/4, and 3/4 for padding; the first and third token are
+    replaced."""
+    log_odds = math.log(3)
+    logits = jnp.asarray([[log_odds, log_odds, -log_odds, -log_odds, log_odds]])
     replaced = jnp.asarray([[True, False, True, False, True]])
     sums = replaced_token_loss(logits, replaced, jnp.asarray([[1.0, 1, 1, 1, 0]]))
     assert float(sums.loss_sum) == pytest.approx(-math.log(3 / 4 * 1 / 4 * 1 / 4 * 3 / 4), rel=1e-6)
@@ -108,9 +111,9 @@ def test_replaced_token_loss_by_hand():
     del counts["loss_sum"]
     assert {name: float(value) for name, value in counts.items()} == {
         "weight_sum": 4,
-        "correct_sum": 2,  # the first and the fourth
+        "correct_sum": 2,  # the first and the fourth token
         "replaced_sum": 2,
-        "predicted_sum": 2,  # the first two
+        "predicted_sum": 2,  # the first two tokens
         "true_positive_sum": 1,
     }
 
@@ -133,6 +136,6 @@ def test_replaced_token_loss_of_huge_half_precision_logits_is_finite():
         ("mask_rate", 1.0, r"objective.mask_rate=1.0"),
     ],
 )
-def test_fields_that_cannot_work_are_named(field, value, message):
+def test_invalid_fields_raise_with_their_name(field, value, message):
     with pytest.raises(ConfigError, match=message):
         dataclasses.replace(PAPER, **{field: value}).check("objective")

@@ -1,4 +1,4 @@
-"""Fill-in-the-middle: both tellings by hand, where cuts fall, how often, and that everything fits its row."""
+"""Fill-in-the-middle: its two orders (PSM, SPM), the distribution of cuts, and output lengths."""
 
 import numpy as np
 import pytest
@@ -8,22 +8,19 @@ from hypothesis import strategies as st
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from objectives import FIM
-from tests.objectives.helpers import collator, random_windows, sequence, vocab
+from tests.objectives.helpers import byte_ids, collator, random_keys, random_windows, sequence, vocab
 
 VOCAB = vocab()
 EOS = VOCAB.eos
 PRE, SUF, MID = (int(VOCAB.sentinel(k)) for k in range(3))
 
 
-def some_keys(n, seed=0):
-    return np.random.default_rng(seed).integers(0, 2**63, n).astype(np.uint64)
-
-
-def corrupt(objective, tokens, n=1):
+def fim_targets(objective, tokens, n=1):
+    """The targets of `n` examples of the same tokens."""
     tokens = np.tile(np.asarray(tokens, np.int32), (n, 1))
-    made = objective.corrupt(tokens, np.full(n, tokens.shape[1]), some_keys(n), VOCAB)
-    assert (made.inputs.lengths == 0).all()
-    return made.targets
+    examples = objective.corrupt(tokens, np.full(n, tokens.shape[1]), random_keys(n), VOCAB)
+    assert (examples.inputs.lengths == 0).all()
+    return examples.targets
 
 
 @pytest.mark.parametrize(
@@ -35,31 +32,31 @@ def corrupt(objective, tokens, n=1):
         ((3, 3), [PRE, 10, 11, 12, SUF, 13, 14, 15, MID, EOS], [PRE, SUF, 13, 14, 15, MID, 10, 11, 12, EOS]),
     ],
 )
-def test_both_tellings_by_hand(cuts, psm, spm, monkeypatch):
-    """Of 10..15, with the EOS that ends a document and without the one that its window cut off."""
+def test_targets_are_the_parts_in_psm_or_spm_order(cuts, psm, spm, monkeypatch):
+    """Of the text 10..15, with EOS at the end of a document and without EOS where the window cut the document."""
     monkeypatch.setattr("objectives.fim._cuts", lambda *_: np.asarray([cuts]))
     for text in ([*range(10, 16), EOS], [*range(10, 16)]):
-        assert sequence(corrupt(FIM(1.0, 0.0, 1), text)) == psm
-        assert sequence(corrupt(FIM(1.0, 1.0, 1), text)) == spm
+        assert sequence(fim_targets(FIM(1.0, 0.0, 1), text)) == psm
+        assert sequence(fim_targets(FIM(1.0, 1.0, 1), text)) == spm
 
 
-def test_half_of_the_documents_and_half_of_those_spm():
+def test_fim_rate_of_the_documents_are_reordered_and_spm_rate_of_these_as_spm():
     n, length = 6000, 50
-    made = corrupt(FIM(0.5, 0.5, 1), np.arange(10, 10 + length), n)
-    reordered = made.tokens[:, 0] == PRE
-    spm = reordered & (made.tokens[:, 1] == SUF)  # PSM begins so too where its prefix is empty
+    targets = fim_targets(FIM(0.5, 0.5, 1), np.arange(10, 10 + length), n)
+    reordered = targets.tokens[:, 0] == PRE
+    spm = reordered & (targets.tokens[:, 1] == SUF)  # also PSM with an empty prefix
     assert reordered.mean() == pytest.approx(0.5, abs=0.03)
     empty_prefix = 1 - (1 - 1 / 51) ** 2
     assert spm.mean() == pytest.approx(0.25 + 0.25 * empty_prefix, abs=0.025)
-    assert (made.lengths == np.where(reordered, length + 4, length)).all()
-    assert (made.tokens[~reordered][:, :length] == np.arange(10, 10 + length)).all()
+    assert (targets.lengths == np.where(reordered, length + 4, length)).all()
+    assert (targets.tokens[~reordered][:, :length] == np.arange(10, 10 + length)).all()
 
 
 def test_both_cuts_are_uniform_over_the_places_between_tokens():
-    """The pair of cuts in a text of two tokens, each 0, 1 or 2: the smaller and the greater of two dice."""
-    made = corrupt(FIM(1.0, 0.0, 1), [10, 11], 9000)
-    prefix = (made.tokens == SUF).argmax(axis=1) - 1
-    middle = made.lengths - (made.tokens == MID).argmax(axis=1) - 2
+    """The cuts of a text of two tokens are the smaller and the greater of two independent draws from 0, 1, 2."""
+    targets = fim_targets(FIM(1.0, 0.0, 1), [10, 11], 9000)
+    prefix = (targets.tokens == SUF).argmax(axis=1) - 1
+    middle = targets.lengths - (targets.tokens == MID).argmax(axis=1) - 2
     counts = np.bincount(prefix * 3 + middle, minlength=9)
     # (first, second): 00 01 02 11 12 22 -> (prefix, middle) 00 01 02 10 11 20
     assert (np.abs(counts - np.asarray([1, 2, 2, 1, 2, 0, 1, 0, 0]) * 1000) < 160).all()
@@ -67,42 +64,42 @@ def test_both_cuts_are_uniform_over_the_places_between_tokens():
 
 def test_cuts_never_divide_a_utf8_character():
     text = "aé漢🙂" * 3
-    tokens = np.frombuffer(text.encode(), np.uint8).astype(np.int32) + 3
-    made = corrupt(FIM(1.0, 0.5, 1), tokens, 4000)
+    targets = fim_targets(FIM(1.0, 0.5, 1), byte_ids(text), 4000)
     starts = set()
-    for e in range(len(made.lengths)):
-        parts = np.split(np.asarray(sequence(made, e)), np.flatnonzero(np.isin(sequence(made, e), [PRE, SUF, MID])))
+    for e in range(len(targets.lengths)):
+        tokens = sequence(targets, e)
+        parts = np.split(np.asarray(tokens), np.flatnonzero(np.isin(tokens, [PRE, SUF, MID])))
         decoded = [bytes((part[1:] - 3).astype(np.uint8).tolist()).decode() for part in (*parts[1:3], parts[3][:-1])]
         starts.add(text.startswith(decoded[0]) and len(decoded[0]))
-    assert starts >= set(range(len(text) + 1))  # every place between characters is taken, both ends too
+    assert starts >= set(range(len(text) + 1))  # cuts occur between all characters and at both ends
 
 
-def test_special_tokens_and_single_tokens():
-    assert sequence(corrupt(FIM(1.0, 0.0, 1), [EOS])) == [EOS]  # a document of no text
-    assert sorted(sequence(corrupt(FIM(1.0, 1.0, 1), [10]))) == sorted([PRE, SUF, MID, 10, EOS])
-    assert sequence(corrupt(FIM(1.0, 0.0, 2), [10, EOS])) == [10, EOS]  # shorter than two tokens of text
+def test_single_tokens_are_reordered_and_shorter_texts_than_the_minimum_are_not():
+    assert sequence(fim_targets(FIM(1.0, 0.0, 1), [EOS])) == [EOS]  # a document of no text
+    assert sorted(sequence(fim_targets(FIM(1.0, 1.0, 1), [10]))) == sorted([PRE, SUF, MID, 10, EOS])
+    assert sequence(fim_targets(FIM(1.0, 0.0, 2), [10, EOS])) == [10, EOS]  # shorter than two tokens of text
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_a_window_of_any_documents_fits_where_one_was_planned(data):
-    least = data.draw(st.integers(1, 9))
+def test_the_pieces_of_a_window_fit_its_output_lengths(data):
+    min_document_length = data.draw(st.integers(1, 9))
     pieces = data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=12))
-    objective, lengths = FIM(1.0, 0.5, least), np.asarray(pieces)
+    objective, lengths = FIM(1.0, 0.5, min_document_length), np.asarray(pieces)
     tokens = np.full((len(pieces), lengths.max()), 7, np.int32)
-    tokens[np.arange(len(pieces)), lengths - 1] = EOS  # documents end in EOS, but for the last, which goes on
+    tokens[np.arange(len(pieces)), lengths - 1] = EOS  # every document but the last, which the window cuts, has an EOS
     tokens[-1, lengths[-1] - 1] = 7
-    made = objective.corrupt(tokens, lengths, some_keys(len(pieces)), VOCAB)
-    assert made.targets.lengths.sum() <= objective.output_lengths(np.asarray([lengths.sum()]))[1][0]
+    examples = objective.corrupt(tokens, lengths, random_keys(len(pieces)), VOCAB)
+    assert examples.targets.lengths.sum() <= objective.output_lengths(np.asarray([lengths.sum()])).targets[0]
 
 
-def test_packed_documents_of_a_row_are_reordered_each_for_itself():
-    made = collator(FIM(1.0, 0.5, 8), "decoder_only", inputs=64, documents="pack")
-    raw = made.batch_spec.windows[0].raw_length
+def test_each_packed_document_of_a_row_is_reordered_separately():
+    collate = collator(FIM(1.0, 0.5, 8), "decoder_only", inputs=64, documents="pack")
+    raw = collate.batch_spec.windows[0].raw_length
     lengths = np.asarray([20, raw - 20, 5, raw - 5])
-    windows = random_windows(np.random.default_rng(0), lengths, rows=[0, 0, 1, 1])
+    windows = random_windows(np.random.default_rng(0), lengths, row_ids=[0, 0, 1, 1])
     windows.tokens[[0, 2], lengths[[0, 2]] - 1] = EOS
-    batch = made(windows, 2)
+    batch = collate(windows, 2)
     check_batch(batch, "decoder_only")
     targets, segments = batch["decoder_target_tokens"], batch["decoder_segment_ids"]
     assert (batch["decoder_loss_weights"] == (segments > 0)).all()  # every token is scored
@@ -120,12 +117,12 @@ def test_packed_documents_of_a_row_are_reordered_each_for_itself():
         (FIM(0.5, 0.5, 0), r"objective.min_document_length=0 must be 1 or more"),
     ],
 )
-def test_fields_that_cannot_work(objective, message):
+def test_invalid_fields_raise(objective, message):
     with pytest.raises(ConfigError, match=message):
         objective.check("objective")
 
 
-def test_too_few_sentinels_and_joined_documents_are_refused():
+def test_too_few_sentinels_and_joined_documents_raise():
     with pytest.raises(ConfigError, match=r"data.num_sentinels=2 is too few .* set data.num_sentinels=3 or more"):
         collator(FIM(0.5, 0.5, 8), "decoder_only", documents="pack", sentinels=2)
     with pytest.raises(ConfigError, match=r"data.documents='join' does not go with objective \(FIM\)"):

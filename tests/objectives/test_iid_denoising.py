@@ -1,4 +1,4 @@
-"""T5's objectives without spans: its literals, its rates, and lengths that no example exceeds."""
+"""T5's objectives with independent noise tokens: literal examples, noise rates and output lengths."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from contract.errors import ConfigError
 from objectives import IIDDenoising
 from objectives.algebra.noise import iid_counts, iid_noise_mask
 from objectives.algebra.sequences import span_starts
-from tests.objectives.helpers import collator, sequence, vocab
+from tests.objectives.helpers import collator, random_keys, sequence, vocab
 
 EOS = 1
 U_U, D_D, M_F, R10S90_F = (
@@ -16,17 +16,16 @@ U_U, D_D, M_F, R10S90_F = (
 )
 
 
-def some_keys(n, seed=0):
-    return np.random.default_rng(seed).integers(0, 2**63, n).astype(np.uint64)
+def corrupted_example(objective, monkeypatch):
+    """Inputs and targets of the example of t5/data/preprocessors_test.py.
 
-
-def corrupt_by_hand(objective, monkeypatch):
-    """Tokens 10..15, noise 1 1 0 0 1 0, a vocabulary of 1000: the example of t5/data/preprocessors_test.py."""
+    Tokens 10..15, noise mask 1 1 0 0 1 0, a vocabulary of 1000.
+    """
     noise = np.asarray([[1, 1, 0, 0, 1, 0]], bool)
     monkeypatch.setattr("objectives.iid_denoising.iid_noise_mask", lambda *_, **__: noise)
     tokens = np.arange(10, 16, dtype=np.int32)[None]
-    made = objective.corrupt(tokens, np.asarray([6]), some_keys(1), vocab(size=1000))
-    return sequence(made.inputs), sequence(made.targets)
+    examples = objective.corrupt(tokens, np.asarray([6]), random_keys(1), vocab(size=1000))
+    return sequence(examples.inputs), sequence(examples.targets)
 
 
 @pytest.mark.parametrize(
@@ -38,43 +37,43 @@ def corrupt_by_hand(objective, monkeypatch):
         (M_F, [999, 999, 12, 13, 999, 15, EOS], [10, 11, 12, 13, 14, 15, EOS]),
     ],
 )
-def test_t5s_literals(objective, inputs, targets, monkeypatch):
-    assert corrupt_by_hand(objective, monkeypatch) == (inputs, targets)
+def test_inputs_and_targets_equal_the_literals_of_t5(objective, inputs, targets, monkeypatch):
+    assert corrupted_example(objective, monkeypatch) == (inputs, targets)
 
 
-def test_bert_style_by_hand_where_all_noise_is_random(monkeypatch):
-    inputs, targets = corrupt_by_hand(IIDDenoising(0.15, "sentinels", 1.0, "full"), monkeypatch)
+def test_bert_style_inputs_replace_noise_alone(monkeypatch):
+    inputs, targets = corrupted_example(IIDDenoising(0.15, "sentinels", 1.0, "full"), monkeypatch)
     assert targets == [10, 11, 12, 13, 14, 15, EOS]
     assert inputs[2:4] + inputs[5:] == [12, 13, 15, EOS]
     assert all(3 <= token < 259 for token in inputs[:-1])
 
 
-def test_bert_style_shows_90_percent_sentinels_and_10_percent_random_tokens():
+def test_bert_style_noise_is_90_percent_sentinels_and_10_percent_random_tokens():
     n, length = 300, 400
-    tokens = np.full((n, length), 300, np.int32)  # no ordinary token, so a random one always differs
-    made = R10S90_F.corrupt(tokens, np.full(n, length), some_keys(n), vocab())
-    shown = made.inputs.tokens[:, :length]
-    noise = shown != 300
+    tokens = np.full((n, length), 300, np.int32)  # not an ordinary token, so a random token always differs
+    examples = R10S90_F.corrupt(tokens, np.full(n, length), random_keys(n), vocab())
+    inputs = examples.inputs.tokens[:, :length]
+    noise = inputs != 300
     assert noise.mean() == pytest.approx(0.15)
-    assert (shown[noise] == vocab().sentinel(0)).mean() == pytest.approx(0.9, abs=0.01)
-    random_tokens = shown[noise & (shown != vocab().sentinel(0))]
+    assert (inputs[noise] == vocab().sentinel(0)).mean() == pytest.approx(0.9, abs=0.01)
+    random_tokens = inputs[noise & (inputs != vocab().sentinel(0))]
     assert random_tokens.min() == 3 and random_tokens.max() == 258
     assert np.abs(np.bincount(random_tokens, minlength=259)[3:] / len(random_tokens) - 1 / 256).max() < 0.006
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 7, 40])
-def test_the_rate_is_exact_at_every_length(length):
-    """As with T5's coins, also where rate * length is no whole number; every position is as likely."""
+def test_the_noise_rate_is_exact_at_every_length_and_position(length):
+    """As with T5's independent draws, also where rate * length is not a whole number."""
     n = 20_000
-    mask = iid_noise_mask(some_keys(n), np.full(n, length), length, noise_density=0.15)
+    mask = iid_noise_mask(random_keys(n), np.full(n, length), length, noise_density=0.15)
     assert set(mask.sum(axis=1).tolist()) <= set(int(count) for count in iid_counts(length, 0.15))
     np.testing.assert_allclose(mask.mean(axis=0), 0.15, atol=4.5 * np.sqrt(0.15 * 0.85 / n))
 
 
-def test_noise_tokens_do_not_seek_each_other():
-    """Runs of noise as coins give them: L p (1 - p) + p^2 on average, lengths geometric."""
+def test_runs_of_noise_are_distributed_as_those_of_independent_draws():
+    """L p (1 - p) + p^2 runs on average, of geometrically distributed lengths."""
     n, length, p = 2000, 512, 0.15
-    mask = iid_noise_mask(some_keys(n), np.full(n, length), length, noise_density=p)
+    mask = iid_noise_mask(random_keys(n), np.full(n, length), length, noise_density=p)
     starts = span_starts(mask)
     assert starts.sum(axis=1).mean() == pytest.approx(length * p * (1 - p) + p * p, rel=0.01)
     run_lengths = np.bincount(np.cumsum(starts.ravel())[mask.ravel()] - 1)
@@ -82,11 +81,12 @@ def test_noise_tokens_do_not_seek_each_other():
         assert (run_lengths == k).mean() == pytest.approx((1 - p) * p ** (k - 1), rel=0.05)
 
 
-def test_t5s_rows_come_out_as_planned():
-    """T5 reads 511 raw tokens with 512 inputs. Its 192 targets leave room for random counts; 77 need 155 at most."""
+def test_window_lengths_of_t5s_rows():
+    """T5 reads 511 raw tokens for 512 inputs. Its rows have 192 targets, for random counts of noise tokens; the 77
+    noise tokens of a window need at most 155."""
     for objective, targets, raw in ((U_U, 155, 511), (D_D, 92, 601), (M_F, 512, 511)):
-        made = collator(objective, "encoder_decoder", inputs=512, targets=targets)
-        assert made.batch_spec.windows[0].raw_length == raw
+        collate = collator(objective, "encoder_decoder", inputs=512, targets=targets)
+        assert collate.batch_spec.windows[0].raw_length == raw
     with pytest.raises(
         ConfigError, match=r"data.targets_length=100 is too short .* set data.targets_length=155 or more"
     ):
@@ -95,14 +95,15 @@ def test_t5s_rows_come_out_as_planned():
         collator(U_U, "encoder_decoder", inputs=512, targets=512, sentinels=50)
 
 
-def test_the_longest_inputs_and_targets_are_reached():
-    """Bounds that something meets: every second token noise, and all of it."""
+def test_some_example_has_the_maximal_length_of_inputs_and_of_targets():
+    """Examples are longest where noise and other tokens alternate, which these rates and lengths make likely."""
     for density, length in ((0.5, 9), (0.4, 10), (0.9, 10), (0.75, 3)):
         objective = IIDDenoising(density, "unique_sentinels", 0.0, "noise_spans")
         n = 20_000
-        made = objective.corrupt(np.full((n, length), 5, np.int32), np.full(n, length), some_keys(n), vocab())
-        most = objective.output_lengths(np.asarray([length]))
-        assert (made.inputs.lengths.max(), made.targets.lengths.max()) == (most[0][0], most[1][0])
+        examples = objective.corrupt(np.full((n, length), 5, np.int32), np.full(n, length), random_keys(n), vocab())
+        bounds = objective.output_lengths(np.asarray([length]))
+        assert examples.inputs.lengths.max() == bounds.inputs[0]
+        assert examples.targets.lengths.max() == bounds.targets[0]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,6 @@ def test_the_longest_inputs_and_targets_are_reached():
         ),
     ],
 )
-def test_fields_that_cannot_work(objective, message):
+def test_invalid_fields_raise(objective, message):
     with pytest.raises(ConfigError, match=message):
         objective.check("objective")

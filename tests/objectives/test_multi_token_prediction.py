@@ -1,4 +1,4 @@
-"""Which tokens lie ahead of a position, by hand and against a loop; what the fields may say and what they weigh."""
+"""Multi-token prediction: the future tokens of each position, the weights of their losses, and invalid fields."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ from objectives.losses.future_tokens import future_tokens
 from objectives.multi_token_prediction import MultiTokenPrediction
 from tests.objectives.helpers import collator, random_windows
 
-# Documents 5 6 7 8 (EOS 1 last) and 9, then padding; the token 7 is not scored.
+# The documents 5 6 7 8 EOS and 9 EOS (EOS is 1), then padding; the token 7 is not scored.
 SEGMENTS = [1, 1, 1, 1, 1, 2, 2, 0, 0]
 PACKED = {
     "decoder_input_tokens": [0, 5, 6, 7, 8, 0, 9, 0, 0],
@@ -28,32 +28,28 @@ def batch_of(fields):
     return {name: jnp.asarray([values], dtypes[name]) for name, values in fields.items()}
 
 
-def test_a_packed_row_by_hand():
+def test_future_tokens_of_a_packed_row_end_with_their_document():
+    """Offset i: the tokens i positions ahead."""
     future = future_tokens(batch_of(PACKED), 3)
-    assert future.target_tokens[:, 0].tolist() == [
-        [5, 6, 7, 8, 1, 9, 1, 0, 0],
-        [6, 7, 8, 1, 0, 1, 0, 0, 0],
-        [7, 8, 1, 0, 0, 0, 0, 0, 0],
-    ]
-    assert future.loss_weights[:, 0].tolist() == [
-        [1, 1, 0, 1, 1, 1, 1, 0, 0],
-        [1, 0, 1, 1, 0, 1, 0, 0, 0],
-        [0, 1, 1, 0, 0, 0, 0, 0, 0],
-    ]
-    assert future.input_tokens[:, 0].tolist() == [
-        [0, 5, 6, 7, 8, 0, 9, 0, 0],
-        [5, 6, 7, 8, 0, 9, 0, 0, 0],
-        [6, 7, 8, 0, 0, 0, 0, 0, 0],
-    ]
-    assert future.positions[:, 0].tolist() == [
-        [0, 1, 2, 3, 4, 0, 1, 0, 0],
-        [1, 2, 3, 4, 0, 1, 0, 0, 0],
-        [2, 3, 4, 0, 0, 0, 0, 0, 0],
-    ]
+    offset_0 = {name: PACKED[f"decoder_{name}"] for name in future._fields}
+    offset_1 = {
+        "target_tokens": [6, 7, 8, 1, 0, 1, 0, 0, 0],
+        "loss_weights": [1, 0, 1, 1, 0, 1, 0, 0, 0],
+        "input_tokens": [5, 6, 7, 8, 0, 9, 0, 0, 0],
+        "positions": [1, 2, 3, 4, 0, 1, 0, 0, 0],
+    }
+    offset_2 = {
+        "target_tokens": [7, 8, 1, 0, 0, 0, 0, 0, 0],
+        "loss_weights": [0, 1, 1, 0, 0, 0, 0, 0, 0],
+        "input_tokens": [6, 7, 8, 0, 0, 0, 0, 0, 0],
+        "positions": [2, 3, 4, 0, 0, 0, 0, 0, 0],
+    }
+    for i, expected in enumerate((offset_0, offset_1, offset_2)):
+        assert {name: getattr(future, name)[i, 0].tolist() for name in expected} == expected
     assert future.target_tokens.dtype == jnp.int32 and future.loss_weights.dtype == jnp.float32
 
 
-def test_a_full_row_does_not_come_round_to_its_start():
+def test_future_tokens_of_a_full_row_do_not_wrap_around():
     full = {name: values[:5] for name, values in PACKED.items()}
     future = future_tokens(batch_of(full), 7)
     assert future.target_tokens[:, 0, 3].tolist() == [8, 1, 0, 0, 0, 0, 0]
@@ -66,9 +62,9 @@ def test_a_full_row_does_not_come_round_to_its_start():
     num_future_tokens=st.sampled_from([2, 5]),
     seed=st.integers(0, 2**32),
 )
-def test_every_segment_is_as_if_alone(lengths, num_future_tokens, seed):
-    """A row of CLM's own: the i-th token ahead of position t is text[t + i - 1] of its document, if that is there."""
-    windows = random_windows(np.random.default_rng(seed), lengths, rows=[0] * len(lengths))
+def test_the_future_tokens_of_a_segment_do_not_depend_on_other_segments(lengths, num_future_tokens, seed):
+    """In a packed row, the i-th token ahead of position t is text[t + i - 1] of its document, or padding at its end."""
+    windows = random_windows(np.random.default_rng(seed), lengths, row_ids=[0] * len(lengths))
     objective = MultiTokenPrediction(num_future_tokens, "independent", 1.0)
     batch = collator(objective, "decoder_only", inputs=40, documents="pack")(windows, 1)
     check_batch(batch, "decoder_only")
@@ -82,8 +78,9 @@ def test_every_segment_is_as_if_alone(lengths, num_future_tokens, seed):
         assert (future.loss_weights[i - 1] == (future.target_tokens[i - 1] > 0)).all()
 
 
-def test_what_each_loss_counts():
-    """Gloeckle et al.: the plain sum. DeepSeek-V3: lambda times the mean over its modules, beside the next token's."""
+def test_loss_weights_are_those_of_the_papers():
+    """Gloeckle et al.: the sum of the losses. DeepSeek-V3: the loss of the next token, plus lambda times the mean
+    of the losses of its modules."""
     assert MultiTokenPrediction(4, "independent", 1.0).loss_weights == (1, 1, 1, 1)
     assert MultiTokenPrediction(2, "sequential", 0.3).loss_weights == (1, 0.3)
     assert MultiTokenPrediction(4, "sequential", 0.3).loss_weights == pytest.approx((1, 0.1, 0.1, 0.1))
@@ -97,10 +94,10 @@ def test_what_each_loss_counts():
         ((4, "sequential", float("nan")), r"objective.loss_weight=nan must be above 0"),
     ],
 )
-def test_what_cannot_work_is_refused(fields, message):
+def test_invalid_fields_raise(fields, message):
     with pytest.raises(ConfigError, match=message):
         MultiTokenPrediction(*fields).check("objective")
 
 
-def test_the_papers_settings_are_not_warned_about():
+def test_the_papers_settings_give_no_warning():
     assert MultiTokenPrediction(4, "independent", 1.0).check("objective") == []

@@ -30,43 +30,43 @@ from tests.objectives.helpers import random_windows, vocab
 VOCAB = vocab()
 
 
-def test_a_forgotten_member_fails_when_the_objective_is_made():
-    class Forgetful(Objective):
+def test_an_objective_without_an_abstract_member_cannot_be_instantiated():
+    class Incomplete(Objective):
         prompting: ClassVar = Rewrite()
 
         def corrupt(self, tokens, lengths, keys, vocab):
             raise AssertionError
 
     with pytest.raises(TypeError, match=r"abstract.*hidden.*output_lengths.*restore"):
-        Forgetful()
+        Incomplete()
 
 
 def reversed_texts(tokens, lengths):
-    place = np.maximum(lengths[:, None] - 1 - np.arange(tokens.shape[1]), 0)
-    return Sequences(np.take_along_axis(tokens, place, axis=1), lengths)
+    positions = np.maximum(lengths[:, None] - 1 - np.arange(tokens.shape[1]), 0)
+    return Sequences(np.take_along_axis(tokens, positions, axis=1), lengths)
 
 
-def test_a_reverse_language_model_does_not_inherit_forward_prompting_and_bits_per_byte():
+def test_a_reverse_language_model_does_not_inherit_the_prompting_and_bits_per_byte_of_clm():
     def corrupt(self, tokens, lengths, keys, vocab):
-        plain = super(CLM, self).corrupt
-        return InputsTargets(plain(tokens, lengths, keys, vocab).inputs, reversed_texts(tokens, lengths))
+        forward = super(CLM, self).corrupt(tokens, lengths, keys, vocab)
+        return InputsTargets(forward.inputs, reversed_texts(tokens, lengths))
 
     message = "ReverseCLM overrides corrupt and inherits prompting, scores_all_text, has_inputs"
     with pytest.raises(TypeError, match=message):
         type("ReverseCLM", (CLM,), {"corrupt": corrupt})
-    stated = {"prompting": None, "scores_all_text": True, "has_inputs": False}
-    reverse = type("ReverseCLM", (CLM,), {"corrupt": corrupt, **stated})()
+    members = {"prompting": None, "scores_all_text": True, "has_inputs": False}
+    reverse = type("ReverseCLM", (CLM,), {"corrupt": corrupt, **members})()
     assert reverse.prompting is None and reverse.documents == CLM.documents
 
 
-def test_a_subclass_that_keeps_corrupt_inherits_everything():
-    class Same(CLM):
+def test_a_subclass_that_does_not_override_corrupt_inherits_everything():
+    class SplitCLM(CLM):
         documents: ClassVar = ("split",)
 
-    assert Same().prompting is CLM.prompting and Same().scores_all_text and not Same().has_inputs
+    assert SplitCLM().prompting is CLM.prompting and SplitCLM().scores_all_text and not SplitCLM().has_inputs
 
 
-def test_an_mlm_with_another_corrupt_states_how_it_is_prompted():
+def test_an_mlm_that_overrides_corrupt_must_define_prompting():
     with pytest.raises(TypeError, match="inherits prompting, which"):
         type("OtherMLM", (MLM,), {"corrupt": lambda self, *_: None})
 
@@ -83,14 +83,14 @@ def test_every_objective_has_a_prompting_or_none():
 
 
 class RandomNoise(Denoising):
-    """Any set of tokens may be noise."""
+    """Denoising of any set of tokens."""
 
     inputs_view: ClassVar = ALL_TOKENS
     targets_view: ClassVar = ALL_TOKENS
 
     @classmethod
-    def shown(cls, inputs_view, targets_view):
-        return type("Shown", (cls,), {"inputs_view": inputs_view, "targets_view": targets_view})()
+    def with_views(cls, inputs_view, targets_view):
+        return type("WithViews", (cls,), {"inputs_view": inputs_view, "targets_view": targets_view})()
 
     def bounds(self, raw):
         noise = np.stack([np.zeros_like(raw), raw])
@@ -116,11 +116,11 @@ VIEWS = {
 @settings(deadline=None, max_examples=8)
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 2**32))
 def test_lengths_and_sentinels_follow_from_the_views(inputs, targets, lengths, seed):
-    objective = RandomNoise.shown(VIEWS[inputs], VIEWS[targets])
+    objective = RandomNoise.with_views(VIEWS[inputs], VIEWS[targets])
     windows = random_windows(np.random.default_rng(seed), lengths)
-    made = objective.corrupt(windows.tokens, windows.lengths, windows.keys, VOCAB)
+    examples = objective.corrupt(windows.tokens, windows.lengths, windows.keys, VOCAB)
     noise = objective.hidden(windows.tokens, windows.lengths, windows.keys, VOCAB)
-    for sequences, view in ((made.inputs, VIEWS[inputs]), (made.targets, VIEWS[targets])):
+    for sequences, view in ((examples.inputs, VIEWS[inputs]), (examples.targets, VIEWS[targets])):
         spans = (noise & ~np.pad(noise, ((0, 0), (1, 0)))[:, :-1]).sum(axis=1)
         exact = Bounds(windows.lengths, np.stack([noise.sum(axis=1)] * 2), np.stack([spans] * 2))
         assert (sequences.lengths == view.length(exact)[0] + 1).all()
@@ -130,5 +130,5 @@ def test_lengths_and_sentinels_follow_from_the_views(inputs, targets, lengths, s
 
 
 def test_prompting_follows_from_the_views():
-    assert isinstance(RandomNoise.shown(SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS).prompting, InfillSpans)
-    assert isinstance(RandomNoise.shown(SENTINEL_PER_SPAN, ALL_TOKENS).prompting, Rewrite)
+    assert isinstance(RandomNoise.with_views(SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS).prompting, InfillSpans)
+    assert isinstance(RandomNoise.with_views(SENTINEL_PER_SPAN, ALL_TOKENS).prompting, Rewrite)

@@ -1,4 +1,4 @@
-"""Prompt-masked fine-tuning: examples and rows by hand."""
+"""Prompt-masked fine-tuning: examples, packed rows and capacities."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from contract.windows import Windows
 from objectives import SFT, denoisers_of
 from objectives.rows.lengths import RowShape
 from objectives.rows.window_specs import make_batch_spec
-from tests.objectives.helpers import make_collator, vocab
+from tests.objectives.helpers import make_collator, sequence, vocab
 
 VOCAB = vocab()
 EOS = VOCAB.eos
@@ -22,23 +22,22 @@ WINDOWS = Windows(
 )
 
 
-def collator(architecture, *, inputs=12, targets=5, inputs_eos=False, per_row=1):
-    shape = RowShape(architecture, inputs, targets, per_row)
-    return make_collator(
-        denoisers_of(SFT(inputs_eos), "sft"), shape, VOCAB, documents="whole", bidirectional_inputs=False
-    )[0]
+def collator(architecture, *, inputs=12, targets=5, inputs_eos=False, examples_per_row=1):
+    shape = RowShape(architecture, inputs, targets, examples_per_row)
+    denoisers = denoisers_of(SFT(inputs_eos), "sft")
+    return make_collator(denoisers, shape, VOCAB, documents="whole", bidirectional_inputs=False)
 
 
 @pytest.mark.parametrize("inputs_eos", [False, True])
-def test_examples_by_hand(inputs_eos):
-    made = SFT(inputs_eos).corrupt(TOKENS, LENGTHS, np.zeros(3, np.uint64), VOCAB, prompt_lengths=PROMPTS)
-    read = [row[:n].tolist() for row, n in zip(*made.inputs, strict=True)]
-    told = [row[:n].tolist() for row, n in zip(*made.targets, strict=True)]
+def test_inputs_are_prompts_and_targets_are_responses(inputs_eos):
+    examples = SFT(inputs_eos).corrupt(TOKENS, LENGTHS, np.zeros(3, np.uint64), VOCAB, prompt_lengths=PROMPTS)
+    inputs = [sequence(examples.inputs, e) for e in range(3)]
+    targets = [sequence(examples.targets, e) for e in range(3)]
     end = [EOS] * inputs_eos
-    assert read == [[10, 11, 12, *end], end, [30, *end]] and told == [[13, 14, EOS], [20, EOS], [31, EOS]]
+    assert inputs == [[10, 11, 12, *end], end, [30, *end]] and targets == [[13, 14, EOS], [20, EOS], [31, EOS]]
 
 
-def test_a_packed_decoder_row_by_hand():
+def test_a_packed_decoder_row_scores_responses_alone():
     batch = collator("decoder_only")(WINDOWS, 2)
     expected = {
         "decoder_target_tokens": [10, 11, 12, 13, 14, EOS, 20, EOS, 0, 0, 0, 0],
@@ -51,10 +50,10 @@ def test_a_packed_decoder_row_by_hand():
     assert {name: batch[name][0].astype(int).tolist() for name in expected} == expected
 
 
-def test_a_packed_encoder_decoder_row_by_hand():
+def test_a_packed_encoder_decoder_row_has_prompts_in_the_encoder_and_responses_in_the_decoder():
     batch = collator("encoder_decoder", inputs=5)(WINDOWS, 2)
     expected = {
-        "encoder_input_tokens": [10, 11, 12, EOS, 0],  # what reads nothing reads one EOS
+        "encoder_input_tokens": [10, 11, 12, EOS, 0],  # the inputs of an empty prompt are one EOS
         "encoder_segment_ids": [1, 1, 1, 2, 0],
         "decoder_target_tokens": [13, 14, EOS, 20, EOS],
         "decoder_input_tokens": [0, 13, 14, 0, 20],
@@ -65,38 +64,37 @@ def test_a_packed_encoder_decoder_row_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("inputs_eos", "taken"), [(False, [[6, 2, 3], [3, 0, 1], [3, 2, 2]]), (True, [[7, 3, 4], [4, 1, 2], [3, 2, 2]])]
+    ("inputs_eos", "positions"), [(False, [[6, 2, 3], [3, 0, 1], [3, 2, 2]]), (True, [[7, 3, 4], [4, 1, 2], [3, 2, 2]])]
 )
-def test_capacities_are_what_examples_take(inputs_eos, taken):
-    """Positions of the three examples in a decoder's row, and in an encoder's and its decoder's."""
-    made = [collator(architecture, inputs_eos=inputs_eos) for architecture in ("decoder_only", "encoder_decoder")]
-    sizes = [
+def test_capacities_count_the_positions_of_examples(inputs_eos, positions):
+    """positions: those of the three examples in a decoder-only row, in an encoder and in its decoder."""
+    counted = [
         (capacity.prompt * PROMPTS + capacity.response * (LENGTHS - PROMPTS) + capacity.special).tolist()
-        for one in made
-        for capacity in one.batch_spec.windows[0].capacities
+        for architecture in ("decoder_only", "encoder_decoder")
+        for capacity in collator(architecture, inputs_eos=inputs_eos).batch_spec.windows[0].capacities
     ]
-    assert sizes == taken
-    made = SFT(inputs_eos).corrupt(TOKENS, LENGTHS, np.zeros(3, np.uint64), VOCAB, prompt_lengths=PROMPTS)
-    assert (made.inputs.lengths + made.targets.lengths).tolist() == taken[0]
-    assert made.inputs.lengths.tolist() == taken[1] and made.targets.lengths.tolist() == taken[2]
+    assert counted == positions
+    examples = SFT(inputs_eos).corrupt(TOKENS, LENGTHS, np.zeros(3, np.uint64), VOCAB, prompt_lengths=PROMPTS)
+    assert (examples.inputs.lengths + examples.targets.lengths).tolist() == positions[0]
+    assert examples.inputs.lengths.tolist() == positions[1] and examples.targets.lengths.tolist() == positions[2]
 
 
 @pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
 def test_a_mode_token_takes_a_position(architecture):
-    row = denoisers_of(SFT(False), "sft")[0]
+    [denoiser] = denoisers_of(SFT(False), "sft")
     shape = RowShape(architecture, 12, 12, 1)
-    plain, marked = (
-        make_batch_spec([one], shape, VOCAB, documents="whole")[0].windows[0].capacities
-        for one in (row, dataclasses.replace(row, mode="[S]"))
+    without_mode, with_mode = (
+        make_batch_spec([row], shape, VOCAB, documents="whole")[0].windows[0].capacities
+        for row in (denoiser, dataclasses.replace(denoiser, mode="[S]"))
     )
-    assert marked == (plain[0]._replace(special=plain[0].special + 1), *plain[1:])
+    assert with_mode == (without_mode[0]._replace(special=without_mode[0].special + 1), *without_mode[1:])
 
 
-def test_rows_that_hold_no_document():
+def test_rows_too_short_for_a_document_and_several_examples_per_row_raise():
     with pytest.raises(ConfigError, match=r"data\.targets_length=1 is too short for sft: set it to 2 or more"):
         collator("encoder_decoder", targets=1)
     with pytest.raises(ConfigError, match=r"data\.inputs_length=2 is too short for sft: set it to 3 or more"):
         collator("decoder_only", inputs=2, inputs_eos=True)
     message = r"data\.examples_per_row=2 does not go with data\.documents='whole', which puts as many documents into a"
     with pytest.raises(ConfigError, match=message):
-        collator("decoder_only", per_row=2)
+        collator("decoder_only", examples_per_row=2)

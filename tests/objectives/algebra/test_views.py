@@ -1,3 +1,5 @@
+"""Views of noise: T5's literals, vectors that T5's code printed, and where the targets here differ from T5's."""
+
 import numpy as np
 import pytest
 
@@ -15,21 +17,21 @@ LITERALS = {
     "nonnoise_span_to_sentinel": [10, 11, 999, 14, 999],
     "drop_noise_tokens": [12, 13, 15],
     "drop_nonnoise_tokens": [10, 11, 14],
-    # Ours: the noise spans after their own sentinels. T5's unique non-noise sentinels give 10 11 999 14 998 here.
+    # A deviation: each noise span follows its own sentinel. T5's nonnoise_span_to_unique_sentinel is the next line.
     "noise_spans_after_sentinels": [999, 10, 11, 998, 14],
     "nonnoise_span_to_unique_sentinel": [10, 11, 999, 14, 998],
 }
 
 
 @pytest.mark.parametrize("name", LITERALS)
-def test_literals(name):
-    made = getattr(views, name)(TOKENS, NOISE, np.asarray([6]), vocab(size=1000))
-    assert sequence(made) == LITERALS[name]
+def test_views_equal_the_literals_of_t5(name):
+    view = getattr(views, name)(TOKENS, NOISE, np.asarray([6]), vocab(size=1000))
+    assert sequence(view) == LITERALS[name]
 
 
 @pytest.mark.parametrize("name", [name for name in LITERALS if name != "noise_spans_after_sentinels"])
-def test_reference_vectors_as_one_ragged_batch(name):
-    """What t5 0.9.4 printed, several lengths at once: padding never shows."""
+def test_views_of_a_ragged_batch_equal_the_output_of_t5(name):
+    """The output of t5 0.9.4 for several lengths, so that padding must not appear."""
     for size in {case["vocab_size"] for case in REFERENCE["denoising_functions"]}:
         cases = [case for case in REFERENCE["denoising_functions"] if case["vocab_size"] == size]
         lengths = np.asarray([len(case["tokens"]) for case in cases])
@@ -37,18 +39,18 @@ def test_reference_vectors_as_one_ragged_batch(name):
         noise = np.ones(tokens.shape, bool)
         for e, case in enumerate(cases):
             tokens[e, : lengths[e]], noise[e, : lengths[e]] = case["tokens"], case["noise_mask"]
-        made = getattr(views, name)(tokens, noise, lengths, vocab(size=size))
-        assert [sequence(made, e) for e in range(len(cases))] == [case[name] for case in cases]
+        view = getattr(views, name)(tokens, noise, lengths, vocab(size=size))
+        assert [sequence(view, e) for e in range(len(cases))] == [case[name] for case in cases]
 
 
-def test_targets_are_t5s_wherever_a_mask_starts_clean_and_ends_in_noise():
-    same = 0
+def test_targets_equal_those_of_t5_where_a_mask_starts_without_noise_and_ends_with_noise():
+    num_compared = 0
     for case in REFERENCE["denoising_functions"]:
         mask = np.asarray([case["noise_mask"]], bool)
         if mask[0, 0] or not mask[0, -1]:
             continue
         tokens = np.asarray([case["tokens"]], np.int32)
-        made = views.noise_spans_after_sentinels(tokens, mask, np.asarray([tokens.size]), vocab(case["vocab_size"]))
-        assert sequence(made) == case["nonnoise_span_to_unique_sentinel"]
-        same += 1
-    assert same >= 10
+        view = views.noise_spans_after_sentinels(tokens, mask, np.asarray([tokens.size]), vocab(case["vocab_size"]))
+        assert sequence(view) == case["nonnoise_span_to_unique_sentinel"]
+        num_compared += 1
+    assert num_compared >= 10

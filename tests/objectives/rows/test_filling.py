@@ -1,4 +1,4 @@
-"""Planned rows: they are full, contain whole examples, give every denoiser its weight, and do not depend on processes."""
+"""Planned rows: full, of whole examples, every denoiser with its weight, the same batches in every process."""
 
 import dataclasses
 import itertools
