@@ -1,12 +1,11 @@
 """cuDNN's fused attention through jax.nn: the arrays of scores and probabilities are never in memory as a whole."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from models.attention import KeysValues
+from models.placement import OverDevices
 
 _MULTIPLE = 8  # of padded lengths: cuDNN's bias gradient needs even ones, and rows aligned to 16 bytes load faster
 _MASK_VALUE = {"bfloat16": -(2.0**41), "float16": -(2.0**15)}  # what jax.nn adds to a masked key's score for cuDNN
@@ -29,7 +28,7 @@ def cudnn_attention(
     mask_Bx1xQxS: Array,
     bias_BxHxQxS: Array | None,
     causal: bool,
-    over_devices: Callable[..., Callable[..., Array]],
+    over_devices: OverDevices,
     scale: float,
 ) -> Array:
     """[B, H, Q, K], as from `dot_product_attention`: bfloat16 or float16, softmax in float32, no dropout.

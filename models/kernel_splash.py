@@ -1,7 +1,5 @@
 """Splash attention, a fused kernel for TPUs from jax's Pallas library: it skips blocks in which all keys are masked."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -9,6 +7,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
 from models.attention import KeysValues
+from models.placement import OverDevices
 
 LARGEST_BLOCK = 512  # queries or keys that a core holds in its memory at a time
 _TILE = 128  # a TPU's tile; blocks are multiples of it
@@ -23,7 +22,7 @@ def splash_attention(
     causal: bool,
     has_keys_BxQ: Array,
     mask_BxLxL: Array | None,
-    over_devices: Callable[..., Callable[..., Array]],
+    over_devices: OverDevices,
     scale: float,
     interpret: bool = False,
 ) -> Array:

@@ -15,7 +15,7 @@ from models.placement import target_platform
 def gelu(x: Array) -> Array:
     """GELU by the tanh approximation, as in BERT, GPT-2 and T5 v1.1; same shape and dtype as x.
 
-    Computed in float32: in float16 the gradient of its x^3 would be NaN from x = 148 on.
+    Computed in float32: in float16 the gradient of the formula's x^3 would be NaN from x = 148 on.
     """
     return jax.nn.gelu(x.astype(jnp.float32)).astype(x.dtype)
 
@@ -157,7 +157,7 @@ class Embedding(nnx.Module):
         return jnp.take(self.embedding[...], ids, axis=0, mode="fill").astype(self.dtype)
 
     def attend(self, x: Array) -> Array:
-        """[positions, columns] -> float32 [positions, rows]: the dot product with every row, for tied output tables."""
+        """[positions, columns] -> float32 [positions, rows]: dot products with all rows, for a tied output table."""
         table = self.embedding[...].astype(self.dtype)
         return jax.lax.dot_general(x, table, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 

@@ -28,7 +28,7 @@ class IndependentHeads(nnx.Module):
     """One layer for each further token, on the input of the Transformer's last layer (Gloeckle et al. 2024).
 
     The Transformer's last layer thus acts as the head of the next token, and the layers below it as the shared trunk.
-    Each head's layer is followed by the Transformer's final norm.
+    In pre-norm models each head's layer is followed by the Transformer's final norm.
     """
 
     def __init__(self, config: ModelConfig, num_heads: int, *, rngs: nnx.Rngs):
@@ -65,7 +65,7 @@ class IndependentHeads(nnx.Module):
 class SequentialHead(Layer):
     """One MTP module of DeepSeek-V3: a layer on a projection of the previous head's states and one token's embedding.
 
-    Each head has its own final norm, as in the released weights.
+    In pre-norm models each head has its own final norm, as in the released weights.
     """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):

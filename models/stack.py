@@ -51,9 +51,9 @@ class Layer(nnx.Module):
     ) -> tuple[Array, KeysValues | None]:
         """[B, L, D] -> [B, L, D], and the updated cache.
 
-        cross: keys and values of the encoder's states; given exactly where the context has cross-attention. cached:
-        keys and values [B, G, S, K] of earlier positions; those of x are written into it from `cache_index` on. None:
-        x attends to itself, and the returned cache is None.
+        cross: keys and values of the encoder's states, for a layer with cross-attention. cached: keys and values
+        [B, G, S, K] of earlier positions; those of x are written into it from index `cache_index` on. None: x attends
+        to itself, and the returned cache is None. No dropout where `dropout_key` is None.
         """
         self_key, cross_key, mlp_key = split_key(dropout_key, 3)
         x = x_BxLxD

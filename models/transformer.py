@@ -33,7 +33,7 @@ class Transformer(nnx.Module):
         if config.embedding_norm:
             self.embedding_norm = Norm(config, features=config.embedding_width, rngs=rngs)
         if config.embedding_width != config.d_model:
-            # The name must not contain "embed", by which `optimizer.no_decay` finds the embedding tables.
+            # Not named after the embeddings: `optimizer.no_decay` would then exclude its kernel from weight decay.
             self.input_projection = Linear(
                 config, config.embedding_width, config.d_model, initializers.matrix(config), rngs=rngs
             )
@@ -62,7 +62,10 @@ class Transformer(nnx.Module):
         return self.logits(self.hidden(batch, dropout_key=dropout_key))
 
     def hidden(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """The final states [B, L, D] in the compute dtype, of which `logits` gives the logits."""
+        """The final states [B, L, D] in the compute dtype, from which `logits` computes the logits.
+
+        No dropout where `dropout_key` is None. Raises ValueError as `embed` does.
+        """
         encoder_key, decoder_key = split_key(dropout_key, 2)
         if not self.config.has_decoder:
             return self.encode(batch, dropout_key=encoder_key)
@@ -88,7 +91,11 @@ class Transformer(nnx.Module):
         )
 
     def encode(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """The encoder's final states [B, E, D] in the compute dtype. Without `encoder_token_types` all types are 0."""
+        """The encoder's final states [B, E, D] in the compute dtype.
+
+        Token types are 0 in a batch without `encoder_token_types`. No dropout where `dropout_key` is None. Raises
+        ValueError as `embed` does.
+        """
         embed_key, stack_key = split_key(dropout_key, 2)
         segment_ids, positions = batch["encoder_segment_ids"], batch["encoder_positions"]
         token_types = None
@@ -113,8 +120,7 @@ class Transformer(nnx.Module):
     ) -> Array:
         """[B, L, D] in the compute dtype: the sum of token, position and type embeddings, projected to d_model.
 
-        tokens, positions, token types: int32 [B, L]. Raises ValueError if rows are longer than the table of learned
-        positions.
+        tokens, positions, token types: int32. Raises ValueError if rows are longer than the table of learned positions.
         """
         config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
         if config.positions == "learned":
@@ -135,7 +141,7 @@ class Transformer(nnx.Module):
         return constrain_activations(x_BxLxD)
 
     def logits(self, hidden: Array) -> Array:
-        """[..., D] -> float32 [..., V]. The leading axes are free, so that a chunked loss can pass some positions.
+        """[..., D] -> float32 [..., V], for any leading axes: a chunked loss passes some of the positions at a time.
 
         Raises ValueError for a model with `predicts_tokens=False`.
         """

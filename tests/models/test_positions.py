@@ -8,8 +8,8 @@ from flax import nnx
 from models.positions import RelativePositionBias, relative_position_bucket, rotate, rotation
 from tests.models import tiny
 
-# How many of the distances 0 to 300 are in each of T5's buckets (32 buckets, maximum distance 128), computed by T5's own
-# code. Bidirectional: for keys at or before the query.
+# How many of the distances 0 to 300 are in each of T5's buckets, as computed by T5's own code with 32 buckets and a
+# maximum distance of 128. Bidirectional: for keys at or before the query.
 BIDIRECTIONAL = [1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 7, 9, 14, 18, 27, 210]
 CAUSAL = [*([1] * 16), 3, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 10, 10, 12, 14, 188]
 
