@@ -1,10 +1,10 @@
-"""Shared: one small corpus of real text, and a JAX that stays on the CPU and compiles quickly."""
+"""A small corpus for all tests, and JAX on the CPU with quick compilation."""
 
 import os
 import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Tiny programs run once: compiling them is what takes time, and what differs between two tests is seldom the program.
+# Tests run each tiny program once, so compilation takes most of their time; many tests compile the same programs.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="cloze-compiled-"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
@@ -16,8 +16,11 @@ import pytest
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> pathlib.Path:
-    """A folder with `text`, 30 modules of the standard library, and room for token stores in `cache`; `pairs.jsonl`,
-    60 prompts and responses of 39 bytes or fewer, and `labelled.jsonl`, 60 texts of the classes "a" and "b"."""
+    """A folder with small corpora; tests keep token stores in its folder cache/.
+
+    text/: 30 modules of the standard library. pairs.jsonl: 60 prompts and responses, together at most 39 bytes.
+    labelled.jsonl: 60 texts of the classes "a" and "b".
+    """
     import json
     import sysconfig
 

@@ -1,6 +1,6 @@
-"""Every declared pair of config and architecture, small: what the tests over the whole table run on.
+"""Every config on every architecture that it supports, small, for the tests that go over the whole table.
 
-A new file in configs/ is in PAIRS, and its VARIANTS in CASES, without a change here.
+PAIRS contains every file of configs/, and CASES its VARIANTS as well, without a change to this file.
 """
 
 import importlib
@@ -27,19 +27,19 @@ def objective_of(name: str):
 
 
 def _variants(config: str) -> list[str]:
-    """The config once for each of its VARIANTS, named as on the command line: "bart:token_deletion".
+    """The config with each of its VARIANTS, named as on the command line: "bart:token_deletion".
 
-    Those whose denoisers are all rows of a mixture before them are left out.
+    A variant whose denoisers are all rows of an earlier variant's mixture is omitted.
     """
-    names, mixed = [], set()
+    names, rows_of_mixtures = [], set()
     for variant in getattr(importlib.import_module(f"configs.{config}"), "VARIANTS", [""]):
         name = ":".join(filter(None, [config, variant]))
         objective = objective_of(name)
-        rows = {(one.mode, one.objective) for one in denoisers_of(objective, config)}
-        if not rows <= mixed:
+        rows = {(denoiser.mode, denoiser.objective) for denoiser in denoisers_of(objective, config)}
+        if not rows <= rows_of_mixtures:
             names.append(name)
         if isinstance(objective, Mixture):
-            mixed |= rows
+            rows_of_mixtures |= rows
     return names
 
 
@@ -59,18 +59,21 @@ SMALL_MODEL = {"num_layers": 2, "d_model": 32, "num_heads": 2, "num_kv_heads": 2
 
 
 def presets_of(config: str) -> list[str]:
-    """The presets of configs/<config>.py, sizes and variants, as it names them itself."""
+    """The presets of configs/<config>.py, sizes and variants, from its error message for an unknown preset."""
     try:
         importlib.import_module(f"configs.{config}").get_config("no such preset")
     except ValueError as error:
         return re.findall(r"'(\w+)'", str(error))
-    raise AssertionError(f"configs/{config}.py takes any preset")
+    raise AssertionError(f"configs/{config}.py accepts an unknown preset")
 
 
 def small_config(name: str, architecture: str, **overrides):
-    """A config at its smallest; `overrides` are dotted fields, written with __ for the dot.
+    """A config with tiny sizes and two steps, as nested dicts.
 
-    name: a file of configs/, or "file:preset".
+    Args:
+      name: a file of configs/, or "file:preset".
+      architecture: `model.architecture`.
+      **overrides: config fields, with __ for the dot: `data__inputs_length=8`.
     """
     name, _, preset = name.partition(":")
     config = importlib.import_module(f"configs.{name}").get_config(preset or "tiny")
@@ -80,7 +83,7 @@ def small_config(name: str, architecture: str, **overrides):
     config.optimizer.warmup_steps = 1
     config.train.update({"steps": 2, "batch_size": 8, "log_every": 1, "eval_every": 2, "eval_batches": 1})
     config.train.checkpoint_every = 2
-    if "end_step" in config.objective:  # a mixture's schedule: over the steps there are
+    if "end_step" in config.objective:  # the schedule of a mixture, over the two steps
         config.objective.update({"begin_step": 0, "end_step": 2})
     fields = config.to_dict()
     for field, value in overrides.items():
@@ -90,8 +93,9 @@ def small_config(name: str, architecture: str, **overrides):
 
 
 def reads_corpus(name: str, corpus: pathlib.Path) -> dict[str, str]:
-    """Overrides that have a config read the tests' `corpus`, of it what its objective can use."""
-    extra_columns = {column for one in denoisers_of(objective_of(name), name) for column in one.objective.extra_columns}
+    """Overrides of `small_config` for the part of the tests' `corpus` that the config's objective can read."""
+    denoisers = denoisers_of(objective_of(name), name)
+    extra_columns = {column for denoiser in denoisers for column in denoiser.objective.extra_columns}
     files = {"prompt_lengths": "pairs.jsonl", "labels": "labelled.jsonl"}
     path = next((files[column] for column in extra_columns if column in files), "text")
     return {
@@ -102,49 +106,54 @@ def reads_corpus(name: str, corpus: pathlib.Path) -> dict[str, str]:
 
 
 def shares_rows(name: str) -> bool:
-    """Whether data.examples_per_row may be more than one."""
-    kinds = [one.objective for one in denoisers_of(objective_of(name), name)]
-    return not any(kind.one_example_per_row or kind.documents == ("whole",) for kind in kinds)
+    """Whether data.examples_per_row may be more than 1."""
+    objectives = [denoiser.objective for denoiser in denoisers_of(objective_of(name), name)]
+    return not any(objective.one_example_per_row or objective.documents == ("whole",) for objective in objectives)
 
 
 def small_experiment(name: str, architecture: str, **overrides) -> Experiment:
+    """The experiment of `small_config`."""
     return make_experiment(small_config(name, architecture, **overrides))
 
 
 def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: int = 0) -> Windows:
-    """Full windows of random text in short lines, `examples_per_row` a row, going round the denoisers row by row; of
-    planned rows what the plan says.
+    """Full windows of random text in short lines, with every column that a denoiser may read.
 
-    They have every column that a denoiser may read. same_keys: every row has the randomness and the text of the first.
+    Args:
+      experiment: determines the vocabulary, and the number and lengths of the windows of a row. Row r belongs to
+        denoiser r mod D, or to row r mod R of the row plan.
+      rows: the number of rows.
+      same_keys: whether all rows are of one denoiser and equal the first in text and randomness.
+      seed: of the random text.
     """
     generator = np.random.default_rng(seed)
     vocab, specs, plan = experiment.vocab, experiment.window_specs, experiment.batch_spec.plan
     per_row, parts = experiment.data.examples_per_row, None
-    row_of = np.repeat(np.arange(rows), per_row)
-    source = (row_of if not same_keys else np.zeros_like(row_of)) % len(specs)
-    lengths = np.asarray([specs[s].raw_length for s in source])
+    row_ids = np.repeat(np.arange(rows), per_row)
+    denoiser_ids = (row_ids if not same_keys else np.zeros_like(row_ids)) % len(specs)
+    lengths = np.asarray([specs[k].raw_length for k in denoiser_ids])
     if plan is not None:
-        place = np.zeros(rows, int) if same_keys else np.arange(rows) % len(plan.denoiser_ids)
-        source, lengths, parts = (column[place].ravel() for column in plan)
+        plan_rows = np.zeros(rows, int) if same_keys else np.arange(rows) % len(plan.denoiser_ids)
+        denoiser_ids, lengths, parts = (column[plan_rows].ravel() for column in plan)
     width = max(spec.raw_length for spec in specs)
 
-    def text():
-        tokens = generator.integers(vocab.content_start, vocab.content_end, (len(row_of), width)).astype(np.int32)
+    def random_text():
+        tokens = generator.integers(vocab.content_start, vocab.content_end, (len(row_ids), width)).astype(np.int32)
         newlines = np.flatnonzero(vocab.marked(np.arange(vocab.size), NEWLINE))
         tokens[generator.random(tokens.shape) < 0.1] = newlines[0]
         return tokens
 
-    tokens = text()
-    keys = generator.integers(0, 2**63, len(row_of)).astype(np.uint64)
-    more = {"others_tokens": text(), "others_lengths": lengths} | random_columns(generator, lengths)
-    columns = {"tokens": tokens, "lengths": lengths, "keys": keys, **more}
+    tokens = random_text()
+    keys = generator.integers(0, 2**63, len(row_ids)).astype(np.uint64)
+    columns = {"tokens": tokens, "lengths": lengths, "keys": keys}
+    columns |= {"others_tokens": random_text(), "others_lengths": lengths} | random_columns(generator, lengths)
     if same_keys:
         columns = {name: np.concatenate([column[:per_row]] * rows) for name, column in columns.items()}
-    return Windows(row_ids=row_of, denoiser_ids=source.astype(np.int32), parts=parts, **columns)
+    return Windows(row_ids=row_ids, denoiser_ids=denoiser_ids.astype(np.int32), parts=parts, **columns)
 
 
 def random_columns(generator: np.random.Generator, lengths: np.ndarray) -> dict[str, np.ndarray]:
-    """A prompt and a class for each example: Windows.prompt_lengths, shorter than the example, and Windows.labels."""
+    """`prompt_lengths`, each less than the example's length, and `labels` (0 or 1) of Windows, int32 [E] each."""
     prompts = np.minimum(generator.integers(1, np.maximum(lengths, 2)), lengths - 1)
     return {
         "prompt_lengths": prompts.astype(np.int32),
@@ -153,13 +162,14 @@ def random_columns(generator: np.random.Generator, lengths: np.ndarray) -> dict[
 
 
 def changed_token(vocab, tokens):
-    """Another ordinary token for each, of the same kind: ending a sentence or a line, beginning with a space, ...
+    """A different ordinary token with the same marks (contract/vocab.py) for each of `tokens`, int32 [...].
 
-    The order of sentences and the cuts between characters go by that, and are seen. A line's end has no other.
+    Marks determine where sentences end and characters are cut, which is visible in the inputs. Special tokens, and the
+    line end, which alone has its marks, are returned unchanged.
     """
     marks = np.frombuffer(vocab.marks, np.uint8)[vocab.content_start : vocab.content_end]
-    another = np.arange(vocab.size, dtype=np.int32)
-    for kind in np.unique(marks):
-        of_kind = vocab.content_start + np.flatnonzero(marks == kind)
-        another[of_kind] = np.roll(of_kind, 17)
-    return another[tokens]
+    replacements = np.arange(vocab.size, dtype=np.int32)
+    for mark in np.unique(marks):
+        same_mark = vocab.content_start + np.flatnonzero(marks == mark)
+        replacements[same_mark] = np.roll(same_mark, 17)
+    return replacements[tokens]

@@ -1,4 +1,4 @@
-"""The toy objective of docs/adding_an_objective.md, as printed there, passes the tests that go over the table."""
+"""The toy objective that docs/adding_an_objective.md prints passes the tests of every objective."""
 
 import pathlib
 import re
@@ -18,7 +18,7 @@ FILES = dict(re.findall(r"`(\w+/\w+\.py)`\n\n```python\n(.*?)```", GUIDE, re.DOT
 
 @pytest.fixture(scope="module")
 def toy():
-    """The modules of the guide's two files, in a table that has the guide's line."""
+    """The modules of the guide's two files by name, with the toy objective in the table of objectives."""
     modules = {}
     for path, source in FILES.items():
         name = path.removesuffix(".py").replace("/", ".")
@@ -31,22 +31,26 @@ def toy():
         del sys.modules[name]
 
 
-def test_the_guide_has_two_files(toy):
+def test_the_guide_prints_two_files(toy):
     assert list(FILES) == ["objectives/every_nth.py", "configs/every_nth.py"]
 
 
 @pytest.mark.parametrize("test", [name for name in dir(test_objectives) if name.startswith("test_")])
-def test_the_toy_passes_what_every_corruption_must(toy, test):
+def test_the_toy_objective_passes_the_tests_of_every_objective(toy, test):
     getattr(test_objectives, test)(objective=toy["objectives.every_nth"].EveryNth(4))
 
 
-def test_the_toys_config_stands_on_both_architectures(toy):
+def test_the_toy_config_is_valid_on_both_architectures(toy):
     for preset in ("xxl", "tiny"):
         config = toy["configs.every_nth"].get_config(preset)
         for architecture in ("encoder_decoder", "decoder_only"):
             config.model.architecture = architecture
-            made = make_experiment(config.to_dict())
-            assert 0.75 * made.data.inputs_length < made.collator.specs[0].raw_length < made.data.inputs_length
+            experiment = make_experiment(config.to_dict())
+            assert (
+                0.75 * experiment.data.inputs_length
+                < experiment.window_specs[0].raw_length
+                < experiment.data.inputs_length
+            )
     config.objective.period = 1
     with pytest.raises(ConfigError, match=r"objective.period=1 must be 2 or more"):
         make_experiment(config.to_dict())

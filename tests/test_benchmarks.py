@@ -1,4 +1,4 @@
-"""Benchmarks: each prints its JSON lines at small sizes, and ours and a peer's alternate."""
+"""Benchmarks: each prints its JSON lines at small sizes, and runs of this project and of a peer alternate."""
 
 import json
 import sys
@@ -23,14 +23,15 @@ def lines_of(module, arguments, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("architecture", "params", "positions"),
     [
-        # GPT-2: tokens 512 * 16, positions 32 * 16; four matrices of 16 * 16 with biases, feed-forward 2 * 16 * 16 with
-        # biases; three norms of scale and bias.
+        # GPT-2: embeddings of 512 tokens and 32 positions; four attention matrices of 16 * 16 with biases; two
+        # feed-forward matrices of 16 * 16 with biases; three norms with scale and bias.
         ("decoder_only", 512 * 16 + 32 * 16 + 4 * (256 + 16) + 2 * (256 + 16) + 3 * 32, 2 * 32),
-        # T5 v1.1: two tables, 32 buckets * 2 heads each; seven norms; attention three times, gated feed-forward twice.
+        # T5 v1.1: two embedding tables; 32 position buckets * 2 heads in both stacks; seven norms; three attention
+        # layers of four matrices; two gated feed-forward layers of three matrices.
         ("encoder_decoder", 2 * 512 * 16 + 2 * 64 + 7 * 16 + 3 * 4 * 256 + 2 * 3 * 256, 2 * (32 + 16)),
     ],
 )
-def test_step(architecture, params, positions, monkeypatch, capsys):
+def test_step_reports_parameters_speed_and_overrides(architecture, params, positions, monkeypatch, capsys):
     override = "--config.optimizer.learning_rate=1e-3"
     arguments = [*ARGUMENTS, f"--architecture={architecture}", override]
     (line,) = lines_of(step, arguments, monkeypatch, capsys)
@@ -41,7 +42,7 @@ def test_step(architecture, params, positions, monkeypatch, capsys):
     assert line["first_step_seconds"] > 0.001 * line["step_milliseconds"]
 
 
-def test_step_takes_a_config_with_overrides():
+def test_step_accepts_a_config_with_overrides():
     overrides = step.parse(["step", "--config=configs/ul2.py:base", "--vocab_size=600", "--config.train.batch_size=16"])
     experiment = step.make_benchmark_experiment(overrides)
     assert (experiment.objective_name, experiment.train.batch_size, experiment.model.vocab_size) == ("mixture", 16, 640)
@@ -68,7 +69,7 @@ def test_the_shape_of_step_is_its_flags_and_their_defaults():
         (["--config.mesh.backend=pmap"], "mesh.backend='pmap' cannot be measured here"),
     ],
 )
-def test_command_lines_of_step_that_cannot_work(arguments, message):
+def test_invalid_command_lines_of_step_raise(arguments, message):
     with pytest.raises(ConfigError, match=message):
         step.make_benchmark_experiment(step.parse(["step", *arguments]))
 
@@ -80,7 +81,7 @@ def test_full_batches_score_every_position():
     assert batch["encoder_positions"][1, -1] == 31
 
 
-def test_pipeline(corpus, monkeypatch, capsys):
+def test_pipeline_reports_the_median_slowest_and_fastest_run(corpus, monkeypatch, capsys):
     monkeypatch.setattr(pipeline, "ROWS", 2)
     monkeypatch.setattr(pipeline, "RUNS", 3)
     data = ["--source=text", f"--path={corpus / 'text'}", f"--cache_dir={corpus / 'cache'}"]
@@ -97,8 +98,8 @@ def test_pipeline_counts_raw_tokens(corpus):
     assert batch["raw_tokens"].tolist() == [568] * pipeline.ROWS  # T5's raw length for rows of 512 and 114
 
 
-def test_compile_takes_the_first_steps_of_new_processes(monkeypatch, capsys):
-    seconds = iter([2.0, 3.0, 2.0, 2.5, 4.0, 5.0])  # three turns of two depths
+def test_compile_compares_the_first_steps_of_new_processes(monkeypatch, capsys):
+    seconds = iter([2.0, 3.0, 2.0, 2.5, 4.0, 5.0])  # three rounds of two depths
 
     def json_lines(command, environment):
         assert environment == {"JAX_ENABLE_COMPILATION_CACHE": "false"}
@@ -112,7 +113,7 @@ def test_compile_takes_the_first_steps_of_new_processes(monkeypatch, capsys):
     assert line["first_step_seconds"] == [2.0, 3.0] and line["ratio"] == 1.25
 
 
-def test_corruption(monkeypatch, capsys):
+def test_corruption_reports_the_speed_of_each_named_config(monkeypatch, capsys):
     monkeypatch.setattr(corruption, "SECONDS", 0.01)
     monkeypatch.setattr(corruption.os, "sched_setaffinity", lambda *_: None)
     lines = lines_of(corruption, ["bart:token_deletion", "clm"], monkeypatch, capsys)
@@ -120,14 +121,14 @@ def test_corruption(monkeypatch, capsys):
     assert all(0 < line["raw_tokens_per_second"] <= line["best_run"] for line in lines)
 
 
-def test_loss(monkeypatch, capsys):
+def test_loss_reports_memory_and_time_ratios(monkeypatch, capsys):
     (line,) = lines_of(loss, ["1024"], monkeypatch, capsys)
     assert line["vocabulary"] == 1024 and 0 < line["memory_ratio"] < 1 and line["time_ratio"] > 0
     with pytest.raises(ConfigError, match="argument 'large' must be of type int"):
         lines_of(loss, ["large"], monkeypatch, capsys)
 
 
-def test_configs_by_name():
+def test_a_config_name_contains_its_preset_and_unknown_names_raise():
     names = list(every_variant())
     assert {"clm", "bart:token_deletion", "ul2:packed"} <= set(names) and len(names) == len(set(names))
     assert named_config("ul2:base", "tiny").model.d_model == named_config("ul2", "base").model.d_model == 768
@@ -136,7 +137,7 @@ def test_configs_by_name():
             named_config(name, "tiny")
 
 
-def test_a_benchmark_gets_the_arguments_without_the_peers():
+def test_arguments_without_peer_omits_the_flags_of_the_peer():
     argv = ["pipeline", "ul2", "--peer=prog --x=1", "--seconds=2", "--pairs", "3", "--threads", "1", "clm"]
     assert processes.arguments_without_peer(argv) == ["ul2", "--seconds=2", "--threads", "1", "clm"]
 
@@ -152,8 +153,8 @@ def test_peer_lines_alternate_as_the_flags_specify(monkeypatch, capsys):
     assert lines_of(step, arguments, monkeypatch, capsys) == [{"ratio": 2.0}]
 
 
-def test_ours_and_the_peer_alternate(tmp_path, monkeypatch):
-    """Ours prints 10, 40, 30; the peer 10, 10, 20."""
+def test_runs_of_the_benchmark_and_of_the_peer_alternate(tmp_path, monkeypatch):
+    """The benchmark prints 10, 40, 30; the peer 10, 10, 20."""
     order = tmp_path / "order"
     (tmp_path / "ours.py").write_text(_program(order, "ours", [10, 40, 30]))
     (tmp_path / "peer.py").write_text(_program(order, "peer", [10, 10, 20]))
@@ -182,6 +183,6 @@ def _program(order, name, rates):
         ([sys.executable, "-c", "print('fast')"], "printed no JSON line"),
     ],
 )
-def test_commands_without_a_line_are_errors(command, message):
+def test_commands_without_a_json_line_raise(command, message):
     with pytest.raises(ConfigError, match=message):
         processes.json_lines(command)
