@@ -43,9 +43,9 @@ def attention_mask(
     order_BxL: Array | None = None,
     query_offset: Array | int = 0,
 ) -> Array:
-    """bool [B, 1, Q, S]: True where the query attends to the key.
+    """bool [B, 1, Q, S]: True where the query attends to the key, False where the key is masked.
 
-    All of these hold for such a pair:
+    A query attends to a key if all of these hold:
       - query and key are in the same segment, and that segment is not 0 (padding);
       - if `causal`: the key is not after the query, or the key is in the prefix (`bidirectional_mask_BxS`, bool);
       - if `order_BxL` (int32) is given: the key's order is not greater than the query's. Queries and keys are then
@@ -96,7 +96,7 @@ def _attend_forward(scale, query, keys, values, bias, mask, keep):
     scores = scores + mask_bias if bias is None else scores + bias + mask_bias
     exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
     probabilities = exponentials * jnp.where(mask.any(-1, keepdims=True), 1 / exponentials.sum(-1, keepdims=True), 0)
-    # Axes R and Q are merged here, before the probabilities are saved: the forward and the backward products then read
+    # Axes R and Q are merged before the probabilities are saved: the forward and the backward products then read
     # one array in one layout.
     probabilities = _merge_queries(probabilities.astype(query.dtype))
     output = jnp.einsum("BGQS,BGSK->BGQK", _apply_dropout(probabilities, keep), values)

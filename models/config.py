@@ -105,7 +105,9 @@ def _check_combinations(config: ModelConfig) -> None:
                 f"model.relative_num_buckets={buckets}: shorter distances have one bucket each"
             )
     if config.scale_logits and not config.tie_embeddings:
-        raise ValueError("model.scale_logits=True needs model.tie_embeddings=True: it rescales logits of a tied table")
+        raise ValueError(
+            "model.scale_logits=True needs model.tie_embeddings=True: only logits of a tied table are scaled"
+        )
     is_factorized, has_linear_head = config.embedding_width != config.d_model, config.prediction_head == "linear"
     if is_factorized and has_linear_head and config.tie_embeddings and config.predicts_tokens:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""ELECTRA's discriminator head: for each token, the logit that it was replaced. Pure functions of its parameters."""
+"""ELECTRA's discriminator head: for each token, the logit of having been replaced. Pure functions of its parameters."""
 
 from flax import nnx
 from jax import Array

@@ -7,7 +7,7 @@ from jax import Array
 from models.attention import KeysValues
 from models.placement import OverDevices
 
-_MULTIPLE = 8  # of padded lengths: cuDNN's bias gradient needs even ones, and rows aligned to 16 bytes load faster
+_MULTIPLE = 8  # of padded lengths: cuDNN's bias gradient needs even lengths, and rows aligned to 16 bytes load faster
 _MASK_VALUE = {"bfloat16": -(2.0**41), "float16": -(2.0**15)}  # what jax.nn adds to a masked key's score for cuDNN
 
 

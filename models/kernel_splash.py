@@ -59,7 +59,7 @@ def splash_attention(
         output_BxHxQxK = attend(query, keys, values, query_ids, key_ids)
     else:
         mask = _pad(_pad(mask_BxLxL, 1, padded_Q), 2, padded_S)
-        # A query whose keys are all masked attends to itself, or its gradient would be NaN. Its output is discarded.
+        # A query whose keys are all masked attends to itself, or its gradient would be NaN. Such outputs are discarded.
         mask = mask | (jnp.eye(padded_Q, dtype=bool) & ~mask.any(-1, keepdims=True))
         attend = over_devices(attend_by_masks, ("BHQK", "BGSK", "BGSK", "BQS"), "BHQK")
         output_BxHxQxK = attend(query, keys, values, mask)

@@ -186,7 +186,7 @@ class MLP(nnx.Module):
         activation = _ACTIVATIONS[self.config.mlp.removeprefix("gated_")]
         x = x_BxLxD.reshape(B * L, D)
 
-        @recomputed  # wo is included because its gradient is the other one that needs the activation's result
+        @recomputed  # includes wo, whose kernel's gradient also needs the activation's result
         def project(*inner: Array) -> Array:
             h = activation(inner[0]) * inner[1] if self.gated else activation(inner[0])
             h_BxLxF = dropout(h.reshape(B, L, -1), rate, inner_key, shared_axis=1)

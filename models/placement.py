@@ -1,6 +1,6 @@
 """The devices that a model is traced for, and the sharding of its activations: both are set by the caller.
 
-Models name no mesh axis. The caller traces the model within the two context managers here.
+Models name no mesh axis. The caller traces the model within the two context managers of this file.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def activation_constraint(constrain: Callable[[Array], Array]) -> Iterator[None]
     """Within this context, models apply `constrain` to activations [B, ...] after embeddings, each layer and logits.
 
     Without constraints the compiler propagates shardings from the arguments. Where parameters are split over the same
-    devices as the rows of a batch, it may choose to split activations by features instead of by rows.
+    devices as the rows of a batch, the compiler may choose to split activations by features instead of by rows.
     """
     token = _constraint.set(constrain)
     try:
