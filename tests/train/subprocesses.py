@@ -1,4 +1,4 @@
-"""Runs test programs in processes of their own, with as many simulated CPU devices as they need."""
+"""Runs test programs in subprocesses, with simulated CPU devices."""
 
 import contextlib
 import json
@@ -15,10 +15,16 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(program: str, *, devices: int, processes: int = 1, timeout: float = 120) -> list[Any]:
-    """Runs Python source `program` in `processes` processes at once; returns the last line each printed, read as JSON.
+    """Runs a Python program in several processes at once and returns the last line that each prints, parsed as JSON.
 
-    A program of more than one process starts with `distributed()`, which joins them through jax.distributed. Fails
-    with what was printed where a process fails or has not ended after `timeout` seconds.
+    Args:
+      program: source code. With more than one process it calls `distributed()` first, which initialises
+        jax.distributed.
+      devices: CPU devices of each process.
+      processes: number of processes.
+      timeout: seconds.
+
+    Raises AssertionError with the output of a process that fails or exceeds the timeout.
     """
     port = free_port()
     prelude = (
@@ -33,35 +39,48 @@ def run(program: str, *, devices: int, processes: int = 1, timeout: float = 120)
     }
     end = time.monotonic() + timeout
     with contextlib.ExitStack() as files:
-        # Files and not pipes: a process whose pipe is full would keep the others waiting for it.
+        # Files instead of pipes: a process that blocks on a full pipe would block the other processes too.
         outputs = [[files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2)] for _ in range(processes)]
         started = [
             subprocess.Popen(
-                [sys.executable, "-c", prelude + program, str(i)], cwd=ROOT, env=environment, stdout=out, stderr=err
+                [sys.executable, "-c", prelude + program, str(i)],
+                cwd=ROOT,
+                env=environment,
+                stdout=stdout,
+                stderr=stderr,
             )
-            for i, (out, err) in enumerate(outputs)
+            for i, (stdout, stderr) in enumerate(outputs)
         ]
-        with contextlib.suppress(subprocess.TimeoutExpired):  # seen below, in the exit status
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the exit status below shows that the process was killed
             for process in started:
                 process.wait(max(0.0, end - time.monotonic()))
         for process in started:
             process.kill()
             process.wait()
         texts = [[_read(file) for file in pair] for pair in outputs]
-    for process, (out, err) in zip(started, texts, strict=True):
-        assert process.returncode == 0, f"exit status {process.returncode}\n{out}\n{err}"
-    return [json.loads(out.splitlines()[-1]) for out, _ in texts]
+    for process, (stdout, stderr) in zip(started, texts, strict=True):
+        assert process.returncode == 0, f"exit status {process.returncode}\n{stdout}\n{stderr}"
+    return [json.loads(stdout.splitlines()[-1]) for stdout, _ in texts]
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A port of this machine that no process listens on."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         return free.getsockname()[1]
 
 
 def start_main(*arguments: str, devices: int = 1, module: str = "train.main", **options) -> subprocess.Popen:
-    """Starts `python -m train.main` on tests/small_config.py, its output in pipes; `arguments` come last."""
+    """Starts `python -m train.main` with `arguments`, on tests/small_config.py unless they contain --config.
+
+    Args:
+      *arguments: of the command line.
+      devices: CPU devices of the process.
+      module: another command to start, without a config.
+      **options: of subprocess.Popen.
+
+    Standard output and standard error are pipes.
+    """
     config = ["--config=tests/small_config.py"] if module == "train.main" else []
     if any(argument.startswith("--config=") for argument in arguments):
         config = []
@@ -78,13 +97,13 @@ def start_main(*arguments: str, devices: int = 1, module: str = "train.main", **
 
 
 def run_main(*arguments: str, timeout: float = 150, **options) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of `start_main`'s program."""
+    """Runs the command of `start_main` and returns its exit status, standard output and standard error."""
     process = start_main(*arguments, **options)
     try:
-        out, err = process.communicate(timeout=timeout)
+        stdout, stderr = process.communicate(timeout=timeout)
     finally:
         process.kill()
-    return process.returncode, out, err
+    return process.returncode, stdout, stderr
 
 
 def _read(file) -> str:

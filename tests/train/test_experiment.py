@@ -1,4 +1,4 @@
-"""What a config can get wrong, each in one line that says what, where and what to do."""
+"""Invalid configs, each reported in one line with its field and a remedy, and what experiments derive from configs."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from train.objective_config import make_objective
 from train.run import make_run
 
 
-def refused(message, name="ul2", architecture="encoder_decoder", **overrides):
+def assert_refused(message, name="ul2", architecture="encoder_decoder", **overrides):
     with pytest.raises(ConfigError, match=message) as error:
         make_experiment(small_config(name, architecture, **overrides))
     assert len(str(error.value).splitlines()) == 1
@@ -48,15 +48,17 @@ def refused(message, name="ul2", architecture="encoder_decoder", **overrides):
         ("mesh__backend", "pjit", r"mesh.backend='pjit' must be one of"),
     ],
 )
-def test_fields(field, value, message):
-    refused(message, **{field: value})
+def test_invalid_fields_raise_one_line(field, value, message):
+    assert_refused(message, **{field: value})
 
 
-def test_what_needs_the_logits_whole_takes_no_loss_in_chunks():
-    refused(r"loss.chunk_size=8 must be 0 for objective.name='electra'", "electra", "encoder_only", loss__chunk_size=8)
+def test_an_objective_that_needs_all_logits_refuses_a_chunked_loss():
+    assert_refused(
+        r"loss.chunk_size=8 must be 0 for objective.name='electra'", "electra", "encoder_only", loss__chunk_size=8
+    )
 
 
-def test_objectives_are_checked_as_deeply_as_they_nest():
+def test_the_fields_of_a_mixtures_denoisers_are_checked():
     fields = small_config("ul2", "encoder_decoder")["objective"]
     row = fields["denoisers"]["x1"]
     for change, message in [
@@ -71,15 +73,15 @@ def test_objectives_are_checked_as_deeply_as_they_nest():
             make_objective(fields | {"denoisers": {"x1": row | change}})
     with pytest.raises(ConfigError, match=r"objective.name='ul3' must be one of"):
         make_objective({"name": "ul3"})
-    refused(
+    assert_refused(
         r"objective.denoisers.x1.weight=-1.0 must be 0 or more", objective__denoisers={"x1": row | {"weight": -1.0}}
     )
-    refused(r"objective.denoisers: every weight is 0", objective__denoisers={"x1": row | {"weight": 0.0}})
-    refused(r"objective.denoisers.x1.noise_density=1.5 must lie between 0 and 1",
+    assert_refused(r"objective.denoisers: every weight is 0", objective__denoisers={"x1": row | {"weight": 0.0}})
+    assert_refused(r"objective.denoisers.x1.noise_density=1.5 must lie between 0 and 1",
             objective__denoisers={"x1": row | {"noise_density": 1.5}})  # fmt: skip
 
 
-def test_weights_share_out_examples_or_tokens():
+def test_weights_are_shares_of_examples_or_of_tokens():
     by_example = make_experiment(small_config("ul2", "encoder_decoder")).window_specs
     by_token = make_experiment(small_config("ul2", "encoder_decoder", objective__mix_by="token")).window_specs
     assert [spec.weight for spec in by_example] == pytest.approx([1 / 7] * 7)
@@ -87,15 +89,15 @@ def test_weights_share_out_examples_or_tokens():
     assert shares == pytest.approx([sum(shares) / 7] * 7) and sum(spec.weight for spec in by_token) == pytest.approx(1)
 
 
-def test_the_table_is_the_papers():
+def test_the_denoisers_of_ul2_are_those_of_the_paper():
     experiment = make_experiment(small_config("ul2", "decoder_only"))
     table = {
-        d.name: (
-            d.mode,
-            getattr(d.objective, "mean_noise_span_length", None),
-            getattr(d.objective, "noise_density", 0.25),
+        denoiser.name: (
+            denoiser.mode,
+            getattr(denoiser.objective, "mean_noise_span_length", None),
+            getattr(denoiser.objective, "noise_density", 0.25),
         )
-        for d in experiment.denoisers
+        for denoiser in experiment.denoisers
     }
     assert table == {
         "r1": ("[R]", 3.0, 0.15),
@@ -108,39 +110,39 @@ def test_the_table_is_the_papers():
     }
 
 
-def test_mode_tokens_stand_first_among_the_inputs_and_never_among_the_targets():
+def test_the_mode_token_is_the_first_input_and_never_a_target():
     experiment = make_experiment(small_config("ul2", "encoder_decoder", data__mode_tokens=("[R]", "[X]", "[S]")))
     vocab = experiment.vocab
     batch = experiment.collate(random_windows(experiment, 7, same_keys=False), 7)
-    modes = [vocab.mode(d.mode) for d in experiment.denoisers]
+    modes = [vocab.mode(denoiser.mode) for denoiser in experiment.denoisers]
     assert batch["encoder_input_tokens"][:, 0].tolist() == modes
-    everywhere = dict(vocab.modes).values()
-    assert not any((batch["decoder_target_tokens"] == mode).any() for mode in everywhere)
-    assert all((batch["encoder_input_tokens"] == mode).sum() == modes.count(mode) for mode in everywhere)
+    all_modes = dict(vocab.modes).values()
+    assert not any((batch["decoder_target_tokens"] == mode).any() for mode in all_modes)
+    assert all((batch["encoder_input_tokens"] == mode).sum() == modes.count(mode) for mode in all_modes)
 
 
 @pytest.mark.parametrize("name", [name for name, architecture in CASES if architecture == "decoder_only"])
-def test_a_model_reads_prefixes_exactly_where_rows_may_have_one(name):
+def test_a_model_has_a_prefix_exactly_if_its_batches_have_one(name):
     for bidirectional in (True, False):
         experiment = small_experiment(name, "decoder_only", data__bidirectional_inputs=bidirectional)
         batch = experiment.collate(random_windows(experiment, 8, same_keys=False), 8)
         assert experiment.model.has_prefix == batch["decoder_bidirectional_mask"].any()
 
 
-def test_unusual_rates_warn_and_go_on():
+def test_unusual_rates_give_a_warning():
     config = small_config("mlm", "encoder_only")
     config["objective"]["mask_rate"] = 0.5
     (warning,) = make_experiment(config).warnings
     assert "objective.mask_rate=0.5" in warning
 
 
-def test_an_attention_kernel_that_this_machine_has_not():
+def test_an_attention_kernel_for_other_hardware_raises():
     experiment = make_experiment(small_config("clm", "decoder_only", model__attention="splash"))
     with pytest.raises(ConfigError, match=r"^model.attention='splash' must be .*: splash needs a TPU, not cpu$"):
         make_run(experiment)
 
 
-def test_rows_that_devices_cannot_share(corpus):
+def test_a_mesh_of_more_devices_than_there_are_raises(corpus):
     experiment = make_experiment(small_config("clm", "decoder_only", mesh__data=2))
     with pytest.raises(ConfigError, match=r"mesh.data=2, .*: the product must be the number of devices, 1"):
         make_run(experiment)
@@ -148,7 +150,7 @@ def test_rows_that_devices_cannot_share(corpus):
 
 @pytest.mark.parametrize(("documents", "side"), [(4, "training"), (40, "held-out")])
 def test_a_corpus_smaller_than_one_window_is_refused_before_training(documents, side, tmp_path):
-    """Documents of 9 tokens and an EOS, of which one is held out; a window has 40."""
+    """Documents have 9 tokens and an EOS, and one document is held out; a window has 40 tokens."""
     (tmp_path / "text.txt").write_text("\n".join(f"line {i:04}" for i in range(documents)))
     config = small_config("clm", "decoder_only", data__source="text", data__path=str(tmp_path / "text.txt"),
                           data__document_per="line", data__heldout_fraction=0.02,

@@ -1,4 +1,4 @@
-"""What the loop does while the device works, by the order of its calls: no clock has a say here."""
+"""What the training loop does while the device computes, from the order of its calls and without a clock."""
 
 import types
 from unittest import mock
@@ -12,7 +12,7 @@ STEPS = 4
 
 
 class Metric:
-    """A metric on the device that tells when the host asks for it, which is when the host waits."""
+    """A metric on the device that records when the host reads it, because the host then waits for the step."""
 
     def __init__(self, step, events):
         self.step, self.events = step, events
@@ -23,9 +23,9 @@ class Metric:
 
 
 def calls_of_a_run(monkeypatch):
-    """The loop's calls in a run of four steps that logs, evaluates and saves at its end alone."""
-    events, far = [], {"train__log_every": 100, "train__eval_every": 100, "train__checkpoint_every": 100}
-    experiment = small_experiment("clm", "decoder_only", train__steps=STEPS, **far)
+    """The calls of the loop in a run of four steps that logs, evaluates and saves at its end only."""
+    events, never = [], {"train__log_every": 100, "train__eval_every": 100, "train__checkpoint_every": 100}
+    experiment = small_experiment("clm", "decoder_only", train__steps=STEPS, **never)
 
     def train_batches(start):
         for step in range(start + 1, STEPS + 1):
@@ -54,7 +54,7 @@ def calls_of_a_run(monkeypatch):
 def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monkeypatch):
     events = calls_of_a_run(monkeypatch)
     for step in range(1, STEPS):
-        ready = [f"read {step + 1}", f"place {step + 1}", f"step {step + 1}", f"wait for {step}"]
-        assert [events.index(event) for event in ready] == sorted(map(events.index, ready))
+        in_order = [f"read {step + 1}", f"place {step + 1}", f"step {step + 1}", f"wait for {step}"]
+        assert [events.index(event) for event in in_order] == sorted(map(events.index, in_order))
     assert [event for event in events if "wait" in event] == [f"wait for {step}" for step in range(1, STEPS + 1)]
-    assert events.index("wait for 1") < events.index("read 3")  # and no more than two steps are under way
+    assert events.index("wait for 1") < events.index("read 3")  # at most two steps are in progress at a time

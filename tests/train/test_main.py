@@ -1,4 +1,4 @@
-"""The command line: every error is one line on standard error, without a traceback, and leaves nothing behind."""
+"""The command line of train.main: an error is one line on standard error, without a traceback, and writes no files."""
 
 import os
 
@@ -19,29 +19,30 @@ from tests.train.subprocesses import run_main
         (["stray"], "unexpected argument 'stray'"),
     ],
 )
-def test_errors_are_one_line(arguments, message, tmp_path):
+def test_invalid_arguments_are_reported_in_one_line(arguments, message, tmp_path):
     workdir = tmp_path / "run"
-    status, out, err = run_main(f"--workdir={workdir}", *arguments)
+    status, stdout, stderr = run_main(f"--workdir={workdir}", *arguments)
     assert status == 1
-    assert "Traceback" not in err and len(err.splitlines()) == 1 and err.startswith("error: ") and message in err
-    assert out == ""
+    assert "Traceback" not in stderr and message in stderr
+    assert len(stderr.splitlines()) == 1 and stderr.startswith("error: ")
+    assert stdout == ""
     assert not (workdir / "config.json").exists() and not (workdir / "metrics.jsonl").exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written(tmp_path):
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write to every folder")
+def test_a_workdir_without_write_permission_is_reported_in_one_line(tmp_path):
     tmp_path.chmod(0o500)
-    status, _, err = run_main(f"--workdir={tmp_path / 'run'}")
-    assert status == 1 and err.startswith("error: --workdir=") and len(err.splitlines()) == 1
+    status, _, stderr = run_main(f"--workdir={tmp_path / 'run'}")
+    assert status == 1 and stderr.startswith("error: --workdir=") and len(stderr.splitlines()) == 1
 
 
-def test_a_workdir_that_is_a_file(tmp_path, corpus):
+def test_a_workdir_that_is_a_file_is_reported_in_one_line(tmp_path, corpus):
     (tmp_path / "run").write_text("a file")
-    status, _, err = run_main(f"--workdir={tmp_path / 'run'}", f"--config.data.path={corpus / 'text'}")
-    assert status == 1 and "cannot be written" in err and len(err.splitlines()) == 1
+    status, _, stderr = run_main(f"--workdir={tmp_path / 'run'}", f"--config.data.path={corpus / 'text'}")
+    assert status == 1 and "cannot be written" in stderr and len(stderr.splitlines()) == 1
     assert (tmp_path / "run").read_text() == "a file"
 
 
-def test_a_missing_config_says_how_it_is_given(tmp_path):
-    status, _, err = run_main("--config=", f"--workdir={tmp_path}")
-    assert status == 1 and err.startswith("error: ") and len(err.splitlines()) == 1
+def test_a_missing_config_is_reported_in_one_line(tmp_path):
+    status, _, stderr = run_main("--config=", f"--workdir={tmp_path}")
+    assert status == 1 and stderr.startswith("error: ") and len(stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""A run that was killed, or asked to stop, and started again is the run that never was interrupted."""
+"""A run that is killed or stopped and then started again equals an uninterrupted run."""
 
 import json
 import random
@@ -31,9 +31,9 @@ def arguments(corpus):
 @pytest.fixture(scope="module")
 def uninterrupted(arguments, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("whole") / "run"
-    status, out, err = run_main(*arguments, f"--workdir={workdir}")
-    assert status == 0, out + err
-    assert err == ""
+    status, stdout, stderr = run_main(*arguments, f"--workdir={workdir}")
+    assert status == 0, stdout + stderr
+    assert stderr == ""
     return workdir
 
 
@@ -43,7 +43,7 @@ def metrics_of(workdir):
 
 
 def arrays_of(workdir):
-    """The final checkpoint's arrays, read without the program that wrote them."""
+    """The arrays of the final checkpoint, read with Orbax alone."""
     import orbax.checkpoint as ocp
 
     with ocp.StandardCheckpointer() as checkpointer:
@@ -67,57 +67,59 @@ def wait_for_lines(process, workdir, count):
     raise AssertionError(process.communicate())
 
 
-def test_killed_twice_at_random_steps(arguments, uninterrupted, tmp_path):
+def test_a_run_killed_twice_at_random_steps_equals_an_uninterrupted_run(arguments, uninterrupted, tmp_path):
     workdir = tmp_path / "run"
     steps = sorted(random.sample(range(2, STEPS), 2))
-    print("killed at lines", steps)
+    print("killed after the lines", steps, "of metrics.jsonl")  # for the output of a failed test
     for step in steps:
         process = start_main(*arguments, f"--workdir={workdir}")
         wait_for_lines(process, workdir, step)
         process.kill()
         process.communicate()
-    status, out, err = run_main(*arguments, f"--workdir={workdir}")
-    assert status == 0, out + err
+    status, stdout, stderr = run_main(*arguments, f"--workdir={workdir}")
+    assert status == 0, stdout + stderr
     assert_same_run(workdir, uninterrupted)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_it_saves_and_says_how_to_continue(number, arguments, uninterrupted, tmp_path):
+def test_a_run_stopped_by_a_signal_saves_and_prints_how_to_continue(number, arguments, uninterrupted, tmp_path):
     workdir = tmp_path / "run"
     process = start_main(*arguments, f"--workdir={workdir}")
     wait_for_lines(process, workdir, 13)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0 and err == ""
-    assert f"WARNING: {number.name}: saving after this step" in out
-    assert "its checkpoint is saved. To continue, run the same command again." in out
-    stopped = int(out.split("stopped at step ")[1].split(";")[0])
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0 and stderr == ""
+    assert f"WARNING: {number.name}: saving after this step" in stdout
+    assert "its checkpoint is saved. To continue, run the same command again." in stdout
+    stopped = int(stdout.split("stopped at step ")[1].split(";")[0])
     assert 13 <= stopped < STEPS and (workdir / "checkpoints" / str(stopped)).is_dir()
     if number == signal.SIGTERM:
-        status, out, err = run_main(*arguments, f"--workdir={workdir}")
-        assert status == 0 and f"continuing from step {stopped}" in out
+        status, stdout, stderr = run_main(*arguments, f"--workdir={workdir}")
+        assert status == 0 and f"continuing from step {stopped}" in stdout
         assert_same_run(workdir, uninterrupted)
 
 
-def test_a_finished_run_says_so_and_changes_nothing(arguments, uninterrupted):
+def test_starting_a_finished_run_again_changes_nothing(arguments, uninterrupted):
     before = (uninterrupted / "metrics.jsonl").read_bytes()
-    status, out, _ = run_main(*arguments, f"--workdir={uninterrupted}")
-    assert status == 0 and f"done: {STEPS} steps" in out
+    status, stdout, _ = run_main(*arguments, f"--workdir={uninterrupted}")
+    assert status == 0 and f"done: {STEPS} steps" in stdout
     assert (uninterrupted / "metrics.jsonl").read_bytes() == before
 
 
-def test_another_runs_workdir_is_refused_with_the_fields_named(arguments, uninterrupted):
+def test_the_workdir_of_another_config_is_refused_with_the_fields_that_differ(arguments, uninterrupted):
     before = (uninterrupted / "config.json").read_bytes()
-    status, out, err = run_main(*arguments, f"--workdir={uninterrupted}", "--config.model.d_ff=64", "--config.seed=5")
-    assert status == 1 and out == "" and len(err.splitlines()) == 1
-    assert "seed: 0 -> 5" in err and "model.d_ff: 48 -> 64" in err and "choose another --workdir" in err
+    status, stdout, stderr = run_main(
+        *arguments, f"--workdir={uninterrupted}", "--config.model.d_ff=64", "--config.seed=5"
+    )
+    assert status == 1 and stdout == "" and len(stderr.splitlines()) == 1
+    assert "seed: 0 -> 5" in stderr and "model.d_ff: 48 -> 64" in stderr and "choose another --workdir" in stderr
     assert (uninterrupted / "config.json").read_bytes() == before
 
 
-def test_evaluate_prints_the_runs_own_numbers(uninterrupted):
-    status, out, err = run_main(f"--workdir={uninterrupted}", module="train.evaluate")
-    assert status == 0, err
-    printed = json.loads(out)
+def test_evaluate_prints_the_metrics_that_the_run_logged(uninterrupted):
+    status, stdout, stderr = run_main(f"--workdir={uninterrupted}", module="train.evaluate")
+    assert status == 0, stderr
+    printed = json.loads(stdout)
     logged = [line for line in metrics_of(uninterrupted) if line["split"] == "eval"][-1]
     assert printed.keys() == logged.keys() and printed["step"] == STEPS
     for name in logged.keys() - {"split"}:

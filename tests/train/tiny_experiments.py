@@ -31,7 +31,14 @@ OBJECTIVES = {
 def tiny_experiment(
     objective: str | dict, architecture: str, *, data: dict | None = None, model: dict | None = None, **config
 ) -> Experiment:
-    """An experiment with one layer a stack and rows of 48 tokens; `data`, `model` and `config` change its fields."""
+    """An experiment with one layer per stack and rows of 48 tokens.
+
+    Args:
+      objective: a name in OBJECTIVES, or the fields of `config.objective`.
+      architecture: `config.model.architecture`.
+      data, model: fields to change in these sections of the config.
+      **config: other fields of the config to replace, such as `mesh`.
+    """
     fields = get_config().to_dict()
     fields["objective"] = OBJECTIVES[objective] if isinstance(objective, str) else objective
     sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "num_kv_heads": 2, "head_dim": 8, "d_ff": 16}
@@ -42,8 +49,10 @@ def tiny_experiment(
 
 
 def random_params(experiment: Experiment, *, scale: float = 1.0, seed: int = 0) -> Params:
-    """Matrices of variance scale^2 / fan-in and vectors about 1, of the model's shapes. Its own initialiser takes
-    seconds to compile."""
+    """Parameters of the model's shapes: matrices of variance scale^2 / fan-in, and vectors around 1.
+
+    The model's own initialiser takes seconds to compile.
+    """
     rng = np.random.default_rng(seed)
 
     def draw(shape: jax.ShapeDtypeStruct) -> np.ndarray:

@@ -1,3 +1,5 @@
+"""The command `python -m train.generate`, and the sample that a run prints at its end."""
+
 import os
 import sys
 
@@ -21,7 +23,7 @@ from train.sharding import make_mesh
 
 @pytest.fixture(scope="module")
 def workdirs(tmp_path_factory):
-    """Objective -> the folder of a run of it: its config and a checkpoint of step 0."""
+    """The workdir of a run of each objective, by its name: a config and a checkpoint of step 0."""
     folders = {}
     for objective, architecture in {"ul2": "encoder_decoder", "clm": "decoder_only", "mlm": "encoder_only"}.items():
         experiment = tiny_experiment(objective, architecture, model={"positions": "learned"})
@@ -35,43 +37,43 @@ def workdirs(tmp_path_factory):
     return folders
 
 
-def run_cli(monkeypatch, capsys, workdir, prompt, *arguments):
-    """What the program prints: lines on standard output, and on standard error."""
+def run_command(monkeypatch, capsys, workdir, prompt, *arguments):
+    """What the command prints to standard output, and to standard error."""
     monkeypatch.setattr(sys, "argv", ["generate", f"--workdir={workdir}", f"--prompt={prompt}", *arguments])
     generate.main()
     out, err = capsys.readouterr()
     return out, err
 
 
-def test_the_program_fills_in_spans(workdirs, monkeypatch, capsys):
+def test_the_command_fills_in_spans_the_same_way_for_the_same_seed(workdirs, monkeypatch, capsys):
     arguments = ("--max_tokens=12", "--num_samples=3", "--temperature=1.5")
-    out, err = run_cli(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments)
+    out, err = run_command(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments)
     samples = out.split("--- sample ")[1:]
-    assert [sample[:6] for sample in samples] == ["1 of 3", "2 of 3", "3 of 3"]
-    for drawn in samples:
-        said, filled = drawn.split("answer: ")[1].split("\ntext: ")
-        assert filled.startswith("ab") and filled.endswith("cd\n")
-        assert ("<extra_id_0>" in filled) == ("<extra_id_0>" not in said)
-    assert len({sample[6:] for sample in samples}) == 3
-    assert run_cli(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments) == (out, err)
-    other, _ = run_cli(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments, "--seed=1")
+    assert [printed[:6] for printed in samples] == ["1 of 3", "2 of 3", "3 of 3"]
+    for printed in samples:
+        answer, text = printed.split("answer: ")[1].split("\ntext: ")
+        assert text.startswith("ab") and text.endswith("cd\n")
+        assert ("<extra_id_0>" in text) == ("<extra_id_0>" not in answer)
+    assert len({printed[6:] for printed in samples}) == 3
+    assert run_command(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments) == (out, err)
+    other, _ = run_command(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments, "--seed=1")
     assert other != out
 
 
-def test_the_program_continues_a_prompt(workdirs, monkeypatch, capsys):
-    out, err = run_cli(monkeypatch, capsys, workdirs["clm"], "a b", "--temperature=0", "--max_tokens=4")
+def test_the_command_continues_a_prompt(workdirs, monkeypatch, capsys):
+    out, err = run_command(monkeypatch, capsys, workdirs["clm"], "a b", "--temperature=0", "--max_tokens=4")
     assert out.startswith("a b") and out.endswith("\n") and len(out) > 4
     assert err in ("", "note: sample 1 did not end within --max_tokens=4\n")
 
 
-def test_the_program_fills_masks(workdirs, monkeypatch, capsys):
-    out, _ = run_cli(monkeypatch, capsys, workdirs["mlm"], "a[MASK]b[MASK]")
+def test_the_command_fills_masks(workdirs, monkeypatch, capsys):
+    out, _ = run_command(monkeypatch, capsys, workdirs["mlm"], "a[MASK]b[MASK]")
     first, second, text = out.splitlines()
     assert first.startswith("mask 1: '") and second.startswith("mask 2: '") and first.count("0.") == 5
     assert text.startswith("text: a") and "[MASK]" not in text
 
 
-PROGRAM_ERRORS = {
+INVALID_COMMANDS = {
     "temperature": ("clm", "a", ["--temperature=-1"], "--temperature=-1.0 must be 0"),
     "not a number": ("clm", "a", ["--temperature=nan"], "--temperature=nan must be"),
     "top_k": ("clm", "a", ["--top_k=-1"], "--top_k=-1 must be"),
@@ -84,19 +86,21 @@ PROGRAM_ERRORS = {
     "learned positions": ("clm", "abc", ["--max_tokens=46"], "48 learned positions.*set --max_tokens=45 or less"),
     "step": ("clm", "a", ["--step=7"], "no checkpoint of step 7"),
     "no mask": ("mlm", "a", [], r"--prompt has no \[MASK\]"),
-    "flags of drawing": ("mlm", "a[MASK]", ["--top_k=3"], "--top_k does not apply"),
+    "sampling flags": ("mlm", "a[MASK]", ["--top_k=3"], "--top_k does not apply"),
     "too long for masks": ("mlm", "[MASK]" * 47, [], "takes 49 tokens.*data.inputs_length=48"),
 }
 
 
-@pytest.mark.parametrize(("objective", "prompt", "arguments", "message"), PROGRAM_ERRORS.values(), ids=PROGRAM_ERRORS)
-def test_the_program_refuses_in_one_line(workdirs, monkeypatch, capsys, objective, prompt, arguments, message):
+@pytest.mark.parametrize(
+    ("objective", "prompt", "arguments", "message"), INVALID_COMMANDS.values(), ids=INVALID_COMMANDS
+)
+def test_invalid_commands_raise_one_line(workdirs, monkeypatch, capsys, objective, prompt, arguments, message):
     with pytest.raises(ConfigError, match=message) as error:
-        run_cli(monkeypatch, capsys, workdirs[objective], prompt, *arguments)
+        run_command(monkeypatch, capsys, workdirs[objective], prompt, *arguments)
     assert "\n" not in str(error.value)
 
 
-def test_answers_longer_than_training_rows_are_noted_where_positions_allow_them():
+def test_answers_longer_than_training_rows_give_a_note():
     experiment = tiny_experiment("clm", "decoder_only", model={"positions": "rope"})
     prompt, _ = read_prompt(experiment, "abc", None)
     assert generate._max_tokens(experiment, prompt, None) == (45, [])
@@ -109,7 +113,7 @@ def test_answers_longer_than_training_rows_are_noted_where_positions_allow_them(
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Fields of config.data for a corpus of twenty files, each a lower-case letter and then numbers."""
+    """Fields of config.data for a corpus of twenty files, each a lower-case letter followed by numbers."""
     folder, cache = tmp_path_factory.mktemp("corpus"), tmp_path_factory.mktemp("cache")
     for letter in "abcdefghijklmnopqrst":
         (folder / f"{letter}.txt").write_text(letter + "".join(f" {n}" for n in range(100)))
@@ -130,40 +134,40 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize(("objective", "architecture"), SAMPLES)
-def test_a_sample_shows_prompt_model_and_truth(corpus, monkeypatch, objective, architecture):
+def test_a_sample_shows_prompt_answer_and_true_text(corpus, monkeypatch, objective, architecture):
     experiment = tiny_experiment(
         objective, architecture, data=corpus | ({"documents": "split"} if objective == FIM else {})
     )
     run = make_run(experiment, show_progress=False)
-    lines = {}
 
     def answer(_, params, prompt, sampling, *, max_tokens, num_samples, seed):
-        batch = prompt_batch(experiment, prompt, num_samples)  # that it fits: the model itself is tested above
+        batch = prompt_batch(experiment, prompt, num_samples)  # raises if the prompt does not fit
         assert batch["decoder_input_tokens"].shape[0] == 1 and 0 < max_tokens <= 48
         return [np.array([3 + ord("!")] * 3 + [3 + 27], np.int32)]
 
     monkeypatch.setattr(sample, "generate_answers", answer)
     header, *rest = sample.sample_for_display(run, {"transformer": random_params(experiment)}).splitlines()
-    lines = {line[:6].strip() or len(lines): line[8:] for line in rest}
+    lines = {line[:6].strip(): line[8:] for line in rest}
     assert header.startswith("a sample (") and ".txt" in header
     assert list(lines) == ["prompt", "model", "truth"] and all(line.startswith("| ") for line in lines.values())
     prompt, model, truth = (line[2:] for line in lines.values())
-    expected = prompt[0] + "".join(f" {n}" for n in range(100))
+    document = prompt[0] + "".join(f" {n}" for n in range(100))
     if objective == "mlm":
-        assert "[MASK]" in prompt and "[MASK]" not in model and expected.startswith(truth)
+        assert "[MASK]" in prompt and "[MASK]" not in model and document.startswith(truth)
     elif objective == BART:
-        assert "[MASK]" in prompt and model == "!!!\\x1b" and expected.startswith(truth) and len(truth) > 40
+        assert "[MASK]" in prompt and model == "!!!\\x1b" and document.startswith(truth) and len(truth) > 40
     else:
         assert model == "!!!\\x1b"
         vocab, decode = experiment.vocab, experiment.tokenizer.decode
-        shown, said = map(experiment.tokenizer.encode_with_specials, (prompt, truth))
-        spans = {0: said} if objective == FIM else spans_by_sentinel(said, vocab)
-        whole = replace_sentinels(shown, spans, vocab) if "<extra" in prompt else np.append(shown, said)
-        assert len(whole) > 8 and expected.startswith(decode(whole))
-        assert prompt.count("<extra_id") in ((1, 2) if "<extra" in prompt else (0,))
+        prompt_ids, truth_ids = map(experiment.tokenizer.encode_with_specials, (prompt, truth))
+        spans = {0: truth_ids} if objective == FIM else spans_by_sentinel(truth_ids, vocab)
+        has_sentinels = "<extra" in prompt
+        text = replace_sentinels(prompt_ids, spans, vocab) if has_sentinels else np.append(prompt_ids, truth_ids)
+        assert len(text) > 8 and document.startswith(decode(text))
+        assert prompt.count("<extra_id") in ((1, 2) if has_sentinels else (0,))
 
 
-def test_a_document_shorter_than_the_sample_will_do(corpus, tmp_path):
+def test_a_sample_is_the_longest_document_where_all_are_too_short(corpus, tmp_path):
     for n in range(6):
         (tmp_path / f"{n}.txt").write_text("xyz"[: n // 2 + 1] + str(n))
     experiment = tiny_experiment(
@@ -175,7 +179,7 @@ def test_a_document_shorter_than_the_sample_will_do(corpus, tmp_path):
     assert len(tokens) == max(lengths)
 
 
-def test_parameters_on_several_devices_give_a_sample(corpus):
+def test_a_sample_of_parameters_on_several_devices(corpus):
     program = f"""
 import json
 import jax

@@ -1,3 +1,5 @@
+"""Prompts: laid out as in training, answers put into them, and prompts that cannot work."""
+
 import numpy as np
 import pytest
 
@@ -11,36 +13,36 @@ from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, random_params, t
 from train.generate.fill_masks import candidates, mask_probabilities, masked_batch, read_masked_prompt, token_repr
 from train.generate.prompts import max_answer_length, prompt_batch, read_prompt
 
-V = vocab()
-S = [int(V.sentinel(k)) for k in range(5)]
+VOCAB = vocab()
+S = [int(VOCAB.sentinel(k)) for k in range(5)]
 
 
-# What a model says to "a <0> b <1> c", and the text that results; ids 10, 11, 12 are a, b, c.
+# Answers to the prompt "a <0> b <1> c", and the resulting texts; ids 10, 11, 12 are a, b, c.
 ANSWERS = {
     "in order": ([S[0], 20, 21, S[1], 30], [10, 20, 21, 11, 30, 12]),
     "out of order": ([S[1], 30, S[0], 20, 21], [10, 20, 21, 11, 30, 12]),
-    "one empty": ([S[0], S[1], 30], [10, 11, 30, 12]),
-    "one missing: its sentinel stays": ([S[0], 20], [10, 20, 11, S[1], 12]),
-    "nothing at all": ([], [10, S[0], 11, S[1], 12]),
+    "an empty span": ([S[0], S[1], 30], [10, 11, 30, 12]),
+    "a missing span: its sentinel stays": ([S[0], 20], [10, 20, 11, S[1], 12]),
+    "empty": ([], [10, S[0], 11, S[1], 12]),
     "no sentinel": ([20, 21], [10, S[0], 11, S[1], 12]),
     "repeated: the first counts": ([S[0], 20, S[1], 30, S[0], 40, S[1], 41], [10, 20, 11, 30, 12]),
-    "tokens before the first belong to none": ([20, S[0], 21, S[1], 30], [10, 21, 11, 30, 12]),
-    "more spans than were asked for": ([S[0], 20, S[1], 30, S[2], 40, S[4]], [10, 20, 11, 30, 12]),
-    "all in one row": ([S[0], S[0], S[1], S[1]], [10, 11, 12]),
+    "tokens before the first sentinel are dropped": ([20, S[0], 21, S[1], 30], [10, 21, 11, 30, 12]),
+    "more spans than sentinels in the prompt": ([S[0], 20, S[1], 30, S[2], 40, S[4]], [10, 20, 11, 30, 12]),
+    "empty spans, repeated": ([S[0], S[0], S[1], S[1]], [10, 11, 12]),
 }
 
 
 @pytest.mark.parametrize(("answer", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_an_answer_is_put_into_the_prompt(answer, expected):
+def test_an_answer_replaces_the_sentinels_of_its_prompt(answer, expected):
     text = np.array([10, S[0], 11, S[1], 12], np.int32)
-    filled = replace_sentinels(text, spans_by_sentinel(np.array(answer, np.int32), V), V)
+    filled = replace_sentinels(text, spans_by_sentinel(np.array(answer, np.int32), VOCAB), VOCAB)
     assert filled.tolist() == expected
 
 
-def test_inputs_and_targets_of_training_are_a_prompt_and_its_answer():
-    """Span corruption's own inputs and targets give back the text."""
+def test_inputs_and_targets_of_training_complete_to_the_text():
+    """The inputs of span corruption as a prompt, and its targets as the answer."""
     experiment = tiny_experiment("span_corruption", "encoder_decoder")
-    tokens, windows = window(experiment, source=0)
+    tokens, windows = window(experiment, denoiser_id=0)
     inputs, targets, _ = experiment.collate.examples(windows)
     prompt, _ = read_prompt(experiment, experiment.tokenizer.decode(inputs.tokens[0, : inputs.lengths[0] - 1]), None)
     answer = targets.tokens[0, : targets.lengths[0] - 1]
@@ -48,13 +50,12 @@ def test_inputs_and_targets_of_training_are_a_prompt_and_its_answer():
     assert prompt.prompting.complete(prompt.text, answer, experiment.vocab).tolist() == tokens.tolist()
 
 
-def window(experiment, source: int):
-    """ASCII tokens that fill a row's window of denoiser `source`, and the window."""
-    length = experiment.window_specs[source].raw_length
-    tokens = np.random.default_rng(source).integers(3 + 97, 3 + 123, length).astype(np.int32)
-    keys = np.array([11], np.uint64)
-    rows = np.zeros(1, np.int32)
-    return tokens, Windows(tokens[None], np.array([length]), rows, keys, np.array([source], np.int32))
+def window(experiment, denoiser_id: int):
+    """Random ASCII tokens, as many as a window of the denoiser has, and the window."""
+    length = experiment.window_specs[denoiser_id].raw_length
+    tokens = np.random.default_rng(denoiser_id).integers(3 + 97, 3 + 123, length).astype(np.int32)
+    keys, row_ids = np.array([11], np.uint64), np.zeros(1, np.int32)
+    return tokens, Windows(tokens[None], np.array([length]), row_ids, keys, np.array([denoiser_id], np.int32))
 
 
 BART = {"name": "bart", **VARIANTS["text_infilling"]}
@@ -78,38 +79,37 @@ LAYOUTS = {
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
 @pytest.mark.parametrize(("objective", "data"), LAYOUTS.values(), ids=LAYOUTS)
 def test_a_prompt_is_laid_out_as_in_training(objective, data, architecture):
-    """What a training row shows of its inputs, typed as a prompt, is that row up to the first target."""
+    """The text of a training row's inputs, as a prompt, gives that row up to the first target."""
     experiment = tiny_experiment(objective, architecture, data=data)
-    for source, denoiser in enumerate(experiment.denoisers):
-        tokens, windows = window(experiment, source)
+    for denoiser_id, denoiser in enumerate(experiment.denoisers):
+        tokens, windows = window(experiment, denoiser_id)
         row = experiment.collate(windows, 1)
-        inputs = experiment.collate.examples(windows).inputs
-        shown = inputs.tokens[0, : inputs.lengths[0]]
+        inputs = sequence(experiment.collate.examples(windows).inputs)
         if objective == "clm":
-            typed, given = tokens[:5], 5
+            text, num_targets = tokens[:5], 5
         else:
-            added_at_end = 1 + getattr(denoiser.objective, "sentinel", False)  # EOS, and the sentinel before it
-            typed, given = shown[len(denoiser.mode) // 3 : -added_at_end], 0
-        prompt, notes = read_prompt(experiment, experiment.tokenizer.decode(typed), denoiser.mode or None)
+            num_added = 1 + getattr(denoiser.objective, "sentinel", False)  # EOS, and the sentinel before it
+            text, num_targets = inputs[len(denoiser.mode) // 3 : -num_added], 0
+        prompt, notes = read_prompt(experiment, experiment.tokenizer.decode(text), denoiser.mode or None)
         assert prompt.denoiser == denoiser and notes == []
-        assert prompt.inputs.tolist() == shown.tolist()
+        assert prompt.inputs.tolist() == inputs
 
         batch = prompt_batch(experiment, prompt, 2)
         check_batch(batch, architecture)
-        decoder_width = given + 1 if experiment.model.has_encoder else len(shown) + given + 1
+        decoder_width = num_targets + 1 if experiment.model.has_encoder else len(inputs) + num_targets + 1
         for name, field in batch.items():
             if name in ("decoder_target_tokens", "decoder_loss_weights", "example_source"):
-                continue  # of the answer, which nobody knows yet
+                continue  # these depend on the answer
             width = 48 if name.startswith("encoder") else decoder_width
             assert field.tolist() == [row[name][0, :width].tolist()] * 2, name
 
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
 def test_a_hole_in_the_middle_is_laid_out_as_in_training(architecture):
-    """PSM's row up to <mid>, typed as a prompt with a sentinel in the hole, and the middle put back."""
+    """A PSM row up to <mid>, as a prompt with a sentinel in place of the middle, and the middle as its answer."""
     experiment = tiny_experiment(FIM, architecture, data={"documents": "split"})
-    tokens, windows = window(experiment, source=0)
-    windows = windows._replace(keys=np.array([3], np.uint64))  # whose cuts leave no part empty
+    tokens, windows = window(experiment, denoiser_id=0)
+    windows = windows._replace(keys=np.array([3], np.uint64))  # the cuts of this key leave no part empty
     targets = sequence(experiment.collate.examples(windows).targets)
     pre, suf, mid = (targets.index(experiment.vocab.sentinel(k)) for k in range(3))
     prefix, suffix, middle = targets[pre + 1 : suf], targets[suf + 1 : mid], targets[mid + 1 : -1]
@@ -125,11 +125,11 @@ def test_a_hole_in_the_middle_is_laid_out_as_in_training(architecture):
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
 @pytest.mark.parametrize("inputs_eos", [False, True])
-def test_a_prompt_to_be_answered_is_laid_out_as_in_training(inputs_eos, architecture):
-    """The prompt of a pair, typed, is its row up to the response, which put after it gives back the pair."""
+def test_a_prompt_of_a_fine_tuned_model_is_laid_out_as_in_training(inputs_eos, architecture):
+    """The prompt of a pair gives the pair's row up to the response, and completed with the response the pair."""
     data = {"documents": "whole", "bidirectional_inputs": False}
     experiment = tiny_experiment({"name": "sft", "inputs_eos": inputs_eos}, architecture, data=data)
-    tokens, windows = window(experiment, source=0)
+    tokens, windows = window(experiment, denoiser_id=0)
     windows = windows._replace(prompt_lengths=np.array([5], np.int32))
     prompt, notes = read_prompt(experiment, experiment.tokenizer.decode(tokens[:5]), None)
     inputs = sequence(experiment.collate.examples(windows).inputs)
@@ -141,7 +141,7 @@ def test_a_prompt_to_be_answered_is_laid_out_as_in_training(inputs_eos, architec
     assert prompt.prompting.complete(prompt.text, tokens[5:], experiment.vocab).tolist() == tokens.tolist()
 
 
-def test_what_rewrites_a_text_answers_with_all_of_it():
+def test_the_answer_of_a_rewriting_objective_is_the_whole_text():
     experiment = tiny_experiment(BART, "encoder_decoder")
     vocab = experiment.vocab
     prompt, notes = read_prompt(experiment, "a[MASK]b", None)
@@ -153,16 +153,16 @@ def test_masks_are_laid_out_as_in_training():
     experiment = tiny_experiment(
         {**OBJECTIVES["mlm"], "mask_token_rate": 1.0, "random_token_rate": 0.0}, "encoder_only"
     )
-    _, windows = window(experiment, source=0)
+    _, windows = window(experiment, denoiser_id=0)
     row = experiment.collate(windows, 1)
-    shown = row["encoder_input_tokens"][0, 1:47]  # 46 tokens between [CLS] and [SEP]
-    batch = masked_batch(experiment, read_masked_prompt(experiment, experiment.tokenizer.decode(shown)))
+    text = row["encoder_input_tokens"][0, 1:47]  # 46 tokens between [CLS] and [SEP]
+    batch = masked_batch(experiment, read_masked_prompt(experiment, experiment.tokenizer.decode(text)))
     check_batch(batch, "encoder_only")
     for name in set(row) - {"encoder_target_tokens"}:
         assert batch[name].tolist() == row[name].tolist(), name
 
 
-def test_the_denoiser_that_suits_the_prompt_chooses_the_mode():
+def test_a_prompt_without_a_mode_gets_the_mode_of_the_first_suitable_denoiser():
     experiment = tiny_experiment("ul2", "encoder_decoder")
 
     def chosen(text, mode=None):
@@ -176,22 +176,22 @@ def test_the_denoiser_that_suits_the_prompt_chooses_the_mode():
     assert (name, inputs) == ("x", "[X]ab<extra_id_0></s>") and "<extra_id_0> was appended to the prompt" in note
 
 
-def test_what_only_looks_like_a_special_token_is_text():
+def test_text_that_looks_like_a_special_token_is_ordinary_text():
     experiment = tiny_experiment("ul2", "encoder_decoder")
     prompt, [note] = read_prompt(experiment, "[X] <pad></s>", None)
     assert prompt.text.tolist() == [3 + byte for byte in b"[X] <pad></s>"]
     assert note == "[X] in the prompt is read as ordinary text; choose a mode with --mode"
-    assert read_prompt(tiny_experiment("clm", "decoder_only"), "[X]", None)[1] == []  # a run without modes
+    assert read_prompt(tiny_experiment("clm", "decoder_only"), "[X]", None)[1] == []  # a run without mode tokens
 
 
-def test_span_corruption_puts_a_sentinel_after_a_prompt_without_one():
+def test_span_corruption_appends_a_sentinel_to_a_prompt_without_one():
     prompt, [note] = read_prompt(tiny_experiment("span_corruption", "decoder_only"), "ab", None)
     assert "<extra_id_0> was appended to the prompt" in note
     vocab = tiny_experiment("span_corruption", "decoder_only").tokenizer.vocab
     assert prompt.inputs.tolist() == [100, 101, vocab.sentinel(0), vocab.eos]
 
 
-def test_an_answer_goes_on_after_the_prompt_without_its_leading_sentinel():
+def test_a_continuation_omits_the_leading_sentinel_of_the_answer():
     experiment = tiny_experiment({**PREFIX_LM, "sentinel": True}, "decoder_only")
     vocab = experiment.vocab
     prompt, _ = read_prompt(experiment, "ab", None)
@@ -200,18 +200,18 @@ def test_an_answer_goes_on_after_the_prompt_without_its_leading_sentinel():
     assert prompt.prompting.continuation(np.array([], np.int32), vocab).tolist() == []
 
 
-def test_the_room_for_an_answer_is_what_the_row_leaves():
-    def room(objective, architecture, text):
+def test_the_maximal_length_of_an_answer_is_what_the_prompt_leaves_of_a_row():
+    def max_length(objective, architecture, text):
         experiment = tiny_experiment(objective, architecture)
         return max_answer_length(experiment, read_prompt(experiment, text, None)[0])
 
-    assert room("ul2", "encoder_decoder", "a" * 46) == 48  # with mode token and EOS the encoder is full
-    assert room("ul2", "decoder_only", "a" * 45) == 1
-    assert room("clm", "encoder_decoder", "a" * 40) == 8
-    assert room("clm", "decoder_only", "") == 48
+    assert max_length("ul2", "encoder_decoder", "a" * 46) == 48  # with mode token and EOS the encoder is full
+    assert max_length("ul2", "decoder_only", "a" * 45) == 1
+    assert max_length("clm", "encoder_decoder", "a" * 40) == 8
+    assert max_length("clm", "decoder_only", "") == 48
 
 
-PROMPT_ERRORS = {
+INVALID_PROMPTS = {
     "too long": ("ul2", "encoder_decoder", "a" * 47, None, "takes 49 tokens.*data.inputs_length=48 has room for 48"),
     "too long for an answer": (
         "ul2",
@@ -260,9 +260,9 @@ PROMPT_ERRORS = {
 
 
 @pytest.mark.parametrize(
-    ("objective", "architecture", "text", "mode", "message"), PROMPT_ERRORS.values(), ids=PROMPT_ERRORS
+    ("objective", "architecture", "text", "mode", "message"), INVALID_PROMPTS.values(), ids=INVALID_PROMPTS
 )
-def test_a_prompt_that_cannot_be_is_refused_in_one_line(objective, architecture, text, mode, message):
+def test_invalid_prompts_raise_one_line(objective, architecture, text, mode, message):
     data = {"documents": "split"} if objective == FIM else {}
     experiment = tiny_experiment(objective, architecture, data=data)
     with pytest.raises(ConfigError, match=message) as error:
@@ -270,7 +270,7 @@ def test_a_prompt_that_cannot_be_is_refused_in_one_line(objective, architecture,
     assert "\n" not in str(error.value)
 
 
-def test_each_mask_has_its_candidates_and_is_filled_by_the_first():
+def test_each_mask_has_its_own_probabilities_and_is_filled_with_its_likeliest_token():
     experiment = tiny_experiment("mlm", "encoder_only")
     vocab = experiment.vocab
     text = read_masked_prompt(experiment, "a[MASK]b[MASK]")
@@ -284,7 +284,7 @@ def test_each_mask_has_its_candidates_and_is_filled_by_the_first():
     assert filled.tolist() == [100, first, 101, second]
 
 
-def test_candidates_are_readable_whatever_the_byte():
+def test_candidates_that_are_not_printable_characters_are_escaped():
     experiment = tiny_experiment("mlm", "encoder_only")
     probabilities = np.zeros((1, 384), np.float32)
     probabilities[0, [3 + ord("a"), 3 + 0xC3, 3 + ord("\n"), experiment.vocab.sep]] = 0.5, 0.25, 0.125, 0.0625

@@ -1,3 +1,5 @@
+"""Sampling: the distribution of drawn tokens, and decoding with a cache against the model without one."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,8 +22,8 @@ _sample = jax.jit(sample_token)
 _apply = jax.jit(apply, static_argnums=0)
 
 
-def drawn(probabilities, *, temperature=1.0, top_k=0, top_p=1.0, allowed=None, draws=4000) -> np.ndarray:
-    """How often each token is drawn, float [V], in `draws` rows of the same probabilities."""
+def drawn_frequencies(probabilities, *, temperature=1.0, top_k=0, top_p=1.0, allowed=None, draws=4000) -> np.ndarray:
+    """The frequency of each token, float [V], in `draws` rows of the same probabilities."""
     probabilities = np.asarray(probabilities, np.float32)
     logits = jnp.broadcast_to(jnp.log(probabilities), (draws, len(probabilities)))
     allowed = np.ones(len(probabilities), bool) if allowed is None else np.asarray(allowed)
@@ -30,50 +32,52 @@ def drawn(probabilities, *, temperature=1.0, top_k=0, top_p=1.0, allowed=None, d
     return np.bincount(tokens, minlength=len(probabilities)) / draws
 
 
-# The distribution drawn from, by hand.
+# Arguments, and the resulting distribution for probabilities 0.1, 0.4, 0.2, 0.3.
 CASES = {
-    "nothing": (dict(), [0.1, 0.4, 0.2, 0.3]),
+    "default": (dict(), [0.1, 0.4, 0.2, 0.3]),
     "temperature 0.5 squares the odds": (dict(temperature=0.5), [1 / 30, 16 / 30, 4 / 30, 9 / 30]),
     "temperature 0": (dict(temperature=0.0), [0, 1, 0, 0]),
-    "nearly 0": (dict(temperature=1e-38), [0, 1, 0, 0]),
+    "temperature nearly 0": (dict(temperature=1e-38), [0, 1, 0, 0]),
     "top 1": (dict(top_k=1), [0, 1, 0, 0]),
     "top 2": (dict(top_k=2), [0, 4 / 7, 0, 3 / 7]),
     "top 9 of 4": (dict(top_k=9), [0.1, 0.4, 0.2, 0.3]),
     "p below the likeliest": (dict(top_p=0.01), [0, 1, 0, 0]),
-    "p = 0.39: the likeliest crosses it": (dict(top_p=0.39), [0, 1, 0, 0]),
-    "p = 0.41: the second crosses it": (dict(top_p=0.41), [0, 4 / 7, 0, 3 / 7]),
-    "p = 0.71: the third crosses it": (dict(top_p=0.71), [0, 4 / 9, 2 / 9, 3 / 9]),
-    "p = 0.95: the last crosses it": (dict(top_p=0.95), [0.1, 0.4, 0.2, 0.3]),
-    # The likeliest has 4/7 of what top-k left, which reaches 0.5, and 0.4 of the whole, which does not.
-    "top-p is of what top-k left": (dict(top_k=2, top_p=0.5), [0, 1, 0, 0]),
+    "p = 0.39: the likeliest reaches it": (dict(top_p=0.39), [0, 1, 0, 0]),
+    "p = 0.41: the second reaches it": (dict(top_p=0.41), [0, 4 / 7, 0, 3 / 7]),
+    "p = 0.71: the third reaches it": (dict(top_p=0.71), [0, 4 / 9, 2 / 9, 3 / 9]),
+    "p = 0.95: the last reaches it": (dict(top_p=0.95), [0.1, 0.4, 0.2, 0.3]),
+    # The likeliest token has 4/7 of the probability that top-k keeps, which reaches 0.5, and 0.4 of all.
+    "top-p is relative to top-k": (dict(top_k=2, top_p=0.5), [0, 1, 0, 0]),
     "top-p is after temperature": (dict(temperature=0.5, top_p=0.53), [0, 1, 0, 0]),
 }
 
 
-@pytest.mark.parametrize(("how", "expected"), CASES.values(), ids=CASES)
-def test_draws_from_the_distribution_worked_out_by_hand(how, expected):
-    frequencies = drawn([0.1, 0.4, 0.2, 0.3], **how)
+@pytest.mark.parametrize(("arguments", "expected"), CASES.values(), ids=CASES)
+def test_tokens_are_drawn_from_the_expected_distribution(arguments, expected):
+    frequencies = drawn_frequencies([0.1, 0.4, 0.2, 0.3], **arguments)
     np.testing.assert_array_equal(frequencies > 0, np.array(expected) > 0)
     np.testing.assert_allclose(frequencies, expected, atol=0.03)  # 4000 draws: four standard errors of 0.5 are 0.032
 
 
-def test_of_tied_tokens_exactly_k_are_kept_lowest_ids_first():
-    np.testing.assert_allclose(drawn([0.2, 0.2, 0.2, 0.4], top_k=2), [1 / 3, 0, 0, 2 / 3], atol=0.03)
-    np.testing.assert_allclose(drawn([0.25] * 4, top_k=3), [1 / 3, 1 / 3, 1 / 3, 0], atol=0.03)
-    np.testing.assert_array_equal(drawn([0.3, 0.3, 0.1, 0.3], temperature=0.0), [1, 0, 0, 0])
+def test_of_equally_likely_tokens_top_k_keeps_the_k_lowest_ids():
+    np.testing.assert_allclose(drawn_frequencies([0.2, 0.2, 0.2, 0.4], top_k=2), [1 / 3, 0, 0, 2 / 3], atol=0.03)
+    np.testing.assert_allclose(drawn_frequencies([0.25] * 4, top_k=3), [1 / 3, 1 / 3, 1 / 3, 0], atol=0.03)
+    np.testing.assert_array_equal(drawn_frequencies([0.3, 0.3, 0.1, 0.3], temperature=0.0), [1, 0, 0, 0])
     # Of four quarters the first two reach 0.5.
-    np.testing.assert_allclose(drawn([0.25] * 4, top_p=0.5), [0.5, 0.5, 0, 0], atol=0.03)
+    np.testing.assert_allclose(drawn_frequencies([0.25] * 4, top_p=0.5), [0.5, 0.5, 0, 0], atol=0.03)
 
 
-def test_what_is_not_allowed_is_never_drawn_and_takes_no_place_among_the_likeliest():
+def test_tokens_that_are_not_allowed_are_never_drawn_and_do_not_count_in_top_k():
     allowed = [False, True, True, True, False]
     probabilities = [0.3, 0.1, 0.2, 0.1, 0.3]
-    np.testing.assert_allclose(drawn(probabilities, allowed=allowed), [0, 0.25, 0.5, 0.25, 0], atol=0.03)
-    np.testing.assert_allclose(drawn(probabilities, allowed=allowed, top_k=2), [0, 1 / 3, 2 / 3, 0, 0], atol=0.03)
-    np.testing.assert_array_equal(drawn(probabilities, allowed=allowed, temperature=0.0), [0, 0, 1, 0, 0])
+    np.testing.assert_allclose(drawn_frequencies(probabilities, allowed=allowed), [0, 0.25, 0.5, 0.25, 0], atol=0.03)
+    np.testing.assert_allclose(
+        drawn_frequencies(probabilities, allowed=allowed, top_k=2), [0, 1 / 3, 2 / 3, 0, 0], atol=0.03
+    )
+    np.testing.assert_array_equal(drawn_frequencies(probabilities, allowed=allowed, temperature=0.0), [0, 0, 1, 0, 0])
 
 
-def test_pad_and_the_padded_rows_of_the_table_are_not_allowed():
+def test_pad_and_the_padding_rows_of_the_embedding_table_are_not_allowed():
     allowed = np.asarray(allowed_tokens(vocab(size=400), 512))
     assert not allowed[0] and allowed[1:400].all() and not allowed[400:].any()
 
@@ -113,7 +117,7 @@ MODELS = {
 def model(request):
     objective, architecture, fields = request.param
     experiment = tiny_experiment(objective, architecture, model={"num_layers": 2, **fields})
-    # Logits far apart, so that rounding does not decide which is the greatest.
+    # With a large scale logits differ so much that rounding does not decide which is the greatest.
     return experiment, random_params(experiment, scale=3.0)
 
 
@@ -123,19 +127,12 @@ def prompt_of(experiment, length: int, seed: int):
 
 
 def decode_prompt(experiment, params, prompt, sampling, max_tokens, num_rows=1, seed=0):
-    return decode(
-        experiment.model,
-        params,
-        prompt_batch(experiment, prompt, num_rows),
-        jax.random.key(seed),
-        sampling,
-        vocab=experiment.vocab,
-        max_tokens=max_tokens,
-    )
+    batch, key = prompt_batch(experiment, prompt, num_rows), jax.random.key(seed)
+    return decode(experiment.model, params, batch, key, sampling, vocab=experiment.vocab, max_tokens=max_tokens)
 
 
 def uncached_greedy(experiment, params, prompt, max_tokens: int) -> list[int]:
-    """Runs the whole row anew for each token, in the layout of training: inputs, and all targets so far."""
+    """The likeliest tokens, each from a pass over the whole row, laid out as in training: inputs and targets so far."""
     vocab, shape = experiment.vocab, RowShape(experiment.model.architecture, 48, 48, 1)
     place = layout.encoder_decoder if experiment.model.has_encoder else layout.decoder_only
     answer = []
@@ -146,15 +143,14 @@ def uncached_greedy(experiment, params, prompt, max_tokens: int) -> list[int]:
             Sequences(targets, np.array([targets.shape[1]])),
         )
         batch = place(examples, np.zeros(1, int), np.zeros(1, np.int32), 1, shape, vocab)
-        logits = np.asarray(_apply(experiment.model, params, batch))[
-            0, np.flatnonzero(batch["decoder_segment_ids"][0])[-1]
-        ].copy()
+        last = np.flatnonzero(batch["decoder_segment_ids"][0])[-1]
+        logits = np.asarray(_apply(experiment.model, params, batch))[0, last].copy()
         logits[vocab.pad], logits[vocab.size :] = -np.inf, -np.inf
         answer.append(int(logits.argmax()))
     return answer
 
 
-def test_cached_decoding_is_the_uncached_loop_token_for_token(model):
+def test_decoding_with_a_cache_gives_the_same_tokens_as_without(model):
     experiment, params = model
     answers = []
     for seed in range(3):
@@ -165,21 +161,21 @@ def test_cached_decoding_is_the_uncached_loop_token_for_token(model):
         assert (tokens[len(expected) :] == experiment.vocab.pad).all()
         assert count == len(expected) - (expected[-1] == experiment.vocab.eos)
         answers.append(tuple(expected))
-    # A model that repeats itself, or says the same to everybody, would hide a cache that forgets.
+    # With equal answers, or answers of a single token, the test could not detect a wrong cache.
     assert len(set(answers)) == 3 and max(len(set(answer)) for answer in answers) > 3
 
 
-def test_prompts_of_one_length_and_other_settings_compile_nothing(model):
+def test_other_prompts_of_the_same_length_and_other_settings_do_not_recompile(model):
     experiment, params = model
     decode_prompt(experiment, params, prompt_of(experiment, 7, 0), GREEDY, 16)
-    compiled = decode._cache_size()
+    num_programs = decode._cache_size()
     for seed in range(3):
-        how = Sampling(temperature=0.5 * seed, top_k=seed, top_p=1.0 - 0.1 * seed)
-        decode_prompt(experiment, params, prompt_of(experiment, 7, seed), how, 16, seed=seed)
-    assert decode._cache_size() == compiled
+        sampling = Sampling(temperature=0.5 * seed, top_k=seed, top_p=1.0 - 0.1 * seed)
+        decode_prompt(experiment, params, prompt_of(experiment, 7, seed), sampling, 16, seed=seed)
+    assert decode._cache_size() == num_programs
 
 
-def test_the_program_does_not_grow_with_the_number_of_tokens():
+def test_the_size_of_the_program_does_not_depend_on_max_tokens():
     experiment = tiny_experiment("clm", "decoder_only")
     batch = prompt_batch(experiment, prompt_of(experiment, 7, 0), 1)
     arguments = experiment.model, random_params(experiment), batch, jax.random.key(0), GREEDY
@@ -192,33 +188,33 @@ def test_the_program_does_not_grow_with_the_number_of_tokens():
 
 
 @pytest.fixture(scope="module")
-def coin():
-    """A causal model of zeros: every logit is 0 whatever it reads, so that a draw is a fair one."""
+def uniform_model():
+    """A causal model whose parameters, and so its logits, are all 0: it draws every token with equal probability."""
     experiment = tiny_experiment("clm", "decoder_only")
     return experiment, jax.tree.map(np.zeros_like, random_params(experiment))
 
 
-def test_rows_end_on_their_own_and_stay_ended(coin):
-    experiment, params = coin
+def test_rows_end_independently_with_an_eos_and_pad_after_it(uniform_model):
+    experiment, params = uniform_model
     vocab = experiment.vocab
-    # Of the ids that may be drawn the two lowest are EOS, 1, and unk, 2.
-    how = Sampling(temperature=1.0, top_k=2, top_p=1.0)
+    # The two lowest ids that may be drawn are EOS, 1, and unk, 2.
+    sampling = Sampling(temperature=1.0, top_k=2, top_p=1.0)
     tokens, lengths = jax.device_get(
-        decode_prompt(experiment, params, prompt_of(experiment, 3, 0), how, 24, num_rows=64)
+        decode_prompt(experiment, params, prompt_of(experiment, 3, 0), sampling, 24, num_rows=64)
     )
     for row, length in zip(tokens, lengths, strict=True):
         assert (row[:length] == vocab.unk).all()
         assert length == 24 or (row[length] == vocab.eos and (row[length + 1 :] == vocab.pad).all())
-    # Geometric: half of the rows end at once, a quarter has one token. Four standard errors of 64 rows are 0.25.
+    # Lengths are geometric: half of the rows are empty. Four standard errors of this share in 64 rows are 0.25.
     assert abs((lengths == 0).mean() - 0.5) < 0.25 and len(set(lengths.tolist())) > 3
 
 
-def test_a_longer_limit_begins_with_the_same_tokens_and_seeds_differ(coin):
-    experiment, params = coin
-    how, prompt = Sampling(temperature=1.0, top_k=0, top_p=1.0), prompt_of(experiment, 3, 0)
-    short, long = (decode_prompt(experiment, params, prompt, how, n, num_rows=64).tokens_BxT for n in (5, 24))
+def test_a_larger_max_tokens_begins_with_the_same_tokens_and_another_seed_differs(uniform_model):
+    experiment, params = uniform_model
+    sampling, prompt = Sampling(temperature=1.0, top_k=0, top_p=1.0), prompt_of(experiment, 3, 0)
+    short, long = (decode_prompt(experiment, params, prompt, sampling, n, num_rows=64).tokens_BxT for n in (5, 24))
     np.testing.assert_array_equal(short, long[:, :5])
-    other = decode_prompt(experiment, params, prompt, how, 24, num_rows=64, seed=1).tokens_BxT
+    other = decode_prompt(experiment, params, prompt, sampling, 24, num_rows=64, seed=1).tokens_BxT
     assert (np.asarray(other) != np.asarray(long)).any()
 
 
