@@ -133,10 +133,10 @@ def test_infilling_agrees_with_fairseqs_procedure_on_average(length, rate):
         reference.append((len(spans), zeros, *reference_infill(generator, length, spans)))
     spans, empty = span_lengths(random_keys(n), np.full(n, budget), rate)
     heads, tails = cover(random_keys(n, 1), spans, np.full(n, length), length)
-    ours = np.stack([spans.lengths, empty, heads.sum(axis=1), (~heads & ~tails).sum(axis=1)], axis=1)
+    measured = np.stack([spans.lengths, empty, heads.sum(axis=1), (~heads & ~tails).sum(axis=1)], axis=1)
     error = 4.5 * np.std(reference, axis=0) * np.sqrt(1 / len(reference) + 1 / n)
-    assert (np.abs(ours.mean(axis=0) - np.mean(reference, axis=0)) <= error).all()
-    np.testing.assert_allclose(ours.std(axis=0), np.std(reference, axis=0), rtol=0.08)
+    assert (np.abs(measured.mean(axis=0) - np.mean(reference, axis=0)) <= error).all()
+    np.testing.assert_allclose(measured.std(axis=0), np.std(reference, axis=0), rtol=0.08)
 
 
 def test_covered_share_predicts_the_share_of_covered_tokens():

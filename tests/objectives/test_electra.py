@@ -11,23 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from objectives.electra import ELECTRA
 from objectives.losses.replaced_tokens import replace_tokens, replaced_token_loss, sample_tokens, scored_positions
 from tests.objectives.helpers import random_windows, sequence, vocab
+from tests.table import objective_of
 
 VOCAB = vocab()
-PAPER = ELECTRA(
-    mask_rate=0.15,
-    mask_token_rate=0.85,
-    random_token_rate=0.0,
-    mask_count="rounded",
-    mask_unit="token",
-    ngram_weights=(1.0,),
-    generator_size=0.25,
-    generator_weight=1.0,
-    discriminator_weight=50.0,
-    temperature=1.0,
-)
+PAPER = objective_of("electra")
 
 
 def corrupt(objective, lengths, seed=0):
@@ -61,7 +50,7 @@ def test_15_percent_of_the_tokens_are_selected_85_percent_of_them_masked_and_the
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8), rate=st.floats(0.01, 0.99), padding=st.integers(0, 9)
 )
-def test_a_row_has_at_most_most_selected_selected_tokens(lengths, rate, padding):
+def test_most_selected_bounds_the_selected_tokens_of_a_row(lengths, rate, padding):
     objective = dataclasses.replace(PAPER, mask_rate=rate)
     width = sum(lengths) + 2 * len(lengths) + padding
     bound = objective.most_selected(width, len(lengths))

@@ -81,7 +81,7 @@ def test_runs_of_noise_are_distributed_as_those_of_independent_draws():
         assert (run_lengths == k).mean() == pytest.approx((1 - p) * p ** (k - 1), rel=0.05)
 
 
-def test_window_lengths_of_t5s_rows():
+def test_windows_of_t5s_rows_have_the_expected_lengths():
     """T5 reads 511 raw tokens for 512 inputs. Its rows have 192 targets, for random counts of noise tokens; the 77
     noise tokens of a window need at most 155."""
     for objective, targets, raw in ((U_U, 155, 511), (D_D, 92, 601), (M_F, 512, 511)):

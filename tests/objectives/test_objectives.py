@@ -36,7 +36,7 @@ def test_span_corruption_gives_the_example_of_the_t5_code(monkeypatch):
     assert sequence(examples.targets) == [32099, c, d, 32098, h, 32097, j, EOS]
 
 
-def test_span_corruption_of_a_mask_that_starts_with_noise_and_ends_without(monkeypatch):
+def test_span_corruption_accepts_a_mask_that_starts_with_noise_and_ends_without(monkeypatch):
     mask = np.asarray([[1, 0, 0, 1, 0]], bool)
     monkeypatch.setattr("objectives.span_corruption.random_spans_noise_mask", lambda *_, **__: mask)
     examples = DENOISERS["rolled"].corrupt(

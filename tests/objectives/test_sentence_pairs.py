@@ -54,7 +54,7 @@ def about(frequencies):
     return pytest.approx(frequencies, abs=0.03)
 
 
-def test_b_follows_a_or_is_a_random_b():
+def test_b_follows_a_or_is_from_another_document():
     """A random B begins with the second sentence of the other window or a later one that leaves as many tokens as the
     true B has."""
     assert pairs(NSP, "a\nbb\nccc", "x\nyy\nzzz\nwwww") == about(  # both windows end within a sentence

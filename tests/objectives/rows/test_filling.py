@@ -45,7 +45,7 @@ MANY_TARGETS = denoiser("many", Deshuffling())
         ((3.0, 1.0), 16, 11, 2, [[0, 0], [0, 1]], [[9, 9], [9, 7]], (1.0, 17 / 22), 9),
     ],
 )
-def test_small_plans_are_as_computed_by_hand(
+def test_small_plans_have_the_expected_rows(
     weights, inputs, targets, examples_per_row, denoiser_ids, raw_lengths, filled, recommended
 ):
     denoisers = [dataclasses.replace(d, weight=w) for d, w in zip((FEW_TARGETS, MANY_TARGETS), weights, strict=True)]

@@ -179,7 +179,7 @@ def test_a_sample_is_the_longest_document_where_all_are_too_short(corpus, tmp_pa
     assert len(tokens) == max(lengths)
 
 
-def test_a_sample_of_parameters_on_several_devices(corpus):
+def test_a_sample_can_be_drawn_from_parameters_on_several_devices(corpus):
     program = f"""
 import json
 import jax
