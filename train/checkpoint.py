@@ -23,10 +23,10 @@ class Checkpoints:
 
     Args:
       directory: created unless `keep` is None.
-      keep: each save deletes all checkpoints but the `keep` newest ones and the one with the lowest eval loss. None
-        opens `directory` for reading only, possibly during the run: nothing is created or deleted, and save raises.
+      keep: each save deletes all checkpoints except the `keep` newest and the one with the lowest eval loss. None
+        opens `directory` for reading only, possibly during the run: nothing is created or deleted, and `save` raises.
 
-    Raises ConfigError if `directory` cannot be created.
+    Raises ConfigError if `keep` is below 1 or `directory` cannot be created.
     """
 
     def __init__(self, directory: str | os.PathLike, *, keep: int | None):
@@ -34,11 +34,11 @@ class Checkpoints:
             raise ConfigError(
                 f"train.keep_checkpoints={keep} must be 1 or more: a run continues from the newest checkpoint"
             )
-        # Orbax also raises its errors; its other messages (retries, clean-up, timing) do not help a user.
+        # Orbax both logs and raises its errors; its other log messages (retries, clean-up, timing) do not help a user.
         logging.getLogger("absl").addFilter(_not_from_orbax)
         self._directory = os.path.abspath(directory)
         self._read_only = keep is None
-        # Each checkpoint has a file of metrics, with or without an eval loss; a folder without one is partly deleted.
+        # Every save writes a metrics file, even without an eval loss: a folder that lacks this file is partly deleted.
         best = checkpoint_managers.BestN(
             get_metric_fn=_eval_loss, reverse=True, n=1, keep_checkpoints_without_metrics=False
         )
@@ -55,17 +55,17 @@ class Checkpoints:
             raise ConfigError(f"checkpoints cannot be written to {self._directory}: {error.strerror}") from error
 
     def save(self, step: int, state: Any, *, eval_loss: float | None = None) -> None:
-        """Starts to write `state`, a tree of arrays, as `step`. Returns when the arrays may be donated or changed.
+        """Starts to write `state`, a tree of arrays, as `step`. Returns once the arrays may be donated or changed.
 
         Does nothing if `step` is not above `latest_step()`.
 
         Args:
-          step: the number of steps made.
+          step: the number of completed steps.
           state: the same tree in all processes.
           eval_loss: nats per token on held-out data at this step. A checkpoint with None, or with a loss that is not
             finite, is never the best.
 
-        Raises ConfigError if the save before this one failed.
+        Raises ConfigError if the previous save failed, and ValueError if `directory` was opened for reading.
         """
         if self._read_only:
             raise ValueError(f"{self._directory} was opened for reading: Checkpoints(..., keep=None)")
@@ -97,8 +97,10 @@ class Checkpoints:
         """
         step = self.latest_step() if step is None else step
         if step is None or step not in self._manager.all_steps():
-            which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
-            raise ConfigError(f"{which} in {self._directory}: it has steps {list(self._manager.all_steps())}")
+            if step is None:
+                raise ConfigError(f"no checkpoint in {self._directory}: train this run first")
+            steps = list(self._manager.all_steps())
+            raise ConfigError(f"no checkpoint of step {step} in {self._directory}: choose one of the steps {steps}")
         folder = self._manager.directory / str(step)
         with _errors_in_one_line(f"checkpoint {folder} cannot be read (to use an earlier one, move this folder away)"):
             _check_same_arrays(folder, abstract_state)
@@ -117,7 +119,7 @@ class Checkpoints:
 
 
 def abstract(state: Any, shardings: Any) -> Any:
-    """Returns the argument of `Checkpoints.restore`: shapes and dtypes of `state`, with a tree of shardings like it."""
+    """Returns a tree of jax.ShapeDtypeStruct for `Checkpoints.restore`. `shardings` has the structure of `state`."""
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state, shardings
     )
@@ -136,7 +138,7 @@ def _check_same_arrays(folder: os.PathLike, abstract_state: Any) -> None:
         raise ConfigError(
             f"checkpoint {folder} contains another state: {name} is {saved.get(name, 'missing')} in it and "
             f"{expected.get(name, 'missing')} now, and {len(differing) - 1} more arrays differ: "
-            "use the config of its run, or choose another --workdir"
+            "use the config of the run that saved it, or choose another --workdir"
         )
 
 
@@ -153,7 +155,10 @@ def _not_from_orbax(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _errors_in_one_line(what: str) -> Iterator[None]:
-    """Within this context, errors of Orbax and TensorStore, of many types, become a ConfigError: `what`, the reason."""
+    """Raises every error within this context as a ConfigError with the line "what: reason".
+
+    Errors of Orbax and TensorStore have many types.
+    """
     try:
         yield
     except ConfigError:

@@ -1,4 +1,4 @@
-"""How commands start and end: their flags, and errors in one line without a traceback.
+"""The start and the end of every command: its flags, and errors in one line without a traceback.
 
 A command defines its flags on a `flags.FlagValues()` of its own, so that several commands can be imported into one
 process, and calls `parse_flags` first:
@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 
 def run_command(main: Callable[[], None]) -> None:
-    """Runs `main` and ends the program with status 0, with 1 after a ConfigError, or with 130 after Ctrl-C.
+    """Runs `main`. Exits with status 1 after a ConfigError or out-of-memory, and with 130 after Ctrl-C.
 
     A ConfigError is printed to standard error in one line. Out-of-memory is reported in one line too, with the fields
-    that reduce memory.
+    that reduce memory. Other exceptions propagate.
     """
     # Deprecation warnings of Orbax and grain address their developers; a user cannot act on them.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -53,13 +53,13 @@ def run_command(main: Callable[[], None]) -> None:
 
 
 def fail(message: str) -> None:
-    """Prints `message` as an error in one line and ends the program with status 1."""
+    """Prints "error: `message`" to standard error and exits with status 1."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(1)
 
 
 def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) -> flags.FlagHolder:
-    """Defines --config, a config file with an optional preset, whose fields --config.a.b=value overrides.
+    """Defines --config, a config file with an optional preset. --config.a.b=value overrides a field of the file.
 
     argv: the command line that contains the overrides, sys.argv by default.
     """
@@ -78,9 +78,11 @@ def parse_flags(
     *,
     positional: Callable[[str], T] | None = None,
 ) -> list[T]:
-    """Parses the command line, sys.argv by default, into `flag_values`. For --help prints `usage` and the flags.
+    """Parses the command line, sys.argv by default, into `flag_values`, and returns the other arguments.
 
-    positional: the type of arguments that are not flags. They are returned in their order; None if there may be none.
+    --help prints `usage` and the flags, and exits.
+
+    positional: the type of the arguments that are not flags; None: the command takes no such arguments.
 
     Raises ConfigError, one line, for an invalid flag, an unexpected argument, an invalid config file or override.
     """
@@ -107,7 +109,7 @@ def parse_flags(
 
 
 def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:
-    """The config of `define_config`, overrides applied, as nested plain dicts. Raises ConfigError without --config."""
+    """Returns the config, with overrides applied, as nested plain dicts. Raises ConfigError if --config is missing."""
     config = flag_values["config"].value
     if config is None:
         raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
@@ -115,15 +117,15 @@ def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:
 
 
 def config_name(flag_values: flags.FlagValues) -> str:
-    """The value of --config as given: the config file and its preset."""
+    """Returns the value of --config as given: the config file and its preset."""
     return config_flags.get_config_filename(flag_values["config"])
 
 
 def _out_of_memory(error: str) -> str:
     reason = error.partition("RESOURCE_EXHAUSTED")[2].strip(": ").partition("\n")[0].rstrip(". ")
     return (
-        f"a device has too little memory: {reason}. Raise train.grad_accum_steps or mesh.fsdp, or set model.remat: "
-        "python -m train.plan with this config and --topology finds which of them makes it fit"
+        f"a device has too little memory: {reason}. Raise train.grad_accum_steps or mesh.fsdp, or set "
+        "model.remat='full'; python -m train.plan with this config and --topology finds a change that is sufficient"
     )
 
 
@@ -150,7 +152,7 @@ def _one_line(error: Exception, argv: list[str]) -> str:
         return f"--{missing[1]} is missing: write --{missing[1]}=..."
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
-        text = str(error).replace("\\'", "'")  # a KeyError inside an AttributeError quotes its quotes
+        text = str(error).replace("\\'", "'")  # an AttributeError that contains a KeyError's message escapes the quotes
         unknown = re.search(r"'(\w+)'|\"(\w+)\"", text)
         near = re.search(r'Did you mean "(\w+)"', text)
         name = (unknown[1] or unknown[2]) if unknown else ""

@@ -1,4 +1,4 @@
-"""Turns a config into frozen dataclasses, and checks field names and types before anything slow."""
+"""Turns a config into frozen dataclasses, and checks the names and types of its fields before anything slow runs."""
 
 import dataclasses
 import difflib
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(CorpusConfig):
-    """Fields of `config.data`: the corpus, and its windows and batches. configs/base.py says what each means."""
+    """Fields of `config.data`: the corpus, its windows and batches. configs/base.py documents every field."""
 
     inputs_length: int
     targets_length: int
@@ -76,7 +76,7 @@ class MeshConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
-    """A whole config. train/experiment.py turns `objective` and `model` into their packages' types."""
+    """A whole config. train/experiment.py makes an Objective and a ModelConfig of the dicts `objective` and `model`."""
 
     seed: int
     precision: Literal["float32", "bfloat16", "float16"]
@@ -90,18 +90,18 @@ class ExperimentConfig:
 
 
 def from_mapping(cls: type[T], values: Mapping[str, Any], field: str) -> T:
-    """Makes dataclass `cls` from `values`, the fields of config field `field`.
+    """Returns dataclass `cls` made from `values`, the fields of the config section `field` ("" for the whole config).
 
     Raises ConfigError for a missing or unknown field, with the nearest name, and for a value of the wrong type. An int
     is accepted for a float; nothing else is converted.
     """
     hints = typing.get_type_hints(cls)
-    names = [one.name for one in dataclasses.fields(cls)]
+    names = [declared.name for declared in dataclasses.fields(cls)]
     prefix = f"{field}." if field else ""
     for name in values:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"the fields there are {', '.join(names)}"
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"choose one of {', '.join(names)}"
             raise ConfigError(f"unknown config field {prefix}{name}: {hint}")
     missing = [name for name in names if name not in values]
     if missing:

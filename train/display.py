@@ -1,4 +1,4 @@
-"""The output of a run: a live display on a terminal, plain lines in a file or a pipe."""
+"""Prints the progress of a run: a live display on a terminal, plain lines in a file or a pipe."""
 
 import math
 from collections.abc import Mapping
@@ -25,11 +25,10 @@ class Display:
             display.train(step, metrics)    # every train.log_every steps
             display.eval(step, metrics)     # after each evaluation
 
-    On a terminal, a progress bar, the latest metrics and the latest loss of each denoiser are kept below all other
-    output. In a file or a pipe, `train` prints one line and `update` prints nothing. Processes other than 0 print
-    nothing.
+    On a terminal, a progress bar, the latest metrics and the latest loss of each denoiser stay below all other output.
+    In a file or a pipe, `train` prints one line and `update` prints nothing. Only process 0 prints.
 
-    Metrics have the names of train.metrics. Those that are missing are omitted.
+    Metrics have the names of train.metrics; a metric that is missing is not printed.
     """
 
     def __init__(self, total_steps: int, start_step: int, *, console: Console | None = None):
@@ -77,7 +76,7 @@ class Display:
             self._print("  ".join([*cells, self._time_left()]).rstrip())
 
     def eval(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Prints the metrics of a held-out evaluation, with the change of each denoiser's loss since the last one."""
+        """Prints held-out metrics, and the change of each denoiser's loss since the previous evaluation."""
         self._print("  ".join([f"eval at step {step}:", *_cells(metrics, _EVAL)]), style="bold")
         others = [f"{name} {value:.4g}" for name, value in metrics.items() if name not in _EVAL and "/" not in name]
         if others:
@@ -95,7 +94,7 @@ class Display:
         self._print(f"WARNING: {text}", style="bold yellow")
 
     def _print(self, text: str, style: str = "") -> None:
-        # Only a terminal has a width at which long lines are broken.
+        # Lines in a file or a pipe are not broken: programs read them.
         self._console.print(Text(text, style=style), soft_wrap=not self._console.is_terminal)
 
     def _time_left(self) -> str:

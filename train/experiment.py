@@ -1,4 +1,4 @@
-"""An experiment: a config turned into each package's own types, and checked before anything slow."""
+"""Makes an experiment: the objects of every package that a config describes, checked before anything slow runs."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +22,14 @@ from train.learners.learner import Learner, LearnerSetup
 from train.objective_config import make_objective
 from train.optimizer import make_optimizer
 
-VOCAB_MULTIPLE = 128  # embedding tables are padded to it, as T5's (32,100 ids, 32,128 rows): mesh axes then divide them
+# Vocabulary sizes are rounded up to a multiple of this number, so that mesh axes divide them. T5 does the same (32,100
+# ids, 32,128 rows).
+VOCAB_MULTIPLE = 128
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
-    """A resolved config, as each package's own types. Made by `make_experiment`."""
+    """A checked config and the objects that it describes. Made by `make_experiment`."""
 
     config: dict[str, Any]  # as given: nested plain dicts
     seed: int
@@ -58,7 +60,7 @@ class Experiment:
 
     @property
     def batch_spec(self) -> BatchSpec:
-        """What the rows of a batch are made from."""
+        """The windows that the rows of a batch are made from."""
         return self.collate.batch_spec
 
     @property
@@ -91,7 +93,7 @@ class Experiment:
         )
 
     def window_length(self, denoiser_id: int) -> str:
-        """The raw tokens in a denoiser's windows, for people: "567", or "541-617"."""
+        """Returns the number of raw tokens in a denoiser's windows as text: "567", or a range such as "541-617"."""
         plan = self.batch_spec.plan
         lengths = [self.window_specs[denoiser_id].raw_length] if plan is None else plan.lengths_of(denoiser_id)
         return "-".join(map(str, dict.fromkeys([min(lengths), max(lengths)])))
@@ -105,16 +107,16 @@ class Experiment:
         batch_size: int | None = None,
         transform: Callable | None = None,
     ) -> Batches:
-        """Batches of `documents` by number, as training reads them (data.batches.batches).
+        """Returns the batches of `documents`, indexed by batch number (data.batches.batches).
 
         Args:
-          documents: one side of the split.
+          documents: the training documents or the held-out documents.
           shuffle: True for training, False for held-out batches, which are the same at every evaluation.
-          local_rows: this process's rows of the global batch; all by default.
-          batch_size: rows of the global batch, if not train.batch_size. The run's rows stay the same, in their order.
-          transform: what to make of windows, if not a batch.
+          local_rows: this process's rows of the global batch; None: all rows.
+          batch_size: rows of the global batch; None: train.batch_size. The sequence of rows does not depend on it.
+          transform: (windows, number of rows) -> what is returned in place of a batch; None: `collate`.
 
-        Raises ConfigError where `documents` do not fill a window.
+        Raises ConfigError if `documents` do not fill a window.
         """
         batch_size = batch_size or self.train.batch_size
         return batches(
@@ -131,9 +133,9 @@ class Experiment:
 def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None) -> Experiment:
     """Checks a config with the fields of configs/base.py and returns its experiment.
 
-    vocab_size: ids of a tokenizer that is not available, for train.plan; None for the tokenizer's.
+    vocab_size: the number of ids, for plans and benchmarks without the tokenizer's file; None: that of data.tokenizer.
 
-    Raises ConfigError, one line, for what cannot work.
+    Raises ConfigError, one line, for a config that cannot work.
     """
     sections = from_mapping(ExperimentConfig, config, "")
     _check_sections(sections)
@@ -170,7 +172,7 @@ def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None)
 
 
 def _learner_setup(sections: ExperimentConfig, num_denoisers: int) -> LearnerSetup:
-    """What learners need of the config."""
+    """Returns the fields of the config that learners use."""
     return LearnerSetup(
         loss=sections.loss,
         num_denoisers=num_denoisers,
@@ -195,11 +197,11 @@ def _check_sections(sections: ExperimentConfig) -> None:
         )
     if not 0 <= loss.label_smoothing < 1 or not 0 <= loss.z_loss < float("inf"):
         raise ConfigError(
-            f"loss.label_smoothing={loss.label_smoothing} must lie in [0, 1) and "
-            f"loss.z_loss={loss.z_loss} must not be negative"
+            f"loss.label_smoothing={loss.label_smoothing} must be in [0, 1) and "
+            f"loss.z_loss={loss.z_loss} must be 0 (off) or more, and finite"
         )
     if loss.chunk_size < 0:
-        raise ConfigError(f"loss.chunk_size={loss.chunk_size} must not be negative; 0 computes all logits at once")
+        raise ConfigError(f"loss.chunk_size={loss.chunk_size} must be 0 (all logits at once) or more")
     if mesh.backend == "pmap" and (mesh.fsdp, mesh.tensor) != (1, 1):
         raise ConfigError(
             f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp} and mesh.tensor="
@@ -209,7 +211,7 @@ def _check_sections(sections: ExperimentConfig) -> None:
 
 
 def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | None:
-    """The example numbers between which the mixture's shares change."""
+    """Returns the example numbers between which the mixture's weights change; None if the weights are constant."""
     if all(row.weight == row.final_weight for row in mixture.denoisers.values()):
         return None
     if mixture.end_step > sections.train.steps:
@@ -233,7 +235,10 @@ def _model_config(sections: ExperimentConfig, vocab_size: int, denoisers: Sequen
     }
     fixed = sorted(derived.keys() & sections.model.keys())
     if fixed:
-        raise ConfigError(f"unknown config field model.{fixed[0]}: it follows from the tokenizer, lengths or precision")
+        raise ConfigError(
+            f"config field model.{fixed[0]} cannot be set: it is derived from the tokenizer, the objective, precision, "
+            "data.inputs_length, data.targets_length or data.bidirectional_inputs"
+        )
     try:
         model = from_mapping(ModelConfig, {**sections.model, **derived}, "model")
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Peak FLOPs and memory of accelerators, from their makers' data sheets."""
+"""Peak FLOP/s, memory and memory bandwidth of accelerators, from data sheets."""
 
 import dataclasses
 
@@ -34,8 +34,9 @@ _CHIPS = (
 )
 CHIPS = {chip.name: chip for chip in _CHIPS}
 
-# (part of jax.Device.device_kind in lower case, chip); the first part that is found counts. Without a name: chips whose
-# kind contains another chip's but whose peaks differ. The A100 of 40 GB has another bandwidth and matches no part.
+# (substring of jax.Device.device_kind in lower case, name of the chip); the first match counts. An empty name excludes
+# a chip whose kind contains the substring of another chip but whose peak differs. The A100 with 40 GB, whose bandwidth
+# differs, matches no substring.
 _KINDS = (
     ("tpu v4", "v4"),
     ("tpu v5 lite", "v5e"),
@@ -57,4 +58,4 @@ _KINDS = (
 def chip_of(device_kind: str) -> Chip | None:
     """Returns the chip of a `jax.Device.device_kind`; None if its peak is not in the table, such as a CPU's."""
     kind = device_kind.lower()
-    return next((CHIPS.get(name) for part, name in _KINDS if part in kind), None)
+    return next((CHIPS.get(name) for substring, name in _KINDS if substring in kind), None)

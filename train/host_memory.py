@@ -1,4 +1,4 @@
-"""What glibc does with memory that programs of XLA's CPU backend free."""
+"""Makes glibc keep the memory that XLA's CPU backend frees."""
 
 import ctypes
 import importlib.util

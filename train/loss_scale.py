@@ -1,6 +1,6 @@
 """Dynamic loss scaling for float16, in which small gradients underflow to 0.
 
-In every function None means no loss scale, for precisions with float32's range of exponents, and changes nothing.
+A scale of None (float32 and bfloat16, which have enough exponent bits) leaves losses and gradients unchanged.
 """
 
 from typing import NamedTuple
@@ -10,20 +10,21 @@ import jax.numpy as jnp
 
 INITIAL_FACTOR = 2.0**15
 MIN_FACTOR, MAX_FACTOR = 1.0, 2.0**24
-GROWTH_INTERVAL = 2000  # good updates in a row before the factor grows
+GROWTH_INTERVAL = 2000  # updates in a row with finite gradients before the factor grows
 
 
 class LossScale(NamedTuple):
     """The loss is multiplied by `factor` before differentiation, and the gradients are divided by it.
 
-    In float16 a gradient below 2^-25 rounds to 0 and one above 65,504 to infinity; the factor moves gradients into that
-    range. It is a power of two, so multiplication and division do not round. As in Micikevicius et al. (2018), an
-    update whose gradients are not finite is skipped and halves the factor; 2,000 good updates in a row double it.
-    flax's DynamicScale does the same for a single value_and_grad; here microbatches are summed before the check.
+    In float16, gradients below 2^-25 round to 0 and gradients above 65,504 to infinity; the factor moves gradients
+    between these limits. The factor is a power of two, so multiplication and division do not round. As in Micikevicius
+    et al. (2018), an update whose gradients are not finite is skipped and halves the factor; 2,000 updates in a row
+    with finite gradients double the factor. Deviation from flax's DynamicScale, which checks the gradients of a single
+    value_and_grad: microbatches are summed before the check.
     """
 
     factor: jax.Array  # float32 [], from 1 to 2^24
-    good_count: jax.Array  # int32 []: good updates since the last change or the last clipped growth
+    good_count: jax.Array  # int32 []: finite updates since the factor last changed or would have exceeded its maximum
 
 
 def initial_loss_scale(precision: str) -> LossScale | None:
@@ -44,7 +45,7 @@ def unscaled(grads, scale: LossScale | None):
 
 
 def adjusted(scale: LossScale | None, finite: jax.Array) -> LossScale | None:
-    """Returns the scale after an update. finite: bool [], whether all its gradients were finite."""
+    """Returns the scale after an update. finite: bool [], whether all gradients of the update were finite."""
     if scale is None:
         return None
     good_count = scale.good_count + 1
@@ -56,5 +57,5 @@ def adjusted(scale: LossScale | None, finite: jax.Array) -> LossScale | None:
 
 
 def can_shrink(scale: LossScale | None) -> jax.Array:
-    """Returns whether the factor is above its minimum, bool []: a smaller one may make the gradients finite."""
+    """Returns whether the factor is above its minimum, bool []: a smaller factor may make the gradients finite."""
     return jnp.asarray(False) if scale is None else scale.factor > MIN_FACTOR

@@ -1,4 +1,4 @@
-"""From `config.objective` to an objective: an entry of OBJECTIVES, or a mixture of several."""
+"""Makes the objective that `config.objective` describes: an entry of OBJECTIVES, or a mixture of several entries."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from train.config import from_mapping
 
 
 def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objective | Mixture:
-    """The objective that `fields` describe: the entry of OBJECTIVES with their `name`, built from the other fields.
+    """Returns the objective `fields["name"]`, an entry of OBJECTIVES, built from the other fields.
 
-    field: the config field of `fields`, for messages. Raises ConfigError for an unknown name and for fields of the
-    wrong name or type.
+    field: the config section that `fields` come from, for messages. Raises ConfigError for an unknown `name`, and for a
+    field of the wrong name or type.
     """
     fields = dict(fields)
     name = fields.pop("name", None)
@@ -63,14 +63,13 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
     if not isinstance(values, Mapping):
         raise ConfigError(f"{field}={values!r} must be a group of fields, as in configs/ul2.py")
     if "final_weight" in values and not is_linear:
-        raise ConfigError(f"{field}.final_weight needs objective.schedule='linear': remove it, or set that")
+        raise ConfigError(f"{field}.final_weight needs objective.schedule='linear': set it, or remove final_weight")
     objective_class = OBJECTIVES.get(values.get("name"))
     if objective_class is Mixture:
         raise ConfigError(f"{field}.name={values['name']!r} is a mixture itself: it cannot be a row of a mixture")
     if objective_class is not None and objective_class.learner != "token_prediction":
         raise ConfigError(
-            f"{field}.name={values['name']!r} trains more than the prediction of tokens: it cannot be a row of "
-            "a mixture"
+            f"{field}.name={values['name']!r} is not trained by token prediction alone: it cannot be a row of a mixture"
         )
     row_class = _LinearRowFields if is_linear else _RowFields
     names = {field.name for field in dataclasses.fields(row_class)}

@@ -28,7 +28,8 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransfo
                         in Adam's paper, and weight decay uses the parameter before the step.
       adafactor         T5X's settings: no momentum; second moments factored for matrices whose two largest dimensions
                         are 128 or more; decay 1 - n^-0.8; update clipped to an RMS of 1, times max(RMS(parameter),
-                        1e-3). b1, b2 and eps are not used. T5X factors by axis name, which is the same for matrices.
+                        1e-3). b1, b2 and eps are not used. T5X selects the factored axes by name, which for
+                        matrices gives the same axes.
       lion              Chen et al. (2023), from optax: the sign of b1 * momentum + (1 - b1) * gradient; the momentum
                         decays by b2; eps is not used. The authors use a learning rate that is 3 to 10 times lower than
                         AdamW's, and a weight decay that is higher by the same factor.
@@ -101,9 +102,9 @@ def _orthogonal_momentum() -> optax.GradientTransformation:
 def per_matrix(transform: optax.GradientTransformation) -> optax.GradientTransformation:
     """Returns `transform` applied to each layer separately in leaves that stack layers, and to other leaves directly.
 
-    A leaf whose path contains `/layers/` is [N, ...], one slice for each layer, and the transform is mapped over N; its
-    state has the same leading axis. Transforms that use the RMS or the shape of a leaf need this, so that they give the
-    same updates with stacked layers as with separate ones.
+    A leaf whose path contains `/layers/` is [N, ...], one slice for each layer. The transform is mapped over N, and its
+    state gets the same leading axis. Transforms that use the RMS or the shape of a leaf would otherwise give other
+    updates for stacked layers than for separate layers.
     """
 
     def partition(tree):

@@ -6,12 +6,12 @@ import jax
 
 
 def leaf_name(path) -> str:
-    """Returns a leaf's path, as jax.tree_util has it, as a string: `encoder/layers/mlp/wi_0/kernel`."""
+    """Returns a key path of jax.tree_util as a string, such as `encoder/layers/mlp/wi_0/kernel`."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def stacks_layers(name: str) -> bool:
-    """Returns whether the leaf of this name is [N, ...], one slice for each scanned layer."""
+    """Returns whether the leaf `name` is [N, ...], one slice for each scanned layer."""
     return "/layers/" in name
 
 

@@ -1,7 +1,7 @@
 """Draws metrics of runs: python -m train.plot RUN [RUN ...] --out=FILE.svg [--metric=loss] [--split=eval]
 
-RUN is the folder of a run. For a single run the metric of each denoiser, such as loss/r1, is drawn too. The file's ending
-selects the format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
+RUN is the folder of a run. For a single run the metric of each denoiser, such as loss/r1, is drawn too. The suffix of
+FILE selects the format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
 """
 
 import json
@@ -25,16 +25,18 @@ def main() -> None:
     """Reads the command line and writes the figure."""
     runs = parse_flags(_FLAGS, __doc__, positional=str)
     if not runs:
-        raise ConfigError("RUN is missing: name the folder of a run, as in python -m train.plot runs/ul2 --out=loss.svg")
+        raise ConfigError(
+            "RUN is missing: name the folder of a run, as in python -m train.plot runs/ul2 --out=a.svg"
+        )
     plot(runs, _OUT.value, metric=_METRIC.value, split=_SPLIT.value)
     print(f"written to {_OUT.value}")
 
 
 def plot(runs: Sequence[str], out: str, *, metric: str, split: str) -> None:
-    """Draws `metric` over the steps of `runs`, folders, into file `out`.
+    """Writes a figure of `metric` over the steps of each run to the file `out`. runs: folders.
 
-    Raises ConfigError for a folder without metrics, an unknown metric, a file that cannot be written, and without
-    matplotlib.
+    Raises ConfigError for a folder without metrics, an unknown metric and a file that cannot be written, and if
+    matplotlib is not installed.
     """
     if os.path.splitext(out)[1] not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--out={out} must end in .svg, .png or .pdf")
@@ -67,9 +69,9 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str) -> None:
 
 
 def read_curves(run: str, metric: str, split: str, *, with_denoisers: bool = False) -> Curves:
-    """The curve of `metric` in the run's metrics.jsonl and, `with_denoisers`, the curve of each `<metric>/<denoiser>`.
+    """Returns the curve of `metric` and, if `with_denoisers`, of each `<metric>/<denoiser>`, from run/metrics.jsonl.
 
-    Raises ConfigError where the folder has no metrics.jsonl, or where no line of the split has the metric.
+    Raises ConfigError if the folder has no metrics.jsonl, or if no line of the split has the metric.
     """
     path = os.path.join(run, "metrics.jsonl")
     try:
@@ -82,10 +84,10 @@ def read_curves(run: str, metric: str, split: str, *, with_denoisers: bool = Fal
     lines = [line for line in lines if line["split"] == split]
     names = dict.fromkeys(name for line in lines for name in line if name not in ("step", "split"))
     if metric not in names:
-        available = ", ".join(names) or "none"
+        available = ", ".join(names) or "(none)"
         raise ConfigError(f"--metric={metric} is not a metric of {path} with --split={split}: it has {available}")
     chosen = [name for name in names if name == metric or (with_denoisers and name.startswith(f"{metric}/"))]
-    if len(chosen) == 2:  # a single denoiser has the metric of the run
+    if len(chosen) == 2:  # the curve of a run's only denoiser would cover that of the run
         chosen = [metric]
     return {name: _curve(lines, name) for name in chosen}
 

@@ -8,11 +8,12 @@ from typing import Any
 from contract.errors import ConfigError
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
-#   train.steps: also moves the end of a cosine, linear or wsd schedule.
-#   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: change the order
-#     of summation, so results are equal up to rounding.
-#   train.eval_every, but not train.eval_batches: the best checkpoint has the lowest of comparable losses.
-#   data.cache_dir: a token store is named after its contents.
+#   train.steps: a change moves the end of a cosine, linear or wsd schedule.
+#   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: a change only
+#     affects the order of summation, so results are equal up to rounding.
+#   train.eval_every may change, but not train.eval_batches: the best checkpoint is that of the lowest eval loss, and
+#     only losses of the same batches are comparable.
+#   data.cache_dir: a token store is identified by its contents, not by its folder.
 MAY_CHANGE = (
     "train.steps",
     "train.log_every",
@@ -39,7 +40,7 @@ _ABSENT = object()
 def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
     """Writes `config`, nested mappings of JSON values, to workdir/config.json atomically. Tuples become lists.
 
-    Creates `workdir`. Raises ConfigError if it cannot be written, or if it is an address such as gs://bucket.
+    Creates `workdir`. Raises ConfigError if `workdir` cannot be written or is an address such as gs://bucket.
     """
     if "://" in os.fspath(workdir):
         raise ConfigError(f"--workdir={workdir} must be a folder on this machine: mount the bucket and name its folder")
@@ -73,7 +74,7 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
 
     Each change is a line "field: old -> new".
 
-    Raises ConfigError if fields outside MAY_CHANGE differ, or are in one of the configs only. The error names them all.
+    Raises ConfigError if fields outside MAY_CHANGE differ or are in only one config. The error names all such fields.
     """
     old, new = _flatten(json.loads(json.dumps(saved))), _flatten(json.loads(json.dumps(current)))
     changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]

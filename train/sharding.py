@@ -22,8 +22,8 @@ from train.paths import leaf_name
 # dimension of each matrix: the one of attention heads, feed-forward units or the vocabulary.
 AXES = ("data", "fsdp", "tensor")
 
-# (regular expression for the end of a leaf's path, spec); the first that matches counts. The table is for parameters,
-# for Adam's moments, whose paths end in their parameter's path, and for the rest of the optimizer state.
+# (regular expression for the end of a leaf's path, spec); the first match counts. The table covers parameters, Adam's
+# moments, whose paths end in the path of the parameter, and the rest of the optimizer state.
 RULES: tuple[tuple[str, P], ...] = (
     # [] or [N]: counters
     (r"(^|/)count", P()),
@@ -113,7 +113,7 @@ def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
 
 
 def constrain_rows(x: jax.Array, sharding: NamedSharding) -> jax.Array:
-    """Returns `x`, [B, ...], with its rows split as the batch's; the compiler shards the other dimensions."""
+    """Returns `x`, [B, ...], with rows split as in `sharding`; the compiler shards the other dimensions."""
     rest = [P.UNCONSTRAINED] * (x.ndim - 1)
     return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, P(sharding.spec[0], *rest)))
 
@@ -121,13 +121,13 @@ def constrain_rows(x: jax.Array, sharding: NamedSharding) -> jax.Array:
 def over_devices(
     function: Callable[..., jax.Array], arguments: Sequence[str], result: str, *, mesh: Mesh
 ) -> Callable[..., jax.Array]:
-    """Returns `function` for whole arrays, of which each device computes its part.
+    """Returns `function` under jax.shard_map: takes and returns global arrays, and each device computes its part.
 
-    For kernels that the compiler cannot partition. Rows (B) are split as the batch's. Heads (H and G) are split over
-    "tensor" if the heads of all arguments divide, and are replicated over "tensor" otherwise.
+    For kernels that the compiler cannot partition. Rows (B) are split like the rows of a batch. Heads (H and G) are
+    split over "tensor" if its size divides the number of heads of every argument, and are replicated otherwise.
 
     Args:
-      function: of arrays.
+      function: takes arrays and returns one array.
       arguments: for each argument its dimensions as letters, such as "BHQK".
       result: the dimensions of the result.
       mesh: the devices.
@@ -169,7 +169,7 @@ def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
 
 
 def to_global(batch: Batch, sharding: NamedSharding) -> dict[str, jax.Array]:
-    """Returns the global batch on the devices, [B, ...]. batch: its `local_rows` for this process, in their order."""
+    """Returns the global batch on the devices, [B, ...]. batch: this process's rows, in the order of `local_rows`."""
     return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in batch.items()}
 
 

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as requests to save and stop, which all processes of a run follow at the same step."""
+"""Turns SIGTERM and Ctrl-C into a request to save and stop, which all processes of a run follow at the same step."""
 
 import os
 import signal
@@ -15,8 +15,8 @@ class StopRequest:
 
     Args:
       warn: called with a message when the first signal arrives.
-      every: with several processes, the number of steps after which they exchange their requests. All of them then
-        stop at the same step, whichever process received the signal.
+      every: with several processes, the number of steps after which the processes exchange their requests. Then all
+        processes stop at the same step, even if only one of them received the signal.
     """
 
     def __init__(self, warn: Callable[[str], None], *, every: int):
@@ -47,4 +47,4 @@ class StopRequest:
             os.kill(os.getpid(), number)
             return
         self._received = True
-        self._warn(f"{signal.Signals(number).name}: saving after this step, then stopping; again to stop at once")
+        self._warn(f"{signal.Signals(number).name}: saving a checkpoint, then stopping; a second signal stops at once")

@@ -1,4 +1,4 @@
-"""The summary of a run that is printed before the first step, with warnings."""
+"""Prints the summary of a run, with warnings, before the first step."""
 
 import glob
 import os
@@ -62,7 +62,7 @@ def _skipped_input_warnings(run: Run) -> list[str]:
     """Returns warnings about files and lines that could not be read."""
     meta, warnings = run.store.meta, []
     if files := meta["skipped_files"]:
-        warnings.append(f"{len(files)} files could not be read and are excluded, {files[0]} among them")
+        warnings.append(f"{len(files)} files could not be read and are excluded; the first is {files[0]}")
     if meta["skipped_lines"]:
         first = meta["first_skipped_line"]
         warnings.append(f"{meta['skipped_lines']} lines could not be read and are excluded; the first is {first}")
@@ -79,4 +79,5 @@ def _accelerator_warnings() -> list[str]:
         found, extra = "a TPU", "tpu"
     else:
         return []
-    return [f"this machine has {found}, but JAX runs on the CPU: pip install -e '.[{extra}]', or set JAX_PLATFORMS=cpu"]
+    remedy = f"pip install -e '.[{extra}]', or set JAX_PLATFORMS=cpu if this is intended"
+    return [f"this machine has {found}, but JAX runs on the CPU: {remedy}"]

@@ -95,7 +95,7 @@ def test_invalid_tables_raise_one_line(case):
     "name", [name for name, objective in OBJECTIVES.items() if objective.learner != "token_prediction"]
 )
 def test_objectives_with_another_learner_cannot_be_rows(name):
-    with pytest.raises(ConfigError, match=rf"denoisers.a.name='{name}' trains more than the prediction of tokens"):
+    with pytest.raises(ConfigError, match=rf"denoisers.a.name='{name}' is not trained by token prediction alone"):
         make_experiment(config_of({"a": {"name": name, "mode": "", "weight": 1.0}}))
 
 

@@ -19,7 +19,7 @@ def assert_refused(message, name="ul2", architecture="encoder_decoder", **overri
     ("field", "value", "message"),
     [
         ("data__input_length", 5, r"unknown config field data.input_length: did you mean data.inputs_length\?"),
-        ("model__vocab_size", 5, r"unknown config field model.vocab_size: it follows from the tokenizer"),
+        ("model__vocab_size", 5, r"config field model.vocab_size cannot be set: it is derived from the tokenizer"),
         ("model__num_layer", 5, r"unknown config field model.num_layer: did you mean model.num_layers\?"),
         ("optimizer__learning_rate", "fast", r"optimizer.learning_rate='fast' must be of type float, not str"),
         ("train__steps", 2.5, r"train.steps=2.5 must be of type int, not float"),
@@ -43,8 +43,8 @@ def assert_refused(message, name="ul2", architecture="encoder_decoder", **overri
         ("model__num_kv_heads", 3, r"model.num_kv_heads=3 must divide model.num_heads=2"),
         ("model__dropout_rate", 1.0, r"model.dropout_rate=1.0 must be at least 0 and below 1"),
         ("optimizer__warmup_steps", 9, r"optimizer.warmup_steps=9 .*train.steps"),
-        ("loss__chunk_size", -1, r"loss.chunk_size=-1 must not be negative"),
-        ("loss__label_smoothing", 1.0, r"loss.label_smoothing=1.0 must lie in \[0, 1\)"),
+        ("loss__chunk_size", -1, r"loss.chunk_size=-1 must be 0"),
+        ("loss__label_smoothing", 1.0, r"loss.label_smoothing=1.0 must be in \[0, 1\)"),
         ("mesh__backend", "pjit", r"mesh.backend='pjit' must be one of"),
     ],
 )

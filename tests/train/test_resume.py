@@ -89,7 +89,7 @@ def test_a_run_stopped_by_a_signal_saves_and_prints_how_to_continue(number, argu
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0 and stderr == ""
-    assert f"WARNING: {number.name}: saving after this step" in stdout
+    assert f"WARNING: {number.name}: saving a checkpoint, then stopping" in stdout
     assert "its checkpoint is saved. To continue, run the same command again." in stdout
     stopped = int(stdout.split("stopped at step ")[1].split(";")[0])
     assert 13 <= stopped < STEPS and (workdir / "checkpoints" / str(stopped)).is_dir()
