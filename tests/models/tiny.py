@@ -9,7 +9,8 @@ import numpy as np
 
 from configs.architectures import T5_V1_1
 from models.config import ModelConfig
-from models.transformer import Params, apply, init_params
+from models.parameters import Params
+from models.transformer import apply, init_params
 
 FIELDS = T5_V1_1["small"] | dict(
     num_layers=2,

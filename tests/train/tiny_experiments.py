@@ -5,7 +5,8 @@ import numpy as np
 
 from configs import mlm
 from configs.base import get_config
-from models.transformer import Params, init_params
+from models.parameters import Params
+from models.transformer import init_params
 from train.experiment import Experiment, make_experiment
 
 SPANS = {"name": "span_corruption", "noise_density": 0.3, "mean_noise_span_length": 3.0, "random_roll": False}

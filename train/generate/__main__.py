@@ -1,7 +1,7 @@
 """Text from a trained model: python -m train.generate --workdir=DIR --prompt=TEXT [--mode=[S]] [--temperature=0.8 ...]
 
 What the model does depends on what the run was trained on. Causal and prefix language models continue the prompt,
-denoising models fill in its sentinels (<extra_id_0>, <extra_id_1>, ...), masked language models fill in its [MASK]s.
+denoising models fill in the prompt's sentinels (<extra_id_0>, <extra_id_1>, ...), masked language models its [MASK]s.
 """
 
 import sys
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from absl import flags
 
 from contract.errors import ConfigError
-from models.transformer import Params
+from models.parameters import Params
 from train.command import parse_flags, run_command
 from train.experiment import Experiment
 from train.generate.fill_masks import candidates, mask_probabilities, masked_batch, read_masked_prompt
-from train.generate.prompts import Prompt, max_answer_length, read_prompt
+from train.generate.prompts import Prompt, max_answer_length, not_a_language_model, read_prompt
 from train.generate.sample import generate_answers, readable
 from train.generate.sampling import Sampling
 from train.restore import language_model, load_experiment, load_params
@@ -27,9 +27,9 @@ _MODE = flags.DEFINE_string(
     "mode", None, "Mode token, such as [S]. Default: that of the first suitable denoiser.", _FLAGS
 )
 _MAX_TOKENS = flags.DEFINE_integer(
-    "max_tokens", None, "Tokens of an answer at most. Default: as many as fit a row of training.", flag_values=_FLAGS
+    "max_tokens", None, "Largest length of an answer. Default: what fits a row of training.", flag_values=_FLAGS
 )
-_TEMPERATURE = flags.DEFINE_float("temperature", 0.8, "0 takes the likeliest token.", flag_values=_FLAGS)
+_TEMPERATURE = flags.DEFINE_float("temperature", 0.8, "0 selects the likeliest token.", flag_values=_FLAGS)
 _TOP_K = flags.DEFINE_integer("top_k", 0, "Draw from the k likeliest tokens; 0 is off.", flag_values=_FLAGS)
 _TOP_P = flags.DEFINE_float(
     "top_p", 1.0, "Draw from the likeliest tokens whose probabilities reach p; 1 is off.", flag_values=_FLAGS
@@ -63,14 +63,14 @@ def _check_flags() -> None:
             raise ConfigError(f"--{flag.name}={flag.value} must be 1 or more")
     if _NUM_SAMPLES.value > 1 and _TEMPERATURE.value == 0:
         raise ConfigError(
-            f"--num_samples={_NUM_SAMPLES.value} with --temperature=0 are all the same: set a temperature"
+            f"--num_samples={_NUM_SAMPLES.value} with --temperature=0 are all the same: set --temperature above 0"
         )
     if not 0 <= _SEED.value < 2**32:
         raise ConfigError(f"--seed={_SEED.value} must be from 0 to 2**32 - 1")
 
 
 def _filled_masks(experiment: Experiment) -> Iterator[str]:
-    """The lines for a masked language model: each mask's candidates, and the text with the likeliest ones."""
+    """Yields the lines for a masked language model: each mask's candidates, and the text with the likeliest ones."""
     given = [name for name in _SAMPLING_FLAGS if not _FLAGS[name].using_default_value]
     if given:
         raise ConfigError(f"--{given[0]} does not apply to this run, whose model fills in masks: remove it")
@@ -86,7 +86,7 @@ def _filled_masks(experiment: Experiment) -> Iterator[str]:
 
 
 def _answers(experiment: Experiment) -> Iterator[str]:
-    """The lines for a model with a decoder: for each sample the completed text, and for spans the answer too."""
+    """Yields the lines for a model with a decoder: for each sample the completed text, and for spans the answer too."""
     prompt, notes = read_prompt(experiment, _PROMPT.value, _MODE.value)
     max_tokens, more_notes = _max_tokens(experiment, prompt, _MAX_TOKENS.value)
     for note in (*notes, *more_notes):
@@ -114,7 +114,10 @@ def _answers(experiment: Experiment) -> Iterator[str]:
 
 
 def _max_tokens(experiment: Experiment, prompt: Prompt, requested: int | None) -> tuple[int, list[str]]:
-    """The tokens to draw at most, and notes for the user. Raises ConfigError for more than the model can have."""
+    """Returns the largest number of tokens to draw, and notes for the user.
+
+    Raises ConfigError if `requested` exceeds the learned positions.
+    """
     in_row = max_answer_length(experiment, prompt)
     if requested is None or requested <= in_row:
         return requested or in_row, []
@@ -126,16 +129,15 @@ def _max_tokens(experiment: Experiment, prompt: Prompt, requested: int | None) -
             f"--max_tokens={requested} does not fit: the model has {model.max_length} learned positions and the prompt "
             f"leaves {most} of them; set --max_tokens={most} or less"
         )
-    return requested, [f"--max_tokens={requested} is {requested - in_row} tokens longer than training's rows of {row}"]
+    excess = requested - in_row
+    return requested, [f"with --max_tokens={requested} a row can be {excess} tokens longer than in training ({row})"]
 
 
 def _load_language_model(experiment: Experiment) -> tuple[Experiment, Params]:
     params, _ = load_params(experiment, _WORKDIR.value, _STEP.value)
     trained = language_model(experiment, params)
     if trained is None:
-        raise ConfigError(
-            f"--workdir={_WORKDIR.value}: {experiment.objective_name} does not train the prediction of tokens"
-        )
+        raise not_a_language_model(experiment)
     return trained
 
 

@@ -11,37 +11,38 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from data.tokenizer import ByteTokenizer, Tokenizer
 from models.config import ModelConfig
-from models.transformer import Params, apply
+from models.parameters import Params
+from models.transformer import apply
 from objectives.algebra.sequences import Sequences
 from objectives.objective import Masked
 from objectives.prompting import FillMasks
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
 from train.experiment import Experiment
-from train.generate.prompts import check_length, encode
+from train.generate.prompts import check_length, encode, not_a_language_model
 from train.generate.sampling import allowed_tokens
 
 
 def read_masked_prompt(experiment: Experiment, text: str) -> np.ndarray:
-    """The ids, int32 [n], of a prompt with masks.
+    """Returns the ids, int32 [n], of a prompt with masks.
 
-    Raises ConfigError where the prompt has no mask, and for a run that does not train the prediction of tokens.
+    Raises ConfigError if the prompt has no mask, and for a run that does not train the prediction of tokens.
     """
     vocab, prompting = experiment.vocab, experiment.denoisers[0].objective.prompting
     if prompting is None:
-        raise ConfigError(f"--workdir: {experiment.objective_name} does not train the prediction of tokens")
+        raise not_a_language_model(experiment)
     mask = vocab.names()[vocab.mask]
     if mask not in text:
-        raise ConfigError(f"--prompt has no {mask}, and this run's model fills in masks: put {mask} for each token")
+        raise ConfigError(f"--prompt has no {mask}, and this run's model fills in masks: write {mask} for each token")
     return encode(experiment.tokenizer, text, prompting.special_tokens(vocab))
 
 
 def masked_batch(experiment: Experiment, text: np.ndarray) -> Batch:
-    """One row of `text`, ids int32 [n] with masks, as MLM lays it out: [CLS] text [SEP].
+    """Returns a batch of one row, [CLS] text [SEP] as in MLM. text: ids int32 [n] with masks.
 
-    A run with a single UniLM pattern reads the text in this pattern; the text is not cut in two.
+    A run with a single UniLM pattern reads the text in this pattern, with the text as a single segment.
 
-    Raises ConfigError where the text is longer than a row.
+    Raises ConfigError if the text is longer than a row.
     """
     vocab, length = experiment.vocab, experiment.data.inputs_length
     prompting = experiment.denoisers[0].objective.prompting
@@ -57,9 +58,9 @@ def masked_batch(experiment: Experiment, text: np.ndarray) -> Batch:
 
 
 def mask_probabilities(experiment: Experiment, params: Params, text: np.ndarray) -> np.ndarray:
-    """float32 [masks, V]: the probability of each token at each mask of `text`, ids int32 [n].
+    """Returns the probability of each token at each mask of `text`, ids int32 [n]: float32 [masks, V].
 
-    Masks are independent: the prediction at one mask does not see how the others are filled.
+    Masks are independent: the prediction at a mask does not depend on how the other masks are filled.
     """
     vocab = experiment.vocab
     probabilities_1xLxV = _probabilities(experiment.model, params, masked_batch(experiment, text), vocab)
@@ -67,7 +68,7 @@ def mask_probabilities(experiment: Experiment, params: Params, text: np.ndarray)
 
 
 def candidates(tokenizer: Tokenizer, probabilities: np.ndarray, count: int) -> list[str]:
-    """One line for each mask: its `count` likeliest tokens, each with its probability."""
+    """Returns a line for each mask: the `count` likeliest tokens with their probabilities."""
     likeliest = np.argsort(-probabilities, axis=-1, kind="stable")[:, :count]
     return [
         "  ".join(f"{token_repr(tokenizer, int(token))} {row[token]:.3f}" for token in tokens)
@@ -76,7 +77,7 @@ def candidates(tokenizer: Tokenizer, probabilities: np.ndarray, count: int) -> l
 
 
 def token_repr(tokenizer: Tokenizer, token: int) -> str:
-    """A single token in quotes; bytes that are not a character by themselves and white space are escaped."""
+    """Returns a token in quotes, with white space, and bytes that are only a part of a character, escaped."""
     vocab = tokenizer.vocab
     if isinstance(tokenizer, ByteTokenizer) and vocab.content_start <= token < vocab.content_end:
         return repr(bytes([token - vocab.content_start])).removeprefix("b")

@@ -45,14 +45,15 @@ class Prompt:
 
 
 def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Prompt, list[str]]:
-    """The prompt that `text` makes for the run's objective, and notes for the user.
+    """Returns `text` as a prompt for a denoiser of the run, and notes for the user.
 
-    A text with sentinels ("<extra_id_0>") is read by the first denoiser that fills in sentinels; a text without by the
-    first denoiser that continues a text (prefix LM before CLM), otherwise by one that fills in spans, with a sentinel
-    appended. Denoisers that only rewrite a text take any. `mode` restricts the choice to the denoisers of that mode
-    token; None allows all.
+    Tasks are tried in the order of _TASKS or, if the text has sentinels ("<extra_id_0>"), of _INFILLING_TASKS. The
+    prompt is for the first denoiser of the first task that the run has, with prefix LM before CLM. If this denoiser
+    fills in spans and the text has no sentinel, a sentinel is appended.
 
-    Raises ConfigError for a prompt or a mode that no denoiser of the run takes.
+    mode: a mode token, which restricts the choice to the denoisers with this mode; None: all denoisers.
+
+    Raises ConfigError if no denoiser of the run accepts the prompt or has the mode.
     """
     tokenizer, vocab, notes = experiment.tokenizer, experiment.vocab, []
     num_sentinels = len(re.findall(_SENTINEL, text))
@@ -65,7 +66,7 @@ def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Pr
         if name in text:
             notes.append(f"{name} in the prompt is read as ordinary text; choose a mode with --mode")
     if not text and not prompting.allows_empty:
-        raise ConfigError("--prompt is empty, and this run's model continues or fills in a text: write one")
+        raise ConfigError("--prompt is empty, and this run's model continues or fills in a text: write a prompt")
     if prompting.task == "infill_spans" and not num_sentinels:
         first = vocab.names()[vocab.sentinel(0)]
         notes.append(f"{denoiser.name} fills in spans and the prompt marks none, so {first} was appended to the prompt")
@@ -75,16 +76,16 @@ def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Pr
 
 
 def make_prompt(denoiser: Denoiser, text: np.ndarray, vocab: Vocab) -> Prompt:
-    """`text`, ids int32 [n], laid out as `denoiser` lays out the same tokens in training."""
+    """Returns `text`, ids int32 [n], laid out as `denoiser` lays out the same tokens in training."""
     inputs, targets_start = denoiser.objective.prompting.lay_out(text, vocab)
     mode = [vocab.mode(denoiser.mode)] if denoiser.mode else []
     return Prompt(denoiser, text, np.array([*mode, *inputs], np.int32), targets_start)
 
 
 def max_answer_length(experiment: Experiment, prompt: Prompt) -> int:
-    """The tokens of an answer for which a row of training has positions after `prompt`, at least 1.
+    """Returns the number of positions for an answer that `prompt` leaves in a row of training, at least 1.
 
-    Raises ConfigError where the prompt is longer than its row.
+    Raises ConfigError if the prompt leaves none.
     """
     data = experiment.data
     if experiment.model.has_encoder:
@@ -97,9 +98,9 @@ def max_answer_length(experiment: Experiment, prompt: Prompt) -> int:
 
 
 def prompt_batch(experiment: Experiment, prompt: Prompt, num_rows: int) -> Batch:
-    """`num_rows` rows of `prompt` as in training; the decoder's last position predicts the answer's first token."""
+    """Returns `num_rows` rows of `prompt` as in training. The last decoder position predicts the first new token."""
     data, model, vocab = experiment.data, experiment.model, experiment.vocab
-    # Inputs are targets shifted right, so one more target, which is never read, makes room for all given tokens.
+    # Inputs are targets shifted right, which drops the last target: append one, so that all given tokens are inputs.
     targets = np.append(prompt.targets_start, np.int32(vocab.eos))
     examples = InputsTargets(_repeat(prompt.inputs, num_rows), _repeat(targets, num_rows))
     row_ids, denoiser_ids = np.arange(num_rows), np.zeros(num_rows, np.int32)
@@ -113,7 +114,7 @@ def prompt_batch(experiment: Experiment, prompt: Prompt, num_rows: int) -> Batch
 
 
 def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray) -> np.ndarray:
-    """Text -> ids int32 [n], in which only the names of `special_tokens`, int [n], are special tokens.
+    """Returns the ids of `text`, int32 [n], in which only the names of `special_tokens`, int [n], are special tokens.
 
     Other text that looks like a special token is ordinary text, as in training. Raises ConfigError for text that is not
     valid Unicode.
@@ -131,20 +132,28 @@ def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray) -> np.nd
 
 
 def check_length(needed: int, available: int, field: str) -> None:
-    """Raises ConfigError where a prompt needs more positions than `field` makes available."""
+    """Raises ConfigError if a prompt needs more positions than `field` makes available."""
     if needed > available:
         raise ConfigError(
-            f"--prompt takes {needed} tokens, special ones included, and {field} has room for {available}: shorten it"
+            f"--prompt has {needed} tokens, special tokens included, but {field} allows {available}: shorten the prompt"
         )
 
 
+def not_a_language_model(experiment: Experiment) -> ConfigError:
+    """Returns the error for a run that does not train the prediction of tokens."""
+    return ConfigError(
+        f"--workdir: objective.name={experiment.objective_name!r} does not train the prediction of tokens: choose "
+        "another run"
+    )
+
+
 def _check_sentinels(text: str, vocab: Vocab, most: int) -> None:
-    """Raises ConfigError where `text` has more than `most` sentinels, or sentinels not numbered in order from 0."""
+    """Raises ConfigError if `text` has more than `most` sentinels, or sentinels not numbered in order from 0."""
     written = re.findall(_SENTINEL, text)
     names = vocab.names()
     if len(written) > most:
         why = "this run's model fills in one" if most == 1 else f"data.num_sentinels={vocab.num_sentinels}"
-        raise ConfigError(f"--prompt has {len(written)} sentinels and {why}")
+        raise ConfigError(f"--prompt has {len(written)} sentinels, but {why}: use {most} or fewer")
     expected = [names[int(sentinel)] for sentinel in vocab.sentinels[: len(written)]]
     if written != expected:
         raise ConfigError(f"--prompt has the sentinels {', '.join(written)}: number them {', '.join(expected)}")
@@ -153,7 +162,7 @@ def _check_sentinels(text: str, vocab: Vocab, most: int) -> None:
 def _choose_denoiser(experiment: Experiment, mode: str | None, *, has_sentinels: bool) -> Denoiser:
     denoisers = [denoiser for denoiser in experiment.denoisers if denoiser.objective.prompting is not None]
     if not denoisers:
-        raise ConfigError(f"--workdir: {experiment.objective_name} does not train the prediction of tokens")
+        raise not_a_language_model(experiment)
     modes = list(dict.fromkeys(repr(denoiser.mode) for denoiser in denoisers if denoiser.mode))
     candidates = [denoiser for denoiser in denoisers if mode is None or denoiser.mode == mode]
     if not candidates:

@@ -1,4 +1,4 @@
-"""Answers to prompts, and the sample that a run prints at its end."""
+"""Answers to prompts, and the sample that a run prints when it ends."""
 
 import textwrap
 
@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from data.eligible import eligible
-from models.transformer import Params
+from models.parameters import Params
 from objectives import Denoiser
 from objectives.objective import Masked
 from train.experiment import Experiment
@@ -30,7 +30,7 @@ def generate_answers(
     num_samples: int,
     seed: int,
 ) -> list[np.ndarray]:
-    """The model's answers to `prompt`: int32 [n] each, n <= max_tokens, without EOS."""
+    """Returns `num_samples` answers to `prompt`: int32 [n] each, n <= max_tokens, without EOS."""
     decoded = decode(
         experiment.model,
         params,
@@ -45,12 +45,12 @@ def generate_answers(
 
 
 def sample_for_display(run: Run, params: Params) -> str:
-    """A few lines: the start of a held-out document as a prompt, the model's answer, and the true text.
+    """Returns a few lines: the start of a held-out document as a prompt, the model's answer, and the true text.
 
-    It is always the same document with the same tokens hidden, corrupted by the objective's first denoiser.
+    The document and the hidden tokens are the same in every call. The objective's first denoiser corrupts the document.
     """
     if jax.process_count() > 1:
-        return "a run of several processes shows no sample: use python -m train.generate"
+        return "no sample: a run of several processes does not generate; use python -m train.generate"
     trained = language_model(run.experiment, params)
     if trained is None:
         return "no sample: this objective does not train the prediction of tokens"
@@ -72,7 +72,7 @@ def sample_for_display(run: Run, params: Params) -> str:
 
 
 def readable(experiment: Experiment, ids: np.ndarray) -> str:
-    """The text of `ids`, int [n], with control characters, which could move a terminal's cursor, escaped."""
+    """Returns the text of `ids`, int [n], with control characters, which could move a terminal's cursor, escaped."""
     text = experiment.tokenizer.decode(ids)
     return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
 
@@ -85,7 +85,7 @@ def _sample_length(experiment: Experiment, denoiser: Denoiser) -> int:
 
 
 def _one_answer(experiment: Experiment, params: Params, denoiser: Denoiser, text: np.ndarray) -> np.ndarray:
-    """One answer to the prompt `text`, ids int32 [n] each."""
+    """Returns one answer, int32 [n], to the prompt `text`, int32 [m]."""
     prompt = make_prompt(denoiser, text, experiment.vocab)
     sampling = Sampling(temperature=0.8, top_k=0, top_p=1.0)
     max_tokens = min(max_answer_length(experiment, prompt), _MAX_TOKENS)
@@ -94,7 +94,7 @@ def _one_answer(experiment: Experiment, params: Params, denoiser: Denoiser, text
 
 
 def _inputs_and_targets(experiment: Experiment, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets, int32 [n] each without EOS, that the first denoiser makes of raw tokens, int32 [n]."""
+    """Returns inputs and targets, int32 without EOS, that the first denoiser makes of raw tokens, int32 [n]."""
     objective = experiment.denoisers[0].objective
     examples = objective.corrupt(tokens[None], np.array([len(tokens)]), np.zeros(1, np.uint64), experiment.vocab)
     assert not isinstance(examples, Masked)
@@ -102,7 +102,7 @@ def _inputs_and_targets(experiment: Experiment, tokens: np.ndarray) -> tuple[np.
 
 
 def _heldout_text(run: Run, length: int) -> tuple[np.ndarray, str]:
-    """The first `length` tokens, int32, of the first held-out document with that many, else of the longest one."""
+    """Returns the first `length` tokens, int32, of the first held-out document that long, or of the longest one."""
     documents = run.heldout_documents
     offsets = documents.store.offsets
     lengths = offsets[documents.index + 1] - offsets[documents.index] - 1  # without EOS
@@ -111,7 +111,7 @@ def _heldout_text(run: Run, length: int) -> tuple[np.ndarray, str]:
 
 
 def _heldout_pair(run: Run) -> tuple[np.ndarray, np.ndarray, str]:
-    """Prompt and start of the response, int32, of the first eligible held-out document, and its name."""
+    """Returns the prompt and the start of the response, int32, of the first eligible held-out document; its name."""
     documents, _ = eligible(run.heldout_documents, run.experiment.window_specs[0])
     tokens = documents.tokens(0).astype(np.int32)
     prompt, response = np.split(tokens, [documents.store.prompt_lengths[documents.index[0]]])

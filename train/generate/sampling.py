@@ -1,4 +1,4 @@
-"""Sampling: one token from one step's logits, and tokens one after another until EOS.
+"""Samples one token from the logits of a step, and tokens one after another until EOS.
 
 Suffixes: B rows, V vocabulary (rows of the embedding table), T new tokens.
 """
@@ -13,7 +13,8 @@ from jax import Array
 from contract.vocab import Vocab
 from models.config import ModelConfig
 from models.decoding import decode_step, init_cache, prefill
-from models.transformer import Batch, Params
+from models.parameters import Params
+from models.transformer import Batch
 
 
 class Sampling(NamedTuple):
@@ -25,14 +26,14 @@ class Sampling(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The new tokens of each row. A row that drew an EOS has it at tokens[length], and pad after it."""
+    """The new tokens of each row. A row that drew an EOS has the EOS at tokens[length], and pad after it."""
 
     tokens_BxT: Array  # int32
     lengths_B: Array  # int32, EOS not counted; T where no EOS was drawn
 
 
 def allowed_tokens(vocab: Vocab, num_ids: int) -> Array:
-    """bool [num_ids]: the ids that may be drawn from a table of `num_ids` embeddings: the vocabulary without pad."""
+    """Returns which ids of a table of `num_ids` embeddings may be drawn, bool [num_ids]: the vocabulary without pad."""
     ids = jnp.arange(num_ids)
     return (ids < vocab.size) & (ids != vocab.pad)
 
@@ -40,16 +41,16 @@ def allowed_tokens(vocab: Vocab, num_ids: int) -> Array:
 def sample_token(
     logits_BxV: Array, key: Array, *, allowed_V: Array, temperature: float, top_k: int, top_p: float
 ) -> Array:
-    """int32 [B]: one token drawn for each row among the tokens that bool `allowed_V` allows.
+    """Draws one token for each row among the tokens that `allowed_V` allows. Returns int32 [B].
 
     Args:
       logits_BxV: logits of any float dtype.
       key: a PRNG key.
       allowed_V: bool, the ids that may be drawn.
-      temperature: divides the logits; 0 takes the likeliest token.
-      top_k: then restricts to the k likeliest tokens; 0 is off.
-      top_p: then restricts to the smallest set of likeliest tokens whose renormalised probabilities reach p (nucleus
-        sampling, Holtzman et al. 2020); 1 is off.
+      temperature: divides the logits; 0 selects the likeliest token.
+      top_k: then restricts the draw to the k likeliest tokens; 0 is off.
+      top_p: then restricts the draw to the smallest set of likeliest tokens whose renormalised probabilities reach p
+        (nucleus sampling, Holtzman et al. 2020); 1 is off.
 
     Equally likely tokens are ranked by id, so top_k keeps exactly k tokens; other implementations keep all ties.
     """
@@ -93,7 +94,7 @@ def decode(
       max_tokens: T.
 
     Compiles once for each shape of `batch` and each T, in time and size that do not depend on T. Raises ValueError
-    where P - 1 + T positions exceed the model's learned positions.
+    if P - 1 + T positions exceed the model's learned positions.
     """
     allowed_V = allowed_tokens(vocab, config.vocab_size)
 
@@ -109,7 +110,7 @@ def decode(
         return i + 1, logits_BxV, cache, ended_B | (token_B == vocab.eos), tokens_BxT.at[:, i].set(token_B)
 
     rows, prompt_length = batch["decoder_input_tokens"].shape
-    # No token follows the last one, so the cache has no position for it; its logits are NaN and never used.
+    # No token follows the last one, so the cache has no position for the last token: its step's logits are NaN, unused.
     cache = init_cache(config, params, batch, prompt_length - 1 + max_tokens)
     logits_BxV, cache = prefill(config, params, batch, cache)
     tokens_BxT = jnp.full((rows, max_tokens), vocab.pad, jnp.int32)

@@ -8,8 +8,9 @@ from jax import Array
 
 from models.flops import hidden_flops, pooled_flops
 from models.layers import split_key
+from models.parameters import Params
 from models.pooler import bind_classifier, init_classifier, state_at
-from models.transformer import Params, init_params
+from models.transformer import init_params
 from objectives.classification import Classification
 from objectives.losses.cross_entropy import target_side
 from objectives.losses.row_cross_entropy import class_cross_entropy, f1_counts
@@ -18,13 +19,13 @@ from train.learners.learner import Batch, Learner, Sums
 
 @dataclasses.dataclass(frozen=True)
 class ClassificationLearner(Learner):
-    """See Learner. The loss is that of the class, in nats per row.
+    """See Learner. The loss is the cross-entropy of the row's class, in nats per row.
 
     Ratio: macro_f1, the mean F1 of the classes that occur as a label or as a prediction.
 
     Parameters: `transformer`, and `classifier`, which reads the Transformer's state at the row's only position with a
-    loss weight: [CLS] in an encoder, the position that has read the whole text in a decoder. The Transformer's token
-    head is kept in the parameters and not trained.
+    loss weight: [CLS] in an encoder, the last token of the text in a decoder. The parameters contain the Transformer's
+    token head, which is not trained.
     """
 
     objective: Classification

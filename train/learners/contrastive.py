@@ -1,4 +1,4 @@
-"""SimCSE: an encoder that encodes every text twice, under two draws of dropout."""
+"""SimCSE: an encoder that encodes every text twice, with two different dropout masks."""
 
 import dataclasses
 
@@ -9,8 +9,9 @@ from jax import Array
 from contract.errors import ConfigError
 from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, pooled_flops
+from models.parameters import Params
 from models.pooler import bind_pooler, init_pooler
-from models.transformer import Params, init_params
+from models.transformer import init_params
 from objectives.losses.contrastive import alignment, info_nce, uniformity
 from objectives.simcse import SimCSE
 from train.learners.learner import Batch, Learner, Sums, mean
@@ -18,15 +19,16 @@ from train.learners.learner import Batch, Learner, Sums, mean
 
 @dataclasses.dataclass(frozen=True)
 class ContrastiveLearner(Learner):
-    """See Learner. The contrastive loss, in nats per text, and the MLM loss if objective.mlm_weight is not 0.
+    """See Learner. The minimized loss is the contrastive loss, in nats per text, plus mlm_weight times the MLM loss.
 
     Without MLM, the reported loss and accuracy are contrastive: the accuracy is the share of texts whose own second
-    encoding is the nearest of the batch. With MLM, the reported loss and accuracy are those of MLM, and the contrastive
-    ones are the ratios contrastive_loss and contrastive_accuracy. Further ratios (Wang & Isola 2020): alignment, the
-    squared distance of a text's two encodings, and uniformity, of a batch's first encodings, as a mean over batches.
+    encoding is the nearest in the batch. With MLM, the reported loss and accuracy are those of MLM, and the contrastive
+    loss and accuracy are the ratios contrastive_loss and contrastive_accuracy. Further ratios (Wang & Isola
+    2020): alignment, the squared distance of a text's two encodings, and uniformity, of a batch's first encodings, as a
+    mean over batches.
 
-    The negatives are the texts of the whole batch, over all devices. Evaluation uses dropout too, with the same draw
-    every time: without dropout the two encodings of a text would be equal.
+    The negatives of a text are the other texts of the batch, on all devices. Evaluation uses dropout too, with the same
+    masks every time: without dropout the two encodings of a text would be equal.
 
     Parameters: `transformer`, and `pooler`, which reads the Transformer's state at [CLS] and is for training only
     (SimCSE's mlp_only_train). Without MLM the Transformer's token head is not trained.
@@ -90,7 +92,7 @@ class ContrastiveLearner(Learner):
         return loss, tokens.reported() | {"ratios": ratios}
 
     def _encodings(self, params: Params, batch: Batch, key: Array) -> Array:
-        """[2, B, D]: both encodings of each text. The batch's targets are the whole, unmasked text."""
+        """Returns both encodings of each text, [2, B, D]. The batch's targets are the whole, unmasked text."""
         transformer, pooler = self.bind_transformer(params), bind_pooler(self.model, params["pooler"])
         text = {**batch, "encoder_input_tokens": batch["encoder_target_tokens"]}
 
@@ -100,11 +102,11 @@ class ContrastiveLearner(Learner):
         return jax.lax.map(encode, jax.random.split(key))
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
-        """Two encodings, and with MLM a third forward pass that predicts tokens."""
+        """Returns the FLOPs of two encodings and, with MLM, of a third forward pass, which predicts tokens."""
         hidden = hidden_flops(self.model, inputs_length, targets_length)
         encodings = 2 * (hidden + pooled_flops(self.model, classes=0))
         return encodings + (hidden + logits_flops(self.model, inputs_length)) * bool(self.objective.mlm_weight)
 
     def language_model(self, params: Params) -> tuple[ModelConfig, Params] | None:
-        """Returns None without MLM, which alone trains the token head."""
+        """Returns None without MLM: the contrastive loss does not train the token head."""
         return super().language_model(params) if self.objective.mlm_weight else None

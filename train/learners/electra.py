@@ -11,7 +11,8 @@ from contract.errors import ConfigError
 from models.config import ModelConfig
 from models.discriminator import discriminator_logits, init_head
 from models.flops import dense_flops, hidden_flops, logits_flops
-from models.transformer import Params, bind, init_params
+from models.parameters import Params
+from models.transformer import bind, init_params
 from objectives.electra import ELECTRA
 from objectives.losses.cross_entropy import cross_entropy, scored_tokens
 from objectives.losses.replaced_tokens import (
@@ -30,7 +31,7 @@ _SHARED = ("token_embedder", "position_embedder", "token_type_embedder", "embedd
 
 @dataclasses.dataclass(frozen=True)
 class ElectraLearner(Learner):
-    """See Learner. The minimized loss is the weighted sum of the generator's loss and the discriminator's.
+    """See Learner. The minimized loss is the weighted sum of the generator's and the discriminator's losses.
 
     The reported loss and accuracy are the generator's. Ratios: discriminator_loss, in nats per token,
     discriminator_accuracy, discriminator_precision and discriminator_recall of the replaced tokens, and
@@ -49,7 +50,7 @@ class ElectraLearner(Learner):
         if self.setup.loss.chunk_size:
             raise ConfigError(
                 f"loss.chunk_size={self.setup.loss.chunk_size} must be 0 for objective.name='electra', which samples "
-                "from all of the generator's logits; they exist at the selected tokens only"
+                "from the generator's logits of the whole vocabulary"
             )
         generator_config(self.model, self.objective.generator_size)
 
@@ -99,9 +100,10 @@ class ElectraLearner(Learner):
         return loss, tokens.reported() | {"ratios": _ratios(detection)}
 
     def _generate(self, params: Params, batch: Batch, dropout_key: Array | None) -> tuple[Array, Batch, Array]:
-        """The generator's logits float32 [B, K, V] at the scored positions, the batch's fields there, the positions.
+        """Returns the generator's logits at the scored positions, the batch's fields there, and the scored positions.
 
-        Only there, because the generator's output table is the widest matrix of the two models, and K about L / 7.
+        float32 [B, K, V], [B, K] each, and int32 [B, K]. K is about L / 7, and the output table is the widest matrix
+        of the two models: logits at all positions would cost seven times more.
         """
         weights_BxL = batch["encoder_loss_weights"]
         num_positions = self.objective.most_selected(weights_BxL.shape[1], self.setup.examples_per_row)
@@ -123,14 +125,14 @@ class ElectraLearner(Learner):
         return replaced_token_loss(logits_BxL, replaced_BxL, weights_BxL)
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
-        """The generator, with logits at the selected positions only, and the discriminator at all positions."""
+        """Counts the generator with logits at the selected positions only, and the discriminator at all positions."""
         selected = self.objective.most_selected(inputs_length, self.setup.examples_per_row)
         generator = hidden_flops(self.generator, inputs_length, targets_length) + logits_flops(self.generator, selected)
         head = dense_flops(inputs_length, self.model.d_model, self.model.d_model + 1)
         return generator + hidden_flops(self.model, inputs_length, targets_length) + head
 
     def transformer(self, params: Params) -> Params:
-        """Returns the discriminator's Transformer, with a newly initialized output head, the same in every call.
+        """Returns the discriminator's Transformer and a newly initialized output head, which is the same in every call.
 
         The discriminator has no output head, but `model`, from which fine-tuning starts, may have one.
         """

@@ -7,7 +7,7 @@ To add a learner: subclass Learner in a file of this package, define its abstrac
 and set `learner` in the objective. Parameters are always {"transformer": ...}, of the experiment's model, plus an entry
 for each further module, such as a classifier. So `train.init_from` can take the Transformer of any run.
 
-Sums are what a learner reports of a batch. They are added up over microbatches, batches and devices, and divided last
+Sums are what a learner reports of a batch. They are added over microbatches, batches and devices before the division
 (train.metrics.summarize):
 
   loss_sum, weight_sum, correct_sum: float32 []. The reported loss is loss_sum / weight_sum, in nats per scored token or
@@ -26,7 +26,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from models.config import ModelConfig
-from models.transformer import Params, Transformer, bind
+from models.parameters import Params
+from models.transformer import Transformer, bind
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, LossSums, scored_tokens
 from objectives.mixture import Mixture
@@ -85,7 +86,7 @@ class Learner(abc.ABC):
         """Returns the denominator of each term of the loss, float32 [], from the batch's fields alone.
 
         The step computes them for the whole batch and then calls `loss` for each microbatch. So the gradients of
-        microbatches add up to the gradient of the whole batch; a mean of their means would be a different loss.
+        microbatches add up to the gradient of the whole batch; a mean of microbatch means would be a different loss.
         """
 
     @abc.abstractmethod
@@ -111,7 +112,7 @@ class Learner(abc.ABC):
         return params["transformer"]
 
     def replace_transformer(self, params: Params, transformer: Params) -> Params:
-        """Returns `params` with `transformer`, a tree like that of `self.transformer(params)`, in its place."""
+        """Returns `params` with its Transformer replaced by `transformer`, a tree like `self.transformer(params)`."""
         return params | {"transformer": transformer}
 
     def language_model(self, params: Params) -> tuple[ModelConfig, Params] | None:
@@ -119,7 +120,7 @@ class Learner(abc.ABC):
         return self.model, params["transformer"]
 
     def bind_transformer(self, params: Params) -> Transformer:
-        """Returns the Transformer with its entry of `params` in it."""
+        """Returns the Transformer with the parameters `params["transformer"]`."""
         return bind(self.model, params["transformer"])
 
     def dropout_key(self, key: Array, train: bool) -> Array | None:
@@ -133,7 +134,7 @@ class Learner(abc.ABC):
         return LossOptions(self.setup.num_denoisers, z_loss=loss.z_loss, label_smoothing=loss.label_smoothing)
 
     def token_loss(self, transformer: Transformer, hidden_BxLxD: Array, batch: Batch) -> LossSums:
-        """Returns the cross-entropy of the batch's scored tokens, in chunks if the config says so."""
+        """Returns the cross-entropy of the batch's scored tokens, in chunks if loss.chunk_size is not 0."""
         return chunked_cross_entropy(
             transformer.logits,
             hidden_BxLxD,

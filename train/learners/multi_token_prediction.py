@@ -9,7 +9,8 @@ from jax import Array
 from contract.errors import ConfigError
 from models.flops import dense_flops, hidden_flops, layer_flops, logits_flops
 from models.multi_token import IndependentHeads, bind_heads, init_heads
-from models.transformer import Params, init_params
+from models.parameters import Params
+from models.transformer import init_params
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossSums, ScoredTokens
 from objectives.losses.future_tokens import future_tokens
@@ -63,9 +64,9 @@ class MultiTokenPredictionLearner(Learner):
         hidden_NxBxTxD = self.hidden(params, batch, dropout_key=self.dropout_key(key, train))
         N, B, T, _ = hidden_NxBxTxD.shape
         future = future_tokens(batch, N)
-        # The heads' positions are concatenated to rows of N * T, so that a chunk is a head, and the head number takes
-        # the place of the denoiser. The loss weights contain each head's factor, so that one division, by the next
-        # token's denominator, serves all heads.
+        # The heads' positions are concatenated to rows of N * T, so that T positions are one head, and the head number
+        # is passed as the denoiser. The loss weights contain each head's factor, so that one division, by the next
+        # token's denominator, is right for all heads.
         total_N = jnp.maximum(jnp.stack([weights[f"future_{i}"] for i in range(1, N + 1)]), 1.0)
         factor_N = jnp.asarray(self.objective.loss_weights) * total_N[0] / total_N
         sums = chunked_cross_entropy(
@@ -82,7 +83,7 @@ class MultiTokenPredictionLearner(Learner):
         return sums.minimized_sum / total_N[0], _sums(sums, factor_N)
 
     def hidden(self, params: Params, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """[n, B, T, D] in the compute dtype: the states from which the Transformer's `logits` predicts each token."""
+        """Returns the states, [n, B, T, D] in the compute dtype, from which `Transformer.logits` predicts tokens."""
         transformer = self.bind_transformer(params)
         heads = bind_heads(self.model, self.objective.heads, self.num_heads, params["heads"])
         if isinstance(heads, IndependentHeads):
@@ -91,7 +92,7 @@ class MultiTokenPredictionLearner(Learner):
         return heads(transformer, batch, further.input_tokens, further.positions, dropout_key=dropout_key)
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
-        """Every head at every position, including the last positions of a row, which have no targets further ahead."""
+        """Counts all heads at all positions, even those at the end of a row, which have no targets further ahead."""
         model, length = self.model, inputs_length
         head = layer_flops(model, length)
         if self.objective.heads == "sequential":  # each head also projects the embedding of one more token
@@ -103,13 +104,13 @@ class MultiTokenPredictionLearner(Learner):
 
 
 def _concatenate_heads(x_NxBxT: Array) -> Array:
-    """[N, B, T, ...] -> [B, N * T, ...]"""
+    """Reshapes [N, B, T, ...] to [B, N * T, ...]."""
     N, B, T, *rest = x_NxBxT.shape
     return x_NxBxT.swapaxes(0, 1).reshape(B, N * T, *rest)
 
 
 def _sums(sums: LossSums, factor_N: Array) -> Sums:
-    """The Sums to report, from sums by head whose loss weights were multiplied by `factor_N`."""
+    """Returns the Sums to report, from sums by head whose loss weights were multiplied by `factor_N`."""
     by_head = {
         name: getattr(sums, f"{name}_by_denoiser") / factor_N for name in ("loss_sum", "weight_sum", "correct_sum")
     }

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from models.flops import hidden_flops, logits_flops, pooled_flops
+from models.parameters import Params
 from models.pooler import bind_classifier, init_classifier
-from models.transformer import Params, init_params
+from models.transformer import init_params
 from objectives.losses.row_cross_entropy import class_cross_entropy
 from objectives.sentence_pairs import SentencePairs
 from train.learners.learner import Batch, Learner, Sums, mean
@@ -18,7 +19,7 @@ _NUM_CLASSES = 2  # labels of a pair
 
 @dataclasses.dataclass(frozen=True)
 class SentencePairsLearner(Learner):
-    """See Learner. The minimized loss is the sum of the MLM loss and the pair loss, each with its own denominator.
+    """See Learner. The minimized loss is the MLM loss plus pair_weight times the pair loss, each with its denominator.
 
     The reported loss is the MLM loss. Ratios: pair_loss, in nats per pair, and pair_accuracy.
 

@@ -5,7 +5,8 @@ import dataclasses
 from jax import Array
 
 from models.flops import hidden_flops, logits_flops, scored_length
-from models.transformer import Params, init_params
+from models.parameters import Params
+from models.transformer import init_params
 from objectives.losses.cross_entropy import target_side
 from train.learners.learner import Batch, Learner, Sums, mean
 

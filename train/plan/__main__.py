@@ -1,9 +1,9 @@
 """Plans a run: python -m train.plan --config=configs/ul2.py:20b --topology=v5p:4x4x4 [--vocab_size=32128] ...
 
-Prints the memory and the time of a run on a machine that is not available, whether the run fits there, and if it does
-not, which fields make it fit. For a TPU topology the TPU compiler compiles the train step, which shows its collectives
-too (pip install -e '.[tpu]'; no TPU is needed). For gpu:N, h100:N, cpu:N and the like memory is added up from shapes,
-which is less exact.
+Prints the memory and the time of a run on a machine, which need not be available, whether the run fits and, if not,
+which fields make the run fit. For a TPU topology the TPU compiler compiles the train step, which also shows the step's
+collectives (pip install -e '.[tpu]'; no TPU is needed). For gpu:N, h100:N, cpu:N and other chips, memory is added up
+from shapes, which is less exact.
 """
 
 import sys
@@ -23,12 +23,12 @@ _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _TOPOLOGY = flags.DEFINE_string("topology", None, "Machine: v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...", _FLAGS)
 _VOCAB_SIZE = flags.DEFINE_integer(
-    "vocab_size", None, "Ids of a tokenizer that is not available.", lower_bound=1, flag_values=_FLAGS
+    "vocab_size", None, "Number of ids, if the tokenizer's file is not available.", lower_bound=1, flag_values=_FLAGS
 )
 
 
 def main() -> None:
-    """Prints the estimate, and the remedy if the run does not fit; then the exit status is 1."""
+    """Prints the estimate. If the run does not fit, also prints the remedy and exits with status 1."""
     parse_flags(_FLAGS, __doc__)
     config = config_fields(_FLAGS)
     jax.config.update("jax_platforms", "cpu")  # nothing runs on this machine's accelerator

@@ -29,7 +29,7 @@ from train.step import TrainState
 class Compiled:
     """The compiler's report on a train step. Bytes are those of one device."""
 
-    refused: bool  # the program exceeds the memory: the compiler reports the total alone
+    refused: bool  # the program exceeds the memory: the compiler reports only the total
     argument_bytes: int  # state and batch in the chip's layout; if refused, from their shapes
     temporary_bytes: int
     result_bytes: int  # results that are not written over arguments
@@ -92,8 +92,8 @@ class Estimate:
 def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     """Returns the estimate of `experiment` on `topology`.
 
-    Raises ConfigError if the mesh does not fit the number of devices, if dimensions or rows are not multiples of its
-    axes, or if the attention kernel does not support the topology.
+    Raises ConfigError if the mesh does not fit the number of devices, if dimensions or rows are not multiples of the
+    mesh axes, or if the attention kernel does not support the topology.
     """
     shape = sharding.mesh_shape(experiment.mesh, topology.num_devices)
     if topology.devices:
@@ -162,7 +162,7 @@ def _device_bytes(tree: Any) -> int:
 def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, mesh: Mesh | AbstractMesh) -> int:
     """Returns the bytes that the forward pass of a microbatch keeps for the backward pass on one device.
 
-    Assumes that the mesh axis "tensor" splits none of them.
+    Assumes that the mesh axis "tensor" splits no activation.
     """
     learner = experiment.learner
     parts = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]

@@ -1,4 +1,4 @@
-"""Changes of a config that make a run fit: fields are changed one after another until the estimate fits."""
+"""Finds a change of a config that makes a run fit: changes one field after another until the estimate fits."""
 
 import copy
 import dataclasses
@@ -12,17 +12,17 @@ from train.plan.estimate import Estimate
 from train.plan.topology import Topology
 from train.sharding import mesh_shape
 
-# A compiler needs less than the sum of the shapes, because it fuses operations. A change is not compiled if its sum
-# exceeds the memory by more than this factor.
+# A compiled program needs less memory than the estimate from shapes, because the compiler fuses operations. A change is
+# not compiled if its estimate from shapes exceeds the memory by more than this factor.
 _COMPILED_LIMIT = 1.25
 
 
 def find_remedy(config: dict[str, Any], topology: Topology, estimate_of: Callable[[dict, Topology], Estimate]) -> str:
-    """Returns a line with the first change that makes the run fit.
+    """Returns a line with the first sufficient change, or with the smallest memory if no change is sufficient.
 
     The changes, from the one that costs the least time: recompute attention probabilities, split the state over the
-    devices, use smaller microbatches, recompute whole layers. Each is added to those before it. Changes for which rows
-    or dimensions do not divide are skipped.
+    devices, use smaller microbatches, recompute whole layers. Each change is added to the previous ones. A change is
+    skipped if rows or dimensions do not divide.
 
     Args:
       config: nested dicts of fields.

@@ -1,4 +1,4 @@
-"""An estimate as lines of text."""
+"""Writes an estimate as lines of text."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ from train.plan.estimate import Estimate
 
 
 def report_lines(config: str, plan: Estimate) -> Iterator[str]:
-    """Yields the lines that `python -m train.plan` prints for an estimate. config: its name."""
+    """Yields the lines that `python -m train.plan` prints for an estimate. config: name of the config."""
     topology, chip = plan.topology, plan.topology.chip
     mesh = " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items())
     method = "from shapes, not compiled"
     if plan.compiled is not None:
-        verb = "refused by its compiler after" if plan.compiled.refused else "compiled for it in"
+        verb = "rejected by the compiler after" if plan.compiled.refused else "compiled in"
         method = f"{verb} {plan.compiled.seconds:.0f} s"
     yield f"{config} on {topology.name}: {topology.num_devices} devices, mesh {mesh}; {method}"
     yield f"  parameters         {plan.num_params / 1e6:,.1f}M"
@@ -34,7 +34,7 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
     if plan.fits is None:
         yield f"  fits               unknown: {topology.name} does not specify the memory of a device"
     elif plan.fits:
-        yield f"  fits               yes, with {(chip.usable_bytes - plan.total_bytes) / GIB:.2f} GiB to spare"
+        yield f"  fits               yes, with {(chip.usable_bytes - plan.total_bytes) / GIB:.2f} GiB free"
     else:
         yield f"  fits               no, {(plan.total_bytes - chip.usable_bytes) / GIB:.2f} GiB too much"
 

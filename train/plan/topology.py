@@ -1,4 +1,4 @@
-"""Machines to plan for: the devices of a TPU topology, for the TPU compiler, or a number of other chips."""
+"""The machines of train.plan: the devices of a TPU topology, from the TPU compiler, or a number of other chips."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from train.hardware import CHIPS, Chip
 
 _TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 _AMPERE_OR_NEWER = ("h100", "h200", "a100", "l4")
-# Without these variables libtpu queries the TPU machine, and writes errors to standard error on other machines.
+# Without these variables libtpu queries the metadata of a TPU machine, and prints errors on other machines.
 _LIBTPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",

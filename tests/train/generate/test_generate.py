@@ -87,7 +87,7 @@ INVALID_COMMANDS = {
     "step": ("clm", "a", ["--step=7"], "no checkpoint of step 7"),
     "no mask": ("mlm", "a", [], r"--prompt has no \[MASK\]"),
     "sampling flags": ("mlm", "a[MASK]", ["--top_k=3"], "--top_k does not apply"),
-    "too long for masks": ("mlm", "[MASK]" * 47, [], "takes 49 tokens.*data.inputs_length=48"),
+    "too long for masks": ("mlm", "[MASK]" * 47, [], "has 49 tokens.*data.inputs_length=48"),
 }
 
 
@@ -107,7 +107,7 @@ def test_answers_longer_than_training_rows_give_a_note():
     assert generate._max_tokens(experiment, prompt, 45) == (45, [])
     assert generate._max_tokens(experiment, prompt, 50) == (
         50,
-        ["--max_tokens=50 is 5 tokens longer than training's rows of 48"],
+        ["with --max_tokens=50 a row can be 5 tokens longer than in training (48)"],
     )
 
 

@@ -212,15 +212,15 @@ def test_the_maximal_length_of_an_answer_is_what_the_prompt_leaves_of_a_row():
 
 
 INVALID_PROMPTS = {
-    "too long": ("ul2", "encoder_decoder", "a" * 47, None, "takes 49 tokens.*data.inputs_length=48 has room for 48"),
+    "too long": ("ul2", "encoder_decoder", "a" * 47, None, "has 49 tokens.*data.inputs_length=48 allows 48"),
     "too long for an answer": (
         "ul2",
         "decoder_only",
         "a" * 46,
         None,
-        "takes 48 .*=48, with one position for an answer, .* 47",
+        "has 48 .*=48, with one position for an answer, .* 47",
     ),
-    "too long for the decoder": ("clm", "encoder_decoder", "a" * 48, None, "takes 48 .*data.targets_length=48.* 47"),
+    "too long for the decoder": ("clm", "encoder_decoder", "a" * 48, None, "has 48 .*data.targets_length=48.* 47"),
     "empty": ("prefix_lm", "decoder_only", "", None, "--prompt is empty"),
     "numbering": (
         "ul2",
@@ -236,7 +236,7 @@ INVALID_PROMPTS = {
         "decoder_only",
         "".join(f"<extra_id_{k}>" for k in range(21)),
         None,
-        "21 sentinels and data.num_sentinels=20",
+        "21 sentinels, but data.num_sentinels=20: use 20 or fewer",
     ),
     "unknown mode": ("ul2", "decoder_only", "a", "[Q]", "--mode='\\[Q\\]'.*'\\[R\\]', '\\[S\\]', '\\[X\\]'"),
     "no modes": ("clm", "decoder_only", "a", "[S]", "it has none, so omit --mode"),
@@ -253,7 +253,7 @@ INVALID_PROMPTS = {
         "decoder_only",
         "a<extra_id_0>b<extra_id_1>",
         None,
-        "2 sentinels and this run's model fills in one",
+        "2 sentinels, but this run's model fills in one: use 1 or fewer",
     ),
     "not Unicode": ("clm", "decoder_only", "a\udcff", None, "not valid UTF-8 at character 1"),
 }

@@ -108,7 +108,7 @@ def test_the_report_of_a_refusal_adds_up():
     state = plan.parameter_bytes + plan.optimizer_bytes + plan.batch_bytes
     refused = Compiled(True, state, 18 * GIB - state, 0, 0, {}, seconds=30.0)
     lines = list(report_lines("configs/some.py", dataclasses.replace(plan, compiled=refused)))
-    assert "refused by its compiler after 30 s" in lines[0]
+    assert "rejected by the compiler after 30 s" in lines[0]
     assert lines[-1] == "  fits               no, 2.25 GiB too much"
     assert any("total" in line and "18.000 GiB" in line for line in lines)
     assert any("available to programs" in line and "15.750 GiB of 16" in line for line in lines)
