@@ -32,7 +32,7 @@ def _size(
     )
 
 
-_RARELY_USED = dict(  # Every shape sets these too, so that an update replaces all of another shape.
+_RARELY_USED = dict(  # Every shape sets these too, so that an update replaces all fields of another shape.
     embedding_size=0,
     num_token_types=0,
     relative_num_buckets=32,
@@ -65,7 +65,8 @@ T5_V1_0 = {
     "11b": _T5_V1_0 | _size(num_layers=24, d_model=1024, num_heads=128, d_ff=65536, head_dim=128),
 }
 
-# The released 20B (Hugging Face google/ul2). Its page does not say whether its tables are tied: untied, as in T5 v1.1.
+# The released 20B (Hugging Face google/ul2). Its model card does not say whether the tables are tied. Here they are
+# untied, as in T5 v1.1.
 _UL2 = _T5_V1_1 | dict(mlp="gated_silu")
 UL2 = {"20b": _UL2 | _size(num_layers=32, d_model=4096, num_heads=16, d_ff=16384)}
 

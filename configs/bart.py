@@ -4,11 +4,11 @@
     python -m train.main --config=configs/bart.py:document_rotation
     python -m train.main --config=configs/bart.py:large,text_infilling
 
-Sizes: tiny (default: BART's blocks, small), base, large (published with 139M and 406M parameters). Beyond tiny the
+Sizes: tiny (default: small BART blocks), base, large (published with 139M and 406M parameters). Beyond tiny the
 learning rate falls linearly to 0, as published. Variants, by the paper's names:
   bart                   default: text infilling of sentences in random order, as BART itself was trained
   token_masking, token_deletion, text_infilling, sentence_permutation, document_rotation    each noise alone
-The end of a line ends a sentence too, because the default corpus is source code. For English set
+A line break ends a sentence too, because the default corpus is source code. For English set
 objective.sentence_ends="stops".
 
 Tiny on two CPU cores: 600 steps, held-out loss 1.915; the corpus's unigram entropy is 3.236.

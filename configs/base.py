@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
     #   packing           how the windows of a row share its positions
     #
     # documents: "join"   A window continues into the next document. It is one example (T5).
-    #            "pack"   The same windows, but each document's piece of a window is an example of its own.
+    #            "pack"   The same windows, but each document's piece of a window is a separate example.
     #            "split"  A window ends with its document, so a document's last window may be short. It is one example.
     #            "whole"  No document is cut. A row holds as many documents as fit, and each is an example.
     config.data.documents = "join"
@@ -62,7 +62,7 @@ def get_config() -> ConfigDict:
     config.model.num_kv_heads = 4  # key/value heads; fewer than num_heads: grouped-query attention
     config.model.head_dim = 32  # width of one head
     config.model.d_ff = 256  # hidden width of the feed-forward block
-    config.model.embedding_size = 0  # width of the embedding tables, then projected to d_model; 0: d_model
+    config.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
     config.model.mlp = "gated_gelu"  # or "relu", "gelu", "silu", "gated_silu"
     config.model.positions = "relative"  # T5's relative position bias; or "rope", "learned", "none"
     config.model.relative_num_buckets = 32  # positions="relative": buckets of distances
@@ -107,7 +107,7 @@ def get_config() -> ConfigDict:
     config.optimizer.clip_norm = 1.0  # largest global norm of the gradients; 0: no clipping
 
     config.train = ConfigDict()
-    config.train.init_from = ""  # workdir of another run: start from the Transformer of its newest checkpoint
+    config.train.init_from = ""  # workdir of another run, whose newest checkpoint initializes the Transformer
     config.train.steps = 600  # updates
     config.train.batch_size = 16  # rows of a batch, over all devices and processes
     config.train.grad_accum_steps = 1  # parts of a batch, computed one after another to save memory
@@ -121,10 +121,10 @@ def get_config() -> ConfigDict:
 
     config.mesh = ConfigDict()
     config.mesh.backend = "jit"  # or "pmap": data parallelism only, through jax.pmap
-    # The number of devices along each axis; -1, for one axis: all devices that the other axes leave.
-    config.mesh.data = -1  # they have different rows, and copies of the training state
-    config.mesh.fsdp = 1  # they have different rows, and shards of the training state
-    config.mesh.tensor = 1  # they have the same rows, and shards of the training state
+    # The number of devices along each axis of the mesh. One axis may be -1: all remaining devices.
+    config.mesh.data = -1  # devices with different rows, each with a copy of the training state
+    config.mesh.fsdp = 1  # devices with different rows, each with a shard of the training state
+    config.mesh.tensor = 1  # devices with the same rows, each with a shard of the training state
     return config
 
 
@@ -161,13 +161,13 @@ def use_size(config: ConfigDict, size: str, sizes: dict[str, dict]) -> None:
 
 
 def mixture(denoisers: dict[str, dict]) -> dict[str, Any]:
-    """Returns config.objective for a mixture of `denoisers`, by name. Their weights are shares of the examples."""
+    """Returns the fields of config.objective for a mixture of `denoisers`, by name, weighted by example."""
     return dict(name="mixture", mix_by="example", schedule="constant", denoisers=denoisers)
 
 
 def denoiser(*, name: str, mode: str, weight: float, **fields: Any) -> dict[str, Any]:
     """Returns one row of a mixture's table: the objective `name` with its `fields`.
 
-    mode: the mode token before the inputs, one of data.mode_tokens; "" for none.
+    mode: the mode token before the inputs, one of data.mode_tokens; "" for none. weight: relative to the other rows.
     """
     return dict(name=name, mode=mode, weight=weight, **fields)

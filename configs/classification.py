@@ -1,4 +1,4 @@
-r"""Classification, to evaluate a pre-trained model on a downstream task: which package is a piece of source code from?
+r"""Classification, to evaluate a pre-trained model on a downstream task: which package does a source file belong to?
 
     python -m train.main --config=configs/mlm.py
     python -m train.main --config=configs/classification.py --config.train.init_from=runs/mlm
@@ -6,9 +6,9 @@ r"""Classification, to evaluate a pre-trained model on a downstream task: which 
     python -m train.main --config=configs/classification.py --config.data.source=jsonl --config.data.path=mine.jsonl \
         --config.objective.classes="('bad', 'good')" --config.data.on_unusable=error
 
-Without train.init_from it trains from scratch. In your own data each line is {"text": ..., "label": ...}. A fifth of
-the documents is held out, each as a whole: no piece of a held-out module is trained on. Modules outside the packages
-below are excluded, and the run prints their number at its start.
+Without train.init_from the model is trained from scratch. In your own data each line is {"text": ..., "label": ...}.
+A fifth of the documents is held out, each as a whole: no piece of a held-out module is trained on. Modules outside the
+packages below are excluded, and the run prints their number at the start.
 
 Presets: tiny (default), base, large (BERT, with its GLUE settings: batches of 32, 3 epochs of 50,000 examples).
 

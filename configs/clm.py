@@ -1,10 +1,10 @@
-"""Causal language modelling with GPT-2's and Llama's shapes. Documents are packed and do not see each other.
+"""Causal language modeling with GPT-2's and Llama's shapes. Documents are packed and do not see each other.
 
     python -m train.main --config=configs/clm.py
-    python -m train.main --config=configs/clm.py --config.data.documents=join  # as GPT-2: attention across documents
+    python -m train.main --config=configs/clm.py --config.data.documents=join  # as in GPT-2: attention across documents
 
-Presets: tiny (default: Llama's blocks, small); base or small, medium, large, xl (GPT-2: 124M, 355M, 774M, 1.6B); 7b,
-13b, 70b (Llama, Llama 2).
+Presets: tiny (default: small Llama blocks); small (also named base), medium, large, xl (GPT-2: 124M, 355M, 774M, 1.6B);
+7b, 13b (Llama); 70b (Llama 2).
 
 Tiny on two CPU cores that were also busy with other work: 6 minutes, 500 steps, held-out loss 1.626, 2.35 bits per
 byte; the corpus's unigram entropy is 3.236.

@@ -1,8 +1,8 @@
-"""T5's deshuffling (Raffel et al. 2020, section 3.3.1): from the tokens of a text in random order to the text.
+"""T5's deshuffling (Raffel et al. 2020, section 3.3.1): inputs are a text's tokens in random order, targets the text.
 
     python -m train.main --config=configs/deshuffling.py
 
-Presets: tiny (default), base (the paper's baseline: T5 v1.0 base). T5's own name for it is all_permute.
+Presets: tiny (default), base (the paper's baseline: T5 v1.0 base). T5 calls this objective all_permute.
 
 Tiny on two CPU cores: 600 steps, held-out loss 1.217; the corpus's unigram entropy is 3.236.
 """

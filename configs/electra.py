@@ -3,12 +3,12 @@
     python -m train.main --config=configs/electra.py
 
 Presets: tiny (default), small, base, large (the reference's). config.model is the discriminator. The generator has the
-same depth and objective.generator_size of the width. The reported loss is the generator's, so it is not comparable with
-the loss of an MLM of the discriminator's size. metrics.jsonl has the discriminator's metrics too. Deviation: Adam has
-its bias correction here; the reference omits it.
+same depth, and objective.generator_size times the width. The reported loss is the generator's, which is not comparable
+with the loss of an MLM of the discriminator's size. metrics.jsonl has the discriminator's metrics too. Deviation: Adam
+corrects the bias of its moments; the reference does not.
 
-The tiny learning rate is 2e-3, at which both learn. At 4e-3 the generator is better, but the discriminator finds almost
-no replaced token.
+At tiny's learning rate, 2e-3, both models learn. At 4e-3 the generator is better, but the discriminator finds almost no
+replaced token.
 
 Tiny on two CPU cores: 600 steps, held-out loss of the generator 1.960, of the discriminator 0.257. The discriminator
 finds 0.12 of the replaced tokens, with a precision of 0.76. The corpus's unigram entropy is 3.236.

@@ -1,13 +1,13 @@
-"""T5's objectives without spans (Raffel et al. 2020, section 3.3): 15% of the tokens are noise, each drawn on its own.
+"""T5's objectives without spans (Raffel et al. 2020, section 3.3): 15% of the tokens, drawn one by one, are noise.
 
     python -m train.main --config=configs/iid_denoising.py
     python -m train.main --config=configs/iid_denoising.py:iid_15_d_d
     python -m train.main --config=configs/iid_denoising.py:base,iid_15_r10s90_f
 
 Sizes: tiny (default), base (the paper's baseline: T5 v1.0 base). Variants, by T5's names:
-  iid_15_u_u        default, the paper's baseline: each run of noise tokens is replaced by a sentinel of its own; the
-                    targets are the sentinels, each followed by its run
-  iid_10_u_u, iid_25_u_u, iid_50_u_u    the same with 10%, 25% and 50% of noise
+  iid_15_u_u        default, the paper's baseline: each run of noise tokens is replaced by a different sentinel;
+                    the targets are the sentinels, each followed by its run
+  iid_10_u_u, iid_25_u_u, iid_50_u_u    the same with 10%, 25% and 50% noise
   iid_15_d_d        noise tokens are dropped from the inputs; the targets are the noise tokens
   iid_15_m_f        MASS-style: each noise token is replaced by the same sentinel; the targets are the whole text
   iid_15_r10s90_f   BERT-style: as iid_15_m_f, with a random token in place of a tenth of the sentinels
@@ -52,7 +52,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         recipes.use_t5_recipe(config)
         config.train.batch_size = 128
         config.train.steps = 524_288
-    # The longest possible targets. T5 has 192 and 104 at 512 inputs, with room for its random number of noise tokens.
+    # The longest possible targets. T5 uses 192 and 104 at 512 inputs, because its number of noise tokens is random.
     density, inputs_length = config.objective.noise_density, config.data.inputs_length
     config.data.targets_length = {
         "noise_spans": 2 * math.ceil(density * inputs_length) + 1,

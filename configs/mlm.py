@@ -1,16 +1,16 @@
-"""Masked language modelling (Devlin et al. 2019): 15% of the tokens selected, 80% of these masked, 10% random.
+"""Masked language modeling (Devlin et al. 2019): 15% of the tokens selected, 80% of these masked, 10% random.
 
     python -m train.main --config=configs/mlm.py
     python -m train.main --config=configs/mlm.py:whole_word
     python -m train.main --config=configs/mlm.py:base,roberta
 
-Sizes: tiny (default: BERT's blocks, small, with rotary positions), base, large (BERT). Variants:
+Sizes: tiny (default: small BERT blocks with rotary positions), base, large (BERT). Variants:
   bert         default: single tokens, exactly 15% of each text
   roberta      single tokens, 15% on average; at base and large also RoBERTa's optimizer and batch size
   whole_word   BERT's whole-word masking
   ngram        one to three words in shares of 6, 3 and 2 (ALBERT)
   span         one to ten words, geometrically distributed with p = 0.2 (SpanBERT's masking)
-objectives/mlm.py lists how each deviates from its paper.
+objectives/mlm.py lists the deviations from the papers.
 
 Tiny on two CPU cores: 600 steps, held-out loss 1.545, accuracy 0.59; the corpus's unigram entropy is 3.236.
 """

@@ -4,15 +4,15 @@
     python -m train.main --config=configs/multi_token_prediction.py:sequential
     python -m train.main --config=configs/multi_token_prediction.py:7b,sequential
 
-Sizes: as in configs/clm.py. Only the objective differs, and with independent heads the depth. Variants:
+Sizes: as in configs/clm.py. Only the objective and, with independent heads, the depth differ. Variants:
   independent    default: n = 4 tokens, each with a head of one layer on a shared trunk
   sequential     n = 2 tokens: one module after the model (DeepSeek-V3's D = 1). The weight of its loss is 0.3, as for
-                 most of the paper's training tokens; for the last of these tokens the paper has 0.1
+                 most of the paper's training tokens; for the last tokens the paper uses 0.1
 
-model.num_layers is the depth of the model that is used for inference: the trunk and the head of the next token.
-Gloeckle et al. give all models of a size the same total number of layers. So with independent heads a published size
-has n - 1 layers fewer than in configs/clm.py: Llama 7b has 29, and three further heads. Tiny keeps all of its 4
-layers, because only one would remain.
+model.num_layers is the depth of the model at inference: the trunk and the head of the next token. As in Gloeckle et
+al., the total number of layers, heads included, is that of configs/clm.py. With independent heads a published size
+therefore has n - 1 layers fewer: Llama 7b has 29 layers and three further heads. Tiny keeps all of its 4 layers,
+because only one would remain.
 
 Tiny on two CPU cores: 500 steps, held-out loss of the next token 1.731; the corpus's unigram entropy is 3.236.
 """

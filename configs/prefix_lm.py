@@ -1,4 +1,4 @@
-"""Prefix language modelling (T5's `prefix_lm`) on a decoder: the inputs see each other, the targets are causal.
+"""Prefix language modeling (T5's `prefix_lm`) on a decoder: the inputs see each other, the targets are causal.
 
     python -m train.main --config=configs/prefix_lm.py
     python -m train.main --config=configs/prefix_lm.py --config.data.bidirectional_inputs=False

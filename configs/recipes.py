@@ -10,8 +10,8 @@ from ml_collections import ConfigDict
 def use_t5_recipe(config: ConfigDict) -> None:
     """Sets T5's recipe: rows of 512 tokens; Adafactor at 0.01, 10,000 steps of warm-up, then an inverse square root.
 
-    The backward pass recomputes the attention probabilities (model.remat="dots"). With a relative position bias they
-    are arrays of [heads, 512, 512] for each row and layer: most of the memory of a step, and little of its computation.
+    The backward pass recomputes the attention probabilities (model.remat="dots"). With a relative position bias these
+    probabilities, [heads, 512, 512] for each row and layer, take most of a step's memory and little of its computation.
     """
     config.model.remat = "dots"
     config.data.inputs_length = 512

@@ -5,11 +5,11 @@ r"""Supervised fine-tuning: prompts and responses, packed whole into rows. Only 
     python -m train.main --config=configs/sft.py:7b --config.data.source=jsonl --config.data.path=pairs.jsonl \
         --config.data.tokenizer=llama.model --config.train.init_from=...
 
-Without train.init_from it trains from scratch. In your own data each line is {"prompt": ..., "response": ...}. Tiny
-reads the documented functions of the standard library: signature and docstring are the prompt, the body is the
-response. Functions too long for a row are excluded, and the run prints their number at its start.
+Without train.init_from the model is trained from scratch. In your own data each line is {"prompt": ..., "response":
+...}. Tiny uses the documented functions of the standard library: signature and docstring are the prompt, the body is
+the response. Functions too long for a row are excluded, and the run prints their number at the start.
 
-Presets: as in configs/clm.py. Beyond tiny the optimizer is Stanford Alpaca's: 3 epochs of its 52,000 pairs. An
+Presets: as in configs/clm.py. Larger presets train as Stanford Alpaca: 3 epochs of its 52,000 pairs. An
 encoder-decoder (--config.model.architecture=encoder_decoder) was pre-trained on inputs that end in EOS: add
 --config.objective.inputs_eos=True.
 

@@ -3,20 +3,20 @@
     python -m train.main --config=configs/simcse.py
     python -m train.main --config=configs/simcse.py:base --config.train.init_from=WORKDIR
 
-The encoder reads each text twice, under two draws of dropout. Of all second readings in the batch, the one of the same
-text should be the most similar to the first.
+Each text is encoded twice under different dropout. The first encoding of a text is trained to be more similar to the
+second encoding of the same text than to those of all other texts in the batch.
 
 Sizes: tiny (default, from scratch), base, large (BERT). SimCSE starts from a trained BERT: set train.init_from to the
 workdir of a run of configs/mlm.py, or of configs/nsp.py with --config.model.num_token_types=2. SimCSE's texts are
 sentences of at most 32 tokens: with data.document_per="line" each line of a corpus is such a text. At base and large a
 longer document is split into texts of 30 tokens. Variants:
   simcse     default: the contrastive loss alone; no token is masked
-  with_mlm   plus masked language modelling, with weight 0.1
+  with_mlm   plus masked language modeling, with weight 0.1
 
-In a held-out batch neighbouring texts of a document are negatives of each other, and harder than those of training.
+A held-out batch contains neighboring texts of one document, which are harder negatives than those in training.
 
-Tiny on two CPU cores: 300 steps, held-out loss 0.691 nats per text; for 0.77 of the texts the most similar of 32 second
-readings is their own.
+Tiny on two CPU cores: 300 steps, held-out loss 0.691 nats per text; accuracy 0.77: for this share of the texts the most
+similar of 32 second encodings is that of the same text.
 """
 
 from ml_collections import ConfigDict

@@ -3,9 +3,8 @@
     python -m train.main --config=configs/sop.py
     python -m train.main --config=configs/sop.py:mlm_only
 
-As in ALBERT, runs of one to three words are masked. Sizes: tiny (default), base, large: BERT's shapes and recipe, for a
-comparison with configs/nsp.py. ALBERT itself shares the parameters of one layer among all layers; this model does not.
-Variants:
+As in ALBERT, runs of one to three words are masked. Sizes: tiny (default), base, large, with BERT's shapes and recipe,
+to be comparable with configs/nsp.py. Deviation: ALBERT shares the parameters of one layer among all layers. Variants:
   sop        default: the sum of the two losses
   mlm_only   an ablation: exactly the same pairs, sentence types and masks, without the SOP loss
 

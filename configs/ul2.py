@@ -18,14 +18,14 @@ decoder layers). The first three variants differ in the weights of the denoisers
 
 What the paper does not specify, and the field that decides it:
   mixing weights         objective.denoisers.*.weight: see the variants
-  what they weight       objective.mix_by: examples, as in the appendix code, or tokens
+  unit of the weights    objective.mix_by: "example", as in the appendix code, or "token"
   where S splits a text  objective.denoisers.s.target_fraction, .split: 0.25 and "uniform", as in table 1. The appendix
                          code splits uniformly over the whole length: 0.5.
   a sentinel in S        objective.denoisers.s.sentinel: False, as in the appendix code. Levanter's port and the prompts
                          of the released checkpoints have <extra_id_0> at the split.
   the random roll        objective.denoisers.*.random_roll: False, as in T5. Then x3 (15% noise in spans of 64) has one
-                         span at these lengths, always at the end of the text. U-PaLM's port has True.
-  names of mode tokens   data.mode_tokens: [R], [S], [X], as in the paper. Released checkpoints: [NLU], [S2S], [NLG].
+                         span at these lengths, always at the end of the text. Levanter's port has True.
+  names of mode tokens   data.mode_tokens: [R], [S], [X], as in the paper; in released checkpoints [NLU], [S2S], [NLG].
 
 Any objectives that share an architecture can be mixed in such a table. configs/ul2r.py has weights that change during
 the run.
@@ -81,8 +81,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.data.packing = "planned"
         config.data.examples_per_row = 4
         config.data.inputs_length *= 4
-        config.data.targets_length = (
-            config.data.inputs_length * 9 // 16
-        )  # the seven denoisers have 0.57 targets per input
+        # The seven denoisers have 0.57 targets per input.
+        config.data.targets_length = config.data.inputs_length * 9 // 16
         config.train.batch_size //= 4
     return config

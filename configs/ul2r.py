@@ -9,13 +9,13 @@ U-PaLM's mixture on a decoder whose inputs see each other: 1/2 prefix LM (S), 1/
 not available.
 
 Sizes: as in configs/clm.py. UL2R continues a run of configs/clm.py (train.init_from), which must have the same
-tokenizer and data.num_sentinels. Without train.init_from it trains from scratch. Variants:
+tokenizer and data.num_sentinels. Without train.init_from the model is trained from scratch. Variants:
   ul2r           default: the mixture alone
-  clm_then_ul2r  both in one run: CLM for the first half; then, over a tenth of the run, the weight of CLM falls in a
-                 straight line to 0 and those of the mixture rise. U-PaLM switches at once, for 20,000 steps after PaLM.
+  clm_then_ul2r  both in one run: CLM for the first half; then, over a tenth of the run, the weight of CLM falls
+                 linearly to 0 and the weights of the mixture rise. U-PaLM switches at once: PaLM, then 20,000 steps.
 
 Levanter's port differs from this mixture in two ways: it cuts each text at random before the corruption, and it puts a
-sentinel between S's inputs and targets (here objective.denoisers.s.sentinel=True).
+sentinel between S's inputs and targets (objective.denoisers.s.sentinel=True does the same here).
 
 Tiny on two CPU cores, from scratch: 500 steps, held-out loss 2.539 (r 3.05, s 2.31, x1 2.50, x2 3.19); the corpus's
 unigram entropy is 3.236.

@@ -1,10 +1,10 @@
-"""UniLM (Dong et al. 2019): masked language modelling with one encoder under four attention patterns.
+"""UniLM (Dong et al. 2019): masked language modeling with one encoder under four attention patterns.
 
     python -m train.main --config=configs/unilm.py
     python -m train.main --config=configs/unilm.py:sequence_to_sequence
 
-Of the masks 80% cover one token, 10% two tokens in a row and 10% three. Sizes: tiny (default), base, large (BERT's
-shapes and recipe). UniLM itself started from BERT large: set train.init_from to do so. Variants:
+80% of the masks cover one token, 10% two consecutive tokens and 10% three. Sizes: tiny (default), base, large (BERT's
+shapes and recipe). UniLM itself started from BERT large; for that set train.init_from. Variants:
   unilm   default: 1/3 bidirectional, 1/3 sequence_to_sequence, 1/6 left_to_right, 1/6 right_to_left
   bidirectional, left_to_right, right_to_left, sequence_to_sequence    each pattern alone
 

@@ -6,20 +6,20 @@ B rows; S encoder positions, T decoder positions. The names are seqio's, except 
 | field | dtype [shape] | architectures | meaning |
 |---|---|---|---|
 | decoder_input_tokens, decoder_target_tokens | int32 [B, T] | decoder-only, encoder-decoder | inputs are targets shifted right within each segment |
-| decoder_loss_weights | float32 [B, T] | same | alone determines which positions are scored |
+| decoder_loss_weights | float32 [B, T] | same | the only field that determines which positions are scored |
 | decoder_segment_ids, decoder_positions | int32 [B, T] | same | segment 0 is padding; positions restart with each segment |
-| decoder_bidirectional_mask | bool [B, T] | decoder-only | True: prefix, visible to its whole segment |
-| encoder_input_tokens, encoder_segment_ids, encoder_positions | int32 [B, S] | encoder-only, encoder-decoder | |
+| decoder_bidirectional_mask | bool [B, T] | decoder-only | True: the position is in the prefix, which the whole segment attends to |
+| encoder_input_tokens, encoder_segment_ids, encoder_positions | int32 [B, S] | encoder-only, encoder-decoder | segments and positions as in the decoder |
 | encoder_target_tokens, encoder_loss_weights | int32 / float32 [B, S] | encoder-only | weights mark the *selected* positions, including random and kept tokens |
-| example_source | int32 [B, T] or [B, S] | all | the index of the denoiser that made the example; of the shape of the loss weights |
+| example_source | int32 [B, T] or [B, S] | all | the index of the denoiser that made the example, at each position |
 
 Optional fields, which only some objectives make:
 
 | field | dtype [shape] | architectures | meaning |
 |---|---|---|---|
 | encoder_token_types | int32 [B, S] | encoder-only | 0 in sentence A, 1 in sentence B |
-| encoder_attention_order | int32 [B, S] | encoder-only | a token sees the tokens of its segment whose order is not greater than its own; without the field, all of them |
-| sentence_labels | int32 [B] | encoder-only, decoder-only | the class of the row's text, or of its pair of sentences |
+| encoder_attention_order | int32 [B, S] | encoder-only | a token attends to the tokens of its segment whose order is at most the token's own; without this field, to its whole segment |
+| sentence_labels | int32 [B] | encoder-only, decoder-only | the class of the row's text or pair of sentences |
 
 A packed decoder-only row with two examples, (inputs 5 6, targets 7 1) and (inputs 8, targets 9 1), T = 10, pad 0, EOS 1
 (the objective decides where EOS is; here it ends the targets):
@@ -29,7 +29,7 @@ A packed decoder-only row with two examples, (inputs 5 6, targets 7 1) and (inpu
     decoder_loss_weights        0 0 1 1 0 1 1 0 0 0
     decoder_segment_ids         1 1 1 1 2 2 2 0 0 0
     decoder_positions           0 1 2 3 0 1 2 0 0 0
-    decoder_bidirectional_mask  1 1 1 0 1 1 0 0 0 0     the position that reads the last input predicts the first target
+    decoder_bidirectional_mask  1 1 1 0 1 1 0 0 0 0     the positions that read pad or an input
 """  # noqa: E501
 
 import numpy as np
@@ -67,7 +67,11 @@ OPTIONAL_FIELDS: dict[str, Dtypes] = {
 
 
 def check_batch(batch: Batch, architecture: str) -> None:
-    """Raises ValueError where `batch` is not a batch for `architecture`: fields, dtypes, shapes, segments, shift."""
+    """Raises ValueError if `batch` is not a valid batch of `architecture`.
+
+    Checks the names, dtypes and dimensions of the fields, the order of segments and padding, the positions, that
+    padding has no loss weight, and that decoder inputs are the targets shifted right within each segment.
+    """
     _check_fields(batch, architecture)
     for stack in ("encoder", "decoder"):
         if f"{stack}_segment_ids" in batch:

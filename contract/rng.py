@@ -1,4 +1,4 @@
-"""Vectorised random numbers on the host: every example has a key of its own, as in `jax.random`.
+"""Vectorized random numbers on the host: every example has its own key, as in `jax.random`.
 
 The generator is SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"), one stream
 per key. One NumPy `Generator` per example would be as independent at ten times the cost. Results do not depend on the
@@ -15,7 +15,7 @@ _INDEX = np.uint64((1 << 24) - 1)  # the bits of a ticket in `draw` that hold a 
 
 
 def mix64(x: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser (variant Mix13): uint64 [...] -> uint64 [...].
+    """SplitMix64's finalizer (variant Mix13): uint64 [...] -> uint64 [...].
 
     A bijection whose every output bit depends on every input bit.
     """
@@ -31,17 +31,17 @@ def mix64(x: np.ndarray) -> np.ndarray:
 
 
 def seed_bits(seed: int, purpose: str) -> int:
-    """64 bits for one use of the seed, which may be any Python int. Each purpose gets an independent stream."""
+    """64 bits, as an int, for one use (`purpose`) of `seed`, any int. Different purposes are independent."""
     return int.from_bytes(hashlib.blake2b(f"{purpose}:{seed}".encode(), digest_size=8).digest())
 
 
 def example_keys(seed: int, examples: np.ndarray, pieces: np.ndarray) -> np.ndarray:
-    """The keys of examples, uint64 [E]: a function of (seed, global example index, piece) and of nothing else.
+    """The keys of examples, uint64 [E], a function of (seed, example number, piece) alone.
 
     Args:
       seed: any int.
-      examples: int64 [E], the index of each example among all examples of the run.
-      pieces: int64 [E], which piece of that example's window it is; 0 where a window is one piece.
+      examples: int64 [E], the number of each example's window among all windows of the run.
+      pieces: int64 [E], which of its window's examples each is; 0 where a window is one example.
     """
     windows = mix64(np.uint64(seed_bits(seed, "example")) + GOLDEN * examples.astype(np.uint64))
     return mix64(windows + GOLDEN * pieces.astype(np.uint64))
@@ -53,7 +53,7 @@ def _salt(tag: int) -> np.ndarray:
 
 
 def fold_in(keys: np.ndarray, tag: int) -> np.ndarray:
-    """Independent keys, uint64 [E], for one named use (`tag`) of `keys`, uint64 [E]."""
+    """New keys, uint64 [E], for one use (`tag`, an int) of `keys`, uint64 [E]. Different tags are independent."""
     return mix64(keys ^ _salt(tag))
 
 
@@ -63,22 +63,22 @@ def bits(keys: np.ndarray, n: int) -> np.ndarray:
 
 
 def bits_at(keys: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """uint64 [n]: for each of n keys the one column of `bits` given by columns, int [n]. Faster for a few columns."""
+    """Column columns[i] of `bits` for keys[i]: uint64 [n] from uint64 [n] and int [n]. Faster for a few columns."""
     return mix64(keys + (columns + 1).astype(np.uint64) * GOLDEN)
 
 
 def as_uniform(bits: np.ndarray) -> np.ndarray:
-    """float64 of the shape of `bits`, uint64, uniform in [0, 1)."""
+    """Uniform float64 [...] in [0, 1) from random `bits`, uint64 [...]."""
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
 def uniform(keys: np.ndarray, n: int) -> np.ndarray:
-    """float64 [E, n], uniform in [0, 1)."""
+    """Uniform float64 [E, n] in [0, 1), as `bits` for keys uint64 [E]."""
     return as_uniform(bits(keys, n))
 
 
 def integers(keys: np.ndarray, low: np.ndarray | int, high: np.ndarray | int) -> np.ndarray:
-    """int64 [E], uniform in low..high, both included; `low` and `high` are int or int [E], low <= high."""
+    """Uniform int64 [E] in low..high, both included. `low` and `high`: int or int [E], low <= high."""
     return low + np.floor(uniform(keys, 1)[:, 0] * (np.asarray(high) - low + 1)).astype(np.int64)
 
 
@@ -122,7 +122,7 @@ def draw(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarra
 
 
 def choose(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The positions of `draw`, ascending in each row."""
+    """The positions of `draw`, int64 [E, max(counts)], but ascending in each row."""
     positions = draw(keys, allowed, counts)
     positions.sort(axis=1)
     return positions

@@ -9,9 +9,9 @@ from contract.errors import ConfigError
 
 Index = TypeVar("Index", int, np.ndarray)
 
-# Properties of an ordinary token's text, which some objectives use. Bits of Vocab.marks.
+# Bits of Vocab.marks: properties of an ordinary token's text, which some objectives use.
 STOP = 1  # ends in ".", "!" or "?"
-NEWLINE = 2  # ends in a line end
+NEWLINE = 2  # ends in a line break
 SPACE = 4  # begins with whitespace
 CONTINUATION = 8  # a byte that continues a UTF-8 character
 BLANK = 16  # whitespace only
@@ -35,12 +35,12 @@ class Vocab:
     bos: int
     modes: tuple[tuple[str, int], ...]  # the name and the id of each mode token, in the order of data.mode_tokens
     num_sentinels: int
-    content_start: int  # ids of raw text are content_start <= id < content_end
+    content_start: int  # ordinary tokens, which are those of raw text: content_start <= id < content_end
     content_end: int
-    marks: bytes = dataclasses.field(repr=False)  # [size], the bits above for each id; 0 for special ids
+    marks: bytes = dataclasses.field(repr=False)  # [size], STOP, NEWLINE, ... of each id; 0 for special ids
 
     def marked(self, tokens: np.ndarray, mark: int) -> np.ndarray:
-        """Where `tokens`, int [...], have any bit of `mark`: bool [...]."""
+        """bool [...]: where `tokens`, int [...], have at least one bit of `mark`."""
         return (np.frombuffer(self.marks, np.uint8) & mark).astype(bool).take(tokens)
 
     def sentinel(self, k: Index) -> Index:
@@ -62,7 +62,7 @@ class Vocab:
         return ids[name]
 
     def names(self) -> dict[int, str]:
-        """The text of each special id in decoded text."""
+        """Special id -> its name in decoded text, such as "</s>" and "<extra_id_0>"."""
         special = {
             self.pad: "<pad>",
             self.eos: "</s>",

@@ -13,24 +13,21 @@ DocumentHandling = Literal["join", "pack", "split", "whole"]
 
 
 class Ramp(NamedTuple):
-    """A weight that changes linearly during the run, from its initial value at `begin` to `weight` at `end`.
+    """A weight that changes linearly during the run: the initial weight until `begin`, `weight` from `end` on."""
 
-    Both are example numbers of the run, begin <= end. Where they are equal the weight jumps.
-    """
-
-    begin: int
-    end: int
-    weight: float  # the final weight, in the unit of the initial one
+    begin: int  # number of an example of the run
+    end: int  # the same; at least `begin`; where both are equal, the weight jumps
+    weight: float  # the final weight, in the unit of the initial weight
 
 
 class Capacity(NamedTuple):
-    """The positions that a row of one stack offers to whole documents, and what of a document takes them."""
+    """The positions of one stack of a row, and which parts of a whole document occupy them."""
 
     field: str  # the config field that sets `positions`, for messages
     positions: int
     prompt: bool  # whether the document's prompt takes positions of this stack
-    response: bool  # whether the text after the prompt does
-    special: int  # positions that each example needs in addition, for EOS and the like
+    response: bool  # whether the text after the prompt takes positions of this stack
+    special: int  # further positions that each example takes, for EOS and other special tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +36,14 @@ class WindowSpec:
 
     Attributes:
       name: the denoiser's name.
-      weight: share of the examples. With a ramp: share of the first examples.
-      raw_length: tokens in a window. For "whole": tokens of the longest document that fits a row whatever part of it
-        is the prompt.
+      weight: share of the examples. With a ramp: the share before the ramp begins.
+      raw_length: tokens in a window. For "whole": the most tokens of a document that fits a row for every length of
+        its prompt.
       documents: how windows treat document boundaries.
         "join": documents are concatenated, and a window is one example, across document ends (T5).
-        "pack": the same windows, but each document's piece is an example of its own, in the same row.
+        "pack": the same windows, but each document's piece is a separate example in the same row.
         "split": a window ends where its document ends, so the last window of a document is shorter.
-        "whole": a window is as many whole documents as fit a row, each an example of its own.
+        "whole": a window is as many whole documents as fit a row, each a separate example.
       eos: whether each document ends in EOS. If False, no window contains an EOS.
       extra_columns: optional columns of `Windows` to fill: "others", "prompt_lengths", "labels".
       ramp: how the weight changes during the run; None if it is constant.
@@ -112,16 +109,16 @@ class BatchSpec:
 class Windows(NamedTuple):
     """E raw examples of the rows of one batch, in row order.
 
-    The columns with a default are None where no spec lists them in `extra_columns`.
+    others_tokens, others_lengths, prompt_lengths and labels are None unless a spec requests them (`extra_columns`).
     """
 
     tokens: np.ndarray  # int32 [E, W], padded with the pad id; W is the longest possible example
     lengths: np.ndarray  # int32 [E], 1..W
     row_ids: np.ndarray  # int32 [E], non-decreasing: the example's row in this process's part of the batch
-    keys: np.ndarray  # uint64 [E], the example's random key: a function of (seed, global example index, piece)
+    keys: np.ndarray  # uint64 [E], the example's random key (contract/rng.py, example_keys)
     denoiser_ids: np.ndarray  # int32 [E], index into the objective's denoisers
     others_tokens: np.ndarray | None = None  # int32 [E, W], a window of another document, drawn by the example's key
-    others_lengths: np.ndarray | None = None  # int32 [E], 1..W; 0 where the example's own spec does not list "others"
+    others_lengths: np.ndarray | None = None  # int32 [E], 1..W; 0 where the example's spec does not list "others"
     prompt_lengths: np.ndarray | None = None  # int32 [E], how many leading tokens of the example are its prompt
     labels: np.ndarray | None = None  # int32 [E], the class of the example's document
     parts: np.ndarray | None = None  # int32 [E], as in RowPlan.parts; None where rows are not planned

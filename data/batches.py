@@ -1,4 +1,4 @@
-"""Batches: which windows are in batch n, reading them, and passing them to the objective's transform. Uses grain."""
+"""Batches by number: selects the windows of batch n, reads them, and applies the objective's transform. Uses grain."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from data.windows import Slices, WindowReader, gather
 
 Transform = Callable[[Windows, int], Batch]
 
-_WINDOWS = 512  # read at once if batches are smaller: many, but few enough for the processor's caches
+_WINDOWS_AT_ONCE = 512  # read together if batches are smaller; more would exceed the processor's caches
 
 
 def batches(
@@ -31,25 +31,26 @@ def batches(
     seed: int,
     shuffle: bool,
 ) -> "Batches":
-    """Endless batches; element n is this process's rows of batch n.
+    """Returns a sequence of batches without end, of which element n is this process's rows of batch n.
 
-    Element n is a function of the arguments and n alone: example i of the run is in row i // spec.examples_per_row of
-    all rows of all batches, and data/order.py determines which window it is. So neither the number of processes nor of
-    threads changes what a row contains. Each denoiser reads each of its windows once an epoch, indefinitely; in planned
-    rows each denoiser does so for each window length, so that text may recur at another length within an epoch.
+    Element n is a function of the arguments and n alone: window i of the run is in row i // spec.examples_per_row,
+    counted over all batches, and data/order.py determines which window that is. So neither the number of processes nor
+    the number of threads changes the contents of a row. Each denoiser reads each of its windows once per epoch. In
+    planned rows this holds for each window length of a denoiser, so the same text may recur at another length.
 
     Args:
       documents: the documents to read.
       spec: the windows of each denoiser, and how many share a row. A denoiser of weight 0 is never drawn.
-      transform: makes the batch from the windows and the number of rows, each row from its own windows alone. Called
-        from several threads, by `loader` for several batches at once.
+      transform: windows, number of rows -> batch. Each row must depend on its own windows alone, because `loader`
+        transforms several batches at once. Must be thread-safe.
       batch_size: rows of the global batch.
       local_rows: this process's rows of the global batch, ascending; they need not be adjacent.
       seed: any int. It determines the order and the examples' keys.
-      shuffle: whether each epoch has a new order. If False, every epoch has the documents' order, and changing weights
-        have the mean of their initial and final values.
+      shuffle: whether each epoch has a new order. If False, every epoch has the documents' order, and weights that
+        change are replaced by the mean of their initial and final values.
 
-    Raises ConfigError for invalid weights, and where the documents do not fill a window.
+    Raises ConfigError for invalid weights and where the documents do not fill a window, ValueError for local_rows that
+    are not ascending rows of the batch.
     """
     rows = np.asarray(local_rows, np.int64)
     if not rows.size or rows[0] < 0 or rows[-1] >= batch_size or (np.diff(rows) <= 0).any():
@@ -58,7 +59,7 @@ def batches(
     if spec.plan is None:
         readers = [WindowReader(documents, windows) for windows in spec.windows]
         weights, ramps = [windows.weight for windows in spec.windows], [windows.ramp for windows in spec.windows]
-        if not shuffle:  # held-out batches are compared between steps
+        if not shuffle:  # held-out batches, whose loss at one step is compared with that at another
             weights, ramps = [windows.mean_weight for windows in spec.windows], []
         order = DrawOrder(list(map(len, readers)), weights, seed=seed, shuffle=shuffle, ramps=ramps)
     else:
@@ -73,10 +74,10 @@ def batches(
 
 
 def loader(batches: "Batches", *, start: int, threads: int, prefetch: int) -> Iterator[Batch]:
-    """Batches `start`, `start` + 1, ..., in that order, made in advance by reader threads.
+    """Yields batches `start`, `start` + 1, ..., in that order, made in advance by reader threads.
 
-    Several small batches are made at once, which does not change them: NumPy's calls are then long relative to the
-    Python code between them, and the threads wait less for each other.
+    Several small batches are made at once, which does not change their contents. NumPy calls are then long relative to
+    the Python code between them, and threads wait less for each other.
 
     Args:
       batches: batches whose transform makes arrays [rows, ...].
@@ -85,25 +86,25 @@ def loader(batches: "Batches", *, start: int, threads: int, prefetch: int) -> It
       prefetch: how many batches may be made in advance.
     """
     _keep_freed_arrays()
-    at_once = max(min(_WINDOWS // batches.num_windows, prefetch // max(threads, 1)), 1)
+    at_once = max(min(_WINDOWS_AT_ONCE // batches.num_windows, prefetch // max(threads, 1)), 1)
     blocks = grain.MapDataset.range(start, batches.end, at_once).map(lambda first: batches.read(first, at_once))
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=prefetch // at_once if threads else 0)
     return itertools.chain.from_iterable(_split(block, batches.num_rows) for block in blocks.to_iter_dataset(options))
 
 
 def _split(block: Batch, num_rows: int) -> Iterator[Batch]:
-    """Splits several batches that were made as one into batches of `num_rows` rows."""
+    """Yields the batches of `num_rows` rows whose concatenation is `block`."""
     total = len(next(iter(block.values())))
     for begin in range(0, total, num_rows):
         yield {name: array[begin : begin + num_rows] for name, array in block.items()}
 
 
 def _keep_freed_arrays() -> None:
-    """Makes the process keep the memory of a batch's arrays for the arrays of the next batch.
+    """Makes the process reuse the memory of a batch's arrays for the next batch.
 
-    glibc returns large freed blocks to the system. Clearing the pages that replace them takes as long as all work on
-    the batch. After a block of 31 MB has been freed, glibc keeps up to twice as much: mallopt(3), M_MMAP_THRESHOLD.
-    With other C libraries this function has no effect.
+    By default glibc returns large freed blocks to the system, and clearing new pages takes as long as all other work on
+    a batch. Freeing a block of 31 MB once makes glibc keep up to 62 MB: mallopt(3), M_MMAP_THRESHOLD. With other C
+    libraries this function has no effect.
     """
     np.empty(31 << 20, np.uint8)
 
@@ -114,7 +115,7 @@ class Batches:
     Attributes:
       num_rows: this process's rows of a batch.
       num_windows: this process's windows of a batch.
-      end: the number of batches, which no run reaches.
+      end: the number of batches, more than any run reads.
     """
 
     def __init__(
@@ -145,14 +146,14 @@ class Batches:
         return self.read(n, 1)
 
     def read(self, first: int, count: int) -> Batch:
-        """Batches `first`, ..., `first` + `count` - 1 as one batch, with their rows concatenated."""
+        """Returns batches `first`, ..., `first` + `count` - 1 as one batch, with their rows concatenated."""
         spec = self._spec
         rows = (np.arange(first, first + count)[:, None] * self._batch_size + self._local_rows).ravel()
         numbers = (rows[:, None] * spec.examples_per_row + np.arange(spec.examples_per_row)).ravel()
         reader_of_window, indices = self._order.draw(numbers)
         slices = self._slices(reader_of_window, indices)
         tokens, lengths = gather(self._readers[0].tokens, slices, self._width, spec.pad_id)
-        window = slices.windows[slices.begins]  # the window of these batches that each example is from
+        window = slices.windows[slices.begins]  # of each example: the index of its window among `numbers`
         piece = np.arange(len(window)) - np.searchsorted(window, window, side="left")
         reader_ids = reader_of_window[window]
         denoiser_ids, parts = reader_ids, None

@@ -4,21 +4,21 @@ import numpy as np
 
 from contract.rng import mix64
 
-_BLOCK = 1 << 13  # documents packed at a time: enough to fill rows, few enough to look at every open row
+_BLOCK = 1 << 13  # documents packed at a time: enough to fill rows, few enough to compare each size with every row
 
 
 def pack_documents(sizes: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Packs documents into few rows, without cutting any. The result depends on the arguments alone.
+    """Packs whole documents into few rows. The result depends on the arguments alone.
 
     Best-fit decreasing, in one pass over the distinct sizes, as in longest-pack-first histogram-packing (Krell et al.
-    2021, arXiv:2107.02027). Deviation: a size has several parts, the positions of the encoder and of the decoder.
+    2021, arXiv:2107.02027). Deviation: a size is a vector, the positions in each stack.
 
     Args:
       sizes: int64 [D, S], 1..capacity: the positions that each document takes in each stack.
       capacity: int64 [S], the positions of a row in each stack.
 
-    Returns the documents row by row, int64 [D], and where each row ends in that list, int64 [rows]. The rows are in a
-    random order, so that the first rows resemble the others.
+    Returns the documents row by row, int64 [D], and where each row ends in that array, int64 [rows]. The rows are in a
+    random order, because best-fit decreasing puts the longest documents into the first rows.
     """
     row, num_rows = np.empty(len(sizes), np.int64), 0
     for begin in range(0, len(sizes), _BLOCK):

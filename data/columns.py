@@ -1,4 +1,4 @@
-"""The optional columns of `Windows`, such as windows of other documents: `WindowSpec.extra_columns` requests them."""
+"""The optional columns of `Windows`, such as windows of other documents, which WindowSpec.extra_columns requests."""
 
 from collections.abc import Sequence
 
@@ -26,12 +26,12 @@ class Columns:
                 self._of_document["labels"][reader_id] = classes_of(documents, spec)
 
     def add(self, windows: Windows, reader_ids: np.ndarray, documents: np.ndarray) -> Windows:
-        """The windows with their optional columns.
+        """Returns the windows with their optional columns filled.
 
         Args:
           windows: E examples.
           reader_ids: int [E], the reader that each example is from.
-          documents: int64 [E], the document that each example is from, as its reader numbers documents.
+          documents: int64 [E], the document that each example is from, an index into its reader's documents.
         """
         if any("others" in reader.spec.extra_columns for reader in self._readers):
             windows = self._add_others(windows, reader_ids, documents)

@@ -6,9 +6,9 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class CorpusConfig:
-    """The fields of `config.data` that determine a token store. configs/base.py says what each means.
+    """The fields of `config.data` that determine a token store. configs/base.py describes each.
 
-    train.config.DataConfig adds the fields of windows and batches, and data.prepare makes its flags from these.
+    train.config.DataConfig adds the fields of windows and batches. data.prepare makes its flags from these fields.
     """
 
     source: str  # a key of data.sources.SOURCES

@@ -10,11 +10,11 @@ from data.store import TokenStore
 
 
 class Documents:
-    """Some documents of a token store, in an order of their own.
+    """A selection of the documents of a token store, in a given order.
 
     Attributes:
-      store: where the tokens are.
-      index: int64 [n], each document's number in the store.
+      store: the token store.
+      index: int64 [n], the number in the store of each document.
       label: the name of this side of the split, for messages.
     """
 
@@ -31,7 +31,7 @@ class Documents:
         return Documents(self.store, self.index[chosen], self.label)
 
     def tokens(self, i: int) -> np.ndarray:
-        """Document i without its EOS, unsigned [length]."""
+        """The tokens of document i without EOS, unsigned integers [length]."""
         d = self.index[i]
         return self.store.tokens[self.store.offsets[d] : self.store.offsets[d + 1] - 1]
 
@@ -53,24 +53,24 @@ class Documents:
 
 
 def split_documents(store: TokenStore, heldout_fraction: float, seed: int) -> tuple[Documents, Documents]:
-    """The training and the held-out documents of a store, split as `split_by_digest` does. Raises as it does."""
+    """The training and the held-out documents of a store. Splits, and raises ConfigError, as `split_by_digest`."""
     train, heldout = split_by_digest(store.digests, heldout_fraction, seed)
     return Documents(store, train, "training"), Documents(store, heldout, "held-out")
 
 
 def split_by_digest(digests: np.ndarray, heldout_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Splits documents by their contents: documents with equal digests, uint64 [n], are on the same side.
+    """Splits documents by their contents: documents with equal digests, uint64 [n], are on the same side of the split.
 
     The held-out side gets `heldout_fraction` of the *distinct* documents, at least one and at most all but one. The
-    order of each side is a seeded shuffle, so that neighbours in joined text are random documents and not neighbours on
-    disk.
+    order of each side is a seeded shuffle, so that consecutive documents in joined text are random documents and not
+    consecutive on disk.
 
     Returns indices of the training and of the held-out documents, int64. Raises ConfigError for a fraction outside
     (0, 1), and for fewer than two distinct documents.
     """
     if not 0 < heldout_fraction < 1:
         raise ConfigError(f"data.heldout_fraction={heldout_fraction} must lie between 0 and 1, both excluded")
-    ranks = mix64(digests ^ np.uint64(seed_bits(seed, "split")))  # bijective: equal ranks are equal digests
+    ranks = mix64(digests ^ np.uint64(seed_bits(seed, "split")))  # bijective: only equal digests have equal ranks
     distinct = np.unique(ranks)
     if len(distinct) < 2:
         found = "one document" if len(digests) == 1 else f"{len(digests)} equal documents"
@@ -80,6 +80,6 @@ def split_by_digest(digests: np.ndarray, heldout_fraction: float, seed: int) -> 
         )
     num_heldout = min(max(round(heldout_fraction * len(distinct)), 1), len(distinct) - 1)
     is_heldout = ranks < distinct[num_heldout]
-    # The order of the ranks themselves would put equal documents next to each other.
+    # Sorting by the ranks themselves would put equal documents next to each other.
     order = np.argsort(mix64(ranks + np.arange(len(ranks), dtype=np.uint64)), kind="stable")
     return order[~is_heldout[order]], order[is_heldout[order]]

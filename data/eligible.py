@@ -10,10 +10,10 @@ from data.documents import Documents
 
 
 def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[str]]:
-    """The documents that `spec` can use, in their order, and one sentence for each kind that is excluded.
+    """The documents that `spec` can use, in their order, and a sentence for each reason to exclude documents.
 
-    Raises ConfigError where documents are excluded and spec.on_unusable is "error", where all are excluded, and where
-    the corpus has no prompts, or no document of a class, that the spec needs.
+    Raises ConfigError where documents are excluded and spec.on_unusable is "error", where all are excluded, where the
+    spec needs prompts and no document has one, and where a class of the spec has no document.
     """
     reasons: list[str] = []
     if "labels" in spec.extra_columns:
@@ -32,7 +32,7 @@ def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[st
 
 
 def describe_excluded(documents: Documents, specs: Sequence[WindowSpec]) -> list[str]:
-    """One sentence for each kind of document that the specs exclude, which they do if data.on_unusable is "skip"."""
+    """A sentence for each reason for which the specs exclude documents. Raises ConfigError as `eligible` does."""
     return list(dict.fromkeys(reason for spec in specs for reason in eligible(documents, spec)[1]))
 
 
@@ -41,7 +41,7 @@ def sizes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:
     prompt = documents.store.prompt_lengths[documents.index].astype(np.int64)
     response = np.diff(documents.ends(spec.eos), prepend=0) - prompt
     sizes = [capacity.prompt * prompt + capacity.response * response + capacity.special for capacity in spec.capacities]
-    return np.maximum(np.stack(sizes, axis=1), 1)  # the encoder reads one EOS for an empty prompt
+    return np.maximum(np.stack(sizes, axis=1), 1)  # for an empty prompt the encoder reads one EOS
 
 
 def classes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:

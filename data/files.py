@@ -13,8 +13,9 @@ from contract.errors import ConfigError
 def find_files(data_path: str) -> list[str]:
     """Absolute paths of the files that `data.path` (files, folders or globs, separated by commas) names, each once.
 
-    A folder names all its regular files that are not hidden, at any depth, sorted. The list includes what exists but
-    cannot be opened, so that reading it is an error. Raises ConfigError for a part of `data.path` that names no file.
+    A folder names all its regular files that are not hidden, at any depth, sorted. Files and folders that exist but
+    cannot be opened are included, so that reading them is an error. Raises ConfigError for a part of `data.path` that
+    names no file.
     """
     paths: dict[str, None] = {}
     for pattern in data_path.split(","):
@@ -23,7 +24,10 @@ def find_files(data_path: str) -> list[str]:
 
 
 def describe_file(path: str) -> tuple[str, int, int]:
-    """Path, size in bytes and modification time in ns, which represent the file's contents in a fingerprint."""
+    """Path, size in bytes and modification time in ns, which represent the file's contents in a fingerprint.
+
+    Size and time are -1 for a file that cannot be accessed.
+    """
     try:
         info = os.stat(path)
     except OSError:
@@ -32,7 +36,7 @@ def describe_file(path: str) -> tuple[str, int, int]:
 
 
 def read_documents(path: str, document_per: str) -> Iterator[str]:
-    """Yields the documents of a UTF-8 file, as `split_text` cuts them, empty documents included.
+    """Yields the documents of a UTF-8 file, cut as by `split_text`, empty documents included.
 
     Raises OSError or UnicodeDecodeError, always before the first document.
     """
@@ -69,7 +73,7 @@ def _split_lines(lines: Iterable[str], document_per: str) -> Iterator[str]:
 
 
 def _check_utf8(path: str) -> None:
-    """Decodes the whole file before any of it is used, so that an invalid file is skipped as a whole."""
+    """Raises UnicodeDecodeError for a file that is not UTF-8, before any of its documents is used."""
     decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
     with open(path, "rb") as file:
         while True:
@@ -126,4 +130,4 @@ def _is_regular_or_broken(path: str) -> bool:
         mode = os.stat(path).st_mode
     except OSError:
         return True
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # a folder in this list is one that could not be listed
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # only folders that could not be listed reach this line

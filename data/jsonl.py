@@ -36,7 +36,7 @@ def read_jsonl(path: str, on_unreadable: str, skipped: Skipped) -> Iterator[RawD
 
 
 class _InvalidLine(ValueError):
-    """What is wrong with a line; its message follows the line's number."""
+    """An invalid line. The message states the problem and is printed after the line's number."""
 
 
 def _document(path: str, line: bytes) -> RawDocument:

@@ -2,9 +2,9 @@
 
 A reader is a stream of windows: those of one denoiser, or of one denoiser and window length (data/batches.py).
 
-grain's `MapDataset.mix` and `shuffle` would do the same, one example at a time, in 17 to 25 us each. Its index_shuffle
-walks cycles in a domain of at least 65536, which takes 400 us an example if there are 100 windows. Here a whole batch
-is drawn at once, in a fraction of a microsecond an example, and the order does not depend on grain's version.
+grain's `MapDataset.mix` and `shuffle` do the same for one example at a time, in 17 to 25 us per example, or 400 us if
+there are only 100 windows, because grain's index_shuffle walks cycles in a domain of at least 65536. Here a whole batch
+is drawn at once, in less than 1 us per example, and the order does not depend on grain's version.
 """
 
 import itertools
@@ -48,7 +48,7 @@ class DrawOrder:
           seed: any int.
           shuffle: whether each epoch has a new order. If False, every epoch reads windows 0, 1, 2, ...
           ramps: how each reader's weight changes, None if it does not; () if no weight changes. A ramp is approximated
-            by at most 1000 steps of equal length, each with the ramp's weight at its middle.
+            by at most 1000 steps of equal length, each with the ramp's weight in the middle of the step.
 
         Raises ConfigError where weights are negative or not finite, or where all are 0 at the same time.
         """
@@ -75,7 +75,7 @@ class DrawOrder:
 
     def _draw_range(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         """For examples first..last: their readers, int64 [n], and which of its reader's draws each is, int64 [n]."""
-        # With K readers, each is at most half a draw ahead or behind, so example i is due within K/2 examples of i.
+        # Each of K readers is at most half a draw early or late, so the i-th draw is due within K/2 examples of i.
         slack = self._shares.shape[1] + 1
         begin, end = self._draws_before(max(first - slack, 0)), self._draws_before(last + slack)
         draws = [np.arange(*span) for span in zip(begin, end, strict=True)]
@@ -91,9 +91,9 @@ class DrawOrder:
         return np.maximum(np.ceil(expected - 0.5), 0).astype(np.int64)
 
     def _due(self, reader_id: int, nth: np.ndarray) -> np.ndarray:
-        """The times, in examples, at which draws nth, int64 [n], of one reader are due, float64 [n]."""
+        """float64 [n]: when draws `nth`, int64 [n], of one reader are due, as numbers of examples."""
         at_start, expected = self._expected_at_start[:, reader_id], nth + 0.5
-        # Blocks where the reader has no share have the same expected draws as the next, which side="right" finds.
+        # A block where the reader has no share ends with the expected draws it begins with: side="right" skips it.
         block = np.searchsorted(at_start, expected, side="right") - 1
         return self._starts[block] + (expected - at_start[block]) / self._shares[block, reader_id]
 
@@ -126,7 +126,7 @@ class PlannedOrder:
 
 
 class _Epochs:
-    """The windows of each reader in epochs: every window once before any window again."""
+    """The windows of each reader in epochs: every window once per epoch."""
 
     def __init__(self, lengths: Sequence[int], *, seed: int, shuffle: bool):
         self._lengths = np.asarray(lengths, np.int64)
@@ -143,7 +143,7 @@ class _Epochs:
 
 
 def _blocks(weights: Sequence[float], ramps: Sequence[Ramp | None]) -> tuple[np.ndarray, np.ndarray]:
-    """The run in S blocks of constant weights: their first examples, float64 [S], and their weights, float64 [S, K]."""
+    """Splits the run into S blocks of constant weights: their first examples, float64 [S]; weights, float64 [S, K]."""
     edges = sorted({0}.union(*(ramp[:2] for ramp in ramps if ramp)))
     parts = []
     for begin, end in itertools.pairwise(edges):
@@ -166,7 +166,7 @@ def permute(index: np.ndarray, length: np.ndarray, keys: np.ndarray) -> np.ndarr
     """The positions of `index` in a random order of 0..length-1, int64 [n]. For one key, a bijection.
 
     A Feistel network on pairs of digits in base ceil(sqrt(length)), applied again to results outside the range (Black
-    and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002: generalised Feistel with cycle walking).
+    and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002: generalized Feistel with cycle walking).
 
     Args:
       index: int64 [n], each below its length.

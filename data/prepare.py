@@ -1,8 +1,8 @@
 """python -m data.prepare --source=text --path='corpus/*.txt' [--tokenizer=my.model] [--document_per=line] ...
 
-Builds the token store of a corpus, or finds it, and prints what it contains. Training builds a missing store itself.
-Prepare the store first if the corpus is large, or if many processes would build it at the same time. The flags have the
-names and the defaults of the fields of config.data, and training with the same values finds the store.
+Builds the token store of a corpus, unless the store exists, and prints its contents. Training also builds a missing
+store. Run this command first if the corpus is large, or if many processes would build the store at the same time. The
+flags have the names and the defaults of the fields of config.data, and training with the same values finds the store.
 """
 
 import dataclasses
@@ -40,9 +40,9 @@ _HELP = {
 
 
 def parse_flags(argv: list[str]) -> CorpusConfig:
-    """Command line, with the program's name first -> the corpus. For --help prints the usage and exits.
+    """Returns the corpus that the command line, with the program's name first, describes.
 
-    Raises ConfigError, one line, for an invalid flag and an unexpected argument.
+    Prints the usage and exits for --help. Raises ConfigError for an invalid flag or an unexpected argument.
     """
     flag_values = flags.FlagValues()
     types = typing.get_type_hints(CorpusConfig)
@@ -65,7 +65,7 @@ def parse_flags(argv: list[str]) -> CorpusConfig:
 
 
 def main(argv: list[str]) -> None:
-    """Builds the token store or finds it, and prints where it is and what it contains. Raises ConfigError."""
+    """Builds the token store, unless it exists, and prints its folder and contents. Raises ConfigError."""
     corpus = parse_flags(argv)
     _print_contents(open_or_build(corpus, make_tokenizer(corpus)))
 

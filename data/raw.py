@@ -1,4 +1,4 @@
-"""Documents as text, before they become tokens, and what was skipped while they were read."""
+"""Documents as text, before tokenization, and what a pass over the documents skipped."""
 
 import dataclasses
 from typing import NamedTuple

@@ -1,5 +1,8 @@
-"""The corpora that `data.source` names: the Python standard library's source text or its documented functions, text
-files, JSON-lines files of prompts and responses or of labelled texts, and prepared TFDS datasets."""
+"""The corpora that `data.source` names.
+
+The Python standard library's source text or documented functions, text files, JSON-lines files of prompts and responses
+or of labeled texts, and prepared TFDS datasets.
+"""
 
 import dataclasses
 import difflib
@@ -24,7 +27,7 @@ _ReadFile = Callable[[str, str], Iterator[RawDocument]]  # from a file's name an
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A corpus that has been found, but not read.
+    """A corpus that has been found, but not been read.
 
     Attributes:
       where: the config fields that name the corpus, for messages.
@@ -41,7 +44,7 @@ class Source:
 
 
 def check_source(name: str) -> None:
-    """Raises ConfigError where `name` is no value of `data.source`, with the nearest one."""
+    """Raises ConfigError if `name` is not a value of `data.source`. The message suggests the most similar value."""
     if name not in SOURCES:
         near = difflib.get_close_matches(name, SOURCES, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -49,9 +52,9 @@ def check_source(name: str) -> None:
 
 
 def open_source(corpus: CorpusConfig) -> Source:
-    """Finds the corpus of `data.source` and `data.path`.
+    """Returns the corpus of `data.source` and `data.path`.
 
-    Raises ConfigError where there is none, and for fields that do not go together.
+    Raises ConfigError if there is no such corpus, and for fields that exclude each other.
     """
     check_source(corpus.source)
     embedded = corpus.source in ("stdlib", "stdlib_functions")
@@ -84,7 +87,7 @@ def _stdlib(corpus: CorpusConfig) -> Source:
 
 
 def _stdlib_functions(corpus: CorpusConfig) -> Source:
-    """The documented functions of the same files: see data/stdlib_functions.py."""
+    """The documented functions of the files of `_stdlib`: see data/stdlib_functions.py."""
 
     def read_file(name: str, path: str) -> Iterator[RawDocument]:
         for module in read_documents(path, "file"):

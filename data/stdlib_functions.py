@@ -17,14 +17,14 @@ from collections.abc import Iterator
 def documented_functions(module: str) -> Iterator[tuple[str, str]]:
     """Yields the prompt and the response of each function of a module that has a docstring and a body after it.
 
-    The functions are those of the module and the methods, in the order of the text. Functions inside functions are
-    excluded, because their text is part of the outer function's. Prompts do not contain decorators.
+    Functions of the module and methods are in the order of the text. Functions inside functions are excluded, because
+    their text is part of the outer function. Prompts do not contain decorators.
 
     module: the module's source text. Raises SyntaxError where the text is not Python.
     """
     lines = _lines(module)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # such as invalid escapes: the text is parsed and never run
+        warnings.simplefilter("ignore")  # such as invalid escapes, which are harmless in text that is never run
         tree = ast.parse(module)
     for function in _functions(tree):
         first, docstring_end, last = function.lineno, function.body[0].end_lineno, function.end_lineno

@@ -4,13 +4,13 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 
 | file | dtype [shape] | contents |
 |---|---|---|
-| tokens.bin | the smallest unsigned dtype that holds every id, [N] | all documents, concatenated, each with its EOS |
+| tokens.bin | the smallest unsigned dtype for all ids, [N] | all documents, concatenated, each with an EOS |
 | offsets.npy | int64 [documents + 1] | document d is tokens[offsets[d] : offsets[d + 1]], its EOS last |
-| digests.npy | uint64 [documents] | BLAKE2b of the document's prompt, or of its text if it has none: not of tokens |
+| digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
 | prompt_lengths.npy | int32 [documents] | the number of leading tokens that are the prompt; 0 for no prompt |
 | label_ids.npy, labels.json | int32 [documents], strings | the class of each document, "" for none |
-| unigram_counts.npy | int64 [ids] | how often each content id occurs in the corpus; EOS is not counted |
+| unigram_counts.npy | int64 [ids] | how often each id occurs in the corpus; EOS is not counted |
 | meta.json | | counts, what was skipped, and the size of every other file |
 """
 
@@ -41,7 +41,7 @@ class TokenStore:
     """A corpus on disk. Its arrays are memory maps, which any number of threads and processes may read.
 
     Attributes:
-      folder: where the store is.
+      folder: the store's folder.
       meta: the contents of meta.json.
       tokens, offsets, digests, name_ids, prompt_lengths, label_ids, unigram_counts: as in the module's table.
     """
@@ -79,13 +79,13 @@ class TokenStore:
         return len(self.digests)
 
     def unigram_entropy(self) -> float:
-        """The loss, in nats per content token, of the best model without context on this corpus. EOS is excluded."""
+        """The entropy, in nats, of the token frequencies without EOS: the lowest loss of a model without context."""
         shares = self.unigram_counts[self.unigram_counts > 0] / self.unigram_counts.sum()
         return float(-(shares * np.log(shares)).sum())
 
 
 def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True) -> TokenStore:
-    """Opens the token store of a corpus in `data.cache_dir`, and builds it first if it does not exist.
+    """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
 
     Any number of processes may call this function at the same time. Each process that finds no store builds one under a
     temporary name, and the first to finish renames its own in one step. A store is therefore complete or absent.

@@ -20,10 +20,11 @@ class PreparedDataset(NamedTuple):
 def open_tfds(path: str) -> PreparedDataset:
     """Opens the `train` split of dataset `path`, "name[/config][:version]", in TFDS_DATA_DIR or ~/tensorflow_datasets.
 
-    Only reads files, through the builder behind `tfds.data_source` that needs neither the dataset's code nor the
-    network. A missing dataset is therefore an error and not a download.
+    The builder reads prepared files alone, without the dataset's code and without the network: a missing dataset is an
+    error and not a download.
 
-    Raises ConfigError where the dataset is not prepared in a format with random access, or has no such text.
+    Raises ConfigError where the dataset is not prepared in a format with random access, and where it has no split
+    `train` or no feature `text`. `texts` raises ConfigError for a text that is not UTF-8 bytes.
     """
     where = f"data.path={path!r}"
     name = path.partition(":")[0].partition("/")[0]

@@ -15,7 +15,7 @@ _PUNCTUATION = tuple(mark.encode() for mark in string.punctuation)
 
 
 class Tokenizer:
-    """Base class of the tokenizers: reads and writes special tokens as text.
+    """Base class of the tokenizers, which encodes and decodes special tokens.
 
     Attributes:
       vocab: the special ids.
@@ -27,11 +27,11 @@ class Tokenizer:
     fingerprint: str
 
     def encode(self, text: str) -> np.ndarray:
-        """Raw text -> int32 [n]. No id is special but SentencePiece's unk, even if the text spells a special token."""
+        """Raw text -> int32 [n]. Text such as "</s>" is ordinary; the only special id is SentencePiece's unk."""
         raise NotImplementedError
 
     def num_bytes(self, ids: np.ndarray) -> int:
-        """The number of UTF-8 bytes of raw text in `ids`, int [...], where special ids have none. For bits per byte."""
+        """The number of UTF-8 bytes of raw text in `ids`, int [...]. Special ids have 0 bytes. For bits per byte."""
         raise NotImplementedError
 
     def _decode_content(self, ids: np.ndarray) -> str:
@@ -40,7 +40,7 @@ class Tokenizer:
     def encode_with_specials(self, text: str) -> np.ndarray:
         """Text with special tokens as in Vocab.names() ("<extra_id_0>", "[MASK]") -> int32 [n].
 
-        Raises ConfigError where the text contains a lone surrogate, which Python makes of non-UTF-8 bytes in arguments.
+        Raises ConfigError for a lone surrogate, which is how Python represents a non-UTF-8 byte of an argument.
         """
         try:
             text.encode("utf-8")
@@ -103,13 +103,16 @@ class SentencePieceTokenizer(Tokenizer):
 
     mask, cls, sep, bos (if the model has none), the mode tokens and the sentinels follow the model's pieces. Pieces of
     the model with the name <extra_id_k> are ordinary pieces, because Vocab requires the sentinels to be the highest
-    ids. The model normalises text, so decode(encode(text)) can differ from the text in whitespace. num_bytes counts no
+    ids. The model normalizes text, so decode(encode(text)) can differ from the text in whitespace. num_bytes counts no
     bytes for unk, whose text is unknown.
     """
 
     def __init__(self, path: str, *, num_sentinels: int, mode_tokens: tuple[str, ...]):
-        """Raises ConfigError where sentencepiece is not installed, where the model is missing or unreadable, and where
-        it has no pad or EOS id, or a special id between its pieces."""
+        """Loads the model at `path`.
+
+        Raises ConfigError where sentencepiece is not installed, where the model is missing or unreadable, where it has
+        no pad or EOS id, and where a special id is between the ids of its pieces.
+        """
         where = f"data.tokenizer={path!r}"
         try:
             import sentencepiece
@@ -169,7 +172,7 @@ class SentencePieceTokenizer(Tokenizer):
 def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
     """The tokenizer of `data.tokenizer`: "byte", or the path of a SentencePiece .model file.
 
-    Raises ConfigError where `data.tokenizer` is neither, and as the two tokenizers do.
+    Raises ConfigError for any other value, and as the two tokenizers do.
     """
     if corpus.tokenizer == "byte":
         return ByteTokenizer(num_sentinels=corpus.num_sentinels, mode_tokens=corpus.mode_tokens)
@@ -220,7 +223,7 @@ def _add_specials(
 
 
 def _marks(text: bytes) -> int:
-    """The bits of Vocab.marks for a token. text: its UTF-8 bytes, which may be part of a character."""
+    """The bits of Vocab.marks for a token. text: the token's UTF-8 bytes, which may be part of a character."""
     return (
         STOP * text.endswith((b".", b"!", b"?"))
         | NEWLINE * text.endswith((b"\n", b"\r"))

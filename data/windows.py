@@ -14,7 +14,8 @@ from data.eligible import eligible, sizes_of
 from data.order import permute
 
 _LABELLED = np.uint64(seed_bits(0, "labelled"))
-_OTHERS = np.uint64(seed_bits(0, "others"))  # makes these draws independent of the objective's, which use the same keys
+# Keeps the draws of other windows independent of the objective's draws, which use the same keys.
+_OTHERS = np.uint64(seed_bits(0, "others"))
 
 
 class Slices(NamedTuple):
@@ -24,13 +25,13 @@ class Slices(NamedTuple):
     lengths: np.ndarray  # int64 [n], at least 1
     windows: np.ndarray  # int64 [n], non-decreasing: the window that the slice belongs to
     begins: np.ndarray  # bool [n], whether the slice begins an example; if False, it continues the one before
-    documents: np.ndarray  # int64 [n], the document that the slice is of, as Documents numbers them
+    documents: np.ndarray  # int64 [n], the document that the slice is of, an index into the reader's documents
 
 
 class WindowReader:
-    """All windows of a spec over some documents, numbered from 0. Every token is in exactly one of them.
+    """All windows of a spec over some documents, numbered from 0. Every token is in exactly one window.
 
-    Reading a window takes two binary searches, for any number of documents. Any number of threads may use a reader.
+    Reading a window takes two binary searches, for any number of documents. A reader is thread-safe.
 
     Attributes:
       spec: the spec.
@@ -72,8 +73,8 @@ class WindowReader:
     def slices(self, indices: np.ndarray) -> Slices:
         """The slices of windows `indices`, int64 [w], in the windows' order; Slices.windows indexes `indices`."""
         if "labels" in self.spec.extra_columns:
-            # Adjacent windows are of one document, and so of one class. Held-out batches are not shuffled: without this
-            # permutation they would measure only the first few documents.
+            # Adjacent windows are of one document and so of one class. Held-out batches are not shuffled: without this
+            # permutation an evaluation would read only the first few documents.
             indices = permute(indices, np.full(len(indices), self._len), np.full(len(indices), _LABELLED))
         if self.spec.documents == "split":
             return self._split_slices(indices)
@@ -113,8 +114,8 @@ class WindowReader:
     def others(self, documents: np.ndarray, keys: np.ndarray) -> Slices:
         """For each of `documents`, int64 [n], a window of another document, drawn by its key in `keys`, uint64 [n].
 
-        All windows of all other documents are equally likely, so that they resemble the reader's own windows in length.
-        (BERT draws the document first, which favours windows of short documents.)
+        All windows of all other documents are equally likely, so their lengths have the distribution of the reader's
+        windows. Deviation: BERT draws the document first, which favors windows of short documents.
 
         The spec must request the column "others".
         """
@@ -144,7 +145,7 @@ class WindowReader:
         return self.documents.store.offsets[self.documents.index[document]]
 
 
-@functools.lru_cache(maxsize=4)  # for both sides of a run's split, so that an evaluation does not pack them again
+@functools.lru_cache(maxsize=4)  # the two sides of a split: an evaluation must not pack its side again
 def _pack(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarray]:
     documents, _ = eligible(documents, spec)
     return pack_documents(sizes_of(documents, spec), np.array([capacity.positions for capacity in spec.capacities]))
@@ -153,7 +154,7 @@ def _pack(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarra
 def gather(tokens: np.ndarray, slices: Slices, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
     """The examples of `slices` of a store's `tokens`: int32 [E, width], padded with pad_id, and lengths, int32 [E]."""
     ends = np.cumsum(slices.lengths)
-    index = np.ones(int(ends[-1]), np.int64)  # the step from each token to the next; their sum is the token's index
+    index = np.ones(int(ends[-1]), np.int64)  # the step from token to token; the sum of the steps is the index
     index[0] = slices.starts[0]
     index[ends[:-1]] += slices.starts[1:] - slices.starts[:-1] - slices.lengths[:-1]
     np.cumsum(index, out=index)

@@ -1,4 +1,4 @@
-"""Writes the files of a token store, which data/store.py describes, in one pass and with bounded memory."""
+"""Writes the files of a token store (data/store.py), in one pass and with bounded memory for tokens."""
 
 import hashlib
 import json
@@ -21,7 +21,9 @@ _FLUSH_TOKENS = 1 << 20
 
 
 def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress: bool) -> None:
-    """Writes the token store of `source` into the empty `folder`. meta.json is written last and has the files' sizes.
+    """Writes the token store of `source` into the empty `folder`.
+
+    meta.json is written last and contains the sizes of the other files.
 
     progress: show a bar, if standard error is a terminal.
 
@@ -83,7 +85,7 @@ class _Writer:
     def add(self, document: RawDocument) -> bool:
         """Adds one document and returns True, or returns False if its text has no tokens.
 
-        A SentencePiece model's normalisation can remove all text of a document.
+        The normalization of a SentencePiece model can remove all text of a document.
 
         Prompt and response are encoded separately. Encoded together, they could share a token at the boundary, and no
         prompt length would then be correct: part of the response would be unscored, or part of the prompt scored.
@@ -120,7 +122,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 @contextmanager
 def _progress_bar(source: Source, enabled: bool) -> Iterator[Callable[[int], None]]:
-    """Yields a function that shows how many bytes are done."""
+    """Yields a function that shows the number of bytes written so far."""
     console = Console(stderr=True)
     if not (enabled and console.is_terminal):
         yield lambda done: None

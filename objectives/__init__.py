@@ -1,4 +1,4 @@
-"""Objectives: what is corrupted, one file each, and where the examples go in the rows of a batch.
+"""Objectives, one file each, and the layout of their examples in the rows of a batch (objectives/rows).
 
 An entry of OBJECTIVES is a frozen dataclass whose fields are the fields of `config.objective`. This package is NumPy
 only; the JAX losses are in objectives/losses, which is not imported here.
@@ -45,7 +45,10 @@ OBJECTIVES = {
 
 
 def denoisers_of(objective: Objective | Mixture, name: str) -> tuple[Denoiser, ...]:
-    """The objective's table of denoisers: a mixture's own, or a single row named `name`."""
+    """The objective's table of denoisers: a mixture's table, or one row named `name` for any other objective.
+
+    Raises ConfigError as `Mixture.table` does.
+    """
     if isinstance(objective, Mixture):
         return objective.table("objective")
     return (Denoiser(name, "objective", objective, weight=1.0, mode="", final_weight=1.0),)

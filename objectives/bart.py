@@ -26,7 +26,7 @@ class BART(Objective):
 
     permute_sentences: share of the sentences that are permuted among themselves, rounded up; 0 is off.
     sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/algebra/sentences.py).
-        A text without any of them is one sentence.
+        A text without a sentence end is one sentence.
     mask_rate: share of the tokens that are masked, rounded up; 0 is off.
     mask_length: "span_poisson": spans of Poisson(poisson_lambda) tokens. "token": single tokens.
     poisson_lambda: mean length of spans, empty spans included. An empty span inserts a mask at a random place.
@@ -35,14 +35,18 @@ class BART(Objective):
     rotate: probability that the text is rotated to begin with a uniformly drawn token, possibly its first.
 
     Token masking, token deletion, text infilling, sentence permutation and document rotation are settings of these
-    fields (configs/bart.py names them). Combined, they apply in fairseq's order. fairseq's defaults are not BART's.
+    fields (configs/bart.py names them). Combined, they apply in fairseq's order. The defaults of fairseq's options are
+    not the values with which BART was trained.
 
-    Deviations from fairseq: spans are counted in tokens, as fairseq does without a word map; BART's runs had one. A
-    sentence ends at the last of several consecutive full stops, not at the first. Never more masks are inserted than
-    tokens are removed, so no input is longer than its text (with poisson_lambda 3 this affects windows of a few
-    tokens). Each inserted mask is random by itself; fairseq makes a fixed share of them random, rounded up. Random
-    tokens are ordinary tokens. The rotation follows the paper; in fairseq two more offsets leave the text unchanged.
-    There is no BOS.
+    Deviations from fairseq:
+    - Spans are counted in tokens, as in fairseq without a word map; BART was trained with a word map.
+    - A sentence ends at the last of several consecutive full stops, not at the first.
+    - At most as many masks are inserted as tokens are removed, so no input is longer than its text. With
+      poisson_lambda 3 this affects only windows of a few tokens.
+    - Each inserted mask is replaced by a random token independently; fairseq replaces a fixed share, rounded up.
+    - Random tokens are ordinary tokens.
+    - The rotation follows the paper; in fairseq two more offsets leave the text unchanged.
+    - There is no BOS.
     """
 
     permute_sentences: float

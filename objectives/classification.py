@@ -1,4 +1,4 @@
-"""Classification: read a text, predict its class. Judges a pre-trained model downstream."""
+"""Classification: read a text, predict its class. Evaluates a pre-trained model on a downstream task."""
 
 import dataclasses
 from typing import ClassVar
@@ -16,8 +16,8 @@ class Classification(Objective):
     """A piece of a document, and the document's class. No token is hidden and none is predicted.
 
     classes: names of the classes, as the corpus labels its documents, in the order of their ids. The config names them,
-        instead of the corpus, so that an id means the same on every machine. data.on_unusable decides what happens to
-        documents of other classes.
+        instead of the corpus, so that ids have the same meaning on every machine. data.on_unusable decides what happens
+        to documents of other classes.
 
     The class is predicted from one position, the only one with a loss weight: in an encoder from [CLS], which precedes
     the text (Devlin et al. 2019); in a decoder from the position that has read the whole text, whose target is an EOS

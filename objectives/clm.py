@@ -1,4 +1,4 @@
-"""Causal language modelling: predict every token from the tokens before it in its document."""
+"""Causal language modeling: predict every token from the tokens before it in its document."""
 
 import dataclasses
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Denoising: a noise mask, how the inputs show the noise, how the targets show it (Raffel et al. 2020, section 3.3)."""
+"""Denoising: a noise mask, and how inputs and targets show the noise (Raffel et al. 2020, section 3.3)."""
 
 import abc
 
@@ -22,7 +22,7 @@ from objectives.rows.lengths import OutputLengths
 
 
 class Denoising(Objective):
-    """An objective that is a noise mask and two views of it; an EOS ends inputs and targets.
+    """An objective that is a noise mask and two views of the noise. An EOS ends inputs and targets.
 
     Subclasses define `bounds` and `noise_mask`, and set `inputs_view` and `targets_view`, as class attributes or as
     properties. Output lengths, sentinels, `corrupt`, `hidden`, `restore` and `prompting` follow from these four.
@@ -40,11 +40,14 @@ class Denoising(Objective):
 
     @abc.abstractmethod
     def bounds(self, raw: np.ndarray) -> Bounds:
-        """The fewest and the most noise tokens and spans in texts of raw lengths, int [n]. They hold for every draw."""
+        """Bounds on the noise of texts of raw lengths, int [n]. They must hold for every draw of `noise_mask`."""
 
     @abc.abstractmethod
     def noise_mask(self, lengths: np.ndarray, keys: np.ndarray, width: int) -> np.ndarray:
-        """bool [E, width]: the noise tokens of examples of `lengths`, int [E]. False after an example's end."""
+        """bool [E, width]: the noise tokens of examples of `lengths`, int [E]. False after an example's end.
+
+        keys: uint64 [E], the only source of randomness, one key per example.
+        """
 
     @property
     def prompting(self) -> Prompting:

@@ -1,6 +1,6 @@
-"""ELECTRA (Clark et al. 2020; google-research/electra): a generator fills in masks, a discriminator detects them.
+"""ELECTRA (Clark et al. 2020; google-research/electra): the discriminator detects tokens that the generator replaced.
 
-The objective makes what the generator reads. The training step makes what the discriminator reads, from the generator's
+The objective makes the generator's inputs. The training step makes the discriminator's inputs from the generator's
 predictions (objectives/losses/replaced_tokens.py, train/learners/electra.py).
 """
 
@@ -16,9 +16,9 @@ from objectives.mlm import MLM
 class ELECTRA(MLM):
     """MLM, which trains the generator, and replaced token detection, which trains the discriminator.
 
-    generator_size: the generator's share of the discriminator's d_model, heads and d_ff; both have the same depth.
+    generator_size: d_model, heads and d_ff of the generator relative to the discriminator. Both have the same depth.
     generator_weight, discriminator_weight: weights of the two losses, each a mean over its own tokens. ELECTRA: 1, 50.
-    temperature: of the generator's predictions when they are sampled. The generator's loss does not use it.
+    temperature: of sampling from the generator's predictions. The generator's loss does not use it.
 
     The other fields are MLM's. ELECTRA masks 85% of the selected tokens and keeps the others: mask_token_rate=0.85,
     random_token_rate=0.0.
@@ -47,5 +47,5 @@ class ELECTRA(MLM):
         return super().check(field)
 
     def most_selected(self, length: int, examples: int) -> int:
-        """The most positions that are selected in a row of `length` positions with `examples` examples."""
-        return min(length, math.ceil(length * self.mask_rate) + examples)  # each example rounds up by less than 1
+        """The most positions that are selected in a row of `length` tokens with `examples` examples."""
+        return min(length, math.ceil(length * self.mask_rate) + examples)  # rounding adds less than 1 per example

@@ -1,4 +1,4 @@
-"""Fill-in-the-middle (Bavarian et al. 2022): causal language modelling of documents whose middle comes last."""
+"""Fill-in-the-middle (Bavarian et al. 2022): causal language modeling of documents whose middle comes last."""
 
 import dataclasses
 from typing import ClassVar
@@ -20,7 +20,7 @@ _CHOOSE, _FORMAT, _CUT = range(3)  # tags of keys
 
 @dataclasses.dataclass(frozen=True)
 class FIM(CLM):
-    """CLM in which a share of the documents is cut in three at random places and reordered:
+    """CLM in which a share of the documents is cut in three at random places and reordered.
 
         PSM    <pre> prefix <suf> suffix <mid> middle EOS
         SPM    <pre> <suf> suffix <mid> prefix middle EOS        the paper's variant 2, for training jointly with PSM
@@ -29,15 +29,15 @@ class FIM(CLM):
     spm_rate: share of the reordered documents in SPM format.
     min_document_length: in tokens; shorter pieces of documents keep their order.
 
-    A document is the part of it in one window, in packed rows too (the paper's context-level FIM). Every token is
-    scored. <pre>, <suf>, <mid> are the first three sentinels. Both cuts are uniform over the places between characters,
-    the ends included, so that parts may be empty. With byte tokens a cut never divides a UTF-8 character; with longer
-    tokens cuts fall between tokens (the paper cuts between characters and tokenizes the parts anew).
+    "Document" means the part of a document that is in one window, in packed rows too (the paper's context-level FIM).
+    Every token is scored. <pre>, <suf> and <mid> are the first three sentinels. Both cuts are uniform over the places
+    between characters, the ends included, so that parts may be empty. With byte tokens a cut never divides a UTF-8
+    character. With longer tokens cuts are between tokens; the paper cuts between characters and tokenizes each part.
 
     Deviations: the special tokens need positions, and reference code (bigcode's Megatron) cuts what overflows, starting
     with the end of the middle. Here windows are shorter instead, by three tokens for each document that could be
-    reordered in one window, which min_document_length bounds. An EOS ends every middle, also where the window ends
-    before the document does: the suffix has been read already, and only an EOS can say that the middle reaches it.
+    reordered in one window; min_document_length bounds their number. An EOS ends every middle, even if the window ends
+    before the document: without EOS a model could not show that the middle is complete.
     """
 
     fim_rate: float

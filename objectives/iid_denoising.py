@@ -28,7 +28,7 @@ class IIDDenoising(Denoising):
     """Each token is noise with the same probability; the fields choose how inputs and targets show the noise.
 
     noise_density: share of the tokens that are noise.
-    inputs: "unique_sentinels": a sentinel of its own replaces each run of noise tokens.
+    inputs: "unique_sentinels": a different sentinel replaces each run of noise tokens.
             "sentinels": the first sentinel or, with probability `random_token_rate`, a random ordinary token replaces
             each noise token.
             "drop": noise tokens are dropped.
@@ -41,10 +41,10 @@ class IIDDenoising(Denoising):
     | iid_15_m_f | sentinels | full | MASS-style (Song et al. 2019) |
     | iid_15_r10s90_f | sentinels, random_token_rate .1 | full | BERT-style |
 
-    Deviations: the number of noise tokens does not vary (see `iid_noise_mask`), so rows are planned for the worst case
-    and nothing is cut. Each run in the targets follows its own sentinel; T5's targets lose the first sentinel where a
-    text starts with noise, and gain a sentinel without a span where a text ends without noise. Random tokens are
-    ordinary tokens; T5 also draws special ids.
+    Deviations: the number of noise tokens does not vary (see `iid_noise_mask`), so rows have room for the longest
+    possible example and nothing is cut. Each run in the targets follows its own sentinel; T5's targets lose the first
+    sentinel where a text starts with noise, and gain a sentinel without a span where a text ends without noise. Random
+    tokens are ordinary tokens; T5 also draws special ids.
     """
 
     noise_density: float

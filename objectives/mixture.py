@@ -1,4 +1,4 @@
-"""Mixtures: several objectives in one run, each with its share of the examples. UL2 is one such table."""
+"""Mixtures: several objectives in one run, each with a share of the examples. UL2 is such a mixture."""
 
 import dataclasses
 import math
@@ -21,14 +21,14 @@ class TableRow:
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Examples drawn from a table of objectives, which UL2 calls denoisers, by weight.
+    """Examples drawn by weight from a table of objectives, which UL2 calls denoisers.
 
     mix_by: what the weights are shares of: "example" (UL2's code, seqio's mixtures) or raw "token".
-    begin_step, end_step: of a schedule. The first `begin_step` batches are mixed by the weights, the batches after
-        `end_step` by the final weights; in between each denoiser's share changes linearly. Held-out batches do not
-        depend on the step: each denoiser has the mean of its initial and its final share.
+    begin_step, end_step: the schedule of the weights. The first `begin_step` batches are mixed by the weights, the
+        batches after `end_step` by the final weights; in between each denoiser's share changes linearly. Held-out
+        batches do not depend on the step: each denoiser has the mean of its initial and its final share.
 
-    All denoisers have one kind of examples: either all read inputs and predict targets, or all predict in place.
+    Either all denoisers read inputs and predict targets, or all predict in place.
     """
 
     denoisers: Mapping[str, TableRow]
@@ -48,10 +48,12 @@ class Mixture:
         return {name: row for name, row in self.denoisers.items() if row.weight > 0 or row.final_weight > 0}
 
     def table(self, field: str) -> tuple[Denoiser, ...]:
-        """The denoisers of non-zero initial or final weight.
+        """The denoisers of non-zero initial or final weight, in the order of the config.
 
-        field: the config field of the mixture, for messages. Raises ConfigError for steps out of order, weights that
-        cannot be shares, and denoisers that no architecture supports together.
+        field: the config field of the mixture, for messages.
+
+        Raises ConfigError for steps out of order, weights that cannot be shares, denoisers without a common
+        architecture, and a mode token for an objective that predicts in place.
         """
         if not 0 <= self.begin_step <= self.end_step:
             raise ConfigError(
@@ -82,4 +84,4 @@ class Mixture:
         names: dict[str, list[str]] = {}
         for name, row in self._drawn.items():
             names.setdefault(" or ".join(sorted(row.objective.architectures)), []).append(name)
-        return "; ".join(f"{', '.join(some)}: {architectures}" for architectures, some in names.items())
+        return "; ".join(f"{', '.join(denoisers)}: {architectures}" for architectures, denoisers in names.items())

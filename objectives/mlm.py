@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al. 2019; google-research/bert create_pretraining_data.py)."""
+"""Masked language modeling (Devlin et al. 2019; google-research/bert create_pretraining_data.py)."""
 
 import dataclasses
 from typing import ClassVar, Literal
@@ -21,7 +21,7 @@ FIRST_FREE_TAG = 10  # subclasses fold their keys with tags from here on
 
 @dataclasses.dataclass(frozen=True)
 class MLM(Objective):
-    """[CLS] text [SEP]. A share of the positions is selected, shown masked, random or kept, and scored.
+    """[CLS] text [SEP]. A share of the tokens is selected and scored; the inputs show each masked, random or kept.
 
     mask_rate: selected share of the sequence's length n, [CLS] and [SEP] counted. Special tokens are never selected.
     mask_token_rate, random_token_rate: probabilities that a selected token is masked or random; otherwise it is kept.
@@ -30,14 +30,14 @@ class MLM(Objective):
         int(rate * n + U[0, 1)), as in RoBERTa, but at least one.
     mask_unit: "token", or "word" for whole words (objectives/algebra/words.py). For words the count is an upper bound;
         where every word is longer than the bound, single tokens are selected.
-    ngram_weights: relative frequencies of selecting 1, 2, 3, ... consecutive units together. (1.0,) selects each unit
-        by itself, as BERT; (6, 3, 2), proportional to 1 / n, of words, is ALBERT; 0.2 * 0.8^(n - 1) up to n = 10, of
-        words, is SpanBERT.
+    ngram_weights: relative frequencies of selecting 1, 2, 3, ... consecutive units together. BERT: (1.0,),
+        single units. ALBERT: (6, 3, 2) of words, proportional to 1 / n. SpanBERT: 0.2 * 0.8^(n - 1) of words, up to
+        n = 10.
 
-    A text without ordinary tokens has nothing selected and scores nothing.
+    In a text without ordinary tokens nothing is selected or scored.
 
-    Deviations: masks are drawn anew for every window, and random ids are ordinary tokens, as in RoBERTa; BERT draws
-    masks once and random ids from the whole vocabulary. RoBERTa may select <s> and </s>. N-grams are drawn as
+    Deviations: every window has new masks, and random ids are ordinary tokens, as in RoBERTa; BERT draws masks once,
+    and random ids from the whole vocabulary. RoBERTa may select <s> and </s>. N-grams are drawn as
     `choose_ngrams` describes. SpanBERT shows all tokens of a span in the same way, cuts the last word of the last span
     to fit the count, and adds a span-boundary loss, which is not implemented.
     """
@@ -70,7 +70,7 @@ class MLM(Objective):
         if not self.ngram_weights or min(self.ngram_weights) < 0 or not 0 < sum(self.ngram_weights) < float("inf"):
             raise ConfigError(
                 f"{field}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, none negative and "
-                "one positive; (1.0,) selects each unit by itself"
+                "one positive; (1.0,) selects single units"
             )
         if not 0.05 <= self.mask_rate <= 0.4:
             return [
@@ -100,13 +100,13 @@ class MLM(Objective):
         return append(prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)
 
     def mask(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> Masked:
-        """Selects and masks tokens of complete sequences, special tokens included. For subclasses."""
+        """Selects and masks ordinary tokens of sequences that have their special tokens. For subclasses."""
         selected = self.select(text, keys, vocab)
         shown = mask_selected(keys, text.tokens, selected, vocab, self.mask_token_rate, self.random_token_rate)
         return Masked(Sequences(shown, text.lengths), text.tokens, selected)
 
     def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
-        """bool [E, W]: the positions of complete sequences that `mask` selects."""
+        """bool [E, W]: the positions that `mask` selects."""
         candidates = maskable(text, vocab)
         expected = text.lengths * self.mask_rate
         if self.mask_count == "rounded":
@@ -121,5 +121,5 @@ class MLM(Objective):
         return choose_ngrams(keys, candidates, starts, counts, self.ngram_weights)
 
     def replaced(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
-        """bool [E, W]: the positions of complete sequences where `mask` shows another token."""
+        """bool [E, W]: the positions where `mask` shows [MASK] or a random token."""
         return replaced(keys, self.select(text, keys, vocab), self.mask_token_rate, self.random_token_rate)

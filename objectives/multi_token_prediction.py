@@ -9,14 +9,14 @@ from objectives.clm import CLM
 
 @dataclasses.dataclass(frozen=True)
 class MultiTokenPrediction(CLM):
-    """CLM that predicts the next n tokens at every position, each with a head of its own.
+    """CLM that predicts the next n tokens at every position, each with a separate head.
 
     num_future_tokens: n, 2 or more. L_i is the mean loss of the i-th token ahead, so L_1 is CLM's loss.
     heads: "independent" (Gloeckle et al.): one more layer per token, all on the same trunk;
                L_1 + w (L_2 + ... + L_n), w = 1.
            "sequential" (DeepSeek-V3): one module per further token (D = n - 1), which reads the hidden states of the
-               module before and the token that this module predicted; L_1 + w / D (L_2 + ... + L_n). The paper's w,
-               its lambda, is 0.3 and later 0.1.
+               module before and the token that this module predicted; L_1 + w / D (L_2 + ... + L_n). The paper calls
+               w lambda: 0.3, later 0.1.
     loss_weight: w.
 
     Deviation: both papers divide each sum by the sequence length. Here L_i is divided by the number of tokens that it
@@ -45,6 +45,6 @@ class MultiTokenPrediction(CLM):
 
     @property
     def loss_weights(self) -> tuple[float, ...]:
-        """The weights of L_1, ..., L_n in the minimised sum."""
+        """The weights of L_1, ..., L_n in the minimized sum."""
         further = self.num_future_tokens - 1
         return (1.0, *[self.loss_weight / (further if self.heads == "sequential" else 1)] * further)

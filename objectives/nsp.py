@@ -14,20 +14,20 @@ from objectives.sentence_pairs import CUT, LABEL, OTHER, TRIM_A, TRIM_B, Pair, S
 
 @dataclasses.dataclass(frozen=True)
 class NSP(SentencePairs):
-    """B follows A (label 0), or B is from another document (label 1), a random B.
+    """B follows A (label 0), or B is from another document (label 1): a random B.
 
-    B is random with probability 1/2, and always where A is the whole window; as in BERT, slightly more than half of the
-    pairs have a random B. Only the text must reveal the label:
-    - A random B begins with a sentence, as a true B does, but not with the first sentence of its window, which the
-      window may have cut. It begins with a sentence drawn from those that leave as many tokens as the true B has. A is
-      cut late enough for such a sentence to exist, if any cut allows that; otherwise B begins with the earliest one.
-    - A random B has as many tokens as the true B where the window cut the true B inside a sentence, one token less
-      where such a B would end with a sentence; otherwise it has the most whole sentences that fit this length. BERT's
-      random B consists of whole sentences.
+    B is random with probability 1/2, and always where A is the whole window. So slightly more than half of the pairs
+    have a random B, as in BERT. Neither the length of B nor its ends must reveal the label:
+    - Begin: a random B begins with a sentence, as a true B does. The first sentence of the other window is excluded,
+      because that window may have cut it. The others are equally likely if they leave as many tokens as the true B has.
+      A is cut late enough for such a sentence to exist, if any cut allows that; otherwise B begins with the earliest.
+    - End: if the true B ends inside a sentence, a random B has as many tokens as the true B, or one less where it would
+      end with a sentence. If the true B ends with a sentence, a random B has the most whole sentences that fit the
+      length of the true B. Deviation: BERT's random B always consists of whole sentences.
 
     After an A that is the whole window, B may be as long as A, and both are trimmed as in BERT: one token at a time
-    from the longer one, at its front or its end with probability 1/2, until both together have as many tokens as the
-    window, or 2.
+    from the longer text, at its front or its end with probability 1/2, until both together have as many tokens as the
+    window, at least 2.
     """
 
     extra_columns: ClassVar = ("others",)
@@ -69,7 +69,7 @@ class NSP(SentencePairs):
 def trimmed_lengths(first: np.ndarray, second: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The tokens of A and of B that remain after trimming to `limit` tokens together; int [E] each.
 
-    One token at a time is removed from the longer one, from B where both are equal (google-research/bert,
+    Tokens are removed one at a time from the longer text, or from B where both are equal (google-research/bert,
     truncate_seq_pair).
     """
     kept = np.minimum(first, np.maximum(limit - second, (limit + 1) // 2))
@@ -77,7 +77,7 @@ def trimmed_lengths(first: np.ndarray, second: np.ndarray, limit: np.ndarray) ->
 
 
 def _random_lengths(ends: np.ndarray, begins: np.ndarray, most: np.ndarray, must_end: np.ndarray) -> np.ndarray:
-    """int64 [E]: tokens of a random B at `begins`, at most `most`: whole sentences where `must_end`, else cut."""
+    """int64 [E]: tokens of a random B at `begins`, at most `most`: whole sentences if `must_end`, else cut."""
     rows, width = np.arange(len(ends)), ends.shape[1]
     ends = ends & valid_positions(begins + most, width) & ~valid_positions(begins, width)
     last_end = width - ends[:, ::-1].argmax(axis=1)

@@ -1,4 +1,4 @@
-"""What an objective is: raw examples in, inputs and targets out, and all that the rest of the code asks about them."""
+"""The interface of objectives: raw examples in, inputs and targets out, and what other code needs to know of them."""
 
 import abc
 import dataclasses
@@ -23,7 +23,7 @@ class InputsTargets(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """Examples that predict the targets in place, where `selected`. All arrays share the lengths of the inputs.
+    """Examples that predict targets in place, at the `selected` positions. All arrays have the inputs' lengths.
 
     The fields with a default become the batch fields encoder_token_types, encoder_attention_order and sentence_labels.
     """
@@ -46,27 +46,26 @@ class Objective(abc.ABC):
     `corrupt` and `hidden` take the optional columns that `extra_columns` lists as keyword arguments: `others`
     (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]).
 
-    A subclass of a concrete objective that overrides `corrupt` must state anew what it inherits about the output of
-    `corrupt`: `prompting`, and `scores_all_text` and `has_inputs` where they differ from the defaults. Defining the
-    class raises TypeError otherwise.
+    A subclass of a concrete objective that overrides `corrupt` must also define the members that describe the output
+    of `corrupt`: `prompting`, and `scores_all_text` and `has_inputs` if the inherited ones are not the defaults.
+    Otherwise the class statement raises TypeError.
     """
 
     architectures: ClassVar[frozenset[Architecture]] = frozenset({"decoder_only", "encoder_decoder"})
     documents: ClassVar[tuple[DocumentHandling, ...]] = ("join", "split")  # supported values of data.documents
     eos_in_windows: ClassVar[bool] = False  # whether raw windows contain an EOS after each document
     extra_columns: ClassVar[tuple[str, ...]] = ()  # columns of Windows that `corrupt` takes in addition to tokens
-    one_example_per_row: ClassVar[bool] = False  # whether it learns something about a whole row, such as a label
+    one_example_per_row: ClassVar[bool] = False  # whether a label or an embedding belongs to the whole row
     has_inputs: ClassVar[bool] = True  # whether there are inputs that a decoder may read bidirectionally
     has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order
-    classes: tuple[
-        str, ...
-    ] = ()  # with "labels" among extra_columns: the names of the classes, in the order of their ids
+    # With "labels" among extra_columns: the names of the classes, in the order of their ids.
+    classes: tuple[str, ...] = ()
     num_token_types: ClassVar[int] = 0  # number of values in Masked.token_types; 0 without token types
-    label_names: ClassVar[tuple[str, ...]] = ()  # the meaning of labels 0, 1, ... that `corrupt` makes itself
-    covers_window: ClassVar[bool] = True  # whether an example contains all of its window, in order, and nothing else
+    label_names: ClassVar[tuple[str, ...]] = ()  # names of the labels 0, 1, ... that `corrupt` makes
+    covers_window: ClassVar[bool] = True  # whether an example is made of the whole window and nothing else
     scores_all_text: ClassVar[bool] = False  # whether the scored tokens are the raw text, so that bits per byte exist
     learner: ClassVar[str] = "token_prediction"  # key of train.learners.LEARNERS: what is trained on the batch
-    device_note: ClassVar[str] = ""  # for train.show: what the training step makes of examples in addition
+    device_note: ClassVar[str] = ""  # for train.show: what the training step adds to the examples
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -91,28 +90,34 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def output_lengths(self, raw: np.ndarray) -> OutputLengths:
-        """Upper bounds of the lengths that raw lengths, int [n], can become, EOS included."""
+        """The most tokens that windows of raw lengths, int [n], can become, EOS included."""
 
     @abc.abstractmethod
     def corrupt(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
-        """tokens int32 [E, W], lengths int [E], keys uint64 [E] -> InputsTargets or Masked.
+        """Returns the examples, InputsTargets or Masked, that the objective makes of raw tokens.
 
         Each example depends on its own tokens, length and key alone.
+
+        Args:
+          tokens: int32 [E, W].
+          lengths: int [E], 1..W.
+          keys: uint64 [E], the only source of randomness.
+          vocab: the special ids.
         """
 
     @abc.abstractmethod
     def hidden(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
-        """bool [E, W]: the raw tokens that the inputs of `corrupt` contain nowhere. False after an example's end.
+        """bool [E, W]: the raw tokens that the inputs of `corrupt` do not show. False after an example's end.
 
-        With "others" among `extra_columns`: bool [E, W + V], those of the other windows, [E, V], last.
+        With "others" among `extra_columns`: bool [E, W + V], the V tokens of the other windows last.
         """
 
     @abc.abstractmethod
     def restore(self, inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray | None:
         """The raw tokens, int32 [L], of one example from its inputs, int32 [n], and its targets, int32 [m].
 
-        None where inputs and targets do not determine the order, as with T5's dropped tokens; together they then
-        contain each raw token once. Without `covers_window`: the raw tokens that the example contains.
+        None where inputs and targets do not determine the order, as with T5's dropped tokens. Inputs and targets
+        together then contain each raw token once. Without `covers_window`: the raw tokens that the example contains.
         """
 
     def check(self, field: str) -> list[str]:
@@ -128,23 +133,24 @@ class Objective(abc.ABC):
         return np.zeros_like(raw)
 
     def parts(self, count: int) -> "tuple[Objective, ...]":
-        """`count` objectives that, mixed in equal shares, are this one, and whose output lengths vary less.
+        """Splits the objective into `count` objectives that are equal to it if mixed in equal shares.
 
-        (self,) where output lengths do not vary. Planned rows are fuller with parts (objectives/rows/filling.py).
+        The output lengths of each part vary less, which makes planned rows fuller (objectives/rows/filling.py). Returns
+        (self,) if output lengths do not vary.
         """
         del count
         return (self,)
 
     def capacities(self, shape: RowShape) -> tuple[Capacity, ...]:
-        """What a whole document takes of each stack of a row. Needed where `documents` contains "whole"."""
+        """The capacity of each stack of a row for whole documents. Required if `documents` contains "whole"."""
         raise NotImplementedError(f"{type(self).__name__} lists 'whole' in documents, so it must define capacities")
 
     def expected(self) -> dict[str, float]:
         """Expected statistics of examples, by name; train.show prints them next to the measured ones.
 
-        corrupted: share of raw tokens that the inputs do not contain at their place. spans: runs of such tokens in an
-        example. span_length: tokens in a run. For Masked examples also selected: share of the positions; masked,
-        random and kept: shares of the selected positions.
+        corrupted: share of the raw tokens that are `hidden`. spans: runs of hidden tokens in an example. span_length:
+        tokens in a run. For Masked examples also selected: share of the positions; masked, random and kept: shares of
+        the selected positions.
         """
         return {}
 
@@ -153,7 +159,7 @@ class Objective(abc.ABC):
 class Denoiser:
     """One row of a mixture's table: an objective, its share of the examples, and its mode token.
 
-    An objective on its own is a table with one row.
+    A single objective is a table with one row.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Prefix language modelling (Raffel et al. 2020, section 3.3.1): read the start of a text, predict the rest."""
+"""Prefix language modeling (Raffel et al. 2020, section 3.3.1): read the start of a text, predict the rest."""
 
 import dataclasses
 from typing import Literal
@@ -15,7 +15,7 @@ from objectives.prompting import ContinueInputs
 
 @dataclasses.dataclass(frozen=True)
 class PrefixLM(Denoising):
-    """The text after a prefix is noise: one span, which the targets contain.
+    """The text after a prefix is noise: a single span, which is the targets.
 
     target_fraction: d, the expected share of the text that is target; in (0, 0.5] for "uniform", (0, 1) for "fixed".
     split: "uniform": T5's `random_prefix_noise_mask`. The prefix length is uniform over min..L-1 for a text of L
@@ -85,10 +85,10 @@ class PrefixLM(Denoising):
 
 @dataclasses.dataclass(frozen=True)
 class _PrefixLMPart(PrefixLM):
-    """PrefixLM whose prefix lengths are uniform over the `part`-th of `count` ranges of lengths.
+    """PrefixLM whose prefix lengths are uniform over range number `part` of `count` ranges of lengths.
 
-    Where the lengths do not divide evenly, each length of a shorter range is drawn more often: by a quarter for ranges
-    of 4 and 5 lengths.
+    If the lengths do not divide evenly, each length of a shorter range is drawn more often: with ranges of 4 and 5
+    lengths, by a quarter.
     """
 
     part: int

@@ -1,7 +1,7 @@
-"""How a trained model is prompted: how an objective lays out a prompt, and where the model's answer goes.
+"""How a trained model is prompted: how an objective lays out a prompt, and where the model's answer is inserted.
 
-Each class is one way. `text` is the prompt's own tokens, `answer` is what the model generates, without EOS; both are
-int32 [n].
+Each class is one way. `text` is the tokens of the prompt; `answer` is the tokens that the model generates, without EOS;
+both are int32 [n].
 """
 
 import abc
@@ -18,10 +18,10 @@ Task = Literal["respond", "continue", "infill_middle", "infill_spans", "rewrite"
 
 
 class PromptTokens(NamedTuple):
-    """What the model gets before its answer, int32 [n] each, without the mode token."""
+    """What the model reads before it generates, int32 [n] each, without the mode token."""
 
     inputs: np.ndarray
-    targets_start: np.ndarray  # the first tokens of the targets, given
+    targets_start: np.ndarray  # the tokens that the targets begin with; the model continues them
 
 
 class Prompting(abc.ABC):
@@ -32,14 +32,14 @@ class Prompting(abc.ABC):
 
     @abc.abstractmethod
     def lay_out(self, text: np.ndarray, vocab: Vocab) -> PromptTokens:
-        """`text` as the objective lays out the same tokens in training."""
+        """Lays out `text` as the objective does in training."""
 
     def complete(self, text: np.ndarray, answer: np.ndarray, vocab: Vocab) -> np.ndarray:
-        """`text` with the answer at its place, int32 [n]: by default after the text."""
+        """`text` with the answer inserted, int32 [n]: by default at the end."""
         return np.concatenate([text, self.continuation(answer, vocab)])
 
     def continuation(self, answer: np.ndarray, vocab: Vocab) -> np.ndarray:
-        """The answer without the special tokens that the objective puts before it."""
+        """`answer` without the special tokens that precede it in this objective, int32 [n]."""
         del vocab
         return answer
 
@@ -48,13 +48,13 @@ class Prompting(abc.ABC):
         return vocab.sentinels
 
     def max_sentinels(self, vocab: Vocab) -> int | None:
-        """How many sentinels a prompt may contain, numbered in order; None if sentinels may repeat in any order."""
+        """The most sentinels of a prompt, which must be in order; None if they may repeat, in any order."""
         return vocab.num_sentinels
 
     def demonstration(
         self, tokens: np.ndarray, corrupt: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], vocab: Vocab
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A prompt made of raw tokens, int32 [n], and the true answer to it, for the sample at the end of a run.
+        """A prompt made of raw tokens, int32 [n], and its true answer, for the sample at the end of a run.
 
         corrupt: raw tokens -> the objective's inputs and targets, without EOS.
         """
@@ -63,7 +63,7 @@ class Prompting(abc.ABC):
 
 
 class Continue(Prompting):
-    """The model continues the text, which begins the targets: CLM."""
+    """The text begins the targets, and the model continues them: CLM."""
 
     task: ClassVar[Task] = "continue"
     allows_empty = True
@@ -78,7 +78,7 @@ class Continue(Prompting):
 
 @dataclasses.dataclass(frozen=True)
 class ContinueInputs(Prompting):
-    """The model continues the text, which is the inputs: prefix LM.
+    """The text is the inputs, and the model writes the targets that continue it: prefix LM.
 
     sentinel: whether the first sentinel ends the inputs and begins the targets.
     """
@@ -102,7 +102,10 @@ class ContinueInputs(Prompting):
 
 @dataclasses.dataclass(frozen=True)
 class Respond(Prompting):
-    """The model responds to the text as it was fine-tuned to. inputs_eos: whether an EOS ends the prompt."""
+    """The text is a prompt, and the model writes the response: SFT.
+
+    inputs_eos: whether an EOS ends the prompt.
+    """
 
     inputs_eos: bool
 
@@ -113,7 +116,7 @@ class Respond(Prompting):
 
 
 class InfillMiddle(Continue):
-    """The model continues the text, or fills in the one place that the text marks with the first sentinel: FIM."""
+    """The model continues the text, or fills in the place that the first sentinel marks: FIM."""
 
     task: ClassVar[Task] = "infill_middle"
 
@@ -139,7 +142,7 @@ class InfillMiddle(Continue):
 
 
 class InfillSpans(Prompting):
-    """The model writes what the text's sentinels stand for, each span after its sentinel: span corruption."""
+    """The model writes the spans that sentinels in the text replace, each after its sentinel: span corruption."""
 
     task: ClassVar[Task] = "infill_spans"
 
@@ -203,10 +206,10 @@ class FillMasks(Prompting):
 
 
 def spans_by_sentinel(answer: np.ndarray, vocab: Vocab) -> dict[int, np.ndarray]:
-    """Sentinel number -> the tokens after that sentinel in `answer`, int [n], up to the next sentinel.
+    """Returns sentinel number -> the tokens in `answer`, int [n], between that sentinel and the next sentinel.
 
-    Sentinels may come in any order. Of a sentinel that repeats, the first span counts; tokens before the first sentinel
-    belong to none.
+    Sentinels may be in any order. If a sentinel repeats, its first span is returned. Tokens before the first sentinel
+    are dropped.
     """
     starts = np.flatnonzero(np.isin(answer, vocab.sentinels))
     spans: dict[int, np.ndarray] = {}

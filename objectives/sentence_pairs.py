@@ -34,19 +34,18 @@ class Pair(NamedTuple):
 class SentencePairs(MLM):
     """[CLS] A [SEP] B [SEP], masked as in MLM. [CLS] A [SEP] has token type 0, B [SEP] has token type 1.
 
-    A window of one document is cut in two at the end of a sentence, drawn uniformly. Subclasses define what becomes of
-    the two parts and what the label is.
+    A window of one document is cut in two at the end of a sentence, drawn uniformly. Subclasses define A, B and the
+    label.
 
     sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/algebra/sentences.py).
-    short_seq_prob: share of the windows of which only the first 2 to all tokens are used, each length equally likely,
-        so that the model sees short texts too. BERT and ALBERT: 0.1.
-    pair_weight: weight of the pair's loss next to MLM's. 0 is the ablation: inputs and masks are the same to the bit,
-        and only the pair's loss disappears. BERT and ALBERT: 1.
+    short_seq_prob: share of the windows that are shortened to their first n tokens, n uniform in 2..all, so that the
+        model also reads short texts. BERT and ALBERT: 0.1.
+    pair_weight: weight of the pair's loss relative to MLM's. 0 is the ablation: inputs and masks are identical, without
+        the pair's loss. BERT and ALBERT: 1.
 
     Deviations from the references (create_pretraining_data.py of google-research/bert and albert): a window is as long
-    as a row allows, so it may begin and end inside a sentence, and no pair of consecutive sentences is cut to fit. The
-    text that a short example or a random B leaves unused is not put back; another epoch reads it. Masks are drawn anew
-    for every window.
+    as a row allows, so it may begin and end inside a sentence, and no pair of consecutive sentences is cut to fit. Text
+    that a shortened window or a random B leaves unused is not read in this epoch. Every window has new masks.
     """
 
     sentence_ends: SentenceEnds
@@ -77,7 +76,7 @@ class SentencePairs(MLM):
 
     @abc.abstractmethod
     def pair(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab, **columns) -> Pair:
-        """The pieces of the windows that form the pairs, and the labels. Arguments are those of `corrupt`."""
+        """Returns the pieces of the windows that form the pairs, and the labels. Arguments as for `corrupt`."""
 
     def corrupt(self, tokens, lengths, keys, vocab, **columns):
         pair = self.pair(tokens, lengths, keys, vocab, **columns)
@@ -97,17 +96,19 @@ class SentencePairs(MLM):
     def restore(self, inputs, targets, vocab):
         return targets[(targets != vocab.cls) & (targets != vocab.sep)]
 
-    def used_sentences(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab):
-        """The used tokens of each window, int64 [E], and `ends_of_sentences` of these tokens."""
+    def used_sentences(
+        self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The number of tokens of each window that are used, int64 [E], and `ends_of_sentences` of these tokens."""
         is_short = rng.uniform(rng.fold_in(keys, USED), 2)[:, 1] < self.short_seq_prob
         short = rng.integers(rng.fold_in(keys, USED), np.minimum(lengths, 2), lengths)
         used = np.where(is_short, short, lengths).astype(np.int64)
         return used, *self.ends_of_sentences(tokens, used, vocab)
 
     def ends_of_sentences(self, tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
-        """Where sentences end, bool [E, W], the last token of a text included; and whether that token does end one.
+        """Where sentences and texts end, bool [E, W]; and whether the end of a text ends a sentence, bool [E].
 
-        The latter is bool [E]: a window may cut its last sentence.
+        Otherwise the window has cut the text's last sentence.
         """
         ends = sentence_ends(tokens, lengths, vocab, self.sentence_ends)
         marks = {"stops": STOP, "newlines": NEWLINE, "stops_and_newlines": STOP | NEWLINE}[self.sentence_ends]
@@ -115,7 +116,7 @@ class SentencePairs(MLM):
 
 
 def random_column(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """int64 [E]: a column drawn uniformly from those that `allowed`, bool [E, W], marks; -1 where it marks none."""
+    """int64 [E]: a column of each row, drawn uniformly where `allowed`, bool [E, W]; -1 if no column is allowed."""
     counts = allowed.sum(axis=1)
     columns = np.append(np.flatnonzero(allowed) % allowed.shape[1], 0)
     nth = rng.integers(keys, 0, np.maximum(counts - 1, 0))
@@ -123,7 +124,7 @@ def random_column(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 
 def _concatenate(tokens: np.ndarray, others: Sequences | None = None) -> np.ndarray:
-    """int32 [E, W + V]: the tokens of each window and, after them, those of the other window."""
+    """int32 [E, W + V]: the tokens of each window, then the tokens of the other window."""
     return tokens if others is None else np.concatenate([tokens, others.tokens], axis=1)
 
 

@@ -20,7 +20,7 @@ class SFT(Objective):
     inputs_eos: whether an EOS ends the prompt. T5 and UL2 end all inputs with EOS, which an encoder pre-trained on such
         inputs expects; a decoder pre-trained with CLM does not.
 
-    An example is a whole document, never cut. An empty prompt leaves a text that is scored entirely. A decoder reads
+    An example is a whole document, never cut. With an empty prompt the whole text is scored. A decoder reads
     the prompt causally or, with data.bidirectional_inputs, as a prefix that attends to itself.
 
     Stanford Alpaca's train.py masks the prompt with labels of -100 in the same way, but takes the prompt's length from

@@ -17,7 +17,7 @@ class SimCSE(MLM):
     Each first encoding is trained to be nearest to the second encoding of its own text among all texts of the batch.
 
     temperature: divides the cosine similarities. SimCSE: 0.05.
-    mlm_weight: weight of MLM's loss next to the contrastive loss. 0: no token is masked. SimCSE's option: 0.1.
+    mlm_weight: weight of MLM's loss relative to the contrastive loss. 0: no token is masked. SimCSE's option: 0.1.
 
     The other fields are MLM's. The contrastive pair always encodes the unmasked text; MLM's loss takes a third forward
     pass over the masked text, as in SimCSE.

@@ -15,9 +15,9 @@ class SOP(SentencePairs):
     """A and B are consecutive pieces of text, in order (label 0) or swapped (label 1), each with probability 1/2.
 
     Sentences that the window may have cut are excluded, since a swapped pair would begin or end inside them: the last
-    sentence if it does not end, and, of three or more whole ones, the first. A window without two whole sentences is
-    cut in two at a uniformly drawn token; ALBERT gives a single sentence a random B and labels the pair as swapped. A
-    window of one token is an A in order with an empty B.
+    sentence if it is not whole, and the first sentence if at least three are whole. A window without two whole
+    sentences is cut in two at a uniformly drawn token; ALBERT gives a single sentence a random B and labels the pair as
+    swapped. In a window of one token that token is A, B is empty, and the label is 0.
     """
 
     label_names: ClassVar = ("in order", "swapped")

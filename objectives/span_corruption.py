@@ -19,8 +19,8 @@ class SpanCorruption(Denoising):
     noise_density: share of the tokens that are noise.
     mean_noise_span_length: mean tokens of a span.
     random_roll: rotate the mask by a random offset. One span may then wrap around the ends and count as two, so lengths
-        have room for one more sentinel. Without it the last token of every window is noise, and a window with a single
-        span loses only its tail.
+        have room for one more sentinel. Without random_roll the last token of every window is noise, and a single span
+        is always at the end of the window.
     """
 
     noise_density: float

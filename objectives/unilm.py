@@ -1,4 +1,4 @@
-"""UniLM's objectives (Dong et al. 2019): masked language modelling under restricted attention."""
+"""UniLM's objectives (Dong et al. 2019): masked language modeling under restricted attention."""
 
 import dataclasses
 from typing import ClassVar, Literal
@@ -24,8 +24,9 @@ class UniLM(MLM):
 
     attention: "bidirectional": all tokens. "left_to_right": the tokens before. "right_to_left": the tokens after.
         "sequence_to_sequence": [CLS] S1 [SEP] S2 [SEP], the text cut in two at a uniformly drawn place, at least one
-        token in each part. [CLS] S1 [SEP] attend to each other; S2 and its [SEP] attend to those and to the tokens
-        before them. Tokens of both parts are masked. A text of one token is S2, after an empty S1.
+        token in each part. [CLS] S1 [SEP] attend to each other. Each token of S2 [SEP] attends to [CLS] S1 [SEP],
+        to the tokens of S2 before it and to itself. Tokens of both parts are masked. A text of one token is S2, after
+        an empty S1.
 
     The other fields are MLM's. UniLM masks 80% of the selected tokens as single tokens and 20% in runs of two or three:
     ngram_weights=(0.8, 0.1, 0.1). Examples of every pattern carry an attention order, so that the batches of a mixture
@@ -64,7 +65,7 @@ class UniLM(MLM):
         return self.attention == "sequence_to_sequence"
 
     def _cuts(self, lengths: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """int64 [E]: tokens of S1."""
+        """int64 [E]: the number of tokens of S1."""
         shortest = np.minimum(lengths - 1, 1)
         return rng.integers(rng.fold_in(keys, _CUT), shortest, lengths - 1)
 
@@ -86,9 +87,9 @@ class UniLM(MLM):
 
 
 def attention_order(attention: AttentionPattern, text: Sequences, cuts: np.ndarray) -> np.ndarray:
-    """int32 [E, W]: the order of each token; a token attends to the tokens whose order is not above its own.
+    """int32 [E, W]: the order of each token. A token attends to the tokens whose order is at most its own.
 
-    text: complete sequences. cuts: int [E], tokens of S1; for "sequence_to_sequence" alone.
+    text: sequences with their special tokens. cuts: int [E], tokens of S1, used by "sequence_to_sequence" alone.
     """
     place = np.arange(text.tokens.shape[1])
     order = {

@@ -1,4 +1,4 @@
-"""BART's text infilling (Lewis et al. 2020, section 2.2; fairseq DenoisingDataset.add_whole_word_mask), vectorised."""
+"""BART's text infilling (Lewis et al. 2020, section 2.2; fairseq DenoisingDataset.add_whole_word_mask), vectorized."""
 
 import math
 from typing import NamedTuple
@@ -12,34 +12,34 @@ from objectives.algebra.sequences import Sequences, compact
 _LEAST_PROBABILITY = 1e-7  # less likely span lengths are never drawn
 
 
-def poisson_law(rate: float) -> np.ndarray:
-    """float64 [K]: the probability of a length of at most k under Poisson(rate), for k up to a tail of less than 1e-7.
+def poisson_cdf(rate: float) -> np.ndarray:
+    """float64 [K]: the cumulative distribution function of Poisson(rate) at 0, ..., K - 1; the last entry is 1.
 
-    Deviation: fairseq stops at the first length of probability below 1e-7, which is length 0 for rates above 16; here
-    only the tail is cut.
+    The upper tail, of lengths less likely than 1e-7, is cut. Deviation: fairseq stops at the first length that is less
+    likely than 1e-7, which is length 0 for rates above 16.
     """
-    law = [math.exp(-rate)]
-    while len(law) <= rate or law[-1] >= _LEAST_PROBABILITY:
-        law.append(law[-1] * rate / len(law))
-    return np.cumsum(law) / np.sum(law)
+    probabilities = [math.exp(-rate)]
+    while len(probabilities) <= rate or probabilities[-1] >= _LEAST_PROBABILITY:
+        probabilities.append(probabilities[-1] * rate / len(probabilities))
+    return np.cumsum(probabilities) / np.sum(probabilities)
 
 
 def span_lengths(keys: np.ndarray, budgets: np.ndarray, rate: float) -> tuple[Sequences, np.ndarray]:
-    """Lengths of spans drawn from Poisson(rate) until they add up to budgets[e], int [E]; the last one is cut to fit.
+    """Draws span lengths from Poisson(rate) until their sum is budgets[e], int [E]; the last length is cut to fit.
 
     Returns the positive lengths, in the order of drawing, as the tokens of `Sequences`, and the number of zero lengths,
     int64 [E]. A budget of 0 draws nothing.
     """
-    law, width = poisson_law(rate), 8
+    cdf, width = poisson_cdf(rate), 8
     most = int(budgets.max(initial=0))
     if most:
         width += math.ceil((most + 4 * math.sqrt(most * (1 + rate))) / rate)
     while True:
-        lengths = np.searchsorted(law, rng.uniform(keys, width), side="right")
+        lengths = np.searchsorted(cdf, rng.uniform(keys, width), side="right")
         reached = np.cumsum(lengths, axis=1)
         if (reached[:, -1] >= budgets).all():
             break
-        width *= 2  # the first draws remain the same
+        width *= 2  # a wider draw begins with the same numbers
     before = reached - lengths
     drawn = before < budgets[:, None]
     zeros = (drawn & (lengths == 0)).sum(axis=1)
@@ -47,18 +47,24 @@ def span_lengths(keys: np.ndarray, budgets: np.ndarray, rate: float) -> tuple[Se
 
 
 class Cover(NamedTuple):
-    """The tokens that spans cover, bool [E, W] each."""
+    """The tokens that spans cover, bool [E, W] each. Overlapping spans form one run."""
 
-    heads: np.ndarray  # the first token of each run, which is a span or several that overlap
+    heads: np.ndarray  # the first token of each run
     tails: np.ndarray  # the other tokens of each run
 
 
 def cover(keys: np.ndarray, spans: Sequences, lengths: np.ndarray, width: int) -> Cover:
-    """Places spans of the lengths in `spans` at random in examples of `lengths`, int [E], and rows of `width`.
+    """Places spans at random in examples: bool [E, width] in each field of `Cover`.
 
     The starts are distinct positions, every set equally likely. A span is cut at its example's end. A span that starts
-    inside another one merges with it, so spans cover slightly fewer tokens than the sum of their lengths; spans that
-    touch remain two.
+    inside another span merges with it, so spans cover slightly fewer tokens than the sum of their lengths. Adjacent
+    spans do not merge.
+
+    Args:
+      keys: uint64 [E].
+      spans: the span lengths of each example, in place of tokens.
+      lengths: int [E], the lengths of the examples.
+      width: positions of an example.
     """
     starts = rng.draw(keys, valid_positions(lengths, width), spans.lengths)
     stops = np.zeros((len(starts), width + 1), np.int64)
@@ -72,12 +78,12 @@ def cover(keys: np.ndarray, spans: Sequences, lengths: np.ndarray, width: int) -
 
 
 def covered_share(budget: float, rate: float) -> float:
-    """The share of a long text that `cover` covers with Poisson(rate) spans whose lengths add up to share `budget`.
+    """The share of a long text that `cover` covers with Poisson(rate) spans of total length `budget`, also a share.
 
-    A token is not covered where no span starts at it, no span longer than one token starts one token before it, and so
-    on.
+    A token is not covered if no span starts at the token, no span longer than one token starts one token before, no
+    span longer than two tokens starts two tokens before, and so on.
     """
-    longer = 1 - poisson_law(rate)  # shares of the spans that are longer than 0, 1, 2, ... tokens
+    longer = 1 - poisson_cdf(rate)  # shares of the spans that are longer than 0, 1, 2, ... tokens
     return float(1 - np.prod(1 - budget / rate * longer))
 
 

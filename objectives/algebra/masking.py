@@ -1,4 +1,4 @@
-"""The two draws of masked language modelling: which tokens are selected, and what the inputs show at their place."""
+"""The two draws of masked language modeling: which tokens are selected, and what the inputs show at their place."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from objectives.algebra.sequences import Sequences, random_tokens
 
 
 def maskable(text: Sequences, vocab: Vocab) -> np.ndarray:
-    """bool [E, W]: the tokens that may be selected: those inside their sequence that are not special tokens."""
+    """bool [E, W]: the tokens that may be selected: ordinary tokens, up to the end of each sequence."""
     inside = valid_positions(text.lengths, text.tokens.shape[1])
     return inside & (text.tokens >= vocab.content_start) & (text.tokens < vocab.content_end)
 

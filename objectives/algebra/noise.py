@@ -1,4 +1,4 @@
-"""Noise masks: which tokens of each raw example are corrupted. NumPy, vectorised over examples."""
+"""Noise masks: which tokens of each raw example are corrupted. NumPy, vectorized over examples."""
 
 import numpy as np
 
@@ -6,8 +6,8 @@ from contract import rng
 
 
 def valid_positions(lengths: np.ndarray, width: int) -> np.ndarray:
-    """bool [E, width]: True where a position lies inside its example."""
-    # int32 halves the bytes to compare.
+    """bool [E, width]: True at the positions before lengths[e], int [E]."""
+    # int32, because int64 doubles the bytes to compare.
     return np.arange(width, dtype=np.int32) < np.asarray(lengths).astype(np.int32)[:, None]
 
 
@@ -16,11 +16,13 @@ def take(array: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return array.ravel().take(columns + (np.arange(len(array)) * array.shape[1])[:, None])
 
 
-def span_counts(lengths: np.ndarray, noise_density: float, mean_noise_span_length: float):
+def span_counts(
+    lengths: np.ndarray, noise_density: float, mean_noise_span_length: float
+) -> tuple[np.ndarray, np.ndarray]:
     """The number of noise tokens and of noise spans in T5's `random_spans_noise_mask`: int64 [E], int64 [E].
 
     Rounding is T5's: half to even, in float32, counts of at least one; lengths below 2 count as 2. Deviation: there are
-    at most as many spans as non-noise tokens, where the reference fails (density .9 with a mean span length of 1).
+    at most as many spans as non-noise tokens. With more spans, as at density .9 and a mean length of 1, T5 fails.
     """
     lengths = np.maximum(np.asarray(lengths), 2)
     noise = np.rint(lengths.astype(np.float32) * np.float32(noise_density)).astype(np.int64)
@@ -32,8 +34,8 @@ def span_counts(lengths: np.ndarray, noise_density: float, mean_noise_span_lengt
 def compositions(keys: np.ndarray, totals: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """Splits totals[e] into parts[e] positive integers, every composition equally likely.
 
-    Returns the end of each part, int64 [E, max(parts)]: the running sum of the parts, and totals[e] after the last one.
-    Needs 1 <= parts <= totals.
+    Returns the cumulative sum of the parts, int64 [E, max(parts)], padded with totals[e]. totals and parts: int [E],
+    1 <= parts <= totals.
     """
     width = int(totals.max()) - 1
     ends = np.empty((len(totals), int(parts.max())), np.int64)
@@ -51,7 +53,7 @@ def random_spans_noise_mask(
     mean_noise_span_length: float,
     random_roll: bool = False,
 ) -> np.ndarray:
-    """T5's span noise (t5/data/preprocessors.py, `random_spans_noise_mask`): bool [E, width], False after an example.
+    """T5's span noise (t5/data/preprocessors.py, `random_spans_noise_mask`): bool [E, width], False after each example.
 
     Non-noise and noise spans alternate, non-noise first, so position 0 is never noise and the last position always is.
     `random_roll` rotates each example's mask by a uniform offset, so that every position is equally likely to be noise;
@@ -63,7 +65,7 @@ def random_spans_noise_mask(
     clean_ends = compositions(rng.fold_in(keys, 1), working_lengths - noise, spans)
     noise_begins = clean_ends.copy()
     noise_begins[:, 1:] += noise_ends[:, :-1]
-    toggles = np.zeros((len(keys), width + 2), bool)  # the last two columns collect what is beyond the width
+    toggles = np.zeros((len(keys), width + 2), bool)  # the last two columns collect what exceeds the width
     row = (np.arange(len(keys)) * (width + 2))[:, None]
     for begins in (noise_begins, clean_ends + noise_ends):
         toggles.ravel()[np.minimum(begins, width + 1) + row] = True
@@ -84,13 +86,12 @@ def iid_counts(lengths: np.ndarray, noise_density: float) -> tuple[np.ndarray, n
 
 
 def iid_noise_mask(keys: np.ndarray, lengths: np.ndarray, width: int, *, noise_density: float) -> np.ndarray:
-    """Noise without spans: bool [E, width], False after an example. Every token is noise with probability density.
+    """Noise without spans: bool [E, width], False after each example. Every token is noise with equal probability.
 
-    T5's `iid_noise_mask` draws each token independently, so that the number of noise tokens varies (76.7 +- 8.1 of 511
-    at density .15) without a bound that a row could be planned for; T5 cuts what does not fit. Here the number is the
-    expected number, randomly rounded up or down so that its mean is exact at every length, and all sets of that many
-    tokens are equally likely. A token's probability is T5's. The number of noise tokens no longer varies; in exchange,
-    tokens are correlated by -1/(L - 1).
+    The probability is `noise_density`, as in T5's `iid_noise_mask`. Deviation: T5 draws each token independently. The
+    number of noise tokens then varies (76.7 +- 8.1 of 511 at density .15) without a useful bound, and T5 cuts what does
+    not fit a row. Here the number is the expected number, randomly rounded up or down so that the mean is exact, and
+    all sets of that many tokens are equally likely. In exchange, tokens are correlated by -1/(L - 1).
     """
     expected = np.asarray(lengths) * noise_density
     least, most = iid_counts(lengths, noise_density)

@@ -14,9 +14,14 @@ SentenceEnds = Literal["stops", "newlines", "stops_and_newlines"]
 def sentence_ends(tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab, ends: SentenceEnds) -> np.ndarray:
     """bool [E, W]: the last token of each sentence, and the last token of each example.
 
-    tokens: int32 [E, W]; lengths: int [E]. A sentence ends with a stop (".", "!" or "?") before white space, so not
-    inside "3.14" or "np.max"; with a line end; or with either. Of several such tokens in a row the last one ends the
-    sentence: a blank line is not a sentence.
+    Of several consecutive tokens that end a sentence only the last counts, so a blank line is not a sentence.
+
+    Args:
+      tokens: int32 [E, W].
+      lengths: int [E].
+      vocab: marks the tokens that end a sentence.
+      ends: "stops": ".", "!" or "?" before whitespace, so not in "3.14" or "np.max". "newlines": a line break.
+        "stops_and_newlines": either.
     """
     valid = valid_positions(lengths, tokens.shape[1])
     is_end = np.zeros(tokens.shape, bool)
@@ -34,7 +39,7 @@ def permuted_sentences(keys: np.ndarray, ends: np.ndarray, share: float) -> np.n
     """The source position of each token after sentences are permuted: int64 [E, W], a permutation of each row.
 
     ends: bool [E, W], the last token of each sentence. ceil(share * n) of an example's n sentences are drawn and
-    permuted among themselves, every order equally likely; the others keep their rank (fairseq's
+    permuted among themselves, every order equally likely; the others keep their place in the order (fairseq's
     `DenoisingDataset.permute_sentences`). Tokens after an example's end keep their position.
     """
     num_examples, width = ends.shape

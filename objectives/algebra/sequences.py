@@ -16,7 +16,7 @@ class Sequences(NamedTuple):
 
 
 def compact(tokens: np.ndarray, keep: np.ndarray) -> Sequences:
-    """The tokens of each row where `keep`, moved together. tokens: int32 [E, W]; keep: bool [E, W]."""
+    """The tokens, int32 [E, W], of each row where `keep`, bool [E, W], in order and without gaps."""
     return from_flat(np.compress(keep.ravel(), tokens.ravel()), keep.sum(axis=1))
 
 
@@ -47,7 +47,7 @@ def prepend(sequences: Sequences, token: int) -> Sequences:
 
 
 def random_tokens(bits: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """Ordinary tokens drawn uniformly, int32 of the shape of `bits`, random uint64."""
+    """Uniformly random ordinary tokens, int32 [...], from random `bits`, uint64 [...]."""
     content = np.uint64(vocab.content_end - vocab.content_start)
     return (vocab.content_start + bits % content).astype(np.int32)
 

@@ -1,9 +1,9 @@
 """Views of noise: T5's ways to show a noise mask in inputs and targets (t5/data/preprocessors.py), and their lengths.
 
 The functions take E raw examples: `tokens` int32 [E, W], `noise` bool [E, W] and `lengths` int [E]. Positions from
-lengths[e] on are padding, whatever they contain. They return `Sequences`.
+lengths[e] on are padding, and their contents are ignored. The functions return `Sequences`.
 
-A `View` pairs such a function with the length of its result and the sentinels that it needs.
+A `View` is such a function, the length of its result, and the number of sentinels in the result.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def _sentinels(starts: np.ndarray, vocab: Vocab) -> np.ndarray:
 
 
 def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Replaces each noise span by a sentinel of its own: the inputs of span corruption."""
+    """Replaces each noise span by a unique sentinel: the inputs of span corruption."""
     valid = valid_positions(lengths, tokens.shape[1])
     starts = span_starts(noise & valid)
     shown = tokens.copy()
@@ -34,7 +34,7 @@ def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Seque
 
 
 def nonnoise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Replaces each non-noise span by a sentinel of its own: T5's targets."""
+    """Replaces each non-noise span by a unique sentinel: T5's targets."""
     return noise_span_to_unique_sentinel(tokens, ~noise, lengths, vocab)
 
 
@@ -60,7 +60,7 @@ def noise_token_to_sentinel_or_random(
 ) -> Sequences:
     """Replaces each noise token by the first sentinel or, with probability `random_rate`, by a random ordinary token.
 
-    Deviation from T5's `noise_token_to_random_token_or_sentinel`: random ids there may be special ones.
+    Deviation from T5's `noise_token_to_random_token_or_sentinel`: T5 also draws special ids.
     """
     shown = noise_token_to_sentinel(tokens, noise, lengths, vocab)
     if random_rate:
@@ -82,11 +82,11 @@ def drop_nonnoise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
 
 
 def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Keeps each noise span after a sentinel of its own: the targets of span corruption.
+    """Keeps the noise spans, each after a unique sentinel: the targets of span corruption.
 
-    Equal to T5's `nonnoise_span_to_unique_sentinel` wherever an example begins with a non-noise token and ends with
-    noise, which T5's unrolled mask always does. For other masks T5's targets lose the first span's sentinel, or gain a
-    last sentinel without a span; these targets do not.
+    Equal to T5's `nonnoise_span_to_unique_sentinel` if an example begins with a non-noise token and ends with noise, as
+    always without `random_roll`. Deviation: for other masks T5's targets lack the first span's sentinel, or end with a
+    sentinel without a span.
     """
     noise = noise & valid_positions(lengths, tokens.shape[1])
     starts = span_starts(noise)
@@ -115,19 +115,19 @@ class Bounds(NamedTuple):
 
     raw: np.ndarray  # int [n]
     noise: np.ndarray  # int [2, n], noise tokens
-    spans: np.ndarray  # int [2, n], the most spans that so many noise tokens can form
+    spans: np.ndarray  # int [2, n], the most spans that `noise` tokens can form
 
 
 class View(NamedTuple):
     """One way to show noise."""
 
     show: Callable[..., Sequences]  # (tokens, noise, lengths, vocab, keys), see `_keyless`
-    length: Callable[[Bounds], np.ndarray]  # int [2, n], the length of what is shown, EOS not counted
-    num_sentinels: Callable[[Bounds], np.ndarray]  # int [2, n], the sentinels that it needs
+    length: Callable[[Bounds], np.ndarray]  # int [2, n], the length of the result without EOS
+    num_sentinels: Callable[[Bounds], np.ndarray]  # int [2, n], the number of different sentinels in the result
 
 
 def _keyless(function: Callable[..., Sequences]) -> Callable[..., Sequences]:
-    """`function`, which draws nothing, as a View's `show`."""
+    """`function`, which needs no keys, as a View's `show`."""
     return lambda tokens, noise, lengths, vocab, keys: function(tokens, noise, lengths, vocab)
 
 
@@ -150,7 +150,7 @@ ALL_TOKENS = View(lambda tokens, noise, lengths, vocab, keys: Sequences(tokens, 
 
 
 def sentinel_or_random(random_rate: float, tag: int) -> View:
-    """`noise_token_to_sentinel_or_random` as a View. It draws from fold_in(keys, tag), which the mask must not use."""
+    """`noise_token_to_sentinel_or_random` as a View. tag: folded into the keys; the noise mask must use another tag."""
 
     def show(tokens, noise, lengths, vocab, keys):
         return noise_token_to_sentinel_or_random(tokens, noise, lengths, vocab, rng.fold_in(keys, tag), random_rate)

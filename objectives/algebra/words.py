@@ -12,10 +12,9 @@ from objectives.algebra.noise import take, valid_positions
 def word_starts(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab) -> np.ndarray:
     """bool [E, W]: the first token of each word. tokens: int32 [E, W]; ordinary: bool [E, W], the tokens of words.
 
-    A word begins with white space or punctuation, and ends before the next of either or before a token that is not
-    ordinary; white space before a word belongs to the word. The words of "x = f(a.b)" are "x", " =", " f", "(a", ".b"
-    and ")". This is ALBERT's rule for SentencePiece; BERT's tokenizer marks word pieces with "##" and splits
-    punctuation off both sides.
+    A word begins with whitespace or punctuation, and ends before the next whitespace or punctuation or before a token
+    that is not ordinary. The words of "x = f(a.b)" are "x", " =", " f", "(a", ".b" and ")". This is ALBERT's rule for
+    SentencePiece; BERT's tokenizer marks word pieces with "##" and splits punctuation off both sides.
     """
     starts = vocab.marked(tokens, SPACE | PUNCTUATION)
     starts[:, 1:] &= ~vocab.marked(tokens[:, :-1], BLANK)
@@ -31,10 +30,10 @@ def choose_ngrams(
 
     The words are divided into n-grams of independent lengths drawn by `weights`; an n-gram also ends before a token
     that is no candidate. N-grams are then drawn in random order and chosen while they fit the budget. Of an n-gram that
-    does not fit, the leading words that fit are chosen, and drawing continues for the rest of the budget. BERT does so
-    with words (create_pretraining_data.py) and ALBERT with n-grams, which may overlap there and do not overlap here.
+    does not fit, the leading words that fit are chosen, and drawing continues for the rest of the budget. BERT does
+    this with words (create_pretraining_data.py), ALBERT with n-grams. Deviation: ALBERT's n-grams may overlap.
 
-    Where every word is longer than the budget, that many single tokens are chosen.
+    If every word is longer than the budget, single tokens are chosen, as many as the budget.
 
     Args:
       keys: uint64 [E].
@@ -75,7 +74,7 @@ def _cuts(keys: np.ndarray, num_words: int, weights: Sequence[float]) -> np.ndar
     """bool [E, num_words]: the first word of each n-gram."""
     law = np.cumsum(weights)
     lengths = 1 + np.searchsorted(law / law[-1], rng.uniform(keys, num_words), side="right")
-    cuts = np.zeros((len(keys), num_words + 1), bool)  # the last column collects cuts beyond the words
+    cuts = np.zeros((len(keys), num_words + 1), bool)  # the last column collects cuts after the last word
     np.put_along_axis(cuts, np.minimum(np.cumsum(lengths, axis=1), num_words), True, axis=1)
     cuts[:, 0] = True
     return cuts[:, :num_words]
@@ -99,9 +98,9 @@ def _shuffled(keys: np.ndarray, heads: np.ndarray, exists: np.ndarray) -> np.nda
 def _fitting(sizes: np.ndarray, follows: np.ndarray, budgets: np.ndarray) -> np.ndarray:
     """bool [E, M]: the words chosen in order, each if its tokens fit the rest of budgets[e].
 
-    sizes: int64 [E, M], 0 where there is no word. follows: bool [E, M], words that are chosen only if the word before
-    them is. Each pass finds the first word of a row that does not fit, and drops all later words that exceed the rest
-    of the budget at that point, since the rest only shrinks. Every pass chooses one more word or is the last one.
+    sizes: int64 [E, M], 0 where there is no word. follows: bool [E, M], words that are chosen only if the previous word
+    is chosen. Each pass finds the first word of a row that does not fit, and drops this and all later words that exceed
+    the rest of the budget at that word: the rest cannot grow. The loop ends because every pass drops a word.
     """
     taken, place = sizes > 0, np.arange(sizes.shape[1])
     head = np.maximum.accumulate(np.where(follows, 0, place), axis=1)

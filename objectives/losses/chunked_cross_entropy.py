@@ -1,4 +1,4 @@
-"""Cross-entropy from hidden states in chunks of positions, so that logits [B, L, V] never exist all at once."""
+"""Cross-entropy from hidden states in chunks of positions, without logits [B, L, V] in memory."""
 
 import functools
 from collections.abc import Callable
@@ -21,17 +21,21 @@ def chunked_cross_entropy(
 ) -> LossSums:
     """`cross_entropy` of `logits_of(hidden_BxLxD)`, which materializes only [B, chunk_size, V] of the logits.
 
-    logits_of: [B, C, D] -> float32 [B, C, V], position by position. The parameters in its closure get gradients.
-    chunk_size: positions per chunk; 0: the whole length, without a scan.
-
     When differentiated, each chunk's gradients are computed right after the chunk's loss, while the chunk's logits
     exist, and are accumulated, as in Liger Kernel's fused linear cross-entropy. So the logits are computed once, in the
     forward pass, and the backward pass only scales. Gradients accumulate in the dtype of their parameters. Only
-    `minimized_sum` can be differentiated, with respect to the hidden states and what `logits_of` closes over;
-    everything else counts as constant.
+    `minimized_sum` is differentiable, with respect to the hidden states and to what `logits_of` closes over. All other
+    results and arguments are treated as constants.
 
-    Chunks are cut along the length, which no mesh axis splits, so rows that are split over devices stay in place. Each
-    chunk reads the whole output table: if the table is split over devices, use few chunks.
+    Chunks are cut along the length, which no mesh axis shards, so sharded rows stay on their devices. Each chunk reads
+    the whole output table: if the table is sharded, use few chunks.
+
+    Args:
+      logits_of: float [B, C, D] -> float32 [B, C, V], position by position. Closed-over parameters get gradients.
+      hidden_BxLxD: float [B, L, D], the hidden states.
+      scored: the targets.
+      options: static options of the loss.
+      chunk_size: positions per chunk; 0: the whole length, without a scan.
     """
     if not chunk_size:
         return cross_entropy(logits_of(hidden_BxLxD), scored, options)

@@ -18,11 +18,14 @@ def info_nce(
 ) -> RowSums:
     """InfoNCE (van den Oord et al. 2018) on cosine similarity / temperature, computed in float32.
 
-    keys: key i is the positive of query i; all other keys are negatives.
-    hard_negatives: further negatives of every query. Hard negative i counts exp(hard_negative_weight) times for query
-        i, and once for the other queries.
+    In one direction only, as in SimCSE: each query classifies the keys, but no key classifies the queries.
 
-    One direction only, as in SimCSE: each query classifies the keys, not each key the queries.
+    Args:
+      queries_BxD: float [B, D].
+      keys_BxD: float [B, D]. Key i is the positive of query i; all other keys are negatives.
+      temperature: divides the similarities.
+      hard_negatives_BxD: float [B, D], further negatives of every query; None for none.
+      hard_negative_weight: hard negative i counts exp(hard_negative_weight) times for query i, once for other queries.
     """
     queries_BxD, keys_KxD = _normalized(queries_BxD), _normalized(keys_BxD)
     labels_B = jnp.arange(len(queries_BxD))
@@ -35,10 +38,14 @@ def info_nce(
 
 
 def clip_loss(a_BxD: jax.Array, b_BxD: jax.Array, log_scale: jax.Array) -> RowSums:
-    """CLIP's loss of two towers (Radford et al. 2021), in float32: the mean of both directions' cross-entropies.
+    """CLIP's loss (Radford et al. 2021), in float32: the mean of the cross-entropies a -> b and b -> a.
 
-    a, b: row i of `a` and row i of `b` are a positive pair. log_scale: float [], learned, initially log(1 / 0.07); the
-    cosine similarities are multiplied by exp(log_scale), at most by 100. correct_sum is a mean of both directions too.
+    correct_sum is the mean of both directions too.
+
+    Args:
+      a_BxD, b_BxD: float [B, D], the embeddings of the two towers. Row i of `a` and row i of `b` are a positive pair.
+      log_scale: float [], learned, initially log(1 / 0.07). The cosine similarities are multiplied by exp(log_scale),
+        at most by 100.
     """
     a_BxD, b_BxD = _normalized(a_BxD), _normalized(b_BxD)
     logits_BxB = _products(a_BxD, b_BxD) * jnp.minimum(jnp.exp(log_scale), MAX_LOGIT_SCALE)
@@ -48,15 +55,15 @@ def clip_loss(a_BxD: jax.Array, b_BxD: jax.Array, log_scale: jax.Array) -> RowSu
 
 
 def alignment(a_BxD: jax.Array, b_BxD: jax.Array) -> jax.Array:
-    """The squared distances of the normalized rows of a and b, summed over rows, float32 [] (Wang & Isola 2020)."""
+    """The squared distance of normalized a_i and b_i, summed over rows i, float32 [] (Wang & Isola 2020)."""
     return jnp.square(_normalized(a_BxD) - _normalized(b_BxD)).sum()
 
 
 def uniformity(x_BxD: jax.Array) -> jax.Array:
     """log of the mean of exp(-2 squared distance) over pairs of different normalized rows, float32 [].
 
-    Wang & Isola 2020. 0 if all rows are equal; about -4 if they are uniform on a sphere of many dimensions. Needs two
-    rows or more.
+    Wang & Isola 2020. The value is 0 if all rows are equal, and about -4 if they are uniform on a sphere of many
+    dimensions. Needs two rows or more.
     """
     x_BxD, rows = _normalized(x_BxD), len(x_BxD)
     squared_distances_BxB = 2 - 2 * _products(x_BxD, x_BxD)

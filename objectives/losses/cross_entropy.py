@@ -1,4 +1,4 @@
-"""Cross-entropy of the scored tokens. Pure functions that return sums and denominators: the caller divides, once."""
+"""Cross-entropy of the scored tokens. Pure functions that return sums and denominators: the caller divides once."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -11,7 +11,7 @@ class ScoredTokens(NamedTuple):
     """What is predicted at each position of a batch."""
 
     targets_BxL: jax.Array  # int32
-    weights_BxL: jax.Array  # float32: loss weights, 0 where a position is not scored
+    weights_BxL: jax.Array  # float32, the loss weights; 0 where a position is not scored
     denoiser_ids_BxL: jax.Array  # int32: the denoiser that made the example, in 0, ..., num_denoisers - 1
 
 
@@ -41,14 +41,14 @@ class LossSums(NamedTuple):
     correct_sum_by_denoiser: jax.Array  # [num_denoisers]
 
     def reported(self) -> dict[str, jax.Array]:
-        """Returns all sums but `minimized_sum`, by name."""
+        """Returns all sums except `minimized_sum`, by name."""
         sums = self._asdict()
         del sums["minimized_sum"]
         return sums
 
 
 def cross_entropy(logits_BxLxV: jax.Array, scored: ScoredTokens, options: LossOptions) -> LossSums:
-    """Weighted cross-entropy of logits, float [B, L, V], computed in float32."""
+    """Returns the sums of the weighted cross-entropy of logits, float [B, L, V], computed in float32."""
     targets_BxL, weights_BxL, denoiser_ids_BxL = scored
     logits_BxLxV = logits_BxLxV.astype(jnp.float32)
     log_z_BxL = jax.nn.logsumexp(logits_BxLxV, axis=-1)

@@ -8,19 +8,19 @@ import jax.numpy as jnp
 
 
 class FutureTokens(NamedTuple):
-    """The batch's fields i - 1 positions ahead, within the segment, [n, B, T] for i = 1, ..., n; 0 past its end.
+    """Decoder fields of a batch, shifted left by 0, ..., n - 1 positions within each segment: [n, B, T] each.
 
-    Entry i = 1 of each is the batch's own field.
+    Entries are 0 where the shifted position is after the segment's end. Shift 0 is the batch's own field.
     """
 
     input_tokens: jax.Array  # int32
     positions: jax.Array  # int32
-    target_tokens: jax.Array  # int32: the i-th token after the position's input token
+    target_tokens: jax.Array  # int32: for shift i, the token i + 1 after the position's input token
     loss_weights: jax.Array  # float32: the loss weight of that token as a next token
 
 
 def future_tokens(batch: Mapping[str, jax.Array], num_future_tokens: int) -> FutureTokens:
-    """Returns the decoder fields of a batch (contract/batch.py) for each of the next `num_future_tokens` tokens."""
+    """Returns the fields of a batch (contract/batch.py) with which n = `num_future_tokens` tokens are predicted."""
     segment_ids_BxT = batch["decoder_segment_ids"]
     T = segment_ids_BxT.shape[1]
 

@@ -9,16 +9,19 @@ import jax.numpy as jnp
 def scored_positions(weights_BxL: jax.Array, num_positions: int) -> jax.Array:
     """Returns K = `num_positions` different positions of each row, int32 [B, K]: scored ones first, then unscored ones.
 
-    weights: loss weights, float32 [B, L]. Scored positions of a row beyond the first K are dropped, so choose K large
-    enough. The implementation sorts because a sort keeps rows on their devices; `jax.lax.top_k` gathers them.
+    weights: loss weights, float32 [B, L]. Scored positions after the first K of a row are dropped, so K must be
+    at least the number of scored positions.
     """
+    # A sort keeps sharded rows on their devices; jax.lax.top_k gathers them.
     return jnp.argsort(weights_BxL == 0, axis=1, stable=True)[:, :num_positions]
 
 
 def sample_tokens(logits: jax.Array, key: jax.Array, temperature: float) -> jax.Array:
     """Samples tokens, int32 [...], from softmax(logits / temperature), logits float [..., V], without a gradient.
 
-    As in ELECTRA, any row of the table can be sampled, including special tokens and rows that only pad the table.
+    As in ELECTRA, any id below V can be sampled, including special tokens and ids that only pad the vocabulary.
+
+    key: a JAX random key. temperature: above 0.
     """
     logits = jax.lax.stop_gradient(logits).astype(jnp.float32)
     return jax.random.categorical(key, logits / temperature).astype(jnp.int32)
@@ -29,8 +32,13 @@ def replace_tokens(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the discriminator's inputs, int32 [B, L], and where they differ from the original text, bool [B, L].
 
-    tokens: the original text, not the masked one, int32 [B, L]. samples: int32 [B, K], used at those `positions` that
-    are `scored`, bool [B, K]. A sample that equals the original token counts as original.
+    A sample that equals the original token counts as original.
+
+    Args:
+      tokens_BxL: int32 [B, L], the original text, without masks.
+      samples_BxK: int32 [B, K], the generator's samples.
+      positions_BxK: int32 [B, K], different positions of each row.
+      scored_BxK: bool [B, K], the positions whose token the sample replaces.
     """
     originals_BxK = jnp.take_along_axis(tokens_BxL, positions_BxK, axis=1)
     values_BxK = jnp.where(scored_BxK, samples_BxK, originals_BxK)
@@ -52,7 +60,7 @@ class ReplacedTokenSums(NamedTuple):
 
 
 def replaced_token_loss(logits_BxL: jax.Array, replaced_BxL: jax.Array, weights_BxL: jax.Array) -> ReplacedTokenSums:
-    """Sigmoid cross-entropy of "this token is replaced", computed in float32.
+    """Returns the sums of the sigmoid cross-entropy of "this token is replaced", computed in float32.
 
     logits: float [B, L]; above 0 predicts "replaced". replaced: bool [B, L]. weights: float32 [B, L]; in ELECTRA 1 for
     every token except padding, [CLS] and [SEP] included.

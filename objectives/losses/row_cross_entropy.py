@@ -23,7 +23,10 @@ class RowSums(NamedTuple):
 
 
 def class_cross_entropy(logits_BxC: jax.Array, labels_B: jax.Array) -> RowSums:
-    """Cross-entropy of labels, int [B] in 0, ..., C - 1, computed in float32."""
+    """Returns the sums of the cross-entropy of labels, int [B] in 0, ..., C - 1, computed in float32.
+
+    logits: float [B, C].
+    """
     logits_BxC = logits_BxC.astype(jnp.float32)
     target_logit_B = jnp.take_along_axis(logits_BxC, labels_B[:, None], axis=1)[:, 0]
     return RowSums(
@@ -34,7 +37,7 @@ def class_cross_entropy(logits_BxC: jax.Array, labels_B: jax.Array) -> RowSums:
 
 
 def f1_counts(logits_BxC: jax.Array, labels_B: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns 2 TP and 2 TP + FP + FN of each class, float32 [C] each.
+    """Returns 2 TP and 2 TP + FP + FN of each class (true and false positives and negatives), float32 [C] each.
 
     Summed over all batches, their ratio is the F1 of each class. Macro F1 is the mean of F1 over the classes whose
     second count is not 0: the classes that occur as a label or as a prediction, as in scikit-learn's f1_score.

@@ -1,4 +1,4 @@
-"""From raw windows to a batch: corrupt each example with its denoiser, add its mode token, place it in a row."""
+"""From raw windows to a batch: corrupts each example with its denoiser, adds the mode token, fills the rows."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from objectives.rows.lengths import RowShape
 
 @dataclasses.dataclass(frozen=True)
 class Collator:
-    """Windows -> batch, for a table of denoisers and a row shape.
+    """A function from windows to a batch, for a table of denoisers and a row shape.
 
     Attributes:
       denoisers: the table; Windows.denoiser_ids are indices into it.
@@ -34,11 +34,11 @@ class Collator:
     bidirectional_inputs: bool
 
     def __call__(self, windows: Windows, num_rows: int) -> Batch:
-        """One batch of `num_rows` rows. The same windows and keys give the same batch."""
+        """Returns a batch of `num_rows` rows, a function of the windows alone."""
         return self.place(self.examples(windows), windows, num_rows)
 
     def place(self, examples: InputsTargets | Masked, windows: Windows, num_rows: int) -> Batch:
-        """The examples of `windows`, in their order, in `num_rows` rows."""
+        """Returns a batch of `num_rows` rows with the examples of `windows`, which are in the windows' order."""
         layouts: dict[str, Callable[..., Batch]] = {
             "encoder_decoder": layout.encoder_decoder,
             "decoder_only": functools.partial(layout.decoder_only, bidirectional_inputs=self.bidirectional_inputs),
@@ -48,7 +48,7 @@ class Collator:
         return place(examples, windows.row_ids, windows.denoiser_ids, num_rows, self.row_shape, self.vocab)
 
     def examples(self, windows: Windows) -> InputsTargets | Masked:
-        """The corrupted examples, in the windows' order, before they are placed in rows."""
+        """Returns the corrupted examples, in the windows' order, before `place` puts them into rows."""
         examples, chosen = [], []
         whole = tuple((denoiser,) for denoiser in self.denoisers)
         for denoiser_id, parts in enumerate(whole if windows.parts is None else self._parts):
@@ -72,7 +72,7 @@ class Collator:
 
     @property
     def _has_attention_order(self) -> bool:
-        # All batches have the same fields, whichever denoisers they contain.
+        # All batches must have the same fields, also batches without an example of such a denoiser.
         return any(denoiser.objective.has_attention_order for denoiser in self.denoisers)
 
     def _corrupt(self, denoiser: Denoiser, windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
@@ -88,7 +88,7 @@ class Collator:
 
 
 def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:
-    """The columns `names` (Objective.extra_columns) of the examples `chosen`, int [n], as arguments of `corrupt`."""
+    """Returns the columns `names` (Objective.extra_columns) of examples `chosen`, int [n], as `corrupt` takes them."""
     columns: dict[str, Sequences | np.ndarray] = {
         name: getattr(windows, name)[chosen] for name in names if name != "others"
     }

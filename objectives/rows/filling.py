@@ -1,14 +1,14 @@
 """Plans rows that are full: which denoisers share a row, and how long each window is.
 
-The plan follows from the output lengths alone, so it is computed once, before any text is read. It is a cycle of rows
+The plan depends on the output lengths alone and is computed once, before any text is read. The plan is a cycle of rows
 that repeats during the run (contract/windows.py, RowPlan):
 
-- A denoiser whose lengths are random, such as prefix LM, is planned in parts whose lengths vary less, all parts equally
-  often. A row then reserves little more than what the longest example of a part needs, and the lengths of all parts
-  together have their usual distribution.
+- A denoiser whose lengths are random, such as prefix LM, is split into parts whose lengths vary less. All parts are
+  equally frequent, so that their lengths together have the distribution of the denoiser. A row reserves positions for
+  the longest example of a part, which is little more than a mean example of that part needs.
 - Every denoiser has its share of the examples of a cycle, to within 1%.
-- Examples are dealt into rows so that the encoder and decoder positions of all rows are as equal as possible: many
-  targets are paired with few targets.
+- Examples are assigned to rows such that all rows need nearly the same number of encoder positions and of decoder
+  positions: an example with many targets shares a row with examples with few targets.
 - Each window of a row is then lengthened or shortened, as little as possible, until the row is full.
 """
 
@@ -23,15 +23,15 @@ from contract.windows import RowPlan
 from objectives.objective import Denoiser
 from objectives.rows.lengths import RowShape
 
-_PARTS = 8
+_PARTS = 8  # of a denoiser whose lengths are random
 _MAX_EXAMPLES = 1024  # in a cycle
 _TOLERANCE = 0.01  # relative error of each denoiser's share
 _SCALES = 2 / 3, 4 / 3  # bounds of a window's length relative to its nominal length, before the row is filled up
-_MAX_SCALE = 2  # bound of the same while the row is filled up
+_MAX_SCALE = 2  # upper bound of the same ratio while the row is filled up
 _STIFFNESS = 0.05  # weight of a window's change relative to the positions that it leaves unused
-_UNIT = 1 << 16  # sizes are integers, this many for a whole stack, so that all hosts add up the same numbers
+_UNIT = 1 << 16  # size of a whole stack: sizes are integers, whose sums are equal on all hosts
 _ROUNDS = 5  # corrections towards shares of the tokens
-_FULL = 0.9
+_FULL = 0.9  # the share of filled positions below which there is a warning
 
 
 class Planned(NamedTuple):
@@ -43,7 +43,7 @@ class Planned(NamedTuple):
 
 
 class _Units(NamedTuple):
-    """The U parts of all denoisers, which are dealt into rows. Lengths are of S stacks, for raw lengths 1..N."""
+    """The U parts of all denoisers, whose examples are assigned to rows. S stacks; raw lengths 1..N."""
 
     denoiser_ids: np.ndarray  # int64 [U]
     parts: np.ndarray  # int64 [U]
@@ -54,8 +54,9 @@ class _Units(NamedTuple):
 def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -> Planned:
     """Plans rows of M = `shape.examples_per_row` examples in which nothing is cut.
 
-    A window's nominal length fills an M-th of the row's encoder or single stack; for a denoiser with almost no inputs,
-    an M-th of the longer side. Weights are shares of the examples (mix_by="example") or of the raw tokens ("token").
+    A window's nominal length is the longest with which an example fits 1/M of the row's encoder or single stack and, in
+    an encoder-decoder, whose targets fit 1/M of the longer stack. Weights are shares of the examples
+    (mix_by="example") or of the raw tokens ("token").
 
     Raises ConfigError where even the shortest windows do not fit, and for weights that no cycle of 1024 examples has.
     """
@@ -80,7 +81,7 @@ def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -
     taken = counts @ at_nominal
     targets_length = int(np.ceil(shape.inputs_length * taken[-1] / taken[0]))
     sizes = np.rint(at_nominal / positions * _UNIT).astype(np.int64)
-    distinct_rows, times = np.unique(_deal(counts, sizes, shape.examples_per_row), axis=0, return_counts=True)
+    distinct_rows, times = np.unique(_assign(counts, sizes, shape.examples_per_row), axis=0, return_counts=True)
     raw = _filling(units, distinct_rows, nominal, positions)
     if (raw == 0).any():
         raise ConfigError(
@@ -98,7 +99,7 @@ def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -
 
 
 def warnings_about(planned: Planned, denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -> list[str]:
-    """A warning where less than 0.9 of a stack of an encoder-decoder is filled. Arguments are those of `plan_cycle`."""
+    """Returns a warning if less than 0.9 of a stack of an encoder-decoder is filled. Arguments as for `plan_cycle`."""
     if len(planned.filled) == 1 or min(planned.filled) >= _FULL:
         return []
     found = f"data.packing='planned' fills {_percent(planned)} positions"
@@ -131,11 +132,11 @@ def _units_of(denoisers: Sequence[Denoiser], shape: RowShape, count: int) -> _Un
     raw = np.arange(1, 64 * (shape.inputs_length + shape.targets_length) // shape.examples_per_row)
     denoiser_ids, parts, most, mean = [], [], [], []
     for index, denoiser in enumerate(denoisers):
-        for part, one in enumerate(denoiser.parts(count)):
-            inputs, targets, both = one.output_lengths(raw)
+        for part, denoiser_part in enumerate(denoiser.parts(count)):
+            inputs, targets, both = denoiser_part.output_lengths(raw)
             inputs = np.maximum(inputs, 1)  # without inputs the encoder reads one EOS
             longest = np.stack([inputs, targets] if _num_stacks(shape) == 2 else [both])
-            # Where one side grows as the other shrinks, the mean of both is half-way between least and most.
+            # Where targets grow as inputs shrink, the mean of each is half-way between its least and its most.
             drawn = np.maximum(inputs + targets - both, 0) / 2 if len(longest) == 2 else 0
             denoiser_ids.append(index)
             parts.append(part)
@@ -172,10 +173,10 @@ def _counts(shares: np.ndarray, per_row: int) -> np.ndarray | None:
     return None
 
 
-def _deal(counts: np.ndarray, sizes: np.ndarray, per_row: int) -> np.ndarray:
-    """Rows, int64 [R, M], of `counts`, int64 [U], examples of each unit, whose rows have nearly equal sizes.
+def _assign(counts: np.ndarray, sizes: np.ndarray, per_row: int) -> np.ndarray:
+    """The unit of each example of each row, int64 [R, M], with nearly equal sizes of all rows.
 
-    sizes: int64 [U, S], what an example takes of each stack. Starting from any assignment, two examples of different
+    counts: int64 [U], examples of each unit. sizes: int64 [U, S], what an example takes of each stack. Examples of two
     rows are swapped as long as a swap lowers the sum of squares of the rows' sizes.
     """
     flat = np.repeat(np.arange(len(counts)), counts).reshape(per_row, -1).T.ravel()
@@ -184,15 +185,15 @@ def _deal(counts: np.ndarray, sizes: np.ndarray, per_row: int) -> np.ndarray:
     improved = True
     while improved:
         improved = False
-        for here in range(len(flat)):
-            change = sizes[flat] - sizes[flat[here]]
-            gain = -(change * (change + sums[row[here]] - sums[row])).sum(axis=1)
-            gain[row == row[here]] = 0
-            there = gain.argmax()
-            if gain[there] > 0:
-                sums[row[here]] += change[there]
-                sums[row[there]] -= change[there]
-                flat[here], flat[there] = flat[there], flat[here]
+        for i in range(len(flat)):
+            change = sizes[flat] - sizes[flat[i]]
+            gain = -(change * (change + sums[row[i]] - sums[row])).sum(axis=1)
+            gain[row == row[i]] = 0
+            j = gain.argmax()
+            if gain[j] > 0:
+                sums[row[i]] += change[j]
+                sums[row[j]] -= change[j]
+                flat[i], flat[j] = flat[j], flat[i]
                 improved = True
     return np.sort(flat.reshape(-1, per_row), axis=1)
 
@@ -242,8 +243,9 @@ def _by_token(
 ) -> np.ndarray:
     """Raw lengths, int64 [Q, M], at which every denoiser has its weight as its share of the raw tokens of a cycle.
 
-    Nominal lengths are raised for denoisers with too few tokens and lowered for the others; shorter windows remove what
-    difference remains. Raises ConfigError where windows are too short for whole tokens to have these shares.
+    Nominal lengths are raised for denoisers with too few tokens and lowered for the others; then windows are shortened
+    to remove the remaining difference. Raises ConfigError if windows are so short that a single token exceeds the
+    tolerance.
     """
     denoiser_ids, weights = units.denoiser_ids[distinct_rows], np.array([denoiser.weight for denoiser in denoisers])
 
@@ -269,7 +271,7 @@ def _by_token(
 
 
 def _spread(times: np.ndarray) -> np.ndarray:
-    """int64 [R]: indices of distinct rows, row k `times[k]` times, evenly spread over the cycle."""
+    """int64 [R]: the index k of each distinct row times[k] times, evenly spread over the cycle."""
     distinct_rows = np.repeat(np.arange(len(times)), times)
     nth = np.arange(len(distinct_rows)) - np.repeat(np.cumsum(times) - times, times)
     return distinct_rows[np.argsort((nth + 0.5) / times[distinct_rows], kind="stable")]

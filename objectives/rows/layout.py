@@ -1,7 +1,7 @@
-"""Places examples in rows: the same inputs and targets for an encoder-decoder, a decoder or an encoder.
+"""Places examples in the rows of an encoder-decoder, a decoder or an encoder.
 
-A row may contain several examples; each is a segment of its own and does not attend to the others. The fields of the
-batch are described in contract/batch.py.
+A row may contain several examples; each is a separate segment and does not attend to the others. contract/batch.py
+describes the fields of the batch.
 """
 
 import numpy as np
@@ -21,7 +21,8 @@ class _Runs:
     """
 
     def __init__(self, row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int):
-        """
+        """Raises ValueError if the examples of a row are longer than the row.
+
         Args:
           row_ids: int [E], non-decreasing, the row of each example.
           lengths: int [E, P], the lengths of each example's P runs.
@@ -102,7 +103,7 @@ def encoder_decoder(
     shape: RowShape,
     vocab: Vocab,
 ) -> Batch:
-    """A batch in which the encoder reads the inputs and the decoder predicts the targets.
+    """Returns a batch in which the encoder reads the inputs and the decoder predicts the targets.
 
     Without inputs the encoder reads a single EOS.
 
@@ -137,11 +138,12 @@ def decoder_only(
     *,
     bidirectional_inputs: bool = True,
 ) -> Batch:
-    """A batch with inputs and targets in one sequence, of which only targets are scored.
+    """Returns a batch with inputs and targets in one sequence, of which only the targets are scored.
 
-    With `bidirectional_inputs` the positions that read inputs attend to each other. As inputs are shifted right, these
-    are one more than there are inputs (seqio's PrefixLMFeatureConverter). Without, the sequence is causal. The other
-    arguments are those of `encoder_decoder`.
+    bidirectional_inputs: whether the positions that read pad or an input attend to each other. They are one more than
+    the inputs, because the sequence is shifted right (as in seqio's PrefixLMFeatureConverter). If False, the sequence
+    is causal. Examples with labels have one row each, in order. The other arguments and the error are those of
+    `encoder_decoder`.
     """
     inputs, targets, labels = examples
     reads_last_input = (inputs.lengths > 0).astype(np.int64)  # 1 if the position of the first target reads an input
@@ -175,10 +177,10 @@ def encoder_only(
     shape: RowShape,
     vocab: Vocab,
 ) -> Batch:
-    """A batch in which the encoder reads the inputs and predicts the targets in place, at the selected positions.
+    """Returns a batch in which the encoder reads the inputs and predicts targets in place, at the selected positions.
 
-    Labels belong to rows, so examples with labels have one row each, in order. For InputsTargets with labels the label
-    is predicted at [CLS]: the row is [CLS] inputs [SEP]. The arguments are those of `encoder_decoder`.
+    Examples with labels have one row each, in order. InputsTargets are classified at [CLS]: the row is
+    [CLS] inputs [SEP]. The arguments and the error are those of `encoder_decoder`.
     """
     if isinstance(examples, InputsTargets):
         examples = _predicted_at_cls(examples, vocab)

@@ -1,4 +1,4 @@
-"""How long a raw window can be: computed from output lengths, so that nothing is ever cut to fit a row."""
+"""The longest raw window that fits a row, computed from output lengths, so that nothing is ever cut."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ class OutputLengths(NamedTuple):
 
     inputs: np.ndarray
     targets: np.ndarray
-    both: np.ndarray  # inputs and targets of one example; less than the sum of the above if one grows as one shrinks
+    both: np.ndarray  # inputs plus targets of one example; less than the sum of both bounds if one grows as one shrinks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +41,11 @@ class RowShape:
 
 
 def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: RowShape, name: str) -> int:
-    """The most raw tokens of a window whose inputs and targets fit a row, as those of all shorter windows do.
+    """The length of the longest window of which inputs and targets fit a row, and those of all shorter windows too.
 
     As in T5's `random_spans_helper`, the inputs of an encoder-decoder determine the window, and targets that do not fit
-    are an error; targets that are one token too long shorten the window (T5 does so at density .5).
-    Deviation: lengths are the exact ones of the noise mask. T5's helper sometimes counts zero spans, and its window is
+    are an error. Targets that are only one token too long shorten the window, as in T5 at density .5.
+    Deviation: lengths are exactly those of the noise mask. T5's helper sometimes counts zero spans, and the window is
     then one token too long (128 inputs, density .15, mean span length 64).
 
     Args:
@@ -86,10 +86,10 @@ def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: R
 
 
 def longest_document(capacities: Sequence[Capacity], row: RowShape, name: str) -> int:
-    """The most tokens of a document that fits a row whole, whatever part of it is the prompt.
+    """The most tokens of a document that fits a row whole, for every length of its prompt.
 
-    Raises ConfigError where not even one token fits, and for more than one example per row: whole documents share rows
-    without that.
+    Raises ConfigError where not even one token fits, and for row.examples_per_row above 1, which whole documents do not
+    use.
     """
     if row.examples_per_row > 1:
         raise ConfigError(

@@ -25,7 +25,7 @@ def make_batch_spec(
     ramp: tuple[int, int] | None = None,
     on_unusable: Literal["error", "skip"] = "error",
 ) -> tuple[BatchSpec, list[str]]:
-    """The windows for rows of `row_shape`, and warnings to print.
+    """Returns the windows for rows of `row_shape`, and warnings to print.
 
     Args:
       denoisers: the table.
@@ -36,8 +36,8 @@ def make_batch_spec(
       mix_by: what the weights are shares of: "example" or raw "token".
       ramp: the example numbers between which the shares change from the weights to the final weights; None if constant.
 
-    Raises ConfigError for a combination that cannot work: architecture, document handling, densities, lengths that
-    cannot fit, too few sentinels, unknown mode tokens.
+    Raises ConfigError for an unsupported architecture or document handling, invalid fields of an objective, lengths
+    that cannot fit, too few sentinels, and unknown mode tokens.
     """
     warnings, plan = [], None
     for denoiser in denoisers:
@@ -91,7 +91,7 @@ def _capacities(denoiser: Denoiser, row_shape: RowShape) -> tuple[Capacity, ...]
 def _with_shares(
     specs: Sequence[WindowSpec], final_weights: Sequence[float], mix_by: str, ramp: tuple[int, int] | None
 ) -> tuple[WindowSpec, ...]:
-    """The specs with shares of the examples as weights: the initial ones add up to 1, final ones have the same unit."""
+    """The specs with shares of the examples as weights: initial weights sum to 1, final weights have the same unit."""
     tokens = np.asarray([spec.raw_length if mix_by == "token" else 1 for spec in specs])
     first, last = (np.asarray(w) / sum(w) / tokens for w in ([spec.weight for spec in specs], final_weights))
     first, last = (first / first.sum()).tolist(), (last / first.sum()).tolist()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from configs.bart import VARIANTS
 from contract.errors import ConfigError
 from objectives import BART
-from objectives.algebra.infilling import cover, covered_share, insert, poisson_law, span_lengths
+from objectives.algebra.infilling import cover, covered_share, insert, poisson_cdf, span_lengths
 from objectives.algebra.sequences import Sequences
 from tests.objectives.helpers import byte_ids, random_keys, sequence, vocab
 
@@ -75,17 +75,17 @@ def test_no_more_masks_are_inserted_than_tokens_are_removed(monkeypatch):
     assert infilled(monkeypatch, 1, [1], [7], 2) == [10, 11, 12, 13, 14, 15, 16, MASK, EOS]
 
 
-def test_poisson_law_is_the_cumulative_distribution_up_to_probabilities_of_1e_7():
-    law = poisson_law(3.0)
+def test_poisson_cdf_is_the_cumulative_distribution_up_to_probabilities_of_1e_7():
+    law = poisson_cdf(3.0)
     pmf = [math.exp(-3) * 3**k / math.factorial(k) for k in range(40)]
     assert len(law) == next(k for k in range(40) if pmf[k] < 1e-7) + 1  # ends with the first length rarer than 1e-7
     np.testing.assert_allclose(np.diff(law, prepend=0), pmf[: len(law)], atol=1e-7)
     assert law[-1] == pytest.approx(1)
 
 
-def test_the_poisson_law_of_a_large_mean_is_complete():
+def test_the_poisson_cdf_of_a_large_mean_is_complete():
     """fairseq's table ends at the first length rarer than 1e-7, which is length 0 for means above 16."""
-    law = np.diff(poisson_law(20.0), prepend=0)
+    law = np.diff(poisson_cdf(20.0), prepend=0)
     assert law @ np.arange(len(law)) == pytest.approx(20, abs=1e-4)
 
 
