@@ -43,7 +43,7 @@ def attention_mask(
     order_BxL: Array | None = None,
     query_offset: Array | int = 0,
 ) -> Array:
-    """bool [B, 1, Q, S]: True where the query attends to the key, False where the key is masked.
+    """Returns bool [B, 1, Q, S]: True where the query attends to the key, False where the key is masked.
 
     A query attends to a key if all of these hold:
       - query and key are in the same segment, and that segment is not 0 (padding);
@@ -55,7 +55,7 @@ def attention_mask(
     prefix), of cross-attention (not causal, queries and keys from two rows) and of UniLM's sequence-to-sequence
     attention (an order).
 
-    query_offset: index of query 0 in the row of keys; not 0 where a cache holds earlier keys.
+    query_offset: index of query 0 in the row of keys; not 0 if a cache contains earlier keys.
     """
     query_BxQx1, key_Bx1xS = query_segment_ids_BxQ[:, :, None], key_segment_ids_BxS[:, None, :]
     visible_BxQxS = (query_BxQx1 == key_Bx1xS) & (key_Bx1xS != 0)
@@ -74,14 +74,14 @@ def attention_mask(
 def _attend(
     scale: float, query: Array, keys: Array, values: Array, bias: Array | None, mask: Array, keep: Array | None
 ) -> Array:
-    """The attention product: softmax(scale * query keys^T + bias) over unmasked keys, times `keep`, times values.
+    """Returns softmax(scale * query keys^T + bias) over unmasked keys, times `keep`, times values: [B, G, R, Q, K].
 
     query [B, G, R, Q, K]; keys and values [B, G, S, K]; bias float32 [1, G, R, Q, S]; mask bool [B, 1, 1, Q, S]; keep
-    [B, G, R, 1, S], the dropout mask: 0 or 1 / (1 - rate). Returns [B, G, R, Q, K].
+    [B, G, R, 1, S], the dropout mask: 0 or 1 / (1 - rate).
 
-    The gradient is written by hand, so that the backward pass keeps only one array of the scores' size: the
-    probabilities, in the compute dtype. The softmax's gradient needs a sum over keys for each query. That sum equals
-    the dot product of the output and its gradient (FlashAttention 2, Dao 2023, section 3.1).
+    The gradient is written by hand, so that only one array of the scores' size is saved for the backward pass:
+    the probabilities, in the compute dtype. The softmax's gradient needs a sum over keys for each query, which equals
+    the dot product of the output and the output's gradient (FlashAttention 2, Dao 2023, section 3.1).
     """
     return _attend_forward(scale, query, keys, values, bias, mask, keep)[0]
 
@@ -121,12 +121,12 @@ def _attend_backward(scale, residuals, output_bar):
 
 
 def _merge_queries(x: Array) -> Array:
-    """[B, G, R, Q, ...] -> [B, G, R * Q, ...]: all queries of a key/value head on one axis."""
+    """Reshapes [B, G, R, Q, ...] to [B, G, R * Q, ...]: all queries of a key/value head on one axis."""
     return x.reshape(*x.shape[:2], -1, x.shape[-1])
 
 
 def _sum_over_queries(weights: Array, x: Array) -> Array:
-    """[B, G, S, K]: x [B, G, Q, K] summed over Q with weights [B, G, Q, S].
+    """Returns [B, G, S, K]: the sum of x [B, G, Q, K] over Q with weights [B, G, Q, S].
 
     The product runs on [B, Q, G, K], the axis order in which the projections made the heads: XLA's CPU backend then
     lays x out as [K, Q] for the product, which is faster than [Q, K] (jax 0.12).
@@ -135,7 +135,7 @@ def _sum_over_queries(weights: Array, x: Array) -> Array:
 
 
 def _apply_dropout(x: Array, keep: Array | None) -> Array:
-    """x [B, G, R * Q, S] times `keep` [B, G, R, 1, S], in x's dtype."""
+    """Returns x [B, G, R * Q, S] times `keep` [B, G, R, 1, S], in the dtype of x."""
     if keep is None:
         return x
     B, G, R, _, S = keep.shape
@@ -155,10 +155,11 @@ def dot_product_attention(
     dropout_rate: float = 0.0,
     dropout_key: Array | None = None,
 ) -> Array:
-    """[B, H, Q, K] in the queries' dtype; scores and softmax in float32. H is a multiple of G, the keys' heads.
+    """Returns [B, H, Q, K] in the dtype of the queries; scores and softmax are float32.
 
-    A masked key has probability exactly 0 and gradient exactly 0. A query whose keys are all masked (padding) gives
-    exactly 0. Dropout of the probabilities is shared by all queries, as in T5. No dropout where `dropout_key` is None.
+    H must be a multiple of G, the number of key/value heads. A masked key has probability 0 and gradient 0, and the
+    output of a query whose keys are all masked (padding) is 0, all exactly. Dropout of the probabilities is shared by
+    all queries, as in T5. No dropout if `dropout_key` is None.
     """
     B, H, Q, K = query_BxHxQxK.shape
     G = keys_values.keys.shape[1]
@@ -188,17 +189,17 @@ class Attention(nnx.Module):
         self.out = Linear(config, H * K, D, initializers.attention_output(config), rngs=rngs)
 
     def queries(self, x_BxQxD: Array) -> Array:
-        """Queries [B, H, Q, K] in the compute dtype."""
+        """Returns queries [B, H, Q, K] in the compute dtype."""
         return self._project(x_BxQxD, self.query)[0]
 
     def keys_values(self, x_BxSxD: Array) -> KeysValues:
-        """Keys and values, each [B, G, S, K] in the compute dtype."""
+        """Returns keys and values, each [B, G, S, K] in the compute dtype."""
         return KeysValues(*self._project(x_BxSxD, self.key, self.value))
 
     def queries_keys_values(self, x_BxLxD: Array, rotation: Rotation | None) -> tuple[Array, KeysValues]:
-        """Queries, keys and values of the same states, for self-attention.
+        """Returns queries, keys and values of the same states, for self-attention.
 
-        rotation: angles of rotary position embeddings, applied to queries and keys; None: not applied.
+        rotation: angles of rotary position embeddings, applied to queries and keys; None: no rotation.
         """
         query, key, value = self._project(x_BxLxD, self.query, self.key, self.value)
         if rotation is not None:
@@ -213,9 +214,9 @@ class Attention(nnx.Module):
         attention_fn: AttentionFn,
         dropout_key: Array | None = None,
     ) -> Array:
-        """[B, Q, D] in the compute dtype: attention, the output projection and dropout.
+        """Returns [B, Q, D] in the compute dtype: attention, the output projection and dropout.
 
-        No dropout where `dropout_key` is None.
+        No dropout if `dropout_key` is None.
         """
         probabilities_key, output_key = split_key(dropout_key, 2)
         dropout_options = {"dropout_rate": self.config.dropout_rate, "dropout_key": probabilities_key}
@@ -230,7 +231,7 @@ class Attention(nnx.Module):
         return dropout(y.reshape(B, Q, -1), self.config.dropout_rate, output_key, shared_axis=1)
 
     def _project(self, x_BxLxD: Array, *projections: Linear) -> list[Array]:
-        """Each projection of x, split into heads: [B, heads, L, K]."""
+        """Returns each projection of x, split into heads: [B, heads, L, K]."""
         B, L, D = x_BxLxD.shape
         x = x_BxLxD.reshape(B * L, D)
         return [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in linear_maps(x, *projections)]

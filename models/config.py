@@ -54,15 +54,17 @@ class ModelConfig:
 
     @property
     def has_encoder(self) -> bool:
+        """Whether there is an encoder stack."""
         return self.architecture != "decoder_only"
 
     @property
     def has_decoder(self) -> bool:
+        """Whether there is a decoder stack."""
         return self.architecture != "encoder_only"
 
     @property
     def embedding_width(self) -> int:
-        """Columns of the embedding tables: model.embedding_size, or model.d_model where embedding_size is 0."""
+        """Columns of the embedding tables: model.embedding_size, or model.d_model if embedding_size is 0."""
         return self.embedding_size or self.d_model
 
 

@@ -1,13 +1,13 @@
-"""Decoding with a cache of keys and values: each new token costs the computation of one position.
+"""Decoding with a cache of keys and values: a new token costs the computation of one position.
 
     cache = init_cache(config, params, batch, length)            # runs the encoder of an encoder-decoder
     logits, cache = prefill(config, params, batch, cache)        # the whole prompt in one pass
     logits, cache = decode_step(config, params, tokens, cache)   # one token for each row; repeat
 
 All functions are pure and can be jitted with `config` static (for `init_cache` also `length`). All rows share one index
-into the cache, so all prompts end at the same index: shorter prompts are padded at the *start* (segment id 0), and each
-row's positions count from its first token. The prompt of a row is one segment. An encoder-decoder's prompt is its start
-token, optionally followed by more tokens.
+into the cache, so all prompts end at the same index: shorter prompts are padded at the *start* (segment id 0), and the
+positions of a row count from the row's first token. The prompt of a row is one segment. An encoder-decoder's prompt is
+the start token, optionally followed by more tokens.
 """
 
 from typing import NamedTuple
@@ -35,9 +35,10 @@ class Cache(NamedTuple):
 
 
 def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int) -> Cache:
-    """A cache for rows of at most `length` decoder positions, prompt included.
+    """Returns a cache for rows of at most `length` decoder positions, prompt included.
 
-    Self-attention's part is empty. Cross-attention's part holds the keys and values of the batch's encoder rows.
+    The part for self-attention is empty. The part for cross-attention contains keys and values of the batch's encoder
+    rows.
 
     Raises ValueError for a model without a decoder, and for a length beyond the table of learned positions.
     """
@@ -45,8 +46,8 @@ def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int) -
         raise ValueError(f"model.architecture={config.architecture!r} has no decoder to decode with")
     if config.positions == "learned" and length > config.max_length:
         raise ValueError(
-            f"a cache of {length} positions is longer than the table of learned positions "
-            f"(model.max_length={config.max_length})"
+            f"a cache of {length} positions is longer than the table of learned positions: decode at most "
+            f"{config.max_length} positions, the larger of data.inputs_length and data.targets_length"
         )
     model, cross, encoder_segment_ids = bind(config, params), None, None
     if config.has_encoder:
@@ -68,7 +69,7 @@ def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int) -
 def prefill(config: ModelConfig, params: Params, batch: Batch, cache: Cache) -> tuple[Array, Cache]:
     """Writes the prompt, the batch's decoder fields [B, P], into an empty cache.
 
-    Returns the logits float32 [B, V] of the first new token, and the cache. A decoder-only prompt is bidirectional
+    Returns the logits float32 [B, V] of the first new token, and the new cache. A decoder-only prompt is bidirectional
     where `decoder_bidirectional_mask` is True, as in training.
 
     Raises ValueError for a prompt longer than the cache.
@@ -91,7 +92,7 @@ def prefill(config: ModelConfig, params: Params, batch: Batch, cache: Cache) -> 
 def decode_step(config: ModelConfig, params: Params, tokens_B: Array, cache: Cache) -> tuple[Array, Cache]:
     """Appends one token, int32 [B], to each row. Returns the logits float32 [B, V] of the next token, and the cache.
 
-    The logits are NaN if the cache was already full: that is known only on the device, which cannot raise.
+    The logits are NaN if the cache was already full, which only the device knows, and a device cannot raise.
     """
     return _extend(
         bind(config, params),

@@ -26,19 +26,19 @@ class DiscriminatorHead(nnx.Module):
         )
 
     def __call__(self, hidden_BxLxD: Array) -> Array:
-        """[B, L, D] -> float32 [B, L]."""
+        """Maps [B, L, D] to float32 [B, L]."""
         B, L, D = hidden_BxLxD.shape
         x = recomputed(gelu)(self.dense(hidden_BxLxD.reshape(B * L, D)))
         return self.logits(x).reshape(B, L)
 
 
 def init_head(config: ModelConfig, key: Array) -> Params:
-    """float32 parameters of the head for a Transformer of `config`, drawn from `key`."""
+    """Returns float32 parameters of the head for a Transformer of `config`, drawn from `key`."""
     return init_module(DiscriminatorHead, config, key=key)
 
 
 def discriminator_logits(config: ModelConfig, params: Params, hidden_BxLxD: Array) -> Array:
-    """float32 [B, L]: positive where the head predicts a replaced token.
+    """Returns logits, float32 [B, L]: positive where the head predicts a replaced token.
 
     params: as from `init_head`. hidden: the Transformer's states, in the compute dtype.
     """

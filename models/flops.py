@@ -16,7 +16,7 @@ from models.config import ModelConfig
 
 
 def hidden_flops(model: ModelConfig, inputs_length: int, targets_length: int) -> int:
-    """FLOPs of `Transformer.hidden`: all stacks, without the logits.
+    """Returns the FLOPs of `Transformer.hidden`: all stacks, without the logits.
 
     inputs_length: positions of the encoder, or of the only stack. targets_length: decoder positions of an
     encoder-decoder; ignored for other architectures.
@@ -34,13 +34,13 @@ def hidden_flops(model: ModelConfig, inputs_length: int, targets_length: int) ->
 
 
 def layer_flops(model: ModelConfig, length: int) -> int:
-    """FLOPs of one layer without cross-attention at `length` positions."""
+    """Returns the FLOPs of one layer without cross-attention at `length` positions."""
     mlp_kernels = 3 if model.mlp.startswith("gated_") else 2
     return _attention_flops(model, length, length) + mlp_kernels * dense_flops(length, model.d_model, model.d_ff)
 
 
 def logits_flops(model: ModelConfig, positions: int) -> int:
-    """FLOPs of `Transformer.logits` at `positions` positions: BERT's prediction head if any, and the output table."""
+    """Returns the FLOPs of `Transformer.logits`: BERT's prediction head if any, and the output table."""
     has_head = model.prediction_head == "bert"
     head = dense_flops(positions, model.d_model, model.embedding_width) if has_head else 0
     width = model.embedding_width if has_head or model.tie_embeddings else model.d_model
@@ -48,22 +48,22 @@ def logits_flops(model: ModelConfig, positions: int) -> int:
 
 
 def pooled_flops(model: ModelConfig, classes: int) -> int:
-    """FLOPs of a pooler at one position and a dense layer of `classes` outputs on it; `classes` 0: the pooler only."""
+    """Returns the FLOPs of a pooler at one position and a dense layer with `classes` outputs; 0: of the pooler only."""
     return dense_flops(1, model.d_model, model.d_model + classes)
 
 
 def scored_length(model: ModelConfig, inputs_length: int, targets_length: int) -> int:
-    """Number of positions that have logits: those of the decoder, or of the only stack."""
+    """Returns the number of positions that have logits: those of the decoder, or of the only stack."""
     return targets_length if model.architecture == "encoder_decoder" else inputs_length
 
 
 def dense_flops(positions: int, inputs: int, outputs: int) -> int:
-    """FLOPs of a product with an [inputs, outputs] kernel at `positions` positions."""
+    """Returns the FLOPs of a product with an [inputs, outputs] kernel at `positions` positions."""
     return 2 * positions * inputs * outputs
 
 
 def _attention_flops(model: ModelConfig, queries: int, keys: int) -> int:
-    """FLOPs of one attention module: four projections, scores, and weighted sums of values."""
+    """Returns the FLOPs of one attention module: four projections, scores, and weighted sums of values."""
     width, kv_width = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     query_and_out = 2 * dense_flops(queries, model.d_model, width)
     key_and_value = 2 * dense_flops(keys, model.d_model, kv_width)

@@ -47,5 +47,5 @@ def relative_bias(config: ModelConfig) -> Initializer:
 
 
 def _t5_or_normal(config: ModelConfig, t5: Initializer) -> Initializer:
-    """`t5`, or for model.initializer="normal" a normal of standard deviation model.initializer_range."""
+    """Returns `t5`, or for model.initializer="normal" a normal of standard deviation model.initializer_range."""
     return t5 if config.initializer == "t5" else initializers.normal(config.initializer_range)

@@ -12,9 +12,9 @@ _MASK_VALUE = {"bfloat16": -(2.0**41), "float16": -(2.0**15)}  # what jax.nn add
 
 
 def bias_and_mask(bias_1xHxQxS: Array, mask_Bx1xQxS: Array, dtype: str) -> Array:
-    """[B, H, Q, S] in `dtype`: the bias where the mask is True, a value far below any score where it is False.
+    """Returns [B, H, Q, S] in `dtype`: the bias where the mask is True, a value far below any score elsewhere.
 
-    The kernel takes either a mask or a bias for each row, not both. Compute the array once for all layers of a stack.
+    The kernel takes either a mask or a bias for each row, not both. All layers of a stack use the same array.
     The bias gradient is summed over the rows in float32.
     """
     bias_BxHxQxS = jnp.where(mask_Bx1xQxS, bias_1xHxQxS, 0).astype(dtype)
@@ -31,11 +31,11 @@ def cudnn_attention(
     over_devices: OverDevices,
     scale: float,
 ) -> Array:
-    """[B, H, Q, K], as from `dot_product_attention`: bfloat16 or float16, softmax in float32, no dropout.
+    """Returns [B, H, Q, K], as `dot_product_attention`: bfloat16 or float16, softmax in float32, no dropout.
 
     bias: from `bias_and_mask`, which includes the mask; None: the mask alone. Deviation from `dot_product_attention`:
     the bias is rounded to the queries' dtype.
-    causal: the mask is False for every key after its query, so that the kernel may skip those blocks.
+    causal: the mask is False for every key after its query, so that the kernel may skip blocks of such keys.
     over_devices: see models/placement.py.
     """
     Q = query_BxHxQxK.shape[2]
@@ -67,6 +67,6 @@ def cudnn_attention(
 
 
 def _pad(x: Array, axis: int, value: float = 0) -> Array:
-    """`x` with `axis` padded at its end to a multiple of _MULTIPLE."""
+    """Returns `x` with `axis` padded at its end to a multiple of _MULTIPLE."""
     padding = -x.shape[axis] % _MULTIPLE
     return jnp.pad(x, [(0, padding if i == axis else 0) for i in range(x.ndim)], constant_values=value)

@@ -26,11 +26,11 @@ def splash_attention(
     scale: float,
     interpret: bool = False,
 ) -> Array:
-    """[B, H, Q, K], as from `dot_product_attention`: float32 or bfloat16, no bias, no dropout.
+    """Returns [B, H, Q, K], as `dot_product_attention`: float32 or bfloat16, no bias, no dropout.
 
     has_keys: bool, False for a query whose keys are all masked.
-    mask: bool, the mask of self-attention where segments and `causal` do not determine it. The kernel then computes the
-    blocks to skip for each row. None: all rows share one pattern of blocks.
+    mask: bool, the mask of self-attention, given if segments and `causal` do not determine the mask. The kernel then
+    computes the blocks to skip for each row. None: all rows share one pattern of blocks.
     over_devices: see models/placement.py.
     interpret: run the kernel in Pallas's interpreter, slowly but on any platform, for tests.
 
@@ -69,7 +69,7 @@ def splash_attention(
 def _make_kernel(
     mask: masks.MultiHeadMask | Array, block_q: int, block_s: int, interpret: bool
 ) -> splash.SplashAttentionKernel:
-    """The kernel for one row; mask: one for each head, or bool [1, Q, S] for all heads."""
+    """Returns the kernel for one row. mask: a mask for each head, or bool [1, Q, S] for all heads."""
     sizes = splash.BlockSizes(
         block_q=block_q,
         block_kv=block_s,
@@ -87,9 +87,9 @@ def _make_kernel(
 
 
 def _block_and_padded_length(length: int) -> tuple[int, int]:
-    """The size of a block, at most LARGEST_BLOCK, and `length` rounded up to whole blocks.
+    """Returns the size of a block, at most LARGEST_BLOCK, and `length` rounded up to whole blocks.
 
-    The number of blocks is the smallest possible, and the size the smallest multiple of _TILE that is enough.
+    The number of blocks is the smallest possible; for this number, the size is the smallest multiple of _TILE.
     """
     num = -(-length // LARGEST_BLOCK)
     size = -(-length // (num * _TILE)) * _TILE
@@ -97,5 +97,5 @@ def _block_and_padded_length(length: int) -> tuple[int, int]:
 
 
 def _pad(x: Array, axis: int, length: int) -> Array:
-    """`x` with `axis` padded at its end to `length`."""
+    """Returns `x` with `axis` padded at its end to `length`."""
     return jnp.pad(x, [(0, length - size if i == axis else 0) for i, size in enumerate(x.shape)])

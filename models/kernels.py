@@ -1,6 +1,6 @@
-"""The choice of an attention kernel: XLA's operations, cuDNN's fused kernel for NVIDIA GPUs, or splash for TPUs.
+"""Chooses an attention kernel: XLA's operations, cuDNN's fused kernel for NVIDIA GPUs, or splash for TPUs.
 
-`choose_attention` chooses before anything is traced and states its reason. `make_attention_fn` builds the function that
+`choose_attention` chooses before anything is traced and gives the reason. `make_attention_fn` returns the function that
 the layers of a stack call. Decoding with a cache always uses XLA's operations.
 """
 
@@ -20,7 +20,7 @@ _FUSED_KERNELS = {"cuda": "cudnn", "tpu": "splash"}  # by platform
 def choose_attention(
     config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False
 ) -> tuple[str, str]:
-    """The kernel for `config.attention` on `platform` (see `platform_of`): "xla", "cudnn" or "splash"; and the reason.
+    """Returns the kernel, "xla", "cudnn" or "splash", for `config.attention` on `platform` (`platform_of`); the reason.
 
     length: number of queries or keys, whichever is larger. per_row_masks: rows have a prefix or an attention order, so
     that segments and causality alone do not determine their masks.
@@ -43,12 +43,12 @@ def choose_attention(
     if not drawback and kernel == "splash" and length < LARGEST_BLOCK:
         drawback = f"computes blocks of {LARGEST_BLOCK} positions, and rows have {length}"
     if not drawback and kernel == "splash" and per_row_masks:
-        drawback = "computes one row at a time if their masks differ"
+        drawback = "computes one row at a time if masks differ between rows"
     return ("xla", f"{kernel} {drawback}") if drawback else (kernel, "supports this model")
 
 
 def _unsupported(kernel: str, config: ModelConfig, platform: str) -> str | None:
-    """Why `kernel` cannot run this model on `platform`, as a verb phrase that follows its name; None if it can."""
+    """Returns why `kernel` cannot run this model on `platform`, as a verb phrase after its name; None if it can."""
     kernel_platform = next(name for name, fused in _FUSED_KERNELS.items() if fused == kernel)
     dtypes = {"cudnn": ("bfloat16", "float16"), "splash": ("bfloat16", "float32")}[kernel]
     if platform != kernel_platform:
@@ -76,9 +76,9 @@ def make_attention_fn(
     query_offset: Array | None = None,
     bias_1xHxQxS: Array | None = None,
 ) -> AttentionFn:
-    """The attention kernel with `bias_1xHxQxS` and the mask of the other arguments (see `attention_mask`) bound.
+    """Returns the attention kernel with the bias and the mask (`attention_mask` of the other arguments) bound.
 
-    query_offset: not None for decoding with a cache. Raises ValueError as `choose_attention` does.
+    query_offset: for decoding with a cache; None: no cache. Raises ValueError as `choose_attention` does.
     """
     per_row_masks = bidirectional_mask_BxS is not None or order_BxL is not None
     length = max(query_segment_ids_BxQ.shape[1], key_segment_ids_BxS.shape[1])

@@ -13,7 +13,7 @@ from models.placement import target_platform
 
 
 def gelu(x: Array) -> Array:
-    """GELU by the tanh approximation, as in BERT, GPT-2 and T5 v1.1; same shape and dtype as x.
+    """Returns GELU(x) by the tanh approximation, as in BERT, GPT-2 and T5 v1.1; same shape and dtype as x.
 
     Computed in float32: in float16 the gradient of the formula's x^3 would be NaN from x = 148 on.
     """
@@ -24,15 +24,15 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "gelu"
 
 
 def split_key(key: Array | None, num: int) -> tuple[Array | None, ...]:
-    """`num` independent keys, or `num` times None where `key` is None (no dropout)."""
+    """Returns `num` independent keys, or `num` times None if `key` is None (no dropout)."""
     return (None,) * num if key is None else tuple(jax.random.split(key, num))
 
 
 def dropout(x: Array, rate: float, key: Array | None, *, shared_axis: int) -> Array:
-    """Zeroes entries with probability `rate` and divides the rest by 1 - rate. Returns x where `key` is None.
+    """Zeroes entries with probability `rate` and divides the rest by 1 - rate. Returns x if `key` is None.
 
     All entries along `shared_axis` share one draw, as in T5 (Mesh TensorFlow, T5X): along the length axis, a feature is
-    dropped for the whole row. Deviation: T5X's last dropout of the encoder draws for each position, here it does not.
+    dropped for the whole row. Deviation: in T5X the last dropout of the encoder draws for each position.
     """
     if key is None or rate == 0:
         return x
@@ -43,7 +43,7 @@ def dropout(x: Array, rate: float, key: Array | None, *, shared_axis: int) -> Ar
 
 @jax.custom_vjp
 def affine(x: Array, kernel: Array, bias: Array | None) -> Array:
-    """x [positions, inputs] times kernel [inputs, outputs] plus bias [outputs], all of one dtype: [positions, outputs].
+    """Returns x [positions, inputs] times kernel [inputs, outputs] plus bias [outputs], all of one dtype.
 
     The bias gradient is summed in float32 and rounded once: a bfloat16 sum over 8,192 rows has an error of 1 to 2%.
     """
@@ -91,18 +91,19 @@ class Linear(nnx.Module):
 
 
 def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`function`, with its intermediate results recomputed in the backward pass; only its arguments are saved.
+    """Returns `function` with intermediate results recomputed in the backward pass; only its arguments are saved.
 
-    For cheap functions of large arrays: autodiff saves about five arrays for one tanh GELU. CSE need not be prevented:
-    layers run inside a scan, where CSE cannot merge the forward and the backward computation.
+    For cheap functions of large arrays: autodiff saves about five arrays for one tanh GELU. `prevent_cse` is not needed
+    because layers run inside a scan, where CSE cannot merge the forward and the backward computation.
     """
     return jax.checkpoint(function, prevent_cse=False)
 
 
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:
-    """[positions, outputs] of each map of the same x [positions, inputs]; on CPU from one product, which is faster.
+    """Returns the output [positions, outputs] of each map for the same x [positions, inputs].
 
-    Not on other platforms: joining kernels whose outputs are sharded over a mesh would move them between devices.
+    On CPU one product computes all outputs, which is faster. On other platforms kernels may be sharded over a mesh by
+    outputs, and joining such kernels would move them between devices.
     """
     if len(maps) == 1 or target_platform() != "cpu":
         return [linear(x) for linear in maps]
@@ -153,11 +154,11 @@ class Embedding(nnx.Module):
         self.embedding = nnx.Param(initializers.embedding(config)(rngs.params(), shape, jnp.float32))
 
     def __call__(self, ids: Array) -> Array:
-        """int [...] -> [..., columns] in the compute dtype. An id of `rows` or more gives NaN, and so a NaN loss."""
+        """Maps ids, int [...], to [..., columns] in the compute dtype. An id of `rows` or more gives NaN."""
         return jnp.take(self.embedding[...], ids, axis=0, mode="fill").astype(self.dtype)
 
     def attend(self, x: Array) -> Array:
-        """[positions, columns] -> float32 [positions, rows]: dot products with all rows, for a tied output table."""
+        """Maps [positions, columns] to float32 [positions, rows]: products with all rows, for a tied output table."""
         table = self.embedding[...].astype(self.dtype)
         return jax.lax.dot_general(x, table, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 
@@ -180,13 +181,13 @@ class MLP(nnx.Module):
         self.wo = Linear(config, config.d_ff, config.d_model, init, rngs=rngs)
 
     def __call__(self, x_BxLxD: Array, *, dropout_key: Array | None = None) -> Array:
-        """[B, L, D] -> [B, L, D] in the compute dtype. No dropout where `dropout_key` is None."""
+        """Maps [B, L, D] to [B, L, D] in the compute dtype. No dropout if `dropout_key` is None."""
         inner_key, output_key = split_key(dropout_key, 2)
         rate, (B, L, D) = self.config.dropout_rate, x_BxLxD.shape
         activation = _ACTIVATIONS[self.config.mlp.removeprefix("gated_")]
         x = x_BxLxD.reshape(B * L, D)
 
-        @recomputed  # includes wo, whose kernel's gradient also needs the activation's result
+        @recomputed  # includes wo, because the gradient of its kernel also needs the activation's result
         def project(*inner: Array) -> Array:
             h = activation(inner[0]) * inner[1] if self.gated else activation(inner[0])
             h_BxLxF = dropout(h.reshape(B, L, -1), rate, inner_key, shared_axis=1)
@@ -209,5 +210,5 @@ class PredictionHead(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(config.vocab_size)) if config.use_bias else None
 
     def __call__(self, x: Array) -> Array:
-        """[positions, D] -> [positions, embedding width] in the compute dtype."""
+        """Maps [positions, D] to [positions, embedding width] in the compute dtype."""
         return self.norm(recomputed(gelu)(self.dense(x)))

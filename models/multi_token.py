@@ -37,9 +37,9 @@ class IndependentHeads(nnx.Module):
         self.layers = stack_layers(lambda rngs: Layer(config, cross_attention=False, rngs=rngs), num_heads, rngs)
 
     def __call__(self, transformer: Transformer, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """The final states of the Transformer and of each head, [1 + N, B, L, D] in the compute dtype.
+        """Returns the final states of the Transformer and of each head, [1 + N, B, L, D] in the compute dtype.
 
-        A head's state at a position depends on the input tokens up to that position. No dropout where `dropout_key` is
+        A head's state at a position depends on the input tokens up to that position. No dropout if `dropout_key` is
         None.
         """
         decoder = transformer.decoder
@@ -77,9 +77,9 @@ class SequentialHead(Layer):
             self.final_norm = FinalNorm(config, rngs=rngs)
 
     def merge(self, hidden_BxLxD: Array, embedded_BxLxD: Array) -> Array:
-        """[B, L, D]: the projection of the normed states and embeddings, concatenated in this order, as in the paper.
+        """Returns the projection, [B, L, D], of the normed states and embeddings, concatenated in this order.
 
-        The released weights have the embeddings first.
+        The order is that of the paper. The released weights have the embeddings first.
         """
         concatenated = jnp.concatenate([self.hidden_norm(hidden_BxLxD), self.embedding_norm(embedded_BxLxD)], axis=-1)
         return self.projection(concatenated.reshape(-1, concatenated.shape[-1])).reshape(hidden_BxLxD.shape)
@@ -104,11 +104,11 @@ class SequentialHeads(nnx.Module):
         *,
         dropout_key: Array | None = None,
     ) -> Array:
-        """The final states of the Transformer and of each head, [1 + N, B, L, D] in the compute dtype.
+        """Returns the final states of the Transformer and of each head, [1 + N, B, L, D] in the compute dtype.
 
         tokens, positions: int32, for head k = 1, ..., N the token k places after each input token, and its position. A
         head's state at a position depends on the input tokens up to that position, and on its own and earlier heads'
-        tokens up to that position. No dropout where `dropout_key` is None.
+        tokens up to that position. No dropout if `dropout_key` is None.
         """
         first_key, heads_key = split_key(dropout_key, 2)
         context = transformer.decoder_attention(batch)
@@ -134,19 +134,19 @@ _HEADS: dict[Kind, Callable[..., Heads]] = {"independent": IndependentHeads, "se
 
 
 def init_heads(config: ModelConfig, kind: Kind, num_heads: int, key: Array) -> Params:
-    """float32 parameters of `num_heads` heads, drawn from `key`, for a Transformer of `config`."""
+    """Returns float32 parameters of `num_heads` heads, drawn from `key`, for a Transformer of `config`."""
     return init_module(_HEADS[kind], config, num_heads, key=key)
 
 
 def bind_heads(config: ModelConfig, kind: Kind, num_heads: int, params: Params) -> Heads:
-    """The heads with `params` as their parameters. Free inside jit."""
+    """Returns the heads with `params` as their parameters. Free inside jit."""
     return bind_module(_HEADS[kind], config, num_heads, params=params)
 
 
 def _last_layer_input_and_output(
     stack: Stack, x_BxLxD: Array, context: AttentionContext, dropout_key: Array | None
 ) -> tuple[Array, Array]:
-    """The input and the output of the stack's last layer, both [B, L, D], before the final norm.
+    """Returns the input and the output of the stack's last layer, both [B, L, D], before the final norm.
 
     All layers run in one scan, because slicing the last layer off the stacked parameters would copy the others.
     """

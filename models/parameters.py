@@ -12,7 +12,7 @@ Module = TypeVar("Module", bound=nnx.Module)
 
 
 def init_module(module: Callable[..., Module], *args: Any, key: Array) -> Params:
-    """float32 parameters of `module(*args, rngs=...)`, drawn from `key`.
+    """Returns float32 parameters of `module(*args, rngs=...)`, drawn from `key`.
 
     Under `jax.eval_shape`, with everything but `key` bound, returns only shapes and allocates nothing.
     """
@@ -20,11 +20,11 @@ def init_module(module: Callable[..., Module], *args: Any, key: Array) -> Params
 
 
 def bind_module(module: Callable[..., Module], *args: Any, params: Params) -> Module:
-    """`module(*args, rngs=...)` with `params` as its parameters. `args` are hashable. Free inside jit."""
+    """Returns `module(*args, rngs=...)` with the parameters `params`. `args` must be hashable. Free inside jit."""
     return nnx.merge(_graphdef(module, *args), params)
 
 
 @functools.cache
 def _graphdef(module: Callable[..., Module], *args: Any) -> nnx.GraphDef[Module]:
-    """The module's structure without its parameters. Allocates nothing."""
+    """Returns the module's structure without parameters. Allocates nothing."""
     return nnx.graphdef(nnx.eval_shape(lambda: module(*args, rngs=nnx.Rngs(0))))

@@ -26,8 +26,8 @@ _compiled_for: contextvars.ContextVar[tuple[str, OverDevices] | None] = contextv
 def activation_constraint(constrain: Callable[[Array], Array]) -> Iterator[None]:
     """Within this context, models apply `constrain` to activations [B, ...] after embeddings, each layer and logits.
 
-    Without constraints the compiler propagates shardings from the arguments. Where parameters are split over the same
-    devices as the rows of a batch, the compiler may choose to split activations by features instead of by rows.
+    Without constraints the compiler propagates shardings from the arguments. If parameters are split over the same
+    devices as the rows of a batch, the compiler may split activations by features instead of by rows.
     """
     token = _constraint.set(constrain)
     try:
@@ -37,14 +37,14 @@ def activation_constraint(constrain: Callable[[Array], Array]) -> Iterator[None]
 
 
 def constrain_activations(x: Array) -> Array:
-    """`x` [B, ...] under the caller's sharding constraint; `x` itself outside `activation_constraint`."""
+    """Returns `x` [B, ...] under the caller's sharding constraint, or `x` itself outside `activation_constraint`."""
     return _constraint.get()(x)
 
 
 def platform_of(device: jax.Device) -> str:
-    """ "cuda" for an NVIDIA GPU of the Ampere generation or newer, which cuDNN's attention needs.
+    """Returns "cuda" for an NVIDIA GPU of the Ampere generation or newer, which cuDNN's attention needs.
 
-    Otherwise jax's name of the platform: "cpu", "tpu", or "gpu" for other GPUs.
+    For other devices returns jax's name of the platform: "cpu", "tpu", or "gpu" for other GPUs.
     """
     version = getattr(device.client, "platform_version", "") if device.platform == "gpu" else ""
     return "cuda" if "cuda" in version and int(device.compute_capability.split(".")[0]) >= 8 else device.platform
@@ -64,12 +64,12 @@ def compiled_for(platform: str, over_devices: OverDevices) -> Iterator[None]:
 
 
 def target_platform() -> str:
-    """The platform of `compiled_for`; outside that context, the platform of JAX's first device."""
+    """Returns the platform of `compiled_for`; outside that context, the platform of JAX's first device."""
     target = _compiled_for.get()
     return platform_of(jax.devices()[0]) if target is None else target[0]
 
 
 def over_devices() -> OverDevices:
-    """The `over_devices` of `compiled_for`; outside that context, one that runs the function on a single device."""
+    """Returns the `over_devices` of `compiled_for`; outside that context, one that returns the function unchanged."""
     target = _compiled_for.get()
     return (lambda function, *_: function) if target is None else target[1]

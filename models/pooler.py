@@ -1,4 +1,4 @@
-"""Representations and classes of whole rows: BERT's pooler on one of a row's states, and a classifier on the pooler."""
+"""BERT's pooler, a representation of a row from the state at one position, and a classifier on the pooler."""
 
 import jax.numpy as jnp
 from flax import nnx
@@ -11,7 +11,7 @@ from models.parameters import Params, bind_module, init_module
 
 
 class Pooler(nnx.Module):
-    """tanh of a dense layer, as in BERT. The layer has a bias even where model.use_bias=False."""
+    """tanh of a dense layer, as in BERT. The layer has a bias even if model.use_bias=False."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.dense = nnx.Linear(
@@ -19,7 +19,7 @@ class Pooler(nnx.Module):
         )
 
     def __call__(self, state_BxD: Array) -> Array:
-        """[B, D] -> [B, D] in the compute dtype."""
+        """Maps [B, D] to [B, D] in the compute dtype."""
         return jnp.tanh(self.dense(state_BxD))
 
 
@@ -39,32 +39,32 @@ class Classifier(nnx.Module):
         )
 
     def __call__(self, state_BxD: Array, *, dropout_key: Array | None = None) -> Array:
-        """[B, D] -> logits float32 [B, classes]. No dropout where `dropout_key` is None."""
+        """Maps [B, D] to logits, float32 [B, classes]. No dropout if `dropout_key` is None."""
         pooled_Bx1xD = self.pooler(state_BxD)[:, None]
         pooled_Bx1xD = dropout(pooled_Bx1xD, self.config.dropout_rate, dropout_key, shared_axis=1)
         return self.classes_dense(pooled_Bx1xD[:, 0]).astype(jnp.float32)
 
 
 def state_at(hidden_BxLxD: Array, positions_B: Array) -> Array:
-    """[B, D]: the state of each row at its own position; positions: int [B]."""
+    """Returns the state of each row at the row's position, [B, D]. positions: int [B]."""
     return jnp.take_along_axis(hidden_BxLxD, positions_B[:, None, None], axis=1)[:, 0]
 
 
 def init_pooler(config: ModelConfig, key: Array) -> Params:
-    """float32 parameters of a pooler for a Transformer of `config`, drawn from `key`."""
+    """Returns float32 parameters of a pooler for a Transformer of `config`, drawn from `key`."""
     return init_module(Pooler, config, key=key)
 
 
 def bind_pooler(config: ModelConfig, params: Params) -> Pooler:
-    """The pooler with `params` as its parameters. Free inside jit."""
+    """Returns the pooler with `params` as its parameters. Free inside jit."""
     return bind_module(Pooler, config, params=params)
 
 
 def init_classifier(config: ModelConfig, num_classes: int, key: Array) -> Params:
-    """float32 parameters of a classifier for a Transformer of `config`, drawn from `key`."""
+    """Returns float32 parameters of a classifier for a Transformer of `config`, drawn from `key`."""
     return init_module(Classifier, config, num_classes, key=key)
 
 
 def bind_classifier(config: ModelConfig, num_classes: int, params: Params) -> Classifier:
-    """The classifier with `params` as its parameters. Free inside jit."""
+    """Returns the classifier with `params` as its parameters. Free inside jit."""
     return bind_module(Classifier, config, num_classes, params=params)

@@ -18,15 +18,15 @@ Rotation = tuple[Array, Array]  # cosines and sines of the angles, each float32 
 def relative_position_bucket(
     relative_position: Array, *, bidirectional: bool, num_buckets: int, max_distance: int
 ) -> Array:
-    """T5's bucket of each relative position (key index - query index, int): int32, same shape.
+    """Returns T5's bucket of each relative position (key index - query index, int): int32, same shape.
 
     Bidirectional: the first half of the buckets is for keys at or before the query, the second half for keys after it.
     Causal: all buckets are for keys at or before the query; keys after it are in bucket 0. Within each direction, half
     of the buckets hold one distance each, the others hold logarithmically wider ranges, and the last one also holds
     all distances from max_distance on.
 
-    Source: `_relative_position_bucket` of Mesh TensorFlow, which T5 uses. Deviation: it takes a logarithm on the
-    device; here the edges of the buckets are integers computed on the host, so buckets are the same on all devices.
+    Source: `_relative_position_bucket` of Mesh TensorFlow, which T5 uses. Deviation: Mesh TensorFlow takes a
+    logarithm on the device; here the host computes the edges of the buckets, so buckets are equal on all devices.
     """
     per_direction = num_buckets // 2 if bidirectional else num_buckets
     distance = jnp.abs(relative_position) if bidirectional else jnp.maximum(-relative_position, 0)
@@ -36,7 +36,7 @@ def relative_position_bucket(
 
 
 def _bucket_edges(num_buckets: int, max_distance: int) -> np.ndarray:
-    """int32 [num_buckets - 1]: the smallest distance in each bucket after the first."""
+    """Returns the smallest distance in each bucket after the first, int32 [num_buckets - 1]."""
     exact = num_buckets // 2
     steps = np.arange(num_buckets - exact) / (num_buckets - exact)
     # 1e-6 guards against rounding errors where a power is an integer: ceil(8 * 16^(2/8)) must be 32, not 33.
@@ -47,8 +47,8 @@ def _bucket_edges(num_buckets: int, max_distance: int) -> np.ndarray:
 class RelativePositionBias(nnx.Module):
     """T5's learned bias on attention scores: one table [H, buckets] for all layers of a stack.
 
-    Relative positions are differences of row indices, not of the batch's positions field. Within a packed segment both
-    are the same, and attention between segments is masked.
+    Relative positions are differences of row indices, not of the batch's positions field. Within a packed segment the
+    two differences are equal, and attention between segments is masked.
     """
 
     def __init__(self, config: ModelConfig, *, bidirectional: bool, rngs: nnx.Rngs):
@@ -59,10 +59,10 @@ class RelativePositionBias(nnx.Module):
         self.embedding = nnx.Param(initializers.relative_bias(config)(rngs.params(), shape, jnp.float32))
 
     def __call__(self, num_queries: int, num_keys: int, query_offset: Array | int = 0) -> Array:
-        """float32 [1, H, Q, K]: the bias of each query (row index `query_offset` + i) and key (row index j).
+        """Returns the bias of each query (row index `query_offset` + i) and key (row index j), float32 [1, H, Q, K].
 
         A head has only W distinct biases, one for each diagonal of [Q, K]. The table is read W times, and reshaping
-        copies each value along its diagonal: no gather of Q x K entries, and no scatter in the gradient.
+        copies each value along its diagonal, without a gather of Q x K entries or a scatter in the gradient.
         """
         relative_position_W = jnp.arange(1 - num_queries, num_keys) - query_offset
         bucket_W = relative_position_bucket(
@@ -77,7 +77,7 @@ class RelativePositionBias(nnx.Module):
 
 
 def _diagonals(values_HxW: Array, num_queries: int) -> Array:
-    """[H, Q, K]: entry (h, q, k) is `values_HxW[h, k - q + Q - 1]`.
+    """Returns [H, Q, K], in which entry (h, q, k) is `values_HxW[h, k - q + Q - 1]`.
 
     Q copies of a padded row of W + 1 values, reshaped to rows of W, shift by one step from each row to the next.
     """
@@ -88,7 +88,7 @@ def _diagonals(values_HxW: Array, num_queries: int) -> Array:
 
 
 def rotation(positions_BxL: Array, head_dim: int, theta: float) -> Rotation:
-    """Cosines and sines of the angles of rotary embeddings, position * theta^(-2i / head_dim) for pair i (RoFormer)."""
+    """Returns cosines and sines of the angles position * theta^(-2i / head_dim) for feature pair i (RoFormer)."""
     frequencies = theta ** -(np.arange(0, head_dim, 2, dtype=np.float32) / head_dim)
     angles = positions_BxL[:, None, :, None].astype(jnp.float32) * frequencies
     return jnp.cos(angles), jnp.sin(angles)

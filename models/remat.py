@@ -13,7 +13,7 @@ _POLICIES = {
 
 
 def rematerialized(config: ModelConfig, body: Callable) -> Callable:
-    """`body`, the function of a `jax.lax.scan` over layers, under the policy `config.remat`.
+    """Returns `body`, the function of a `jax.lax.scan` over layers, under the policy `config.remat`.
 
       none: everything that the backward pass needs is saved;
       dots: products with kernels are saved; attention scores and elementwise functions are recomputed;

@@ -49,11 +49,12 @@ class Layer(nnx.Module):
         cache_index: Array | int = 0,
         dropout_key: Array | None = None,
     ) -> tuple[Array, KeysValues | None]:
-        """[B, L, D] -> [B, L, D], and the updated cache.
+        """Maps [B, L, D] to [B, L, D]. Also returns the updated cache, None without a cache.
 
-        cross: keys and values of the encoder's states, for a layer with cross-attention. cached: keys and values
-        [B, G, S, K] of earlier positions; those of x are written into it from index `cache_index` on. None: x attends
-        to itself, and the returned cache is None. No dropout where `dropout_key` is None.
+        cross: keys and values of the encoder's states, for a layer with cross-attention.
+        cached: keys and values [B, G, S, K] of earlier positions. The keys and values of x are written to it from index
+          `cache_index` on. None: x attends to itself.
+        dropout_key: None: no dropout.
         """
         self_key, cross_key, mlp_key = split_key(dropout_key, 3)
         x = x_BxLxD
@@ -76,11 +77,11 @@ class Layer(nnx.Module):
         return constrain_activations(self._add_residual(self.mlp_norm, x, y)), cached
 
     def _pre_norm(self, norm: Norm, x: Array) -> Array:
-        """The input of a block: normed in pre-norm models."""
+        """Returns the input of a block: normed in pre-norm models."""
         return norm(x) if self.config.norm_position == "pre" else x
 
     def _add_residual(self, norm: Norm, x: Array, y: Array) -> Array:
-        """The sum of a block's input x and its output y: normed in post-norm models."""
+        """Returns the sum of a block's input x and output y: normed in post-norm models."""
         return x + y if self.config.norm_position == "pre" else norm(x + y)
 
 
@@ -96,17 +97,17 @@ class FinalNorm(Norm):
         self.dropout_rate = config.dropout_rate
 
     def __call__(self, x: Array, *, dropout_key: Array | None = None) -> Array:
-        """[..., L, D] -> [..., L, D]. No dropout where `dropout_key` is None."""
+        """Maps [..., L, D] to [..., L, D]. No dropout if `dropout_key` is None."""
         return dropout(super().__call__(x), self.dropout_rate, dropout_key, shared_axis=x.ndim - 2)
 
 
 def stack_layers(make: Callable[[nnx.Rngs], AnyLayer], num: int, rngs: nnx.Rngs) -> AnyLayer:
-    """`num` independently initialized layers as one module whose parameters have a leading layer axis."""
+    """Returns `num` independently initialized layers as one module whose parameters have a leading layer axis."""
     return nnx.split_rngs(splits=num)(nnx.vmap(make, in_axes=0, out_axes=0))(rngs)
 
 
 def layer_keys(key: Array | None, num: int) -> Array | None:
-    """[num] independent keys to scan over, one for each layer; None where `key` is None (no dropout)."""
+    """Returns [num] independent keys to scan over, one for each layer; None if `key` is None (no dropout)."""
     return None if key is None else jax.random.split(key, num)
 
 
@@ -135,10 +136,12 @@ class Stack(nnx.Module):
         encoder_segment_ids_BxE: Array | None = None,
         query_offset: Array | None = None,
     ) -> AttentionContext:
-        """The context for rows of L positions, of which the self-attention mask is `attention_mask` of the arguments.
+        """Returns the context for rows of L positions. The self-attention mask is `attention_mask` of the arguments.
 
-        Without a cache the keys are those of the row itself. With one, S is the length of the cache, and
-        `query_offset` the index of the first of the L positions in it. encoder_segment_ids: for cross-attention.
+        Without a cache, the keys are those of the row itself and S is L. With a cache, S is the length of the cache
+        and `query_offset` is the index of the first of the L positions in the cache.
+
+        encoder_segment_ids: for cross-attention; None: no cross-attention.
         """
         config, bias, angles, cross_attention_fn = self.config, None, None, None
         if config.positions == "relative":
@@ -176,11 +179,11 @@ class Stack(nnx.Module):
         cache_index: Array | int = 0,
         dropout_key: Array | None = None,
     ) -> tuple[Array, KeysValues | None]:
-        """[B, L, D] -> [B, L, D], and the updated cache [N, B, G, S, K], or None without one.
+        """Maps [B, L, D] to [B, L, D]. Also returns the updated cache [N, B, G, S, K], None without a cache.
 
         Cross-attention takes either the encoder's states, `encoded_BxExD`, from which each layer computes its keys and
         values when it runs, or `cross` [N, B, G, E, K], computed before by `cross_keys_values`. cached, cache_index: as
-        for `Layer`. No dropout where `dropout_key` is None.
+        for `Layer`. No dropout if `dropout_key` is None.
         """
         graphdef, layers = nnx.split(self.layers)
         layers_key, final_key = split_key(dropout_key, 2)
@@ -210,6 +213,6 @@ class Stack(nnx.Module):
         return x_BxLxD, cached
 
     def cross_keys_values(self, encoded_BxExD: Array) -> KeysValues:
-        """All layers' keys and values of the encoder's states, [N, B, G, E, K], for decoding, which reuses them."""
+        """Returns all layers' keys and values of the encoder's states, [N, B, G, E, K], for all decoding steps."""
         graphdef, layers = nnx.split(self.layers)
         return jax.lax.map(lambda layer: nnx.merge(graphdef, layer).cross_attention.keys_values(encoded_BxExD), layers)

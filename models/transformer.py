@@ -55,16 +55,16 @@ class Transformer(nnx.Module):
             )
 
     def __call__(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """Logits float32 [B, L, V] at the decoder's positions, or at the encoder's if there is no decoder.
+        """Returns logits, float32 [B, L, V], at the decoder's positions, or at the encoder's if there is no decoder.
 
-        No dropout where `dropout_key` is None. Raises ValueError as `embed` and `logits` do.
+        No dropout if `dropout_key` is None. Raises ValueError as `embed` and `logits` do.
         """
         return self.logits(self.hidden(batch, dropout_key=dropout_key))
 
     def hidden(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """The final states [B, L, D] in the compute dtype, from which `logits` computes the logits.
+        """Returns the final states, [B, L, D] in the compute dtype, from which `logits` computes the logits.
 
-        No dropout where `dropout_key` is None. Raises ValueError as `embed` does.
+        No dropout if `dropout_key` is None. Raises ValueError as `embed` does.
         """
         encoder_key, decoder_key = split_key(dropout_key, 2)
         if not self.config.has_decoder:
@@ -80,7 +80,7 @@ class Transformer(nnx.Module):
         return x_BxLxD
 
     def decoder_attention(self, batch: Batch) -> AttentionContext:
-        """The decoder's masks, biases and rotary angles for `batch`."""
+        """Returns the decoder's masks, biases and rotary angles for `batch`."""
         segment_ids, has_encoder = batch["decoder_segment_ids"], self.config.has_encoder
         return self.decoder.attention_context(
             batch["decoder_positions"],
@@ -91,9 +91,9 @@ class Transformer(nnx.Module):
         )
 
     def encode(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-        """The encoder's final states [B, E, D] in the compute dtype.
+        """Returns the encoder's final states, [B, E, D] in the compute dtype.
 
-        Token types are 0 in a batch without `encoder_token_types`. No dropout where `dropout_key` is None. Raises
+        Token types are 0 if the batch has no `encoder_token_types`. No dropout if `dropout_key` is None. Raises
         ValueError as `embed` does.
         """
         embed_key, stack_key = split_key(dropout_key, 2)
@@ -118,7 +118,7 @@ class Transformer(nnx.Module):
         *,
         dropout_key: Array | None = None,
     ) -> Array:
-        """[B, L, D] in the compute dtype: the sum of token, position and type embeddings, projected to d_model.
+        """Returns the sum of token, position and type embeddings, projected to d_model: [B, L, D] in the compute dtype.
 
         tokens, positions, token types: int32. Raises ValueError if rows are longer than the table of learned positions.
         """
@@ -126,8 +126,8 @@ class Transformer(nnx.Module):
         if config.positions == "learned":
             if tokens_BxL.shape[1] > config.max_length:
                 raise ValueError(
-                    f"a row of {tokens_BxL.shape[1]} tokens is longer than the table of learned positions "
-                    f"(model.max_length={config.max_length})"
+                    f"a row of {tokens_BxL.shape[1]} tokens is longer than the table of learned positions: shorten the "
+                    f"row to {config.max_length} tokens, the larger of data.inputs_length and data.targets_length"
                 )
             x_BxLxD += self.position_embedder(positions_BxL)
         if token_types_BxL is not None:
@@ -141,7 +141,7 @@ class Transformer(nnx.Module):
         return constrain_activations(x_BxLxD)
 
     def logits(self, hidden: Array) -> Array:
-        """[..., D] -> float32 [..., V], for any leading axes: a chunked loss passes some of the positions at a time.
+        """Maps states [..., D] to logits, float32 [..., V]. A chunked loss passes some of the positions at a time.
 
         Raises ValueError for a model with `predicts_tokens=False`.
         """
@@ -160,15 +160,15 @@ class Transformer(nnx.Module):
 
 
 def init_params(config: ModelConfig, key: Array) -> Params:
-    """float32 parameters drawn from `key`. Under `jax.eval_shape` (config bound), their shapes at no cost."""
+    """Returns float32 parameters drawn from `key`. Under `jax.eval_shape` (config bound), only shapes, at no cost."""
     return init_module(Transformer, config, key=key)
 
 
 def bind(config: ModelConfig, params: Params) -> Transformer:
-    """The model with `params` as its parameters, as in `bind(config, params).hidden(batch)`. Free inside jit."""
+    """Returns the model with the parameters `params`, as in `bind(config, params).hidden(batch)`. Free inside jit."""
     return bind_module(Transformer, config, params=params)
 
 
 def apply(config: ModelConfig, params: Params, batch: Batch, *, dropout_key: Array | None = None) -> Array:
-    """Logits float32 [B, L, V]; see `Transformer.__call__`. Pure: can be jitted with `config` static or bound."""
+    """Returns logits, float32 [B, L, V] (`Transformer.__call__`). Pure: can be jitted with `config` static or bound."""
     return bind(config, params)(batch, dropout_key=dropout_key)

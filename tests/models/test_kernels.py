@@ -185,7 +185,7 @@ def shapes_of(config):
             {},
             {"per_row_masks": True},
             "xla",
-            "splash computes one row at a time if their masks differ",
+            "splash computes one row at a time if masks differ between rows",
         ),
         ("tpu", {"attention": "splash"}, {"length": 3, "per_row_masks": True}, "splash", "model.attention='splash'"),
     ],

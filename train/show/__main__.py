@@ -2,8 +2,8 @@
                      [--config.a.b=value ...]
 
 Prints what an objective makes of real text: examples as training reads them, the scored tokens, the attention masks,
-and statistics of many examples next to the values expected from the config. Builds no model. --html writes the same
-page; --svg writes a picture of the examples and the attention masks, without facts and statistics.
+and statistics of many examples with the values that the config implies. Builds no model. --html also writes the page to
+a file; --svg writes a picture of the examples and the attention masks, without facts and statistics.
 """
 
 import os
@@ -33,14 +33,14 @@ _SVG = flags.DEFINE_string(
     "svg", None, "File to write the examples and the attention masks to, as an SVG picture for documents.", _FLAGS
 )
 
-_MIN_EXAMPLES = 3  # of the default number
+_MIN_EXAMPLES = 3  # lower bound of the default of --num_examples
 
 
 def main() -> None:
     """Reads the command line, prints the page, and writes the files of --html and --svg."""
     parse_flags(_FLAGS, __doc__)
     config = config_fields(_FLAGS)
-    # No accelerator is needed, and a TPU that is training admits no second process.
+    # Nothing here needs an accelerator, and a TPU in use by a training run admits no second process.
     jax.config.update("jax_platforms", "cpu")
     experiment = make_experiment(config)
     num_examples = _NUM_EXAMPLES.value
@@ -50,7 +50,7 @@ def main() -> None:
         raise ConfigError(f"--num_examples={num_examples} must be 1 or more")
     outputs = [(flag, render) for flag, render in ((_HTML, html_page), (_SVG, svg_page)) if flag.value is not None]
     for flag, _ in outputs:
-        _write(flag, "a", "")  # reports a wrong path before the slow part
+        _write(flag, "a", "")  # raises for an invalid path before anything slow runs
     store = open_or_build(experiment.data, experiment.tokenizer)
     documents, _ = split_documents(store, experiment.data.heldout_fraction, experiment.seed)
     overrides = config_flags.get_override_values(_FLAGS["config"])

@@ -1,4 +1,4 @@
-"""Attention masks of one row, computed by the models' own function, as arrays of cells and as PNG files."""
+"""Attention masks of one row as arrays of cells and as PNG files, from models.attention.attention_mask."""
 
 import struct
 import zlib
@@ -21,7 +21,7 @@ class Picture(NamedTuple):
 
 
 def pictures(batch: Batch, row: int) -> list[Picture]:
-    """The masks of one row: self-attention of each stack and, with two stacks, cross-attention."""
+    """Returns the masks of one row: self-attention of each stack and, with two stacks, cross-attention."""
     segment_ids = {stack: batch[f"{stack}_segment_ids"][[row]] for stack in stacks(batch)}
     found = []
     for stack, ids in segment_ids.items():
@@ -45,9 +45,10 @@ def _cells(mask_1x1xQxS, query_segment_ids: np.ndarray, key_segment_ids: np.ndar
 
 
 def shrink(cells: np.ndarray, factor: int) -> np.ndarray:
-    """Reduces each block of factor x factor cells to one: uint8 [ceil(Q / factor), ceil(S / factor)].
+    """Returns one cell for each block of factor x factor cells, uint8 [ceil(Q / factor), ceil(S / factor)].
 
-    A block is visible if a quarter of its cells is, padding excluded, so that segments smaller than a block still show.
+    A block is visible if at least a quarter of its cells that are not padding are visible, so that segments smaller
+    than a block are shown too.
     """
     counts = []
     for kind in range(4):
@@ -62,7 +63,7 @@ def shrink(cells: np.ndarray, factor: int) -> np.ndarray:
 
 
 def png(cells: np.ndarray, palette: list[tuple[int, int, int, int]]) -> bytes:
-    """A PNG file with one pixel for each cell. palette: red, green, blue and alpha of each kind."""
+    """Returns a PNG file with one pixel for each cell. palette: red, green, blue and alpha of each kind."""
     height, width = cells.shape
     colors = np.asarray(palette, np.uint8)
     scanlines = np.concatenate([np.zeros((height, 1), np.uint8), cells], axis=1)  # each begins with its filter: none

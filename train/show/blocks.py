@@ -1,4 +1,4 @@
-"""Attention masks as block characters: a character is two cells, one above the other."""
+"""Attention masks as block characters: one character shows two cells, one above the other."""
 
 import itertools
 
@@ -13,7 +13,7 @@ _MAX_CELLS = 48
 
 
 def picture_lines(pictures: list[Picture], width: int, *, plain: bool) -> list[Text]:
-    """Lines of at most `width` columns that show the pictures next to each other, at one scale.
+    """Returns lines of at most `width` columns that show the pictures next to each other, at the same scale.
 
     plain: whether there are no colors.
     """
@@ -32,7 +32,7 @@ def picture_lines(pictures: list[Picture], width: int, *, plain: bool) -> list[T
 
 
 def picture_legend(*, plain: bool) -> list[Text]:
-    """The meaning of the blocks."""
+    """Returns the meaning of each block character."""
     visible, future = ("", "") if plain else (_STYLES[VISIBLE], _STYLES[FUTURE])
     return [
         Text("rows: queries", "dim"),

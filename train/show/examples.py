@@ -17,7 +17,7 @@ _CHUNK_POSITIONS = 1 << 17
 
 
 class Chunk(NamedTuple):
-    """Consecutive rows of the run. Their number does not depend on `train.batch_size`."""
+    """Consecutive rows of the run. The number of rows does not depend on `train.batch_size`."""
 
     windows: Windows
     batch: Batch
@@ -39,7 +39,7 @@ class Examples(NamedTuple):
 
 
 def chunks(experiment: Experiment, documents: Documents) -> tuple[Batches, int]:
-    """A dataset of `Chunk`s and the number of rows in each: together the rows of training's batches, in their order."""
+    """Returns a dataset of `Chunk`s, which are the rows of training in their order, and the number of rows in each."""
     shape = experiment.row_shape
     positions = shape.inputs_length + (shape.targets_length if shape.architecture == "encoder_decoder" else 0)
     num_rows = max(_CHUNK_POSITIONS // positions, 1)
@@ -53,9 +53,10 @@ def chunks(experiment: Experiment, documents: Documents) -> tuple[Batches, int]:
 
 
 def chunk_numbers(experiment: Experiment, num_chunks: int, chunk_rows: int) -> list[int]:
-    """The numbers of the chunks to read: 0, 1, ..., `num_chunks` - 1.
+    """Returns the numbers of the chunks to read: 0, 1, ..., `num_chunks` - 1.
 
-    Where a schedule changes the mixture for longer than that: `num_chunks` chunks evenly spaced up to its end.
+    If the weights of the mixture still change after these chunks: `num_chunks` numbers, evenly spaced from 0 to the end
+    of the change.
     """
     ends = [spec.ramp.end for spec in experiment.window_specs if spec.ramp]
     last = max(ends, default=0) // (chunk_rows * experiment.row_shape.examples_per_row) + 1
@@ -65,7 +66,7 @@ def chunk_numbers(experiment: Experiment, num_chunks: int, chunk_rows: int) -> l
 
 
 def expected_shares(experiment: Experiment, numbers: list[int], chunk_rows: int) -> np.ndarray:
-    """The expected share of each denoiser in the windows of chunks `numbers`, float64 [denoisers]."""
+    """Returns the expected share of each denoiser in the windows of chunks `numbers`, float64 [denoisers]."""
     specs, size = experiment.window_specs, chunk_rows * experiment.row_shape.examples_per_row
     examples = (np.asarray(numbers)[:, None] * size + np.arange(size)).ravel()
     weights = weights_at([spec.weight for spec in specs], [spec.ramp for spec in specs], examples)
@@ -73,12 +74,12 @@ def expected_shares(experiment: Experiment, numbers: list[int], chunk_rows: int)
 
 
 def stacks(batch: Batch) -> list[str]:
-    """The stacks that the batch feeds: "encoder", "decoder" or both."""
+    """Returns the stacks that the batch has fields for: "encoder", "decoder" or both."""
     return [stack for stack in ("encoder", "decoder") if f"{stack}_segment_ids" in batch]
 
 
 def examples_of(chunk: Chunk) -> Examples:
-    """The examples of a chunk's rows. Example k of a row is segment k + 1 of each stack (contract/batch.py)."""
+    """Returns the examples of a chunk. Example k of a row is segment k + 1 of each stack (contract/batch.py)."""
     windows, batch = chunk
     num_examples, num_rows = len(windows.row_ids), len(batch["example_source"])
     first = np.searchsorted(windows.row_ids, np.arange(num_rows))

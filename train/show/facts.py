@@ -1,4 +1,4 @@
-"""What the config determines, as text: facts about the experiment, and its table of denoisers."""
+"""Facts about an experiment that follow from the config, as text, and its table of denoisers."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ class DenoiserFacts(NamedTuple):
 
 
 def experiment_facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]]:
-    """(name, value) of each fact about the objective, the architecture and the data."""
+    """Returns (name, value) of each fact about the objective, the architecture and the data."""
     data, config = experiment.data, experiment.config["objective"]
     own = _written({key: value for key, value in config.items() if key not in _SHOWN_ELSEWHERE})
     common = _common_fields(experiment)
@@ -51,7 +51,7 @@ def experiment_facts(experiment: Experiment, documents: Documents) -> list[tuple
 
 
 def denoiser_facts(experiment: Experiment) -> list[DenoiserFacts]:
-    """The objective's table of denoisers; one row unless the objective is a mixture."""
+    """Returns the objective's table of denoisers; one row unless the objective is a mixture."""
     found, final = [], sum(spec.final_weight for spec in experiment.window_specs)
     common = _common_fields(experiment)
     for k, (denoiser, spec) in enumerate(zip(experiment.denoisers, experiment.window_specs, strict=True)):
@@ -85,7 +85,7 @@ def _schedule(experiment: Experiment) -> list[tuple[str, str]]:
 
 
 def _common_fields(experiment: Experiment) -> dict[str, Any]:
-    """The fields of the objective that have the same value in all of several denoisers."""
+    """Returns the fields that have the same value in all denoisers; none if there is a single denoiser."""
     first, *others = [vars(denoiser.objective) for denoiser in experiment.denoisers]
     return {name: value for name, value in first.items() if others and all((name, value) in o.items() for o in others)}
 

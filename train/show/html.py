@@ -19,7 +19,7 @@ _PALETTE = [(128, 128, 128, 40), (59, 118, 214, 255), (226, 150, 40, 255), (0, 0
 
 
 def html_page(page: Page) -> str:
-    """The file as text."""
+    """Returns the HTML file as text."""
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -71,7 +71,7 @@ def _statistics(page: Page) -> str:
 
 def _statistic(name: str, statistic: Statistic) -> str:
     expected = "" if statistic.expected is None else f"<small>{formatted(name, statistic.expected)}</small>"
-    style, mark = (' class="n off"', "≠ ") if statistic.is_off else (" class=n", "")
+    style, mark = (' class="n off"', "≠ ") if statistic.differs else (" class=n", "")
     return f"<td{style}>{mark}{formatted(name, statistic.measured)}{expected}</td>"
 
 

@@ -1,4 +1,4 @@
-"""Numbers of tokens and spans in each example, counted in the batches and not taken from the objective."""
+"""Counts tokens and spans of each example in the batches, independently of the objective."""
 
 import numpy as np
 
@@ -9,16 +9,16 @@ from train.show.examples import Examples
 
 
 def measure(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
-    """Counts for each example, float64 [E] each.
+    """Returns counts for each example, float64 [E] each.
 
-    raw, inputs, targets, scored: tokens. `raw` excludes EOS and the like unless positions are selected.
+    raw, inputs, targets, scored: tokens. `raw` excludes special tokens around a text, except in encoder-only batches.
     used, positions: positions, as in `Examples`.
-    hidden: raw tokens that the inputs do not contain at their place. Where positions are selected: these positions.
-    spans: runs of hidden tokens. NaN where inputs do not determine the runs: tokens dropped without a mark in several
-      places, or a new order.
-    rearranged: 1 if the targets are the whole text in another order, 0 if they are the text, NaN if a part of it. Not
-      for selected positions.
-    masked, random, kept: selected positions of each kind. For selected positions only.
+    hidden: raw tokens that the inputs do not contain at the same place; in encoder-only batches the selected positions.
+    spans: runs of hidden tokens. NaN if the inputs do not determine the runs: tokens were dropped at several places
+      without a mark, or reordered.
+    rearranged: 1 if the targets are the whole text in another order, 0 if they are the whole text in its order, NaN if
+      they are only a part of the text. Not in encoder-only batches.
+    masked, random, kept: selected positions of each kind. In encoder-only batches only.
     """
     counts = {
         "inputs": examples.inputs.lengths,
@@ -32,7 +32,7 @@ def measure(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
 
 
 def _selected(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
-    """The counts of examples that predict selected positions in place."""
+    """Returns the counts of examples that predict selected positions in place."""
     selected, inputs = examples.selected, examples.inputs.tokens
     masked = selected & (inputs == vocab.mask)
     kept = selected & (inputs == examples.targets.tokens)
@@ -47,7 +47,7 @@ def _selected(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
 
 
 def _corrupted(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
-    """The counts of examples that read inputs and predict targets."""
+    """Returns the counts of examples that read inputs and predict targets."""
     raw, inputs, targets = (_text(part, vocab) for part in (examples.raw, examples.inputs, examples.targets))
     hidden, spans, rearranged = np.zeros((3, len(raw.lengths)))
     for denoiser_id in np.unique(examples.denoiser_ids):
@@ -61,7 +61,7 @@ def _corrupted(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
 
 
 def _hidden(raw: Sequences, inputs: Sequences, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
-    """Hidden tokens and spans of one denoiser's examples, float [E] each."""
+    """Returns the hidden tokens and the spans of one denoiser's examples, float [E] each."""
     valid = _valid(inputs)
     if (raw.lengths == inputs.lengths).all():  # each token has kept its place: compare position by position
         width = inputs.tokens.shape[1]
@@ -78,7 +78,7 @@ def _hidden(raw: Sequences, inputs: Sequences, vocab: Vocab) -> tuple[np.ndarray
 
 
 def _text(sequences: Sequences, vocab: Vocab) -> Sequences:
-    """The sequences without the special tokens that surround a text."""
+    """Returns the sequences without the special tokens that surround a text."""
     around = [vocab.pad, vocab.eos, vocab.bos, vocab.cls, vocab.sep, *(id_ for _, id_ in vocab.modes)]
     return compact(sequences.tokens, _valid(sequences) & ~np.isin(sequences.tokens, around))
 
@@ -88,12 +88,12 @@ def _valid(sequences: Sequences) -> np.ndarray:
 
 
 def _is_mark(sequences: Sequences, vocab: Vocab) -> np.ndarray:
-    """bool [E, W]: sentinels and masks."""
+    """Returns which tokens are sentinels or masks, bool [E, W]."""
     return np.isin(sequences.tokens, vocab.sentinels) | (sequences.tokens == vocab.mask)
 
 
 def _common_prefix(a: Sequences, b: Sequences) -> np.ndarray:
-    """The length of the longest common prefix of each pair of sequences, int [E]."""
+    """Returns the length of the longest common prefix of each pair of sequences, int [E]."""
     width = min(a.tokens.shape[1], b.tokens.shape[1])
     same = a.tokens[:, :width] == b.tokens[:, :width]
     same &= valid_positions(np.minimum(a.lengths, b.lengths), width)

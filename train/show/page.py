@@ -1,4 +1,4 @@
-"""The page of train.show, independent of how it is written: as text, HTML or SVG."""
+"""The contents of the page of train.show, which is then written as text, HTML or SVG."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ _MEASURED_POSITIONS = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """What train.show shows: plain text, runs of tokens, numbers."""
+    """The contents of the page: plain text, runs of tokens, numbers."""
 
     title: str
     facts: list[tuple[str, str]]
@@ -40,14 +40,14 @@ class Page:
 
     @property
     def samples(self) -> dict[str, str]:
-        """The text of one run of each kind on the page, in the order of KINDS, for the legend."""
+        """The text of one run of each kind that is on the page, in the order of KINDS, for the legend."""
         sections = [section for row in self.rows for example in row.examples for section in example.sections]
         texts = {run.kind: run.text for section in reversed(sections) for run in reversed(section.runs)}
         return {kind: texts[kind] for kind in KINDS if kind in texts}
 
 
 def make_page(experiment: Experiment, documents: Documents, *, title: str, num_examples: int) -> Page:
-    """Reads rows of the run as training does, measures them, and chooses `num_examples` examples of all denoisers."""
+    """Reads rows as training does, measures them, and returns a page with `num_examples` of their examples."""
     dataset, chunk_rows = chunks(experiment, documents)
     positions = sum(stack_row.states.size for stack_row in stack_rows_of(dataset[0].batch, 0))
     num_chunks = math.ceil(max(_MEASURED_POSITIONS / positions, num_examples) / chunk_rows)
@@ -86,10 +86,12 @@ def make_page(experiment: Experiment, documents: Documents, *, title: str, num_e
 
 
 def choose(denoiser_ids: np.ndarray, row_ids: np.ndarray, num_examples: int) -> np.ndarray:
-    """Indices of `num_examples` of E examples, ascending. denoiser_ids, row_ids: int [E]; rows do not decrease.
+    """Returns the indices of `num_examples` of E examples, ascending.
 
-    The first example of each denoiser is chosen first, then the first row that holds several examples, because the row
-    shows how examples share one, then examples in their order.
+    In order of priority: the first example of each denoiser; the examples of the first row that has several, because
+    the row shows how examples share a row; examples in their order.
+
+    denoiser_ids, row_ids: int [E]; row_ids do not decrease.
     """
     shared = np.flatnonzero(np.diff(row_ids) == 0)[:1]
     candidates = [

@@ -1,4 +1,4 @@
-"""The rows on the page: their examples as runs of tokens and facts, the use of their positions, their attention."""
+"""The rows on the page: examples as runs of tokens and facts, the use of positions, and attention masks."""
 
 import math
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Section(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One example."""
+    """One example, as text."""
 
     number: int  # on the page, from 1
     denoiser: str
@@ -42,12 +42,12 @@ class StackRow(NamedTuple):
 
     @property
     def facts(self) -> str:
-        """How many positions are used."""
+        """The number of positions that are not padding, as text."""
         return f"{(self.states != PADDING).sum()} of {len(self.states)} positions used"
 
 
 class Row(NamedTuple):
-    """One row of a batch."""
+    """One row of a batch, with some of its examples."""
 
     batch: int
     row: int  # of the batch
@@ -68,10 +68,11 @@ class Row(NamedTuple):
 
 
 def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.ndarray, number: int) -> list[Row]:
-    """The rows that contain the examples `chosen`.
+    """Returns the rows that contain the examples `chosen`.
 
-    chunk: rows of the run from `first_row` on. chosen: indices into `examples_of(chunk)`, int [n].
-    number: the number on the page of the first of these examples.
+    chunk: rows of the run, of which the first is row `first_row`.
+    chosen: indices into `examples_of(chunk)`, int [n].
+    number: the number that the first chosen example has on the page.
     """
     examples, found = examples_of(chunk), []
     measured = measure(examples, experiment.vocab)
@@ -94,7 +95,7 @@ def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.nda
 
 
 def stack_rows_of(batch: Batch, row: int) -> list[StackRow]:
-    """The positions of one row, for each stack."""
+    """Returns the positions of one row, for each stack."""
     found = []
     for stack in stacks(batch):
         segment_ids = batch[f"{stack}_segment_ids"][row]
@@ -106,7 +107,7 @@ def stack_rows_of(batch: Batch, row: int) -> list[StackRow]:
 
 
 def _sections(experiment: Experiment, batch: Batch, examples: Examples, e: int) -> list[Section]:
-    """The texts of example `e`."""
+    """Returns the texts of example `e`."""
     tokenizer, row, segment = experiment.tokenizer, examples.rows[e], examples.segments[e]
     raw = examples.raw.tokens[e, : examples.raw.lengths[e]]
     found = [Section("raw", runs(raw, np.zeros(len(raw), bool), tokenizer))]
@@ -133,7 +134,7 @@ def _sections(experiment: Experiment, batch: Batch, examples: Examples, e: int) 
 
 
 def _token_facts(examples: Examples, counts: dict[str, float], e: int) -> list[str]:
-    """The lengths of example `e`, and how much of the example is corrupted or selected. counts: of `measure`."""
+    """Returns the lengths of example `e` and its share of corrupted or selected tokens. counts: from `measure`."""
     hidden, inputs = int(counts["hidden"]), int(counts["inputs"])
     spans = "" if math.isnan(counts["spans"]) else f" in {plural(int(counts['spans']), 'span')}"
     raw = f"raw {plural(int(examples.raw.lengths[e]), 'token')}"
@@ -146,7 +147,7 @@ def _token_facts(examples: Examples, counts: dict[str, float], e: int) -> list[s
 
 
 def _position_facts(batch: Batch, examples: Examples, e: int, labels: tuple[str, ...]) -> list[str]:
-    """What the batch holds for example `e` besides its tokens."""
+    """Returns what the batch contains for example `e` in addition to tokens."""
     facts, row, segment = [], examples.rows[e], examples.segments[e]
     if "decoder_bidirectional_mask" in batch:
         prefix = batch["decoder_bidirectional_mask"][row][batch["decoder_segment_ids"][row] == segment]
@@ -166,7 +167,7 @@ _SHOWN_FIELDS |= {"decoder_bidirectional_mask", "encoder_token_types", "example_
 
 
 def _other_fields(batch: Batch, row: int, segment: int) -> list[str]:
-    """The fields of the batch that the page shows in no other way: the values of the row, or of the example."""
+    """Returns the other fields of the batch: the values of the example's positions, or of its row."""
     found = []
     for name in sorted(batch.keys() - _SHOWN_FIELDS):
         values = np.atleast_1d(batch[name][row])
@@ -178,7 +179,7 @@ def _other_fields(batch: Batch, row: int, segment: int) -> list[str]:
 
 
 def abbreviate(values: list[int]) -> str:
-    """`values` as text, with equal neighbors as value×count and steps of 1 or -1 as first..last: "0×84 1..44"."""
+    """Returns `values` as text: equal neighbors as value×count, steps of 1 or -1 as first..last, as in "0×84 1..44"."""
     parts, begin = [], 0
     while begin < len(values):
         end = begin + 1
@@ -194,7 +195,7 @@ def abbreviate(values: list[int]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """ "1 span", "2 spans"."""
+    """Returns "1 span" or "2 spans" for the noun "span"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 

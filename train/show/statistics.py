@@ -36,21 +36,21 @@ class Statistic(NamedTuple):
     rounding: float  # the largest difference that whole numbers of tokens and spans explain
 
     @property
-    def is_off(self) -> bool:
+    def differs(self) -> bool:
         """Whether measured and expected differ by more than a tenth of the expected value and more than `rounding`."""
         if self.expected is None:
             return False
-        # False for NaN: the batches do not determine the value.
+        # A comparison with NaN is False: the batches do not determine the value.
         return abs(self.measured - self.expected) > max(_TOLERANCE * self.expected, self.rounding)
 
 
 def heading(name: str) -> str:
-    """The heading of the column of statistic `name`."""
+    """Returns the heading of the column of statistic `name`."""
     return name.replace("_", " ")
 
 
 def formatted(name: str, value: float) -> str:
-    """A value of statistic `name` as text; "-" for NaN."""
+    """Returns a value of statistic `name` as text; "-" for NaN."""
     if math.isnan(value):
         return "-"
     return f"{value:.{_DECIMALS[name]}f}" if name in _DECIMALS else f"{value:.1%}"
@@ -79,11 +79,11 @@ class Totals:
 
     @property
     def raw_per_example(self) -> np.ndarray:
-        """Mean number of raw tokens, float [denoisers]."""
+        """Mean number of raw tokens in an example, float [denoisers]."""
         return self._sums["raw"] / np.maximum(self.examples, 1)
 
     def statistics(self) -> dict[str, np.ndarray]:
-        """The STATISTICS that apply, float [denoisers] each; NaN where the batches do not determine one."""
+        """Returns the STATISTICS that apply, float [denoisers] each; NaN if the batches do not determine the value."""
         sums, examples = self._sums, self.examples
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {"share": examples / examples.sum()}
@@ -105,7 +105,7 @@ class Totals:
 
 
 def compare(totals: Totals, experiment: Experiment, shares: np.ndarray) -> dict[str, dict[str, Statistic]]:
-    """The statistics of each denoiser, by its name, with expected values.
+    """Returns name of the denoiser -> name of the statistic -> measured and expected value.
 
     shares: expected shares of the denoisers, float [denoisers].
     """
@@ -113,7 +113,7 @@ def compare(totals: Totals, experiment: Experiment, shares: np.ndarray) -> dict[
     for k, denoiser in enumerate(experiment.denoisers):
         expected = denoiser.objective.expected() | {"share": float(shares[k])}
         measured = {name: float(of_denoisers[k]) for name, of_denoisers in values.items()}
-        # Half a token, and half a span, of an example.
+        # Rounding changes an example by up to half a token and half a span.
         rounding = dict.fromkeys(("corrupted", "selected"), 0.5 / max(totals.raw_per_example[k], 1))
         rounding["span_length"] = 0.5 / max(measured["spans"], 1) * expected.get("span_length", 0)
         table[denoiser.name] = {
@@ -123,14 +123,15 @@ def compare(totals: Totals, experiment: Experiment, shares: np.ndarray) -> dict[
 
 
 def notes(table: Mapping[str, Mapping[str, Statistic]], totals: Totals, *, scores_on_device: bool = False) -> list[str]:
-    """Explanations of statistics that are off, and the number of examples that train nothing.
+    """Returns explanations of statistics that differ from their expected values, and the number of unscored examples.
 
-    scores_on_device: the training step scores something other than tokens, so all examples may lack scored tokens.
+    scores_on_device: the training step scores something other than the batch's targets, so it is not a problem if no
+      example has a scored token.
     """
     found = []
     for name, statistics in table.items():
         length = statistics["span_length"]
-        if length.is_off and length.measured < length.expected and statistics["spans"].measured < 2:
+        if length.differs and length.measured < length.expected and statistics["spans"].measured < 2:
             found.append(
                 f"{name}: an example hides {length.measured * statistics['spans'].measured:.0f} tokens, too few for "
                 f"spans of {length.expected:g}, which need longer rows"

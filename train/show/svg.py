@@ -56,7 +56,7 @@ _FORMAT = """\
 
 
 def svg_page(page: Page) -> str:
-    """The file as text: the title, the examples and the attention picture, without facts and statistics.
+    """Returns the SVG file as text: the title, the examples and the attention masks, without facts and statistics.
 
     The picture depends on the page alone, not on the terminal.
     """

@@ -1,4 +1,4 @@
-"""The page of train.show in a terminal, or as plain text where there are no colors."""
+"""Prints the page of train.show, in plain text if the console has no colors."""
 
 import numpy as np
 from rich.console import Console
@@ -17,7 +17,7 @@ _MAX_CELLS = 48
 
 
 def print_page(page: Page, console: Console) -> None:
-    """Prints the facts, the denoisers, the examples, the attention of a row, and the statistics."""
+    """Prints the facts, the denoisers, the examples, the attention masks of a row, and the statistics."""
     _line(console, Text(page.title, "bold"))
     width = max(len(name) for name, _ in page.facts) + 2
     for name, value in page.facts:
@@ -33,7 +33,7 @@ def print_page(page: Page, console: Console) -> None:
 
 
 def print_examples(page: Page, console: Console) -> None:
-    """Prints the examples, and the attention of the row that holds the most examples."""
+    """Prints the examples, and the attention masks of the row with the most examples."""
     plain = console.color_system is None or console.no_color
     _flowing(console, Text.assemble(("legend: ", "dim")), _legend(page, plain))
     for row in page.rows:
@@ -130,7 +130,7 @@ def _print_statistics(page: Page, console: Console) -> None:
             if any(expected):
                 table.add_row(Text("  expected", "dim"), *(Text(cell, "dim") for cell in expected))
         console.print(table)
-    if any(statistic.is_off for table in page.statistics.values() for statistic in table.values()):
+    if any(statistic.differs for table in page.statistics.values() for statistic in table.values()):
         explanation = "differs from the expected value by more than a tenth, and by more than rounding explains"
         _wrapped(console, Text.assemble(("≠ ", "bold red")), Text(explanation))
     for note in page.notes:
@@ -138,7 +138,7 @@ def _print_statistics(page: Page, console: Console) -> None:
 
 
 def _tables_of_columns(page: Page, width: int) -> list[list[str]]:
-    """The statistics in groups, the tables of which are at most `width` columns wide."""
+    """Returns the statistics in groups whose tables are at most `width` columns wide."""
     names = max(len(name) for name in ("denoiser", "  expected", *page.statistics))
     tables, remaining = [[]], width - names
     for name in page.columns:
@@ -152,7 +152,7 @@ def _tables_of_columns(page: Page, width: int) -> list[list[str]]:
 
 
 def _column_width(page: Page, name: str) -> int:
-    """The width of the longest word of the heading or value of statistic `name`."""
+    """Returns the width of the longest word of the heading, or of the longest value, of statistic `name`."""
     cells = heading(name).split()
     for table in page.statistics.values():
         cells += [_measured(name, table[name]).plain, _expected(name, table[name])]
@@ -160,7 +160,7 @@ def _column_width(page: Page, name: str) -> int:
 
 
 def _measured(name: str, statistic: Statistic) -> Text:
-    mark, style = ("≠ ", "bold red") if statistic.is_off else ("", "")
+    mark, style = ("≠ ", "bold red") if statistic.differs else ("", "")
     return Text(mark + formatted(name, statistic.measured), style)
 
 

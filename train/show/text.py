@@ -1,4 +1,4 @@
-"""Tokens as runs of text of one kind, and characters that do not print made visible."""
+"""Splits tokens into runs of text of one kind, and makes unprintable characters visible."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ import numpy as np
 from contract.vocab import Vocab
 from data.tokenizer import Tokenizer
 
-# kind of token: its name in the legend
+# kind of token -> name in the legend
 KINDS = {
     "text": "text",
     "sentinel": "sentinel",
@@ -32,10 +32,10 @@ class Run(NamedTuple):
 def runs(
     ids: np.ndarray, scored: np.ndarray, tokenizer: Tokenizer, *, is_original: np.ndarray | None = None
 ) -> list[Run]:
-    """The runs of `ids`, int [n].
+    """Returns the runs of `ids`, int [n].
 
     scored: bool [n], whether the token has loss weight.
-    is_original: bool [n], whether the id equals the original token. If given, scored text is of the kind "kept" where
+    is_original: bool [n], whether the id equals the original token. If given, scored text has the kind "kept" where
       True and "random" where False.
     """
     kinds = _kinds_of_ids(tokenizer.vocab)[np.clip(ids, 0, tokenizer.vocab.size)]
@@ -53,10 +53,10 @@ def runs(
 
 
 def visible(text: str) -> list[tuple[str, bool]]:
-    """Splits `text` into pieces, each with whether it is a mark in place of a character that does not print.
+    """Splits `text` into (piece, is_mark). A mark replaces an unprintable character.
 
-    A newline becomes a mark and the newline, a tab a mark and the tab. Other characters that do not print, among them
-    those that change the direction of writing, become Python's escape sequences.
+    A newline or a tab follows its mark. Other unprintable characters, such as those that change the direction of
+    writing, become Python's escape sequences.
     """
     pieces: list[tuple[str, bool]] = []
     plain = ""
@@ -71,7 +71,7 @@ def visible(text: str) -> list[tuple[str, bool]]:
 
 
 def _kinds_of_ids(vocab: Vocab) -> np.ndarray:
-    """str [size + 1]: the kind of each id; the last element is the kind of ids outside the vocabulary."""
+    """Returns the kind of each id, str [size + 1]; the last element is the kind of ids outside the vocabulary."""
     kinds = np.full(vocab.size + 1, "special", "U8")
     kinds[vocab.content_start : vocab.content_end] = "text"
     kinds[vocab.sentinels] = "sentinel"

@@ -1,4 +1,4 @@
-"""Runs of tokens as styled lines of a terminal, wrapped without breaking a special token."""
+"""Wraps runs of tokens into styled lines of a terminal, without breaking a special token."""
 
 import itertools
 import re
@@ -20,7 +20,7 @@ STYLES = {
     "random": "bold red",
     "kept": "bold blue",
 }
-_BRACKETS = "⟦", "⟧"  # around scored tokens, where nothing can be underlined
+_BRACKETS = "⟦", "⟧"  # around scored tokens, if the console cannot underline
 
 
 class _Piece(NamedTuple):
@@ -30,9 +30,9 @@ class _Piece(NamedTuple):
 
 
 def styled_lines(runs: list[Run], width: int, *, plain: bool) -> list[Text]:
-    """Lines of at most `width` columns, broken at newlines, at spaces and around special tokens.
+    """Returns lines of at most `width` columns, broken at newlines, at spaces and around special tokens.
 
-    plain: whether there are no styles; scored tokens are then in brackets.
+    plain: no styles; scored tokens are in brackets instead.
     """
     lines = [Text()]
     for word in _words(runs, plain):
@@ -49,7 +49,7 @@ def styled_lines(runs: list[Run], width: int, *, plain: bool) -> list[Text]:
 
 
 def _words(runs: list[Run], plain: bool) -> Iterator[Text]:
-    """The parts that lines do not break: words, spaces, special tokens, and "\n" for the end of a line."""
+    """Yields the parts that lines do not break: words, spaces, special tokens, and "\n" for the end of a line."""
     word = Text()
     for piece in _pieces(runs, plain):
         if word.plain and (piece.is_separate or word.plain[-1].isspace() or piece.text[0].isspace()):
@@ -80,6 +80,6 @@ def _pieces_of_run(run: Run, extra_style: str) -> list[_Piece]:
     return [
         _Piece(part, f"{style} dim" if is_mark else style, part == "\n")
         for text, is_mark in visible(run.text)
-        # Spaces for a tab: its width would depend on the terminal, and the lines are wrapped for a known width.
+        # Three spaces replace a tab, whose width depends on the terminal.
         for part in re.findall(r"\n|\S+|[^\S\n]+", text.replace("\t", "   "))
     ]

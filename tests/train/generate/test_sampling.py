@@ -223,5 +223,5 @@ def test_more_tokens_than_learned_positions_raise():
     batch = prompt_batch(experiment, prompt_of(experiment, 8, 0), 1)
     arguments = experiment.model, random_params(experiment), batch, jax.random.key(0), GREEDY
     decode.lower(*arguments, vocab=experiment.vocab, max_tokens=40)  # positions 0..47
-    with pytest.raises(ValueError, match=r"a cache of 49 positions is longer than .*model\.max_length=48"):
+    with pytest.raises(ValueError, match=r"a cache of 49 positions is longer than .*: decode at most 48 positions"):
         decode.lower(*arguments, vocab=experiment.vocab, max_tokens=41)

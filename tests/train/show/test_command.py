@@ -79,7 +79,7 @@ def test_statistics_agree_with_the_config_and_show_a_wrong_objective(name, archi
                                           data__inputs_length=128, data__targets_length=128)  # fmt: skip
     page = make_page(experiment, documents, title="", num_examples=1)
     tables = page.statistics.items()
-    off = {(denoiser, key) for denoiser, table in tables for key, statistic in table.items() if statistic.is_off}
+    off = {(denoiser, key) for denoiser, table in tables for key, statistic in table.items() if statistic.differs}
     assert off <= {("x3", "span_length")}  # 22 hidden tokens contain no span of 64
     first, *others = experiment.denoisers
     rate = {"ul2": "noise_density", "mlm": "mask_rate"}[name]
@@ -90,7 +90,7 @@ def test_statistics_agree_with_the_config_and_show_a_wrong_objective(name, archi
     spec = dataclasses.replace(experiment.batch_spec, windows=(shorter, *experiment.window_specs[1:]))
     collate = dataclasses.replace(experiment.collate, denoisers=denoisers, batch_spec=spec)
     page = make_page(dataclasses.replace(experiment, collate=collate), documents, title="", num_examples=1)
-    assert page.statistics[first.name]["corrupted" if name == "ul2" else "selected"].is_off
+    assert page.statistics[first.name]["corrupted" if name == "ul2" else "selected"].differs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ def test_a_schedule_is_shown_from_its_start_to_its_end(corpus):
     assert "between steps 900 and 1,000" in dict(page.facts)["schedule"] and "0.0% → 25.0%" in printed(page)
     examples = {example.denoiser: row.batch for row in page.rows for example in row.examples}
     assert len(examples) == 5 and all((batch > 900) == (name != "clm") for name, batch in examples.items())
-    assert not any(table["share"].is_off for table in page.statistics.values())
+    assert not any(table["share"].differs for table in page.statistics.values())
     assert page.statistics["clm"]["share"].measured == 0.5
 
 
