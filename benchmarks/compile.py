@@ -1,9 +1,9 @@
-"""Seconds to the first step of deeper and deeper models: python -m benchmarks.compile [LAYERS ...] [--runs=N]
+"""Seconds to the first step of models of several depths: python -m benchmarks.compile [LAYERS ...] [--runs=N]
 
 Prints one JSON line. A step of a small decoder of each depth (default: 4, 12 and 48 layers) runs in a new process,
-without JAX's cache of compiled programs; then the depths repeat, --runs times in all. Seconds are medians, from the
-creation of the state to the end of the step, without Python's imports. ratio is the median over the repetitions of the
-last depth's seconds divided by the first's.
+without JAX's cache of compiled programs. All depths are measured --runs times, in turn. Seconds are medians, from the
+creation of the state to the end of the step, without Python's imports. ratio is the median over the runs of the last
+depth's seconds divided by the first depth's.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Raw tokens per second of each objective, on one core: python -m benchmarks.corruption [OBJECTIVE ...]
 
-Prints one JSON line for each file of configs/, and for each of its variants: raw tokens per second that go through the
-collator alone (corruption and layout, without reading and without a model), in batches of 64 rows of 512 tokens of the
-standard library's source. OBJECTIVE is the name of such a file, with or without a variant: "bart:token_deletion".
+Prints one JSON line for each experiment of configs/, or for each variant of an experiment that has variants: the raw
+tokens per second of the collator (corruption and layout, without reading and without a model), in batches of 64 rows of
+512 tokens of the standard library's source. OBJECTIVE is a file of configs/, with or without a variant, as in
+"bart:token_deletion".
 """
 
 import json
@@ -23,13 +24,13 @@ from train.experiment import Experiment, make_experiment
 
 ROWS, ROW_LENGTH = 64, 512
 RUNS, SECONDS = 5, 0.4
-_NUM_BATCHES = 8  # different batches, which each run repeats
+_NUM_BATCHES = 8  # different batches, which every run repeats
 
 _FLAGS = flags.FlagValues()
 
 
 def make_benchmark_experiment(name: str) -> Experiment:
-    """Returns the experiment of a config (named_config) with rows of 512 tokens and room for all targets it can make.
+    """Returns the experiment of a config (named_config) with rows of 512 tokens and targets of any length.
 
     Raises ConfigError if there is no such config.
     """
@@ -47,7 +48,7 @@ def source_text(tokenizer: Tokenizer) -> np.ndarray:
 def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windows:
     """Returns full windows of `text` for the rows of a batch, with denoisers drawn by weight.
 
-    Where documents are packed, each window is two documents.
+    If documents are packed, each window is two documents.
     """
     generator, specs, vocab = np.random.default_rng(seed), experiment.window_specs, experiment.vocab
     weights = np.asarray([spec.mean_weight for spec in specs])
@@ -91,7 +92,7 @@ def tokens_per_second(experiment: Experiment, text: np.ndarray) -> list[float]:
 def main() -> None:
     """Measures each objective and prints its line."""
     names = parse_flags(_FLAGS, __doc__, positional=str) or every_variant()
-    if hasattr(os, "sched_setaffinity"):  # on other systems NumPy does all of this in one thread too
+    if hasattr(os, "sched_setaffinity"):  # not on macOS; this NumPy code uses one thread anyway
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     for name in names:
         experiment = make_benchmark_experiment(name)

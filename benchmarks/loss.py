@@ -3,8 +3,8 @@
 Prints one JSON line for each size of the vocabulary (default: 32,768, 131,072 and 262,144): bytes and seconds of the
 float32 loss and its gradients for the hidden states and the output table, plain and in chunks
 (objectives/losses/chunked_cross_entropy.py). Bytes are those that the compiler reserves for temporaries and results;
-the arguments are the same for both. The two run alternately. Seconds are medians, and time_ratio is the median over
-the pairs of adjacent runs.
+the arguments are the same for both losses. The two losses run alternately. Seconds are medians, and time_ratio is the
+median over the pairs of adjacent runs.
 """
 
 import json
@@ -57,7 +57,7 @@ def measure(vocabulary: int) -> dict[str, float]:
         for name, function in compiled.items():
             start = time.perf_counter()
             jax.block_until_ready(function(*arguments))
-            if run:  # the first is a warm-up
+            if run:  # the first run is a warm-up
                 seconds[name].append(time.perf_counter() - start)
     memory = {name: function.memory_analysis() for name, function in compiled.items()}
     size = {name: stats.temp_size_in_bytes + stats.output_size_in_bytes for name, stats in memory.items()}

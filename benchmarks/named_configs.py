@@ -21,7 +21,7 @@ def named_config(name: str, default_preset: str) -> ConfigDict:
     try:
         return importlib.import_module(f"configs.{module}").get_config(preset or default_preset)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(f"{name!r} must be a file of configs/, with :preset or without: {error}") from None
+        raise ConfigError(f"{name!r} must be a file of configs/, optionally with :preset: {error}") from None
 
 
 def every_variant() -> Iterator[str]:

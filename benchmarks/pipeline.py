@@ -1,13 +1,13 @@
 """Raw tokens per second from token store to batch: python -m benchmarks.pipeline [OBJECTIVE ...] [--peer='COMMAND']
 
-Prints one JSON line for each OBJECTIVE, a file of configs/ at its preset "base" or, as in "ul2:base,packed", at another
-one. The default is T5's span corruption (rows of 512 and 114) and UL2's mixture (512 and 512). Batches are those of a
-run, with 64 rows: windows drawn from the token store of the standard library's source, corrupted and laid out by reader
-threads, one for each core. The rate counts the tokens of raw text in the batches, and is the median of five runs of two
-seconds.
+Prints one JSON line for each OBJECTIVE, a file of configs/ with an optional preset, as in "ul2:base,packed" (default:
+"base"). Without OBJECTIVE: T5's span corruption (rows of 512 and 114) and UL2's mixture (512 and 512). Batches are a
+run's, with 64 rows: windows drawn from the token store of the standard library's source, corrupted and laid out by
+reader threads, one for each core. The rate is the raw tokens of the batches per second, as the median of five runs of
+two seconds.
 
-With --peer, ours and the peer's command alternate, five runs each. The peer's JSON line must have
-"raw_tokens_per_second".
+With --peer, this benchmark and the command of another implementation alternate, --pairs runs each. The other JSON line
+must have "raw_tokens_per_second".
 """
 
 import json
@@ -33,15 +33,17 @@ from train.run import make_run
 OBJECTIVES = ("span_corruption", "ul2")
 ROWS = 64
 RUNS = 5
-WARM_UP_BATCHES = 64  # more than are made in advance
+WARM_UP_BATCHES = 64  # more than the loader prefetches
 
 _FLAGS = flags.FlagValues()
 define_peer(_FLAGS)
 _THREADS = flags.DEFINE_integer("threads", os.cpu_count(), "Reader threads.", lower_bound=0, flag_values=_FLAGS)
 _SECONDS = flags.DEFINE_float("seconds", 2.0, "Seconds of each run.", flag_values=_FLAGS)
-_SOURCE = flags.DEFINE_string("source", "stdlib", "The corpus, as data.source.", _FLAGS)
-_PATH = flags.DEFINE_string("path", "", "As data.path.", _FLAGS)
-_CACHE_DIR = flags.DEFINE_string("cache_dir", base.get_config().data.cache_dir, "As data.cache_dir.", _FLAGS)
+_SOURCE = flags.DEFINE_string("source", "stdlib", "Corpus, as in data.source.", _FLAGS)
+_PATH = flags.DEFINE_string("path", "", "Path of the corpus, as in data.path.", _FLAGS)
+_CACHE_DIR = flags.DEFINE_string(
+    "cache_dir", base.get_config().data.cache_dir, "Folder of token stores, as in data.cache_dir.", _FLAGS
+)
 
 
 def make_benchmark_experiment(name: str, **data: Any) -> Experiment:
@@ -53,7 +55,7 @@ def make_benchmark_experiment(name: str, **data: Any) -> Experiment:
 
 
 def train_batches(experiment: Experiment) -> Iterator[Batch]:
-    """Yields a run's batches, each with raw_tokens, int64 [rows]: how many tokens of raw text a row was made from."""
+    """Returns a run's batches, each with raw_tokens, int64 [rows]: the number of raw tokens that made a row."""
 
     def collate(windows: Windows, num_rows: int) -> Batch:
         raw_tokens = np.bincount(windows.row_ids, windows.lengths, num_rows).astype(np.int64)
@@ -106,7 +108,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measures each objective, or alternates with a peer, and prints the lines."""
+    """Measures each objective, or alternates with --peer, and prints the lines."""
     objectives = parse_flags(_FLAGS, __doc__, positional=str) or OBJECTIVES
     if _FLAGS["peer"].value:
         lines = peer_lines("benchmarks.pipeline", _FLAGS, rate="raw_tokens_per_second")

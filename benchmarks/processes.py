@@ -1,4 +1,4 @@
-"""Benchmarks in new processes: reading their JSON lines, and alternating ours with a peer's."""
+"""Runs benchmarks in new processes and reads their JSON lines, alternately with those of another implementation."""
 
 import json
 import os
@@ -15,15 +15,15 @@ from contract.errors import ConfigError
 
 
 def define_peer(flag_values: flags.FlagValues) -> None:
-    """Defines --peer and --pairs."""
-    flags.DEFINE_string("peer", "", "Command of a peer that prints a JSON line, to alternate with ours.", flag_values)
+    """Defines --peer, the command of another implementation's benchmark, and --pairs."""
+    flags.DEFINE_string("peer", "", "Command of another implementation, which prints a JSON line.", flag_values)
     flags.DEFINE_integer(
-        "pairs", 5, "With --peer: how often each of the two runs.", lower_bound=1, flag_values=flag_values
+        "pairs", 5, "With --peer: runs of each of the two commands.", lower_bound=1, flag_values=flag_values
     )
 
 
 def peer_lines(module: str, flag_values: flags.FlagValues, *, rate: str) -> list[dict[str, Any]]:
-    """Returns the lines of `alternate` for the --peer, the --pairs and the other arguments of this command line."""
+    """Returns the lines of `alternate` for --peer, --pairs and the other arguments of this command line."""
     peer, pairs = flag_values["peer"].value, flag_values["pairs"].value
     return alternate(module, arguments_without_peer(sys.argv), peer, pairs, rate=rate)
 
@@ -37,9 +37,9 @@ def arguments_without_peer(argv: Sequence[str]) -> list[str]:
 
 
 def json_lines(command: Sequence[str], environment: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-    """Runs `command` and returns the JSON objects that it prints, one a line. Its standard error goes to ours.
+    """Runs `command` and returns the JSON objects that it prints, one a line. Standard error is not captured.
 
-    environment: variables to add to those of this process.
+    environment: variables to set in addition to those of this process.
 
     Raises ConfigError if the command cannot be run, fails or prints no JSON line.
     """
@@ -47,31 +47,31 @@ def json_lines(command: Sequence[str], environment: Mapping[str, str] | None = N
     try:
         process = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {}))
     except OSError as error:
-        raise ConfigError(f"{name}: cannot be run ({error.strerror}): give a path that this shell would run") from None
+        raise ConfigError(f"{name}: cannot be run ({error.strerror}): check the path of the program") from None
     if process.returncode:
         raise ConfigError(f"{name}: ended with status {process.returncode}: its messages above give the reason")
     lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
     if not lines:
-        raise ConfigError(f"{name}: printed no JSON line: it must print one, as the benchmark itself does")
+        raise ConfigError(f"{name}: printed no JSON line: the command must print one, as the benchmark does")
     return lines
 
 
 def alternate(module: str, arguments: Sequence[str], peer: str, pairs: int, *, rate: str) -> list[dict[str, Any]]:
-    """Runs `python -m module` and the command `peer` alternately, ours first, each `pairs` times in a new process.
+    """Runs `python -m module` and then the command `peer`, each in a new process, `pairs` times in all.
 
-    The two runs of a pair follow each other, so that other work of the machine slows down both; only their ratios are
-    compared.
+    The two runs of a pair follow each other, so that other work of the machine slows down both; only the ratios of
+    pairs are compared.
 
     Args:
-      module, arguments: our benchmark. Every line of it is compared.
-      peer: the peer's command. Its last line is compared.
+      module, arguments: our benchmark. All lines that it prints are compared.
+      peer: the command of another implementation. The last line that it prints is compared.
       pairs: the number of runs of each, 1 or more.
       rate: the field of the lines that is compared.
 
-    Returns each of our lines, from the run with the median `rate` (the lower one of two), with these fields added:
+    Returns each of our lines, from the run with the median `rate` (the lower of two), with these fields added:
       peer_<rate>: the median over the peer's runs.
       ratio: the median over the pairs of our rate divided by the peer's.
-      ratios: those of all pairs.
+      ratios: the ratios of all pairs.
       peer: the peer's last line.
 
     Raises ConfigError if a command fails or the peer's line does not contain `rate`.
@@ -81,7 +81,7 @@ def alternate(module: str, arguments: Sequence[str], peer: str, pairs: int, *, r
         our_runs.append(json_lines([sys.executable, "-m", module, *arguments]))
         peer_runs.append(json_lines(shlex.split(peer))[-1])
     if rate not in peer_runs[0]:
-        raise ConfigError(f"--peer={peer!r}: its JSON line has no {rate!r}, which is the field that is compared")
+        raise ConfigError(f"--peer={peer!r}: the JSON line of the command has no {rate!r}, the field that is compared")
     results = []
     for runs in zip(*our_runs, strict=True):
         median = statistics.median_low(run[rate] for run in runs)

@@ -1,4 +1,4 @@
-"""A config file of GPT-2, BERT and T5 v1.1 at any size, for benchmarks.step: AdamW, no dropout, z-loss or clipping.
+"""Config file of GPT-2, BERT and T5 v1.1 at any size, for benchmarks.step: AdamW, no dropout, z-loss or clipping.
 
 python -m benchmarks.step --config=benchmarks/shapes.py:architecture=encoder_only,d_model=512
 """
@@ -24,7 +24,7 @@ SHAPE = {
 
 
 def get_config(preset: str = "") -> ConfigDict:
-    """Returns the experiment of the shape `preset`, the values that differ from SHAPE: "d_model=512,num_heads=8"."""
+    """Returns the experiment of a shape. preset: the values that differ from SHAPE, as in "d_model=512,num_heads=8"."""
     shape = SHAPE | _values(preset)
     config = CONFIGS[shape["architecture"]].get_config("base")
     config.model.update({name: shape[name] for name in ("d_model", "num_layers", "num_heads", "d_ff")})
@@ -43,9 +43,9 @@ def get_config(preset: str = "") -> ConfigDict:
 
 
 def _values(preset: str) -> dict[str, Any]:
-    """Returns the values of a preset, each of the type that it has in SHAPE."""
+    """Returns the values of a preset, converted to the types of SHAPE's values."""
     texts = dict(part.split("=") for part in filter(None, preset.split(",")))
     unknown = texts.keys() - SHAPE.keys()
     if unknown:
-        raise ValueError(f"unknown size {min(unknown)!r}: use {', '.join(SHAPE)}")
+        raise ValueError(f"unknown part of a shape {min(unknown)!r}: use {', '.join(SHAPE)}")
     return {name: type(SHAPE[name])(text) for name, text in texts.items()}

@@ -5,20 +5,21 @@ loss, backward pass and optimizer on one batch of full rows, with every target s
 positions, those of both stacks of an encoder-decoder. The time of a step is the median of --steps steps after a
 warm-up. MFU counts FLOPs as models/flops.py does; it is null for devices whose peak is not known (train/hardware.py).
 
-A shape is GPT-2's, BERT's or T5 v1.1's with other sizes, plain AdamW, and no z-loss or clipping:
+A shape is GPT-2, BERT or T5 v1.1 with the given sizes, plain AdamW, and no z-loss or clipping:
 
     python -m benchmarks.step --architecture=decoder_only --d_model=256 --num_layers=4 --num_heads=4 --d_ff=1024
         --vocab_size=512 --batch_size=8 --length=256 [--target_length=64] [--precision=bfloat16]
 
-With --config the experiment is that of the file, and --vocab_size replaces a tokenizer that is not available. Both
-forms take --config.a.b=value. On one GPU: T5-base as UL2 trains it, and a decoder of 1.1B parameters:
+With --config the experiment is that of the file, and --vocab_size replaces a tokenizer whose file is not available.
+Both forms take --config.a.b=value. On one GPU: T5-base as UL2 trains it, and a decoder of 1.1B parameters:
 
     python -m benchmarks.step --config=configs/ul2.py:base --vocab_size=32128 --config.train.batch_size=32
         --config.train.grad_accum_steps=1 --config.model.remat=none --config.optimizer.name=adamw
     python -m benchmarks.step --architecture=decoder_only --d_model=2048 --num_layers=20 --num_heads=16 --d_ff=8192
         --vocab_size=32128 --batch_size=8 --length=2048 --precision=bfloat16
 
-With --peer, ours and the peer's command alternate, five runs each. The peer's JSON line must have "tokens_per_second".
+With --peer, this benchmark and the command of another implementation alternate, --pairs runs each. The other JSON line
+must have "tokens_per_second".
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ SHAPE_VOCAB_SIZE = 512
 
 _FLAGS = flags.FlagValues()
 define_peer(_FLAGS)
-_CONFIG = flags.DEFINE_string("config", "", "Experiment, in place of a shape: a file, as configs/ul2.py:base.", _FLAGS)
+_CONFIG = flags.DEFINE_string("config", "", "Experiment instead of a shape: a file, as in configs/ul2.py:base.", _FLAGS)
 _STEPS = flags.DEFINE_integer("steps", 15, "Timed steps.", lower_bound=1, flag_values=_FLAGS)
 _VOCAB_SIZE = flags.DEFINE_integer(
     "vocab_size",
@@ -86,7 +87,7 @@ def parse(argv: Sequence[str]) -> list[str]:
 
 
 def make_benchmark_experiment(overrides: Sequence[str]) -> Experiment:
-    """Returns the experiment of the parsed flags with `overrides`. Raises ConfigError for what cannot work."""
+    """Returns the experiment of the parsed flags with `overrides`. Raises ConfigError if it cannot work."""
     config, vocab_size = _CONFIG.value, _VOCAB_SIZE.value
     if not config:
         preset = ",".join(f"{name}={_FLAGS[name].value}" for name in shapes.SHAPE)
@@ -178,7 +179,7 @@ def settings(experiment: Experiment, overrides: Sequence[str]) -> dict[str, Any]
 
 
 def main() -> None:
-    """Measures the step, or alternates with a peer, and prints the line."""
+    """Measures the step, or alternates with --peer, and prints the line."""
     overrides = parse(sys.argv)
     experiment = make_benchmark_experiment(overrides)  # raises before anything is measured
     if _FLAGS["peer"].value:

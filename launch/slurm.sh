@@ -14,5 +14,5 @@
 
 set -euo pipefail
 source "${CLOZE_VENV:-.venv}/bin/activate"
-# If one process dies, the others end within a minute (train/distributed.py).
+# If one process fails, the others exit within a minute (train/distributed.py).
 srun --kill-on-bad-exit=1 python -m train.main "$@"

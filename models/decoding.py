@@ -92,7 +92,7 @@ def prefill(config: ModelConfig, params: Params, batch: Batch, cache: Cache) -> 
 def decode_step(config: ModelConfig, params: Params, tokens_B: Array, cache: Cache) -> tuple[Array, Cache]:
     """Appends one token, int32 [B], to each row. Returns the logits float32 [B, V] of the next token, and the cache.
 
-    The logits are NaN if the cache was already full, which only the device knows, and a device cannot raise.
+    The logits are NaN if the cache was already full, which only the device can check, and a device cannot raise.
     """
     return _extend(
         bind(config, params),

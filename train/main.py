@@ -21,7 +21,7 @@ _COORDINATOR = flags.DEFINE_string(
 _NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes of the run.", flag_values=_FLAGS)
 _PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0.", flag_values=_FLAGS)
 _MULTI_HOST = flags.DEFINE_bool(
-    "multi_host", False, "Join the processes that the cluster environment names (TPU VM slices).", _FLAGS
+    "multi_host", False, "Join the processes of the cluster that JAX detects, such as a TPU VM slice.", _FLAGS
 )
 
 

@@ -154,8 +154,8 @@ def _heads(names: str, shape: tuple[int, ...]) -> list[int]:
 def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
     """Returns the rows of a batch that this process's devices hold, ascending, int64 [local rows].
 
-    This process reads these rows, in this order. They need not be adjacent, because a mesh follows a TPU's torus and
-    not its hosts. Processes that differ only along "tensor" hold the same rows.
+    This process reads these rows, in this order. The rows need not be adjacent, because a mesh follows a TPU's torus
+    and not its hosts. Processes that differ only along "tensor" hold the same rows.
 
     Raises ConfigError if `batch_size`, the rows of the global batch, cannot be divided among the devices.
     """

@@ -27,7 +27,7 @@ _MODE = flags.DEFINE_string(
     "mode", None, "Mode token, such as [S]. Default: that of the first suitable denoiser.", _FLAGS
 )
 _MAX_TOKENS = flags.DEFINE_integer(
-    "max_tokens", None, "Largest length of an answer. Default: what fits a row of training.", flag_values=_FLAGS
+    "max_tokens", None, "Maximum tokens of an answer. Default: as many as fit in a row of training.", flag_values=_FLAGS
 )
 _TEMPERATURE = flags.DEFINE_float("temperature", 0.8, "0 selects the likeliest token.", flag_values=_FLAGS)
 _TOP_K = flags.DEFINE_integer("top_k", 0, "Draw from the k likeliest tokens; 0 is off.", flag_values=_FLAGS)

@@ -18,7 +18,7 @@ from models.transformer import Batch
 
 
 class Sampling(NamedTuple):
-    """The arguments of `sample_token` that a user chooses. They are traced, so new values do not recompile."""
+    """The arguments of `sample_token` that a user chooses. The arguments are traced, so new values do not recompile."""
 
     temperature: float
     top_k: int
