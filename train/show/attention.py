@@ -66,9 +66,8 @@ def png(cells: np.ndarray, palette: list[tuple[int, int, int, int]]) -> bytes:
     """Returns a PNG file with one pixel for each cell. palette: red, green, blue and alpha of each kind."""
     height, width = cells.shape
     colors = np.asarray(palette, np.uint8)
-    scanlines = np.concatenate(
-        [np.zeros((height, 1), np.uint8), cells], axis=1
-    )  # a scanline begins with its filter type; 0: none
+    # A scanline begins with the number of its filter; 0: no filter.
+    scanlines = np.concatenate([np.zeros((height, 1), np.uint8), cells], axis=1)
     chunks = [
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),  # 8 bits a pixel, indexed colors
         (b"PLTE", colors[:, :3].tobytes()),
