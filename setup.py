@@ -14,8 +14,8 @@ TEST = [
     "mypy>=1.13",
 ]
 
-# The packages are top-level by design (`python -m train.main`, `from objectives import OBJECTIVES`): the project is used
-# from a clone with `pip install -e .`, and no wheel is meant to be published.
+# The packages are top-level by design (`python -m train.main`, `from objectives import OBJECTIVES`): the project is
+# used from a clone with `pip install -e .`. No wheel is meant to be published.
 setup(
     name="cloze",
     version="0.1.0",

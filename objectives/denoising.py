@@ -1,9 +1,11 @@
 """Denoising: a noise mask, and how inputs and targets show the noise (Raffel et al. 2020, section 3.3)."""
 
 import abc
+from typing import ClassVar
 
 import numpy as np
 
+from contract import rng
 from contract.vocab import Vocab
 from objectives.algebra.sequences import append
 from objectives.algebra.views import (
@@ -12,21 +14,23 @@ from objectives.algebra.views import (
     SENTINEL_PER_SPAN,
     SENTINEL_PER_TOKEN,
     SPANS_AFTER_SENTINELS,
-    Bounds,
+    NoiseCounts,
     View,
     fill_in_spans,
 )
 from objectives.objective import InputsTargets, Objective
-from objectives.prompting import InfillSpans, Prompting, Rewrite
+from objectives.prompting import InfillSpans, InfillTokens, Prompting, Rewrite
 from objectives.rows.lengths import OutputLengths
 
 
 class Denoising(Objective):
     """An objective that is a noise mask and two views of the noise. An EOS ends inputs and targets.
 
-    Subclasses define `bounds` and `noise_mask`, and set `inputs_view` and `targets_view`, as class attributes or as
-    properties. Output lengths, sentinels, `corrupt`, `hidden`, `restore` and `prompting` follow from these four.
+    Subclasses define `noise_bounds` and `noise_mask`, and set `inputs_view` and `targets_view`, as class attributes or
+    as properties. Output lengths, sentinels, `corrupt`, `hidden`, `restore` and `prompting` follow from these four.
     """
+
+    view_tag: ClassVar[int] = 100  # folded into the keys that views draw from; `noise_mask` must not use it
 
     @property
     @abc.abstractmethod
@@ -39,8 +43,18 @@ class Denoising(Objective):
         """How the targets show the noise."""
 
     @abc.abstractmethod
-    def bounds(self, raw: np.ndarray) -> Bounds:
-        """Bounds on the noise of texts of raw lengths, int [n]. They must hold for every draw of `noise_mask`."""
+    def noise_bounds(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The fewest and the most noise tokens in texts of raw lengths, int [n]: int [n] each.
+
+        They must hold for every draw of `noise_mask`.
+        """
+
+    def most_spans(self, raw: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """The most spans that `noise` noise tokens form in texts of raw lengths, int [k, n] all.
+
+        By default as many as fit. It must grow and then fall with `noise`, as the default does, or be constant.
+        """
+        return np.minimum(noise, raw - noise + 1)
 
     @abc.abstractmethod
     def noise_mask(self, lengths: np.ndarray, keys: np.ndarray, width: int) -> np.ndarray:
@@ -51,24 +65,47 @@ class Denoising(Objective):
 
     @property
     def prompting(self) -> Prompting:
-        return InfillSpans() if self._has_unique_spans else Rewrite()
+        if self._has_unique_spans:
+            return InfillSpans()
+        if self._has_unique_tokens:
+            return InfillTokens()
+        if self.targets_view is ALL_TOKENS:
+            return Rewrite()
+        raise TypeError(f"{type(self).__name__} must define prompting: its views do not determine how it is prompted")
 
     @property
     def _has_unique_spans(self) -> bool:
         return self.inputs_view is SENTINEL_PER_SPAN and self.targets_view is SPANS_AFTER_SENTINELS
 
+    @property
+    def _has_unique_tokens(self) -> bool:
+        return self.inputs_view is SENTINEL_PER_TOKEN and self.targets_view is NOISE_TOKENS
+
+    def _noise_counts(self, raw: np.ndarray) -> NoiseCounts:
+        """The numbers of noise tokens at which lengths and sentinels are greatest.
+
+        Lengths are linear in the number of noise tokens and of spans. So they are greatest at the bounds, or where most
+        spans fit: at half of the tokens.
+        """
+        raw = np.asarray(raw)
+        fewest, most = self.noise_bounds(raw)
+        half = [np.clip(count, fewest, most) for count in ((raw + 1) // 2, (raw + 2) // 2)]
+        noise = np.stack([fewest, *half, most])
+        return NoiseCounts(raw, noise, self.most_spans(np.broadcast_to(raw, noise.shape), noise))
+
     def output_lengths(self, raw):
-        bounds = self.bounds(raw)
-        inputs, targets = self.inputs_view.length(bounds) + 1, self.targets_view.length(bounds) + 1
+        counts = self._noise_counts(raw)
+        inputs, targets = self.inputs_view.length(counts) + 1, self.targets_view.length(counts) + 1
         return OutputLengths(inputs.max(axis=0), targets.max(axis=0), (inputs + targets).max(axis=0))
 
     def num_sentinels(self, raw):
-        bounds = self.bounds(raw)
-        needed = [view.num_sentinels(bounds) for view in (self.inputs_view, self.targets_view)]
+        counts = self._noise_counts(raw)
+        needed = [view.num_sentinels(counts) for view in (self.inputs_view, self.targets_view)]
         return np.max(needed, axis=(0, 1))
 
     def corrupt(self, tokens, lengths, keys, vocab):
         noise = self.noise_mask(lengths, keys, tokens.shape[1])
+        keys = rng.fold_in(keys, self.view_tag)
         inputs, targets = (
             append(view.show(tokens, noise, lengths, vocab, keys), vocab.eos)
             for view in (self.inputs_view, self.targets_view)
@@ -76,6 +113,8 @@ class Denoising(Objective):
         return InputsTargets(inputs, targets)
 
     def hidden(self, tokens, lengths, keys, vocab):
+        if not self.inputs_view.hides_noise:
+            raise TypeError(f"{type(self).__name__} must define hidden: its inputs do not hide exactly the noise")
         return self.noise_mask(lengths, keys, tokens.shape[1])
 
     def restore(self, inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray | None:
@@ -84,7 +123,7 @@ class Denoising(Objective):
             return targets
         if self._has_unique_spans:
             return fill_in_spans(inputs, targets, vocab)
-        if self.inputs_view is SENTINEL_PER_TOKEN and self.targets_view is NOISE_TOKENS:
+        if self._has_unique_tokens:
             inputs[inputs == vocab.sentinel(0)] = targets
             return inputs
         return None

@@ -80,6 +80,8 @@ class FIM(CLM):
         targets[chosen], lengths[chosen] = reordered
         return InputsTargets(plain.inputs, Sequences(targets, lengths))
 
+    hidden = CLM.hidden
+
     def restore(self, inputs, targets, vocab):
         prefix, suffix, middle = (np.flatnonzero(targets == vocab.sentinel(k)) for k in range(3))
         if not len(prefix):

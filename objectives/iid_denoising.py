@@ -1,9 +1,7 @@
 """Denoising of single tokens (Raffel et al. 2020, section 3.3): T5's objectives without spans."""
 
 import dataclasses
-from typing import Literal
-
-import numpy as np
+from typing import ClassVar, Literal
 
 from contract import rng
 from contract.errors import ConfigError
@@ -14,11 +12,11 @@ from objectives.algebra.views import (
     NONNOISE_TOKENS,
     SENTINEL_PER_SPAN,
     SPANS_AFTER_SENTINELS,
-    Bounds,
     sentinel_or_random,
 )
 from objectives.denoising import Denoising
 from objectives.objective import check_density
+from objectives.prompting import InfillSpans, Rewrite
 
 _MASK, _VIEW = range(2)  # tags of keys
 
@@ -52,15 +50,22 @@ class IIDDenoising(Denoising):
     random_token_rate: float
     targets: Literal["noise_spans", "noise_tokens", "full"]
 
+    view_tag: ClassVar = _VIEW
+
     @property
     def inputs_view(self):
         if self.inputs == "sentinels":
-            return sentinel_or_random(self.random_token_rate, _VIEW)
+            return sentinel_or_random(self.random_token_rate)
         return {"unique_sentinels": SENTINEL_PER_SPAN, "drop": NONNOISE_TOKENS}[self.inputs]
 
     @property
     def targets_view(self):
         return {"noise_spans": SPANS_AFTER_SENTINELS, "noise_tokens": NOISE_TOKENS, "full": ALL_TOKENS}[self.targets]
+
+    @property
+    def prompting(self):
+        has_spans = self.inputs == "unique_sentinels" and self.targets == "noise_spans"
+        return InfillSpans() if has_spans else Rewrite()
 
     def check(self, field):
         check_density(self.noise_density, f"{field}.noise_density")
@@ -75,9 +80,8 @@ class IIDDenoising(Denoising):
             )
         return []
 
-    def bounds(self, raw):
-        noise = np.stack(iid_counts(raw, self.noise_density))
-        return Bounds(raw, noise, np.minimum(noise, raw - noise + 1))
+    def noise_bounds(self, raw):
+        return iid_counts(raw, self.noise_density)
 
     def noise_mask(self, lengths, keys, width):
         return iid_noise_mask(rng.fold_in(keys, _MASK), lengths, width, noise_density=self.noise_density)

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
 
@@ -46,9 +46,9 @@ class Objective(abc.ABC):
     `corrupt` and `hidden` take the optional columns that `extra_columns` lists as keyword arguments: `others`
     (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]).
 
-    A subclass of a concrete objective that overrides `corrupt` must also define the members that describe the output
-    of `corrupt`: `prompting`, and `scores_all_text` and `has_inputs` if the inherited ones are not the defaults.
-    Otherwise the class statement raises TypeError.
+    A subclass of a concrete objective that changes the examples (`corrupt`, or a Denoising's `noise_mask` and views)
+    must also define the inherited members that describe them: `prompting`, `hidden`, `restore`, `scores_all_text` and
+    `has_inputs`. Defining the class raises TypeError otherwise.
     """
 
     architectures: ClassVar[frozenset[Architecture]] = frozenset({"decoder_only", "encoder_decoder"})
@@ -69,18 +69,12 @@ class Objective(abc.ABC):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if "corrupt" not in vars(cls):
-            return
-        inherited = {
-            "prompting": not getattr(cls.prompting, "__isabstractmethod__", False),
-            "scores_all_text": cls.scores_all_text,
-            "has_inputs": not cls.has_inputs,
-        }
-        missing = [name for name, is_concrete in inherited.items() if is_concrete and name not in vars(cls)]
-        if missing:
+        _check_class_attributes(cls)
+        stale = _stale_members(cls)
+        if stale:
             raise TypeError(
-                f"{cls.__name__} overrides corrupt and inherits {', '.join(missing)}, which describe what corrupt "
-                f"returns: define {', '.join(missing)} in {cls.__name__} too"
+                f"{cls.__name__} changes the examples and inherits {', '.join(stale)} of other examples: "
+                f"define {', '.join(stale)} in {cls.__name__} too"
             )
 
     @property
@@ -153,6 +147,46 @@ class Objective(abc.ABC):
         the selected positions.
         """
         return {}
+
+
+# What determines the examples, and what describes them.
+_DETERMINING = ("corrupt", "noise_mask", "inputs_view", "targets_view")
+_DESCRIBING = ("prompting", "hidden", "restore", "scores_all_text", "has_inputs")
+
+
+def _stale_members(cls: type[Objective]) -> list[str]:
+    """The members of _DESCRIBING that come from a base class after a class in the MRO that changes the examples."""
+
+    def defined_at(name: str) -> int:
+        return next((k for k, base in enumerate(cls.__mro__) if name in vars(base)), len(cls.__mro__))
+
+    def is_general(base: type) -> bool:  # derived from the determining members, or a default
+        return base is Objective or "_noise_counts" in vars(base)
+
+    stale = []
+    for name in _DESCRIBING:
+        where = defined_at(name)
+        base = cls.__mro__[where]
+        is_overridden = any(defined_at(other) < where for other in _DETERMINING)
+        if is_general(base):  # Denoising's members hold for its own `corrupt` only
+            is_overridden = base is not Objective and defined_at("corrupt") < where
+        if is_overridden:
+            stale.append(name)
+    return stale
+
+
+def _check_class_attributes(cls: type[Objective]) -> None:
+    """Raises TypeError for class attributes with values that do not exist."""
+    for name, values in {
+        "architectures": get_args(Architecture),
+        "documents": get_args(DocumentHandling),
+        "extra_columns": ("others", "prompt_lengths", "labels"),
+    }.items():
+        unknown = sorted(set(getattr(cls, name)) - set(values))
+        if unknown:
+            raise TypeError(f"{cls.__name__}.{name} has {unknown[0]!r}: use {', '.join(map(repr, values))}")
+    if "whole" in cls.documents and cls.capacities is Objective.capacities:
+        raise TypeError(f"{cls.__name__}.documents has 'whole': define capacities")
 
 
 @dataclasses.dataclass(frozen=True)

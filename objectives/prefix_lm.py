@@ -8,7 +8,7 @@ import numpy as np
 from contract import rng
 from contract.errors import ConfigError
 from objectives.algebra.noise import valid_positions
-from objectives.algebra.views import NOISE_TOKENS, NONNOISE_TOKENS, SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS, Bounds
+from objectives.algebra.views import NOISE_TOKENS, NONNOISE_TOKENS, SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS
 from objectives.denoising import Denoising
 from objectives.prompting import ContinueInputs
 
@@ -60,10 +60,12 @@ class PrefixLM(Denoising):
         shortest = np.rint((1 - 2 * self.target_fraction) * longest).astype(np.int64)
         return np.minimum(np.maximum(shortest, 1), longest), longest
 
-    def bounds(self, raw):
+    def noise_bounds(self, raw):
         shortest, longest = self.prefix_lengths(raw)
-        noise = np.stack([raw - longest, raw - shortest])
-        return Bounds(raw, noise, np.ones_like(noise))
+        return raw - longest, raw - shortest
+
+    def most_spans(self, raw, noise):
+        return np.ones_like(noise)
 
     def noise_mask(self, lengths, keys, width):
         is_noise = valid_positions(lengths, width)

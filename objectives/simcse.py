@@ -54,5 +54,7 @@ class SimCSE(MLM):
     def hidden(self, tokens, lengths, keys, vocab):
         return super().hidden(tokens, lengths, keys, vocab) if self.mlm_weight else np.zeros(tokens.shape, bool)
 
+    restore = MLM.restore
+
     def expected(self):
         return super().expected() if self.mlm_weight else {}

@@ -7,7 +7,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from objectives.algebra.noise import random_spans_noise_mask, span_counts
-from objectives.algebra.views import SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS, Bounds
+from objectives.algebra.views import SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS
 from objectives.denoising import Denoising
 from objectives.objective import check_density
 
@@ -38,9 +38,13 @@ class SpanCorruption(Denoising):
             )
         return []
 
-    def bounds(self, raw):
-        noise, spans = span_counts(raw, self.noise_density, self.mean_noise_span_length)
-        return Bounds(raw, np.stack([noise, noise]), np.stack([spans, spans]) + self.random_roll)
+    def noise_bounds(self, raw):
+        noise, _ = span_counts(raw, self.noise_density, self.mean_noise_span_length)
+        return np.where(raw < 2, 0, noise), noise
+
+    def most_spans(self, raw, noise):
+        _, spans = span_counts(raw, self.noise_density, self.mean_noise_span_length)
+        return np.where(noise > 0, spans + self.random_roll, 0)
 
     def noise_mask(self, lengths, keys, width):
         return random_spans_noise_mask(

@@ -91,7 +91,8 @@ def parse_flags(
     if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
         print(f"{usage.strip()}\n\nFlags:\n{_flags_help(flag_values)}")
         sys.exit(0)
-    _check_config_file(argv)
+    if "config" in flag_values:
+        _check_config_file(argv)
     flag_values.unparse_flags()  # a second call in one process starts from the defaults again
     try:
         rest = flag_values(argv)

@@ -20,6 +20,8 @@ from objectives.algebra.sequences import Sequences, compact, from_flat, random_t
 def _sentinels(starts: np.ndarray, vocab: Vocab) -> np.ndarray:
     """int64 [n]: the sentinel of each True in `starts`, bool [E, W], counted along its row; row after row."""
     counts = starts.sum(axis=1)
+    if counts.max(initial=0) > vocab.num_sentinels:
+        raise ValueError(f"{counts.max()} spans need more sentinels than the vocabulary's {vocab.num_sentinels}")
     before = np.cumsum(counts) - counts
     return vocab.sentinel(np.arange(counts.sum()) - np.repeat(before, counts))
 
@@ -110,20 +112,21 @@ def fill_in_spans(inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.n
     return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32)
 
 
-class Bounds(NamedTuple):
-    """Bounds on the noise in texts of n raw lengths. Row 0 has the fewest noise tokens, row 1 the most."""
+class NoiseCounts(NamedTuple):
+    """k possible numbers of noise tokens in texts of n raw lengths, and the most spans that they form."""
 
     raw: np.ndarray  # int [n]
-    noise: np.ndarray  # int [2, n], noise tokens
-    spans: np.ndarray  # int [2, n], the most spans that `noise` tokens can form
+    noise: np.ndarray  # int [k, n], noise tokens
+    spans: np.ndarray  # int [k, n], the most spans that `noise` tokens form
 
 
 class View(NamedTuple):
     """One way to show noise."""
 
     show: Callable[..., Sequences]  # (tokens, noise, lengths, vocab, keys), see `_keyless`
-    length: Callable[[Bounds], np.ndarray]  # int [2, n], the length of the result without EOS
-    num_sentinels: Callable[[Bounds], np.ndarray]  # int [2, n], the number of different sentinels in the result
+    length: Callable[[NoiseCounts], np.ndarray]  # int [k, n], the length of the result without EOS
+    num_sentinels: Callable[[NoiseCounts], np.ndarray]  # int [k, n], the number of different sentinels in the result
+    hides_noise: bool  # whether the result contains all non-noise tokens and no noise token
 
 
 def _keyless(function: Callable[..., Sequences]) -> Callable[..., Sequences]:
@@ -131,28 +134,36 @@ def _keyless(function: Callable[..., Sequences]) -> Callable[..., Sequences]:
     return lambda tokens, noise, lengths, vocab, keys: function(tokens, noise, lengths, vocab)
 
 
-def _none(bounds: Bounds) -> np.ndarray:
-    return np.zeros_like(bounds.spans)
+def _zero(counts: NoiseCounts) -> np.ndarray:
+    return np.zeros_like(counts.spans)
 
 
-def _all(bounds: Bounds) -> np.ndarray:
-    return np.stack([bounds.raw, bounds.raw])
+def _one(counts: NoiseCounts) -> np.ndarray:
+    return np.ones_like(counts.spans)
+
+
+def _raw(counts: NoiseCounts) -> np.ndarray:
+    return np.broadcast_to(counts.raw, counts.noise.shape)
 
 
 SENTINEL_PER_SPAN = View(
-    _keyless(noise_span_to_unique_sentinel), lambda b: b.raw - b.noise + b.spans, lambda b: b.spans
+    _keyless(noise_span_to_unique_sentinel), lambda c: c.raw - c.noise + c.spans, lambda c: c.spans, hides_noise=True
 )
-SPANS_AFTER_SENTINELS = View(_keyless(noise_spans_after_sentinels), lambda b: b.noise + b.spans, lambda b: b.spans)
-SENTINEL_PER_TOKEN = View(_keyless(noise_token_to_sentinel), _all, lambda b: np.ones_like(b.spans))
-NONNOISE_TOKENS = View(_keyless(drop_noise_tokens), lambda b: b.raw - b.noise, _none)
-NOISE_TOKENS = View(_keyless(drop_nonnoise_tokens), lambda b: b.noise, _none)
-ALL_TOKENS = View(lambda tokens, noise, lengths, vocab, keys: Sequences(tokens, lengths), _all, _none)
+SPANS_AFTER_SENTINELS = View(
+    _keyless(noise_spans_after_sentinels), lambda c: c.noise + c.spans, lambda c: c.spans, hides_noise=False
+)
+SENTINEL_PER_TOKEN = View(_keyless(noise_token_to_sentinel), _raw, _one, hides_noise=True)
+NONNOISE_TOKENS = View(_keyless(drop_noise_tokens), lambda c: c.raw - c.noise, _zero, hides_noise=True)
+NOISE_TOKENS = View(_keyless(drop_nonnoise_tokens), lambda c: c.noise, _zero, hides_noise=False)
+ALL_TOKENS = View(
+    lambda tokens, noise, lengths, vocab, keys: Sequences(tokens, lengths), _raw, _zero, hides_noise=False
+)
 
 
-def sentinel_or_random(random_rate: float, tag: int) -> View:
-    """`noise_token_to_sentinel_or_random` as a View. tag: folded into the keys; the noise mask must use another tag."""
+def sentinel_or_random(random_rate: float) -> View:
+    """`noise_token_to_sentinel_or_random` as a View."""
 
     def show(tokens, noise, lengths, vocab, keys):
-        return noise_token_to_sentinel_or_random(tokens, noise, lengths, vocab, rng.fold_in(keys, tag), random_rate)
+        return noise_token_to_sentinel_or_random(tokens, noise, lengths, vocab, keys, random_rate)
 
-    return View(show, _all, SENTINEL_PER_TOKEN.num_sentinels)
+    return View(show, _raw, _one, hides_noise=True)

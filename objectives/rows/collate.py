@@ -10,7 +10,7 @@ from contract.batch import Batch
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Windows
 from objectives.algebra.sequences import Sequences, prepend
-from objectives.objective import Denoiser, InputsTargets, Masked
+from objectives.objective import Denoiser, InputsTargets, Masked, Objective
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
 
@@ -80,11 +80,26 @@ class Collator:
         tokens = windows.tokens[chosen, : lengths.max()]
         columns = extra_columns_of(denoiser.objective.extra_columns, windows, chosen)
         examples = denoiser.objective.corrupt(tokens, lengths, windows.keys[chosen], self.vocab, **columns)
+        if isinstance(examples, Masked):
+            _check_declared(denoiser.objective, examples)
         if isinstance(examples, Masked) and examples.attention_order is None and self._has_attention_order:
             examples = examples._replace(attention_order=np.zeros(examples.targets.shape, np.int32))
         if not denoiser.mode:
             return examples
         return examples._replace(inputs=prepend(examples.inputs, self.vocab.mode(denoiser.mode)))
+
+
+def _check_declared(objective: Objective, examples: Masked) -> None:
+    """Raises TypeError where examples have a field that the objective's class attributes do not declare."""
+    undeclared = {
+        "has_attention_order": examples.attention_order is not None and not objective.has_attention_order,
+        "num_token_types": examples.token_types is not None and not objective.num_token_types,
+    }
+    for name, is_undeclared in undeclared.items():
+        if is_undeclared:
+            raise TypeError(
+                f"{type(objective).__name__}.corrupt sets a field of Masked that needs {name}: define {name}"
+            )
 
 
 def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:

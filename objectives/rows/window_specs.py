@@ -103,6 +103,9 @@ def _with_shares(
 
 def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) -> None:
     objective, name = denoiser.objective, type(denoiser.objective).__name__
+    _ = objective.prompting  # raises for an objective that does not define how it is prompted
+    if "labels" in objective.extra_columns and not objective.classes:
+        raise TypeError(f"{name}.extra_columns has 'labels': define classes, the names of the classes")
     if row_shape.architecture not in objective.architectures:
         raise ConfigError(
             f"model.architecture={row_shape.architecture!r} does not go with {denoiser.field} ({name}): "

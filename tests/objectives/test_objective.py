@@ -1,7 +1,6 @@
 """The interface of objectives: what a subclass must define, and what it must not inherit."""
 
 import dataclasses
-import itertools
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives import CLM, MLM, OBJECTIVES, Mixture, Objective, PrefixLM
-from objectives.algebra.noise import valid_positions
+from objectives.algebra.noise import iid_noise_mask, valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.algebra.views import (
     ALL_TOKENS,
@@ -19,13 +18,13 @@ from objectives.algebra.views import (
     SENTINEL_PER_SPAN,
     SENTINEL_PER_TOKEN,
     SPANS_AFTER_SENTINELS,
-    Bounds,
+    NoiseCounts,
     sentinel_or_random,
 )
 from objectives.denoising import Denoising
 from objectives.objective import InputsTargets
 from objectives.prompting import Continue, InfillSpans, Prompting, Rewrite
-from tests.objectives.helpers import random_windows, vocab
+from tests.objectives.helpers import collator, random_windows, vocab
 
 VOCAB = vocab()
 
@@ -51,10 +50,17 @@ def test_a_reverse_language_model_does_not_inherit_the_prompting_and_bits_per_by
         forward = super(CLM, self).corrupt(tokens, lengths, keys, vocab)
         return InputsTargets(forward.inputs, reversed_texts(tokens, lengths))
 
-    message = "ReverseCLM overrides corrupt and inherits prompting, scores_all_text, has_inputs"
+    message = "ReverseCLM changes the examples and inherits prompting, hidden, restore, scores_all_text, has_inputs"
     with pytest.raises(TypeError, match=message):
         type("ReverseCLM", (CLM,), {"corrupt": corrupt})
-    members = {"prompting": None, "scores_all_text": True, "has_inputs": False}
+    restored = staticmethod(lambda inputs, targets, vocab: targets[::-1])
+    members = {
+        "prompting": None,
+        "hidden": CLM.hidden,
+        "restore": restored,
+        "scores_all_text": True,
+        "has_inputs": False,
+    }
     reverse = type("ReverseCLM", (CLM,), {"corrupt": corrupt, **members})()
     assert reverse.prompting is None and reverse.documents == CLM.documents
 
@@ -66,9 +72,42 @@ def test_a_subclass_that_does_not_override_corrupt_inherits_everything():
     assert SplitCLM().prompting is CLM.prompting and SplitCLM().scores_all_text and not SplitCLM().has_inputs
 
 
-def test_an_mlm_that_overrides_corrupt_must_define_prompting():
-    with pytest.raises(TypeError, match="inherits prompting, which"):
+def test_an_mlm_that_overrides_corrupt_must_define_what_describes_the_examples():
+    with pytest.raises(TypeError, match="inherits prompting, hidden, restore of other examples"):
         type("OtherMLM", (MLM,), {"corrupt": lambda self, *_: None})
+
+
+def test_a_mixin_that_overrides_corrupt_is_noticed():
+    class Mixin:
+        def corrupt(self, tokens, lengths, keys, vocab):
+            raise AssertionError
+
+    with pytest.raises(TypeError, match="MixedCLM changes the examples and inherits prompting"):
+        type("MixedCLM", (Mixin, CLM), {})
+
+
+@pytest.mark.parametrize("changed", ["noise_mask", "inputs_view", "targets_view"])
+def test_a_denoiser_that_changes_the_noise_of_a_concrete_one_must_define_prompting_and_restore(changed):
+    with pytest.raises(TypeError, match="SuffixLM changes the examples and inherits prompting, restore of other"):
+        type("SuffixLM", (PrefixLM,), {changed: None})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"architectures": frozenset({"decoder-only"})}, "architectures has 'decoder-only': use 'encoder_decoder'"),
+        ({"extra_columns": ("prompt_length",)}, "extra_columns has 'prompt_length': use 'others', 'prompt_lengths'"),
+        ({"documents": ("whole",)}, "documents has 'whole': define capacities"),
+    ],
+)
+def test_class_attributes_without_a_meaning_fail_when_the_class_is_defined(attributes, message):
+    with pytest.raises(TypeError, match=message):
+        type("Other", (Objective,), attributes)
+
+
+def test_a_prompting_names_its_task():
+    with pytest.raises(TypeError, match=r"Prepend\.task must be one of 'respond', 'continue'"):
+        type("Prepend", (Rewrite,), {"task": "prepend"})
 
 
 def test_every_objective_has_a_prompting_or_none():
@@ -92,9 +131,8 @@ class RandomNoise(Denoising):
     def with_views(cls, inputs_view, targets_view):
         return type("WithViews", (cls,), {"inputs_view": inputs_view, "targets_view": targets_view})()
 
-    def bounds(self, raw):
-        noise = np.stack([np.zeros_like(raw), raw])
-        return Bounds(raw, noise, np.minimum(noise, (raw + 1) // 2))
+    def noise_bounds(self, raw):
+        return np.zeros_like(raw), raw
 
     def noise_mask(self, lengths, keys, width):
         random = np.stack([np.random.default_rng(int(key)).random(width) < 0.5 for key in keys])
@@ -105,14 +143,15 @@ VIEWS = {
     "sentinel per span": SENTINEL_PER_SPAN,
     "spans after sentinels": SPANS_AFTER_SENTINELS,
     "sentinel per token": SENTINEL_PER_TOKEN,
-    "sentinel or random": sentinel_or_random(0.5, 7),
+    "sentinel or random": sentinel_or_random(0.5),
     "non-noise": NONNOISE_TOKENS,
     "noise": NOISE_TOKENS,
     "all": ALL_TOKENS,
 }
 
 
-@pytest.mark.parametrize(("inputs", "targets"), itertools.product(VIEWS, VIEWS))
+@pytest.mark.parametrize("inputs", [name for name, view in VIEWS.items() if view.hides_noise])
+@pytest.mark.parametrize("targets", VIEWS)
 @settings(deadline=None, max_examples=8)
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 2**32))
 def test_lengths_and_sentinels_follow_from_the_views(inputs, targets, lengths, seed):
@@ -122,13 +161,72 @@ def test_lengths_and_sentinels_follow_from_the_views(inputs, targets, lengths, s
     noise = objective.hidden(windows.tokens, windows.lengths, windows.keys, VOCAB)
     for sequences, view in ((examples.inputs, VIEWS[inputs]), (examples.targets, VIEWS[targets])):
         spans = (noise & ~np.pad(noise, ((0, 0), (1, 0)))[:, :-1]).sum(axis=1)
-        exact = Bounds(windows.lengths, np.stack([noise.sum(axis=1)] * 2), np.stack([spans] * 2))
+        exact = NoiseCounts(windows.lengths, np.stack([noise.sum(axis=1)] * 2), np.stack([spans] * 2))
         assert (sequences.lengths == view.length(exact)[0] + 1).all()
         for e, length in enumerate(sequences.lengths):
             found = np.unique(sequences.tokens[e, :length][np.isin(sequences.tokens[e, :length], VOCAB.sentinels)])
             assert len(found) <= view.num_sentinels(exact)[0][e]
+    # The bounds hold although the number of noise tokens varies from none to all.
+    bounds, sentinels = objective.output_lengths(windows.lengths), objective.num_sentinels(windows.lengths)
+    both = examples.inputs.lengths + examples.targets.lengths
+    assert (examples.inputs.lengths <= bounds.inputs).all() and (examples.targets.lengths <= bounds.targets).all()
+    assert (both <= bounds.both).all()
+    used = np.isin(examples.inputs.tokens, VOCAB.sentinels) & valid_positions(
+        examples.inputs.lengths, examples.inputs.tokens.shape[1]
+    )
+    distinct = [len(np.unique(row[is_used])) for row, is_used in zip(examples.inputs.tokens, used, strict=True)]
+    assert (distinct <= sentinels).all()
+
+
+def test_more_spans_than_sentinels_raise():
+    objective = RandomNoise.with_views(SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS)
+    windows = random_windows(np.random.default_rng(0), [60])
+    with pytest.raises(ValueError, match="spans need more sentinels than the vocabulary's 3"):
+        objective.corrupt(windows.tokens, windows.lengths, windows.keys, vocab(num_sentinels=3))
+
+
+def test_inputs_that_show_the_noise_need_a_hidden_of_their_own():
+    windows = random_windows(np.random.default_rng(0), [9])
+    with pytest.raises(TypeError, match="must define hidden: its inputs do not hide exactly the noise"):
+        RandomNoise.with_views(ALL_TOKENS, NOISE_TOKENS).hidden(windows.tokens, windows.lengths, windows.keys, VOCAB)
+
+
+def test_views_draw_independently_of_the_mask():
+    """Half of the noise is random although mask and view draw from the same example's key."""
+
+    class Half(RandomNoise):
+        def noise_mask(self, lengths, keys, width):
+            return iid_noise_mask(keys, lengths, width, noise_density=0.5)
+
+    objective = Half.with_views(sentinel_or_random(0.5), ALL_TOKENS)
+    windows = random_windows(np.random.default_rng(0), [200] * 50)
+    examples = objective.corrupt(windows.tokens, windows.lengths, windows.keys, VOCAB)
+    noise = objective.hidden(windows.tokens, windows.lengths, windows.keys, VOCAB)
+    is_sentinel = examples.inputs.tokens[:, :200][noise] == VOCAB.sentinel(0)
+    assert is_sentinel.mean() == pytest.approx(0.5, abs=0.03)  # 5,000 draws: four deviations
+
+
+def test_an_undeclared_field_of_the_examples_raises():
+    class Ordered(MLM):
+        prompting: ClassVar = None
+        hidden = MLM.hidden
+        restore = MLM.restore
+
+        def corrupt(self, tokens, lengths, keys, vocab):
+            examples = super().corrupt(tokens, lengths, keys, vocab)
+            return examples._replace(attention_order=np.zeros_like(examples.targets))
+
+    made = collator(Ordered(0.15, 0.8, 0.1, "rounded", "token", (1.0,)), "encoder_only")
+    with pytest.raises(TypeError, match="sets a field of Masked that needs has_attention_order"):
+        made(random_windows(np.random.default_rng(0), [20]), 1)
 
 
 def test_prompting_follows_from_the_views():
+    tokens = RandomNoise.with_views(SENTINEL_PER_TOKEN, NOISE_TOKENS)
+    text = np.array([10, VOCAB.sentinel(0), 12, VOCAB.sentinel(0)], np.int32)
+    assert tokens.prompting.complete(text, np.array([11, 13]), VOCAB).tolist() == [10, 11, 12, 13]
+    assert tokens.prompting.complete(text, np.array([11]), VOCAB).tolist() == [10, 11, 12, VOCAB.sentinel(0)]
+    with pytest.raises(TypeError, match="must define prompting"):
+        _ = RandomNoise.with_views(NONNOISE_TOKENS, NOISE_TOKENS).prompting
     assert isinstance(RandomNoise.with_views(SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS).prompting, InfillSpans)
     assert isinstance(RandomNoise.with_views(SENTINEL_PER_SPAN, ALL_TOKENS).prompting, Rewrite)

@@ -71,7 +71,7 @@ def _check_flags() -> None:
 
 def _filled_masks(experiment: Experiment) -> Iterator[str]:
     """Yields the lines for a masked language model: each mask's candidates, and the text with the likeliest ones."""
-    given = [name for name in _SAMPLING_FLAGS if not _FLAGS[name].using_default_value]
+    given = [name for name in _SAMPLING_FLAGS if _FLAGS[name].value != _FLAGS[name].default]
     if given:
         raise ConfigError(f"--{given[0]} does not apply to this run, whose model fills in masks: remove it")
     text = read_masked_prompt(experiment, _PROMPT.value)

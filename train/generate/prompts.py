@@ -18,8 +18,8 @@ from objectives.rows.lengths import RowShape
 from train.experiment import Experiment
 
 _SENTINEL = r"<extra_id_\d+>"  # as Vocab.names() writes them
-_TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "rewrite")  # in order of preference
-_INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "rewrite")
+_TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite")
+_INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "infill_tokens", "rewrite")
 
 
 @dataclasses.dataclass(frozen=True)

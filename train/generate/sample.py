@@ -5,6 +5,7 @@ import textwrap
 import jax
 import numpy as np
 
+from contract.vocab import Vocab
 from data.eligible import eligible
 from models.parameters import Params
 from objectives import Denoiser
@@ -59,6 +60,8 @@ def sample_for_display(run: Run, params: Params) -> str:
     prompting, vocab = denoiser.objective.prompting, experiment.vocab
     if prompting.task == "respond":
         text, truth, document = _heldout_pair(run)
+    elif denoiser.objective.extra_columns and prompting.task != "fill_masks":
+        return "no sample: the objective's examples are made of more than one text"
     else:
         tokens, document = _heldout_text(run, _sample_length(experiment, denoiser))
         text, truth = prompting.demonstration(tokens, lambda tokens: _inputs_and_targets(experiment, tokens), vocab)
@@ -98,7 +101,13 @@ def _inputs_and_targets(experiment: Experiment, tokens: np.ndarray) -> tuple[np.
     objective = experiment.denoisers[0].objective
     examples = objective.corrupt(tokens[None], np.array([len(tokens)]), np.zeros(1, np.uint64), experiment.vocab)
     assert not isinstance(examples, Masked)
-    return examples.inputs.tokens[0, :-1], examples.targets.tokens[0, :-1]
+    sequences = (examples.inputs, examples.targets)
+    inputs, targets = (one.tokens[0, : one.lengths[0]] for one in sequences)
+    return _without_eos(inputs, experiment.vocab), _without_eos(targets, experiment.vocab)
+
+
+def _without_eos(tokens: np.ndarray, vocab: Vocab) -> np.ndarray:
+    return tokens[:-1] if tokens[-1:].tolist() == [vocab.eos] else tokens
 
 
 def _heldout_text(run: Run, length: int) -> tuple[np.ndarray, str]:
