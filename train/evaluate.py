@@ -12,7 +12,7 @@ from absl import flags
 from models.transformer import Params
 from train.command import parse_flags, run_command
 from train.metrics import summarize
-from train.restore import load_experiment, load_params
+from train.restore import load_experiment, load_params, reading_mesh
 from train.run import Run, make_run
 
 _FLAGS = flags.FlagValues()
@@ -40,8 +40,9 @@ def main() -> None:
     """Evaluates a checkpoint of a run and prints the metrics as one JSON line."""
     parse_flags(_FLAGS, __doc__)
     experiment = load_experiment(_WORKDIR.value)
-    params, step = load_params(experiment, _WORKDIR.value, _STEP.value)
-    print(json.dumps({"step": step, "split": "eval"} | evaluate(make_run(experiment), params)))
+    mesh = reading_mesh(experiment, batch_size=experiment.train.batch_size)
+    params, step = load_params(experiment, _WORKDIR.value, _STEP.value, mesh=mesh)
+    print(json.dumps({"step": step, "split": "eval"} | evaluate(make_run(experiment, mesh=mesh), params)))
 
 
 if __name__ == "__main__":

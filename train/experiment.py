@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, WindowSpec
@@ -12,6 +14,7 @@ from data.documents import Documents
 from data.sources import check_source
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
+from models.transformer import Params
 from objectives import Denoiser, Mixture, denoisers_of
 from objectives.rows.collate import Collator
 from objectives.rows.lengths import RowShape
@@ -75,6 +78,11 @@ class Experiment:
     def vocab(self) -> Vocab:
         """The tokenizer's special ids."""
         return self.tokenizer.vocab
+
+    @property
+    def params_shapes(self) -> Params:
+        """The parameters' shapes and dtypes, as jax.ShapeDtypeStruct."""
+        return jax.eval_shape(lambda: self.learner.init_params(jax.random.key(0)))
 
     @property
     def scores_all_text(self) -> bool:
