@@ -90,7 +90,10 @@ def parse_flags(
         print(f"{usage.strip()}\n\nFlags:\n{_flags_help(flag_values)}")
         sys.exit(0)
     _check_config_file(argv)
-    flag_values.unparse_flags()  # a second call in one process starts from the defaults again
+    # A second call in one process starts from the defaults again, without the flags that overrides have defined.
+    for name in [name for name in flag_values if name.startswith("config.")]:
+        delattr(flag_values, name)
+    flag_values.unparse_flags()
     try:
         rest = flag_values(argv)
     except Exception as error:  # a config file is a program and can raise anything
@@ -112,6 +115,11 @@ def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:
     if config is None:
         raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
     return config.to_dict()
+
+
+def config_overrides(flag_values: flags.FlagValues) -> dict[str, Any]:
+    """The fields that the command line overrides, by their dotted names, such as {"data.inputs_length": 64}."""
+    return dict(config_flags.get_override_values(flag_values["config"]))
 
 
 def config_name(flag_values: flags.FlagValues) -> str:

@@ -136,10 +136,13 @@ class Experiment:
         )
 
 
-def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None) -> Experiment:
+def make_experiment(
+    config: Mapping[str, Any], *, vocab_size: int | None = None, max_length: int | None = None
+) -> Experiment:
     """Checks a config with the fields of configs/base.py and returns its experiment.
 
     vocab_size: ids of a tokenizer that is not available, for train.plan; None for the tokenizer's.
+    max_length: rows of a table of learned positions; None for the longest row of the config.
 
     Raises ConfigError, one line, for what cannot work.
     """
@@ -149,7 +152,7 @@ def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None)
     tokenizer = make_tokenizer(data)
     objective = make_objective(sections.objective)
     denoisers = denoisers_of(objective, sections.objective["name"])
-    model = _model_config(sections, vocab_size or tokenizer.vocab.size, denoisers)
+    model = _model_config(sections, vocab_size or tokenizer.vocab.size, max_length, denoisers)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     is_mixture = isinstance(objective, Mixture)
     batch_spec, warnings = make_batch_spec(
@@ -229,11 +232,13 @@ def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | Non
     return mixture.begin_step * examples_per_step, mixture.end_step * examples_per_step
 
 
-def _model_config(sections: ExperimentConfig, vocab_size: int, denoisers: Sequence[Denoiser]) -> ModelConfig:
+def _model_config(
+    sections: ExperimentConfig, vocab_size: int, max_length: int | None, denoisers: Sequence[Denoiser]
+) -> ModelConfig:
     # Derived from other fields, never set in a config.
     derived = {
         "vocab_size": -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
-        "max_length": max(sections.data.inputs_length, sections.data.targets_length),
+        "max_length": max_length or max(sections.data.inputs_length, sections.data.targets_length),
         "dtype": sections.precision,
         "has_prefix": sections.data.bidirectional_inputs
         and any(denoiser.objective.has_inputs for denoiser in denoisers),
