@@ -156,6 +156,9 @@ def _one_line(error: Exception, argv: list[str]) -> str:
     missing = re.match(r"flag --(\w+)=None: Flag --\w+ must have a value other than None", str(error))
     if missing:
         return f"--{missing[1]} is missing: write --{missing[1]}=..."
+    override = re.match(r"Unknown command line flag '(config\.[\w.]+)'", str(error))
+    if override:
+        return f"--{override[1]} needs --config: name the config that it changes, as in --config=configs/ul2.py"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
         text = str(error).replace("\\'", "'")  # a KeyError inside an AttributeError quotes its quotes
