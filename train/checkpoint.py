@@ -4,7 +4,8 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -95,17 +96,44 @@ class Checkpoints:
         Raises ConfigError if there is no such checkpoint, if it is damaged, or if its arrays differ in name, shape or
         dtype.
         """
+        step, folder = self._find(step)
+        with _reading(folder):
+            _check_same_arrays(folder, array_types(_saved(folder)), array_types(abstract_state))
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract_state))
+            return self._manager.restore(step, args=args)["state"]
+
+    def restore_params(self, abstract_params: Mapping[str, Any], step: int | None = None) -> tuple[dict[str, Any], int]:
+        """Returns parameters of the state saved as `step` (default: the newest one), bit for bit, and that step.
+
+        The rest of the state, such as the optimizer's arrays, is not read. The mesh may differ from that of the saved
+        state.
+
+        abstract_params: module -> a tree of jax.ShapeDtypeStruct with shardings. Other modules are not read.
+
+        Raises ConfigError if there is no such checkpoint, if it is damaged, or if the arrays of these modules differ in
+        name, shape or dtype.
+        """
+        step, folder = self._find(step)
+        with _reading(folder):
+            saved, wanted = _saved(folder)["params"], dict(abstract_params)
+            read = {module: leaves for module, leaves in saved.items() if module in wanted}
+            _check_same_arrays(folder, array_types({"params": read}), array_types({"params": wanted}))
+            args = ocp.args.PyTreeRestore(
+                item={"params": wanted},
+                restore_args=ocp.checkpoint_utils.construct_restore_args({"params": wanted}),
+                partial_restore=True,
+            )
+            return ocp.PyTreeCheckpointHandler().restore(folder / "state", args=args)["params"], step
+
+    def _find(self, step: int | None) -> tuple[int, Path]:
+        """Returns `step`, or the newest if None, and its folder. Raises ConfigError if there is no such checkpoint."""
         step = self.latest_step() if step is None else step
         if step is None or step not in self._manager.all_steps():
             if step is None:
                 raise ConfigError(f"no checkpoint in {self._directory}: train this run first")
             steps = list(self._manager.all_steps())
             raise ConfigError(f"no checkpoint of step {step} in {self._directory}: choose one of the steps {steps}")
-        folder = self._manager.directory / str(step)
-        with _errors_in_one_line(f"checkpoint {folder} cannot be read (to use an earlier one, move this folder away)"):
-            _check_same_arrays(folder, abstract_state)
-            args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract_state))
-            return self._manager.restore(step, args=args)["state"]
+        return step, self._manager.directory / str(step)
 
     def wait(self) -> None:
         """Returns when every save is on disk. Raises ConfigError if a save failed."""
@@ -125,13 +153,16 @@ def abstract(state: Any, shardings: Any) -> Any:
     )
 
 
-def _check_same_arrays(folder: os.PathLike, abstract_state: Any) -> None:
-    """Raises ConfigError if a checkpoint's arrays differ from those of `abstract_state` in name, shape or dtype.
+def _saved(folder: Path) -> Any:
+    """Returns the tree of a checkpoint's state: the dtype and the shape of each array, without the arrays."""
+    return ocp.StandardCheckpointHandler().metadata(folder / "state").tree
+
+
+def _check_same_arrays(folder: Path, saved: dict[str, str], expected: dict[str, str]) -> None:
+    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as train.paths.array_types has.
 
     Orbax also checks names and shapes, but it converts dtypes silently.
     """
-    saved = array_types(ocp.StandardCheckpointHandler().metadata(folder / "state"))
-    expected = array_types(abstract_state)
     differing = [name for name in {**expected, **saved} if expected.get(name) != saved.get(name)]
     if differing:
         name = differing[0]
@@ -151,6 +182,11 @@ def _eval_loss(metrics: dict[str, float | None]) -> float:
 def _not_from_orbax(record: logging.LogRecord) -> bool:
     """Returns whether a log record is from outside Orbax."""
     return f"{os.sep}orbax{os.sep}" not in record.pathname
+
+
+def _reading(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Within this context, errors of Orbax and TensorStore become a ConfigError that names the checkpoint."""
+    return _errors_in_one_line(f"checkpoint {folder} cannot be read (to use an earlier one, move this folder away)")
 
 
 @contextlib.contextmanager

@@ -93,7 +93,10 @@ def parse_flags(
         sys.exit(0)
     if "config" in flag_values:
         _check_config_file(argv)
-    flag_values.unparse_flags()  # a second call in one process starts from the defaults again
+    # A second call in one process starts from the defaults again, without the flags that overrides have defined.
+    for name in [name for name in flag_values if name.startswith("config.")]:
+        delattr(flag_values, name)
+    flag_values.unparse_flags()
     try:
         rest = flag_values(argv)
     except Exception as error:  # a config file is a program and can raise anything
@@ -115,6 +118,11 @@ def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:
     if config is None:
         raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
     return config.to_dict()
+
+
+def config_overrides(flag_values: flags.FlagValues) -> dict[str, Any]:
+    """The fields that the command line overrides, by their dotted names, such as {"data.inputs_length": 64}."""
+    return dict(config_flags.get_override_values(flag_values["config"]))
 
 
 def config_name(flag_values: flags.FlagValues) -> str:
@@ -151,6 +159,9 @@ def _one_line(error: Exception, argv: list[str]) -> str:
     missing = re.match(r"flag --(\w+)=None: Flag --\w+ must have a value other than None", str(error))
     if missing:
         return f"--{missing[1]} is missing: write --{missing[1]}=..."
+    override = re.match(r"Unknown command line flag '(config\.[\w.]+)'", str(error))
+    if override:
+        return f"--{override[1]} needs --config: name the config that it changes, as in --config=configs/ul2.py"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
         text = str(error).replace("\\'", "'")  # an AttributeError that contains a KeyError's message escapes the quotes

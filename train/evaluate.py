@@ -1,21 +1,30 @@
 """Evaluates a checkpoint of a run on held-out text: python -m train.evaluate --workdir=DIR [--step=N]
 
 Prints one JSON line: loss, perplexity and accuracy, the loss of each denoiser, and bits per byte where defined.
+
+With --config=configs/OTHER.py [--config.a.b=value ...] the same model is scored under another config: its objective,
+layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision, the seed
+and data.heldout_fraction are the run's. The line then names the config and the overrides.
 """
 
 import json
 import math
+import sys
 
 import jax
 from absl import flags
 
 from models.transformer import Params
-from train.command import parse_flags, run_command
+from train.command import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
+from train.experiment import Experiment
 from train.metrics import summarize
-from train.restore import load_experiment, load_params
+from train.restore import load_experiment, load_params, reading_mesh
 from train.run import Run, make_run
+from train.run_config import read_config
+from train.scoring import describe_differences, scoring_experiment, scoring_params
 
 _FLAGS = flags.FlagValues()
+define_config(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint to evaluate. Default: the newest.", flag_values=_FLAGS)
 
@@ -37,11 +46,28 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
 
 
 def main() -> None:
-    """Evaluates a checkpoint of a run and prints the metrics as one JSON line."""
+    """Evaluates a checkpoint of a run, under the run's config or another one, and prints one JSON line."""
     parse_flags(_FLAGS, __doc__)
-    experiment = load_experiment(_WORKDIR.value)
-    params, step = load_params(experiment, _WORKDIR.value, _STEP.value)
-    print(json.dumps({"step": step, "split": "eval"} | evaluate(make_run(experiment), params)))
+    trained = load_experiment(_WORKDIR.value)
+    experiment = trained if _FLAGS["config"].value is None else _other_experiment(trained)
+    mesh = reading_mesh(trained, batch_size=experiment.train.batch_size)
+    params, step = load_params(trained, _WORKDIR.value, _STEP.value, mesh=mesh)
+    run = make_run(experiment, mesh=mesh)
+    line = {"step": step, "split": "eval"}
+    if experiment is not trained:
+        params = scoring_params(trained, experiment, params)
+        line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
+        same_corpus = read_config(_WORKDIR.value).get("corpus", {}).get("fingerprint") == run.store.folder.name
+        for note in describe_differences(trained, experiment, same_corpus=same_corpus):
+            print(f"note: {note}", file=sys.stderr, flush=True)
+    print(json.dumps(line | evaluate(run, params)))
+
+
+def _other_experiment(trained: Experiment) -> Experiment:
+    """The experiment of --config, for the model of the run."""
+    return scoring_experiment(
+        trained, config_fields(_FLAGS), name=config_name(_FLAGS), overrides=config_overrides(_FLAGS)
+    )
 
 
 if __name__ == "__main__":

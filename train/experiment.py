@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, WindowSpec
@@ -12,6 +14,7 @@ from data.documents import Documents
 from data.sources import check_source
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
+from models.transformer import Params
 from objectives import Denoiser, Mixture, denoisers_of
 from objectives.rows.collate import Collator
 from objectives.rows.lengths import RowShape
@@ -79,6 +82,11 @@ class Experiment:
         return self.tokenizer.vocab
 
     @property
+    def params_shapes(self) -> Params:
+        """The parameters' shapes and dtypes, as jax.ShapeDtypeStruct."""
+        return jax.eval_shape(lambda: self.learner.init_params(jax.random.key(0)))
+
+    @property
     def scores_all_text(self) -> bool:
         """Whether the scored tokens of every denoiser are the raw text, so that bits per byte are defined."""
         return all(denoiser.objective.scores_all_text for denoiser in self.denoisers)
@@ -130,10 +138,13 @@ class Experiment:
         )
 
 
-def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None) -> Experiment:
+def make_experiment(
+    config: Mapping[str, Any], *, vocab_size: int | None = None, max_length: int | None = None
+) -> Experiment:
     """Checks a config with the fields of configs/base.py and returns its experiment.
 
     vocab_size: the number of ids, for plans and benchmarks without the tokenizer's file; None: that of data.tokenizer.
+    max_length: rows of a table of learned positions; None for the longest row of the config.
 
     Raises ConfigError, one line, for a config that cannot work.
     """
@@ -143,7 +154,7 @@ def make_experiment(config: Mapping[str, Any], *, vocab_size: int | None = None)
     tokenizer = make_tokenizer(data)
     objective = make_objective(sections.objective)
     denoisers = denoisers_of(objective, sections.objective["name"])
-    model = _model_config(sections, vocab_size or tokenizer.vocab.size, denoisers)
+    model = _model_config(sections, vocab_size or tokenizer.vocab.size, max_length, denoisers)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     is_mixture = isinstance(objective, Mixture)
     batch_spec, warnings = make_batch_spec(
@@ -223,11 +234,13 @@ def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | Non
     return mixture.begin_step * examples_per_step, mixture.end_step * examples_per_step
 
 
-def _model_config(sections: ExperimentConfig, vocab_size: int, denoisers: Sequence[Denoiser]) -> ModelConfig:
+def _model_config(
+    sections: ExperimentConfig, vocab_size: int, max_length: int | None, denoisers: Sequence[Denoiser]
+) -> ModelConfig:
     # Derived from other fields, never set in a config.
     derived = {
         "vocab_size": -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
-        "max_length": max(sections.data.inputs_length, sections.data.targets_length),
+        "max_length": max_length or max(sections.data.inputs_length, sections.data.targets_length),
         "dtype": sections.precision,
         "has_prefix": sections.data.bidirectional_inputs
         and any(denoiser.objective.has_inputs for denoiser in denoisers),

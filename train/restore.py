@@ -2,39 +2,62 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from contract.errors import ConfigError
 from models.transformer import Params
 from train import sharding
-from train.checkpoint import Checkpoints
+from train.checkpoint import Checkpoints, abstract
 from train.experiment import Experiment, make_experiment
 from train.paths import array_types
-from train.run import Run, abstract_state
+from train.run import Run
 from train.run_config import read_config
 
 
 def load_experiment(workdir: str) -> Experiment:
     """Returns the experiment of the run in `workdir`. Raises ConfigError if the folder is not a run's.
 
-    The attention kernel is chosen for this machine, because the run may have been on another one.
+    The fields that depend on the machine are this machine's, because the run may have been on another one: the
+    attention kernel, the mesh and the microbatches.
     """
-    config = read_config(workdir)
-    config.pop("corpus", None)
-    config["model"]["attention"] = "auto"
-    return make_experiment(config)
+    return make_experiment(config_for_reading(read_config(workdir)))
 
 
-def load_params(experiment: Experiment, workdir: str, step: int | None = None) -> tuple[Params, int]:
+def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a run's `config` as nested dicts, with the fields that depend on the machine set for this machine."""
+    config = {name: value for name, value in config.items() if name != "corpus"}
+    config["model"] = config["model"] | {"attention": "auto"}
+    config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "tensor": 1}
+    config["train"] = config["train"] | {"grad_accum_steps": 1}
+    return config
+
+
+def reading_mesh(experiment: Experiment, *, batch_size: int | None = None) -> Mesh:
+    """Returns train.sharding.make_reading_mesh for the experiment's parameters."""
+    return sharding.make_reading_mesh(experiment.params_shapes, batch_size=batch_size)
+
+
+def load_params(
+    experiment: Experiment, workdir: str, step: int | None = None, *, mesh: Mesh | None = None
+) -> tuple[Params, int]:
     """Returns the parameters of checkpoint `step` (None: the newest) on this machine's devices, and their step.
+
+    mesh: `reading_mesh` by default; the mesh of the training run has no influence.
 
     Raises ConfigError if there is no such checkpoint.
     """
+    return _load_params(experiment.params_shapes, workdir, step, mesh or reading_mesh(experiment))
+
+
+def _load_params(shapes: Params, workdir: str, step: int | None, mesh: Mesh) -> tuple[Params, int]:
     checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=None)
-    state = checkpoints.restore(abstract_state(experiment, sharding.make_mesh(experiment.mesh)), step)
+    params, step = checkpoints.restore_params(abstract(shapes, sharding.shardings(mesh, shapes)), step)
     checkpoints.close()
-    return state.params, int(state.step)
+    return params, step
 
 
 def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, Params] | None:
@@ -59,8 +82,7 @@ def start_from(run: Run, params: Params, workdir: str) -> Params:
     other = load_experiment(workdir)
     if other.tokenizer.fingerprint != experiment.tokenizer.fingerprint:
         raise ConfigError(f"{field}: that run has another tokenizer, data.tokenizer={other.data.tokenizer!r}")
-    other = dataclasses.replace(other, mesh=experiment.mesh)
-    other_transformer = jax.eval_shape(lambda: other.learner.transformer(other.learner.init_params(jax.random.key(0))))
+    other_transformer = jax.eval_shape(other.learner.transformer, other.params_shapes)
     ours, theirs = array_types(experiment.learner.transformer(params)), array_types(other_transformer)
     differing = [name for name in (*ours, *(theirs.keys() - ours.keys())) if ours.get(name) != theirs.get(name)]
     if differing:
@@ -70,5 +92,6 @@ def start_from(run: Run, params: Params, workdir: str) -> Params:
             f"{len(differing) - 1} more arrays differ: copy the fields of model, data.inputs_length, "
             "data.targets_length and data.tokenizer from that run's config.json"
         )
-    other_params, _ = load_params(other, workdir)
+    saved_transformer = {"transformer": other.params_shapes["transformer"]}
+    other_params, _ = _load_params(saved_transformer, workdir, None, run.mesh)
     return experiment.learner.replace_transformer(params, other.learner.transformer(other_params))

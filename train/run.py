@@ -94,13 +94,13 @@ class Run:
         return loader(dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
 
 
-def make_run(experiment: Experiment, *, show_progress: bool = True) -> Run:
+def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress: bool = True) -> Run:
     """Opens or builds the corpus and makes the run. Nothing is compiled yet.
 
-    show_progress: whether to show a bar while the token store is built. Raises ConfigError for what this machine cannot
-    do.
+    mesh: that of the config by default. show_progress: whether to show a bar while the token store is built. Raises
+    ConfigError for what this machine cannot do.
     """
-    mesh = sharding.make_mesh(experiment.mesh)
+    mesh = sharding.make_mesh(experiment.mesh) if mesh is None else mesh
     batch_sharding = sharding.batch_sharding(mesh)
     config = experiment.train
     check_microbatch(config, mesh)

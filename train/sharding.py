@@ -76,6 +76,25 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
 
+def make_reading_mesh(tree: Any, *, batch_size: int | None = None) -> Mesh:
+    """Returns a mesh of this machine's devices for a model that is evaluated or sampled, whatever its run trained on.
+
+    "fsdp" is the largest size that divides the sharded dimensions of all arrays, so that several devices share the
+    parameters, and "data" takes the rest of the devices.
+
+    Args:
+      tree: arrays or jax.ShapeDtypeStruct.
+      batch_size: rows of a batch. The mesh has as many devices as divide them. By default it has all devices.
+    """
+    count = next(n for n in range(jax.device_count(), 0, -1) if (batch_size or n) % n == 0)
+    for fsdp in range(count, 1, -1):
+        if count % fsdp == 0 and _divides(tree, fsdp):
+            break
+    else:
+        fsdp = 1
+    return make_mesh(MeshConfig("jit", data=count // fsdp, fsdp=fsdp, tensor=1), jax.devices()[:count])
+
+
 def mesh_shape(config: MeshConfig, count: int) -> tuple[int, int, int]:
     """Returns the sizes of AXES for `count` devices. An axis of size -1 takes the devices that the others leave.
 
@@ -171,6 +190,15 @@ def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
 def to_global(batch: Batch, sharding: NamedSharding) -> dict[str, jax.Array]:
     """Returns the global batch on the devices, [B, ...]. batch: this process's rows, in the order of `local_rows`."""
     return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in batch.items()}
+
+
+def _divides(tree: Any, fsdp: int) -> bool:
+    """Returns whether `fsdp` devices can share each array of `tree`."""
+    try:
+        shardings(AbstractMesh((1, fsdp, 1), AXES), tree)
+    except ConfigError:
+        return False
+    return True
 
 
 def _spec(name: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:

@@ -1,0 +1,173 @@
+"""Scores a run's checkpoint under another config: another objective, layout, rows or corpus, for the same model.
+
+The model is the run's. The objective, the learner, the rows and the corpus are the other config's. The fields in
+RUN_FIELDS are the run's unless they are overridden on the command line.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract.errors import ConfigError
+from models.config import ModelConfig
+from models.transformer import Params
+from train.experiment import Experiment, make_experiment
+from train.learners.classification import ClassificationLearner
+from train.objective_config import make_objective
+from train.paths import array_types
+from train.restore import config_for_reading
+
+# The precision in which the run computes, and what chooses the held-out documents: under other values of the latter,
+# text that the run trained on could be scored.
+RUN_FIELDS = ("precision", "seed", "data.heldout_fraction")
+# Overrides that evaluation cannot follow, and why.
+_FIXED = {"model": "the model is the run's", "mesh": "evaluation uses the devices of this machine"}
+
+
+def scoring_experiment(
+    run: Experiment, config: Mapping[str, Any], *, name: str, overrides: Mapping[str, Any]
+) -> Experiment:
+    """Returns the experiment that scores the model of `run` under `config`.
+
+    Args:
+      run: from train.restore.load_experiment.
+      config: the other config, overrides applied.
+      name: of `config`, for messages, such as configs/clm.py.
+      overrides: the fields of `config` that were set on the command line, such as {"data.inputs_length": 64}.
+
+    Raises ConfigError if the objective does not support the run's architecture, if the vocabularies differ, if rows are
+    longer than a table of learned positions, or if the learner has parameters that the run does not have.
+    """
+    objective = make_objective(config["objective"])
+    if run.model.architecture not in objective.architectures:
+        raise ConfigError(
+            f"--config={name}: {_objective(config)} needs a model of architecture "
+            f"{' or '.join(sorted(objective.architectures))}, and the model of this run ({run.objective_name}) is "
+            f"{run.model.architecture}"
+        )
+    predicts_tokens_alone = objective.learner == "token_prediction"
+    model = _language_model(run, run.params_shapes)[0] if predicts_tokens_alone else run.model
+    _check_overrides(model, overrides)
+    config = config_for_reading(config)
+    config["model"] = {field: getattr(model, field) for field in run.config["model"]}
+    config["model"]["attention"] = overrides.get("model.attention", "auto")
+    for field in RUN_FIELDS:
+        if field not in overrides:
+            _copy_field(run.config, config, field)
+    experiment = make_experiment(config, max_length=model.max_length)
+    _check_vocabulary(run, experiment, name)
+    _check_params(run, experiment, name)
+    _check_positions(experiment, name)
+    return experiment
+
+
+def scoring_params(run: Experiment, experiment: Experiment, params: Params) -> Params:
+    """Returns the parameters of `experiment`, a `scoring_experiment`, from `params` of the run."""
+    if experiment.learner.objective.learner == "token_prediction":
+        return {"transformer": _language_model(run, params)[1]}
+    return {module: params[module] for module in experiment.params_shapes if module in params}
+
+
+def describe_differences(run: Experiment, experiment: Experiment, *, same_corpus: bool) -> list[str]:
+    """Returns notes on text that is scored although the run may have trained on it."""
+    data = experiment.data
+    if not same_corpus:
+        path = f", data.path={data.path!r}" if data.path else ""
+        return [
+            f"data.source={data.source!r}{path}, data.document_per={data.document_per!r} is not the run's corpus: text "
+            "that is in both may have been trained on"
+        ]
+    return [
+        f"{field}={_field(experiment.config, field)} holds out other documents than the run's "
+        f"{field}={_field(run.config, field)}: some of the scored text was trained on"
+        for field in RUN_FIELDS[1:]
+        if _field(run.config, field) != _field(experiment.config, field)
+    ]
+
+
+def _language_model(run: Experiment, params: Params) -> tuple[ModelConfig, Params]:
+    """Returns the model of `run` that predicts tokens, and its parameters, which may be shapes."""
+    model_and_params = run.learner.language_model(params)
+    if model_and_params is None:
+        raise ConfigError(f"--workdir: {run.objective_name} does not train the prediction of tokens")
+    return model_and_params
+
+
+def _check_overrides(model: ModelConfig, overrides: Mapping[str, Any]) -> None:
+    """Raises ConfigError for overrides without effect, but not for fields of the model that repeat the run's."""
+    for field, value in overrides.items():
+        section, _, name = field.partition(".")
+        if section not in _FIXED or field == "model.attention" or getattr(model, name, None) == value:
+            continue
+        raise ConfigError(f"--config.{field}={value} has no effect, because {_FIXED[section]}: remove it")
+
+
+def _check_vocabulary(run: Experiment, experiment: Experiment, name: str) -> None:
+    """Raises ConfigError unless every token has the same id in both."""
+    same_ids = run.tokenizer.fingerprint == experiment.tokenizer.fingerprint
+    for field, same in (
+        ("tokenizer", same_ids),
+        ("mode_tokens", run.data.mode_tokens == experiment.data.mode_tokens),
+        ("num_sentinels", run.data.num_sentinels == experiment.data.num_sentinels),
+    ):
+        if same:
+            continue
+        ours, theirs = getattr(run.data, field), getattr(experiment.data, field)
+        raise ConfigError(
+            f"--config={name}: data.{field}={theirs!r} gives another vocabulary than the run's "
+            f'data.{field}={ours!r}: add --config.data.{field}="{ours}"'
+        )
+
+
+def _check_positions(experiment: Experiment, name: str) -> None:
+    """Raises ConfigError for rows that are longer than the run's table of learned positions."""
+    model, data = experiment.model, experiment.data
+    fields = ("inputs_length", "targets_length")[: 1 + (model.has_encoder and model.has_decoder)]
+    for field in fields:
+        length = getattr(data, field)
+        if model.positions == "learned" and length > model.max_length:
+            raise ConfigError(
+                f"--config={name}: data.{field}={length} does not fit the run's {model.max_length} learned positions: "
+                f"add --config.data.{field}={model.max_length}"
+            )
+
+
+def _check_params(run: Experiment, experiment: Experiment, name: str) -> None:
+    """Raises ConfigError if the learner of `experiment` has parameters that the run does not have."""
+    needed, available = experiment.params_shapes, scoring_params(run, experiment, run.params_shapes)
+    missing = [module for module in needed if module not in available]
+    if missing:
+        raise ConfigError(
+            f"--config={name}: {_objective(experiment.config)} trains {', '.join(missing)} in addition to the "
+            f"Transformer, and this run ({run.objective_name}) has {', '.join(run.params_shapes)} alone"
+        )
+    ours, theirs = array_types(available), array_types(needed)
+    differing = [array for array in {**theirs, **ours} if ours.get(array) != theirs.get(array)]
+    if differing:
+        array = differing[0]
+        raise ConfigError(
+            f"--config={name}: {array} is {ours.get(array, 'missing')} in the run and {theirs.get(array, 'missing')} "
+            f"for {_objective(experiment.config)}, and {len(differing) - 1} more arrays differ"
+        )
+    if isinstance(run.learner, ClassificationLearner) and isinstance(experiment.learner, ClassificationLearner):
+        ours, theirs = run.learner.objective.classes, experiment.learner.objective.classes
+        if ours != theirs:
+            raise ConfigError(f"--config={name}: objective.classes={theirs} must be the run's {ours}, in this order")
+
+
+def _objective(config: Mapping[str, Any]) -> str:
+    return f"objective.name={config['objective']['name']!r}"
+
+
+def _copy_field(source: Mapping[str, Any], target: dict[str, Any], field: str) -> None:
+    """Sets the dotted `field` of `target` to that of `source`. Sections of `target` are replaced, never changed."""
+    section, _, name = field.rpartition(".")
+    if section:
+        target[section] = target[section] | {name: _field(source, field)}
+    else:
+        target[name] = _field(source, field)
+
+
+def _field(config: Mapping[str, Any], field: str) -> Any:
+    """Returns the value of a dotted field with at most one section."""
+    section, _, name = field.rpartition(".")
+    return (config[section] if section else config)[name]
