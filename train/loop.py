@@ -20,7 +20,7 @@ from train.metrics import MetricsWriter, summarize
 from train.profile import StepProfile
 from train.restore import start_from
 from train.run import Run, make_run
-from train.run_config import check_same_run, read_config, write_config
+from train.run_config import check_same_run, flatten, read_config, write_config
 from train.schedules import make_schedule
 from train.signals import StopRequest
 from train.step import TrainState
@@ -47,10 +47,12 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     start = checkpoints.latest_step() or 0
     with agreement() as same_everywhere:
         run = make_run(experiment)
-        resolved = experiment.config | {"corpus": {"fingerprint": run.store.folder.name}}
+        # Not run.store.folder.name, which differs between hosts whose files differ in their modification times alone.
+        corpus = {"fingerprint": run.store.content_digest, "tokenizer": experiment.tokenizer.fingerprint}
+        resolved = experiment.config | {"corpus": corpus}
         changes = check_same_run(read_config(workdir), resolved) if start else []
         saved_counters = checkpoints.counters(start) if start else None
-        same_everywhere |= {"corpus": run.store.content_digest, "newest checkpoint": start}
+        same_everywhere |= flatten({"corpus": corpus}) | {"newest checkpoint": start}
     if jax.process_index() == 0:
         write_config(workdir, resolved)
     state = checkpoints.restore(run.state_shapes) if start else run.init_state()

@@ -120,11 +120,15 @@ def test_equal_texts_in_different_folders_agree(corpus, tmp_path):
     statuses, outs, errs, _ = run_two(folders, tmp_path=tmp_path, second=["--config.data.reader_threads=1"])
     assert statuses == [0, 0], errs
     assert "done: 2 steps" in outs[0] and (tmp_path / "run" / "metrics.jsonl").exists()
+    statuses, outs, errs, _ = run_two(folders, "--config.train.steps=4", tmp_path=tmp_path)
+    assert statuses == [0, 0], errs
+    assert "continuing from step 2" in outs[0] and "done: 4 steps" in outs[0]
 
 
 def test_another_corpus(corpus, tmp_path):
     folders = [copy_of_corpus(corpus, tmp_path / "one"), copy_of_corpus(corpus, tmp_path / "other", changed=True)]
-    line = rf'process 1 \({HOST}\) has corpus="\w+", and process 0 \({HOST}\) has corpus="\w+": give every .*'
+    digest = r'corpus\.fingerprint="\w+"'
+    line = rf"process 1 \({HOST}\) has {digest}, and process 0 \({HOST}\) has {digest}: give every process .*"
     assert_refused(run_two(folders, tmp_path=tmp_path), line, tmp_path)
 
 

@@ -15,9 +15,9 @@ TOTALS = ["examples", "raw_tokens", "scored_tokens", "flops", "seconds"]
 
 
 def counts_of(first, count):
-    """Batch n has n + 1 examples of "a" and 2^61 raw tokens, and one example of "b" with one token."""
+    """Batch n has n + 1 examples of "a" and 2^58 raw tokens, and one example of "b" with one token."""
     return WindowCounts(
-        np.array([sum(range(first + 1, first + count + 1)), count]), np.array([count * 2**61, count], np.int64)
+        np.array([sum(range(first + 1, first + count + 1)), count]), np.array([count * 2**58, count], np.int64)
     )
 
 
@@ -32,7 +32,7 @@ def test_totals_by_hand():
         totals.add_step(2**31 - 1, 0.5)
     assert totals.metrics() == {
         "examples": 1 + 2 + 3 + 3,
-        "raw_tokens": 3 * 2**61 + 3,
+        "raw_tokens": 3 * 2**58 + 3,
         "scored_tokens": 3 * (2**31 - 1),
         "flops": 3e19,
         "seconds": 1.5,
@@ -41,7 +41,7 @@ def test_totals_by_hand():
         "example_share/a": 6 / 9,
         "example_share/b": 3 / 9,
         "token_share/a": pytest.approx(1.0),
-        "token_share/b": 3 / (3 * 2**61 + 3),
+        "token_share/b": 3 / (3 * 2**58 + 3),
     }
 
 
