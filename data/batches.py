@@ -20,14 +20,14 @@ from data.windows import Slices, WindowReader, gather
 Transform = Callable[[Windows, int], Batch]
 
 _WINDOWS_AT_ONCE = 512  # read together if batches are smaller; more would exceed the processor's caches
-_COUNTED = 1 << 16  # windows that are counted at once
+_COUNTED_AT_ONCE = 1 << 16  # windows, so that the memory for counting is bounded
 
 
 class WindowCounts(NamedTuple):
     """What some batches are made from, by denoiser. Both int64 [number of denoisers]."""
 
     examples: np.ndarray  # examples, as Windows has them: a window, or each document's piece of it
-    raw_tokens: np.ndarray  # the tokens of these examples before corruption, without second texts ("others")
+    raw_tokens: np.ndarray  # tokens of these examples before corruption, without second texts ("others")
 
 
 def batches(
@@ -175,13 +175,15 @@ class Batches:
         return self._transform(windows, len(rows))
 
     def count_windows(self, first: int, count: int) -> WindowCounts:
-        """The examples and raw tokens of batches `first`, ..., `first` + `count` - 1: of all their rows, not of
-        `local_rows` alone, so the counts are equal in all processes. No text is read; about 1 us an example.
+        """Returns the examples and raw tokens of batches `first`, ..., `first` + `count` - 1.
+
+        The counts are of all rows of these batches, and not of `local_rows` alone, so they are equal in all processes.
+        No text is read; an example takes less than 1 us where many are counted.
         """
         per_batch, num_denoisers = self._batch_size * self._spec.examples_per_row, len(self._spec.windows)
         examples, raw_tokens = np.zeros((2, num_denoisers), np.int64)
-        for begin in range(first * per_batch, (first + count) * per_batch, _COUNTED):
-            numbers = np.arange(begin, min(begin + _COUNTED, (first + count) * per_batch))
+        for begin in range(first * per_batch, (first + count) * per_batch, _COUNTED_AT_ONCE):
+            numbers = np.arange(begin, min(begin + _COUNTED_AT_ONCE, (first + count) * per_batch))
             slices, _, _, denoiser_ids = self._draw(numbers)
             lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins))
             examples += np.bincount(denoiser_ids, minlength=num_denoisers)
@@ -189,9 +191,9 @@ class Batches:
         return WindowCounts(examples, raw_tokens)
 
     def _draw(self, numbers: np.ndarray) -> tuple[Slices, np.ndarray, np.ndarray, np.ndarray]:
-        """The windows of `numbers`, int64 [w], the examples of the run, as E examples.
+        """Returns the E examples in windows `numbers`, int64 [w], of the run: (slices, window, reader_ids, denoiser_ids).
 
-        Returns their slices and, all int [E], the window that each example is from, its reader and its denoiser.
+        The last three are int [E]: of each example the index of its window among `numbers`, its reader and its denoiser.
         """
         reader_of_window, indices = self._order.draw(numbers)
         slices = self._slices(reader_of_window, indices)

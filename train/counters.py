@@ -46,8 +46,8 @@ class Counters:
 
         examples: examples that batches were made from: windows of raw text, or the documents in a window where each
           document is an example of its own (data.documents="pack" or "whole").
-        raw_tokens: the tokens of these examples, before corruption, special tokens and padding. The second texts that
-          NSP takes from other documents are not counted.
+        raw_tokens: the tokens of these examples before corruption and padding, with the EOS of a document where windows
+          contain it. The second texts that NSP takes from other documents are not counted.
         scored_tokens: positions of the batches that have a loss weight, those of skipped updates included.
         flops: model FLOPs of the forward and backward passes, padding included, as models/flops.py counts them.
         seconds: wall time of training. Evaluations, checkpoints and the first step after each start, which compiles,

@@ -35,9 +35,7 @@ def main() -> None:
     """Reads the command line and writes the figure."""
     runs = parse_flags(_FLAGS, __doc__, positional=str)
     if not runs:
-        raise ConfigError(
-            "RUN is missing: name the folder of a run, as in python -m train.plot runs/ul2 --out=a.svg"
-        )
+        raise ConfigError("RUN is missing: name the folder of a run, as in python -m train.plot runs/ul2 --out=a.svg")
     plot(runs, _OUT.value, metric=_METRIC.value, split=_SPLIT.value, x=_X.value)
     print(f"written to {_OUT.value}")
 

@@ -238,7 +238,7 @@ def test_counts_are_those_of_all_rows_of_the_batches(documents, specs, changes, 
     whole = dataset(documents, specs, **{name: value for name, value in changes.items() if name != "local_rows"})
     windows = [whole[n] for n in range(3, 40)]
     ids, lengths = (np.concatenate([batch[name] for batch in windows]) for name in ("denoiser_ids", "lengths"))
-    monkeypatch.setattr("data.batches._COUNTED", 20)
+    monkeypatch.setattr("data.batches._COUNTED_AT_ONCE", 20)
     counts = counted.count_windows(3, 37)
     assert counts.examples.tolist() == np.bincount(ids, minlength=len(specs)).tolist()
     assert counts.raw_tokens.tolist() == np.bincount(ids, lengths, len(specs)).astype(int).tolist()
