@@ -191,9 +191,9 @@ class Batches:
         return WindowCounts(examples, raw_tokens)
 
     def _draw(self, numbers: np.ndarray) -> tuple[Slices, np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the E examples in windows `numbers`, int64 [w], of the run: (slices, window, reader_ids, denoiser_ids).
+        """Returns the E examples in windows `numbers`, int64 [w], of the run: their slices and three arrays, int [E].
 
-        The last three are int [E]: of each example the index of its window among `numbers`, its reader and its denoiser.
+        The arrays are, of each example, the index of its window among `numbers`, its reader and its denoiser.
         """
         reader_of_window, indices = self._order.draw(numbers)
         slices = self._slices(reader_of_window, indices)

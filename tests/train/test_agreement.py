@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.train.subprocesses import ROOT, free_port, start_main
+from tests.train.subprocesses import ROOT, free_port, run, start_main
 from train.agreement import agreement, code_digest, describe_disagreement
 
 HOST = re.escape(socket.gethostname())
@@ -51,6 +51,34 @@ def test_a_single_process_agrees_with_itself():
         values["x"] = 1
     with pytest.raises(ZeroDivisionError), agreement():
         raise ZeroDivisionError
+
+
+PROGRAM = """
+import json
+distributed()
+from contract.errors import ConfigError
+from train.agreement import agreement
+
+lines = []
+for stage in range(4):
+    try:
+        with agreement() as values:
+            values["x"] = [0, int(jax.process_index() == 2), 0, 0][stage]
+            if stage == 2 and jax.process_index() == 1:
+                raise ZeroDivisionError("no rows")
+        lines.append("")
+    except (ConfigError, ZeroDivisionError) as error:
+        lines.append(f"{type(error).__name__}: {error}")
+print(json.dumps(lines))
+"""
+
+
+def test_three_processes_agree_and_disagree_several_times():
+    first, second, third = run(PROGRAM, devices=1, processes=3)
+    host, needed = socket.gethostname(), "give every process of a run the same config, corpus, code and workdir"
+    differs = f"ConfigError: process 2 ({host}) has x=1, and process 0 ({host}) has x=0: {needed}"
+    assert first == third == ["", differs, f"ConfigError: process 1 ({host}): ZeroDivisionError: no rows", ""]
+    assert second == ["", differs, "ZeroDivisionError: no rows", ""]
 
 
 def test_the_code_digest_changes_with_any_source_file(tmp_path, monkeypatch):
