@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import grain
 import numpy as np
@@ -19,6 +20,14 @@ from data.windows import Slices, WindowReader, gather
 Transform = Callable[[Windows, int], Batch]
 
 _WINDOWS_AT_ONCE = 512  # read together if batches are smaller; more would exceed the processor's caches
+_COUNTED_AT_ONCE = 1 << 16  # windows, so that the memory for counting is bounded
+
+
+class WindowCounts(NamedTuple):
+    """What some batches are made from, by denoiser. Both int64 [number of denoisers]."""
+
+    examples: np.ndarray  # examples, as Windows has them: a window, or each document's piece of it
+    raw_tokens: np.ndarray  # tokens of these examples before corruption, without second texts ("others")
 
 
 def batches(
@@ -150,16 +159,10 @@ class Batches:
         spec = self._spec
         rows = (np.arange(first, first + count)[:, None] * self._batch_size + self._local_rows).ravel()
         numbers = (rows[:, None] * spec.examples_per_row + np.arange(spec.examples_per_row)).ravel()
-        reader_of_window, indices = self._order.draw(numbers)
-        slices = self._slices(reader_of_window, indices)
+        slices, window, reader_ids, denoiser_ids = self._draw(numbers)
         tokens, lengths = gather(self._readers[0].tokens, slices, self._width, spec.pad_id)
-        window = slices.windows[slices.begins]  # of each example: the index of its window among `numbers`
         piece = np.arange(len(window)) - np.searchsorted(window, window, side="left")
-        reader_ids = reader_of_window[window]
-        denoiser_ids, parts = reader_ids, None
-        if spec.plan is not None:
-            place = numbers[window] % spec.plan.denoiser_ids.size
-            denoiser_ids, parts = spec.plan.denoiser_ids.ravel()[place], spec.plan.parts.ravel()[place]
+        parts = None if spec.plan is None else spec.plan.parts.ravel()[numbers[window] % spec.plan.parts.size]
         windows = Windows(
             tokens=tokens,
             lengths=lengths,
@@ -170,6 +173,35 @@ class Batches:
         )
         windows = self._columns.add(windows, reader_ids, slices.documents[slices.begins])
         return self._transform(windows, len(rows))
+
+    def count_windows(self, first: int, count: int) -> WindowCounts:
+        """Returns the examples and raw tokens of batches `first`, ..., `first` + `count` - 1.
+
+        The counts are of all rows of these batches, and not of `local_rows` alone, so they are equal in all processes.
+        No text is read; an example takes less than 1 us where many are counted.
+        """
+        per_batch, num_denoisers = self._batch_size * self._spec.examples_per_row, len(self._spec.windows)
+        examples, raw_tokens = np.zeros((2, num_denoisers), np.int64)
+        for begin in range(first * per_batch, (first + count) * per_batch, _COUNTED_AT_ONCE):
+            numbers = np.arange(begin, min(begin + _COUNTED_AT_ONCE, (first + count) * per_batch))
+            slices, _, _, denoiser_ids = self._draw(numbers)
+            lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins))
+            examples += np.bincount(denoiser_ids, minlength=num_denoisers)
+            np.add.at(raw_tokens, denoiser_ids, lengths)
+        return WindowCounts(examples, raw_tokens)
+
+    def _draw(self, numbers: np.ndarray) -> tuple[Slices, np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the E examples in windows `numbers`, int64 [w], of the run: their slices and three arrays, int [E].
+
+        The arrays are, of each example, the index of its window among `numbers`, its reader and its denoiser.
+        """
+        reader_of_window, indices = self._order.draw(numbers)
+        slices = self._slices(reader_of_window, indices)
+        window = slices.windows[slices.begins]
+        reader_ids, plan = reader_of_window[window], self._spec.plan
+        if plan is None:
+            return slices, window, reader_ids, reader_ids
+        return slices, window, reader_ids, plan.denoiser_ids.ravel()[numbers[window] % plan.denoiser_ids.size]
 
     def _slices(self, reader_ids: np.ndarray, indices: np.ndarray) -> Slices:
         """The slices of windows `indices`, int64 [w], of readers `reader_ids`, int32 [w], in that order."""

@@ -11,7 +11,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | prompt_lengths.npy | int32 [documents] | the number of leading tokens that are the prompt; 0 for no prompt |
 | label_ids.npy, labels.json | int32 [documents], strings | the class of each document, "" for none |
 | unigram_counts.npy | int64 [ids] | how often each id occurs in the corpus; EOS is not counted |
-| meta.json | | counts, what was skipped, and the size of every other file |
+| meta.json | | counts, what was skipped, a hash of the contents, and the size of every other file |
 """
 
 import functools
@@ -32,7 +32,7 @@ from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
 from data.writer import write_store
 
-_FORMAT = 2
+_FORMAT = 3
 _ARRAYS = ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts")
 _STALE_SECONDS = 24 * 3600
 
@@ -73,6 +73,14 @@ class TokenStore:
     def labels(self) -> list[str]:
         """The classes that `label_ids` indexes."""
         return json.loads((self.folder / "labels.json").read_text(encoding="utf-8"))
+
+    @property
+    def content_digest(self) -> str:
+        """A hash of tokens, documents, prompts and labels. Equal texts in other folders or on other hosts have it too.
+
+        `folder.name` has the paths and modification times of the files instead.
+        """
+        return self.meta["content_digest"]
 
     def __len__(self) -> int:
         """Number of documents."""

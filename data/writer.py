@@ -54,6 +54,7 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
         "num_documents": len(writer.digests),
         "num_tokens": writer.offsets[-1],
         "num_bytes": writer.num_bytes,
+        "content_digest": writer.content_digest(),
         "skipped_empty": skipped.empty,
         "skipped_files": skipped.files,
         "skipped_lines": skipped.lines,
@@ -79,6 +80,7 @@ class _Writer:
         self.pending_tokens = 0
         self._pending: list[np.ndarray] = []
         self._tokens = tokens
+        self._tokens_hash = hashlib.blake2b(digest_size=8)
         self._tokenizer = tokenizer
         self._eos = np.array([vocab.eos], np.int32)
 
@@ -111,9 +113,19 @@ class _Writer:
         ids = np.concatenate([np.zeros(0, np.int32), *self._pending])
         self.unigram_counts += np.bincount(ids, minlength=len(self.unigram_counts))
         self.unigram_counts[self._eos] = 0
-        ids.astype(self.dtype).tofile(self._tokens)
+        ids = ids.astype(self.dtype)
+        self._tokens_hash.update(ids.tobytes())
+        ids.tofile(self._tokens)
         self._pending.clear()
         self.pending_tokens = 0
+
+    def content_digest(self) -> str:
+        """A hash of all that batches are made from: tokens, documents, prompts and labels, but not the files' names."""
+        digest = self._tokens_hash.copy()
+        for column in (self.offsets, self.digests, self.prompt_lengths, self.label_ids):
+            digest.update(column.tobytes())
+        digest.update(json.dumps(list(self.labels)).encode())
+        return digest.hexdigest()
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -55,7 +55,14 @@ class Checkpoints:
         except OSError as error:
             raise ConfigError(f"checkpoints cannot be written to {self._directory}: {error.strerror}") from error
 
-    def save(self, step: int, state: Any, *, eval_loss: float | None = None) -> None:
+    def save(
+        self,
+        step: int,
+        state: Any,
+        *,
+        eval_loss: float | None = None,
+        counters: Mapping[str, Any] | None = None,
+    ) -> None:
         """Starts to write `state`, a tree of arrays, as `step`. Returns once the arrays may be donated or changed.
 
         Does nothing if `step` is not above `latest_step()`.
@@ -65,6 +72,7 @@ class Checkpoints:
           state: the same tree in all processes.
           eval_loss: nats per token on held-out data at this step. A checkpoint with None, or with a loss that is not
             finite, is never the best.
+          counters: the state of train.counters.Counters, JSON values. Those of process 0 are written.
 
         Raises ConfigError if the previous save failed, and ValueError if `directory` was opened for reading.
         """
@@ -74,7 +82,9 @@ class Checkpoints:
             eval_loss = None
         with _errors_in_one_line(f"a checkpoint in {self._directory} could not be written"):
             self._manager.save(
-                step, args=ocp.args.Composite(state=ocp.args.StandardSave(state)), metrics={"eval_loss": eval_loss}
+                step,
+                args=ocp.args.Composite(state=ocp.args.StandardSave(state)),
+                metrics={"eval_loss": eval_loss, "counters": counters},
             )
 
     def latest_step(self) -> int | None:
@@ -87,6 +97,16 @@ class Checkpoints:
         if step is None or math.isinf(_eval_loss(self._manager.metrics(step))):
             return None
         return step
+
+    def counters(self, step: int) -> dict[str, Any]:
+        """Returns the counters saved as `step`. Raises ConfigError if it was saved without them."""
+        counters = (self._manager.metrics(step) or {}).get("counters")
+        if counters is None:
+            raise ConfigError(
+                f"checkpoint {self._manager.directory / str(step)} has no counters of examples and tokens, because an "
+                "earlier version wrote it: choose another --workdir"
+            )
+        return counters
 
     def restore(self, abstract_state: Any, step: int | None = None) -> Any:
         """Returns the state saved as `step` (default: the newest one), bit for bit, with new shardings.
@@ -173,7 +193,7 @@ def _check_same_arrays(folder: Path, saved: dict[str, str], expected: dict[str, 
         )
 
 
-def _eval_loss(metrics: dict[str, float | None]) -> float:
+def _eval_loss(metrics: Mapping[str, Any]) -> float:
     """Returns the eval loss of a checkpoint's metrics; infinity if it has none."""
     loss = metrics["eval_loss"]
     return math.inf if loss is None else loss

@@ -57,7 +57,7 @@ def main() -> None:
     if experiment is not trained:
         params = scoring_params(trained, experiment, params)
         line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
-        same_corpus = read_config(_WORKDIR.value).get("corpus", {}).get("fingerprint") == run.store.folder.name
+        same_corpus = read_config(_WORKDIR.value).get("corpus", {}).get("fingerprint") == run.store.content_digest
         for note in describe_differences(trained, experiment, same_corpus=same_corpus):
             print(f"note: {note}", file=sys.stderr, flush=True)
     print(json.dumps(line | evaluate(run, params)))

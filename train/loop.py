@@ -9,7 +9,9 @@ import jax
 import numpy as np
 
 from contract.errors import ConfigError
+from train.agreement import agreement
 from train.checkpoint import Checkpoints
+from train.counters import Counters
 from train.display import Display
 from train.evaluate import evaluate
 from train.experiment import Experiment
@@ -18,11 +20,11 @@ from train.metrics import MetricsWriter, summarize
 from train.profile import StepProfile
 from train.restore import start_from
 from train.run import Run, make_run
-from train.run_config import check_same_run, read_config, write_config
+from train.run_config import check_same_run, flatten, read_config, write_config
 from train.schedules import make_schedule
 from train.signals import StopRequest
 from train.step import TrainState
-from train.summary import print_summary
+from train.summary import print_shares, print_summary
 
 
 def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
@@ -34,21 +36,30 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     config = experiment.train
     # The order of a start:
     # 1. The folder is writable, and the newest checkpoint in it, if any, is this run's.
-    # 2. Corpus, mesh and steps are made from the config. The corpus must be the run's.
+    # 2. Corpus, mesh and steps are made from the config. The corpus must be the run's, and the same in all processes.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
     #    step is the number of the next batch.
-    # 4. metrics.jsonl loses the lines after that step. From here on a continued run equals the uninterrupted one.
-    checkpoints = _open_workdir(workdir, keep=config.keep_checkpoints)
+    # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals
+    #    the uninterrupted one.
+    with agreement():
+        _make_workdir(workdir)
+    checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=config.keep_checkpoints)
     start = checkpoints.latest_step() or 0
-    run = make_run(experiment)
-    resolved = experiment.config | {"corpus": {"fingerprint": run.store.folder.name}}
-    changes = check_same_run(read_config(workdir), resolved) if start else []
+    with agreement() as same_everywhere:
+        run = make_run(experiment)
+        # Not run.store.folder.name, which differs between hosts whose files differ in their modification times alone.
+        corpus = {"fingerprint": run.store.content_digest, "tokenizer": experiment.tokenizer.fingerprint}
+        resolved = experiment.config | {"corpus": corpus}
+        changes = check_same_run(read_config(workdir), resolved) if start else []
+        saved_counters = checkpoints.counters(start) if start else None
+        same_everywhere |= flatten({"corpus": corpus}) | {"newest checkpoint": start}
     if jax.process_index() == 0:
         write_config(workdir, resolved)
     state = checkpoints.restore(run.state_shapes) if start else run.init_state()
     if config.init_from and not start:
         state = state._replace(params=start_from(run, state.params, config.init_from))
     writer = MetricsWriter(workdir, resume_step=start)
+    counters = Counters(experiment.denoiser_names, experiment.train_step_flops, run.count_windows, saved_counters)
 
     with Display(config.steps, start) as display, StopRequest(display.warn, every=config.log_every) as stop:
         print_summary(run, display, workdir)
@@ -57,9 +68,10 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
         if start:
             display.message(f"continuing from step {start}")
         if start < config.steps:
-            state = _Loop(run, workdir, checkpoints, writer, display, stop).train(state, start)
+            state = _Loop(run, workdir, checkpoints, counters, writer, display, stop).train(state, start)
         checkpoints.wait()
         step = int(state.step)
+        print_shares(experiment, counters, display)
         if step < config.steps:
             display.message(
                 f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."
@@ -74,14 +86,13 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     writer.close()
 
 
-def _open_workdir(workdir: str, *, keep: int) -> Checkpoints:
+def _make_workdir(workdir: str) -> None:
     try:
         os.makedirs(workdir, exist_ok=True)
         if not os.access(workdir, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied", workdir)
     except OSError as error:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: choose another folder") from error
-    return Checkpoints(os.path.join(workdir, "checkpoints"), keep=keep)
 
 
 class _Loop:
@@ -92,12 +103,13 @@ class _Loop:
         run: Run,
         workdir: str,
         checkpoints: Checkpoints,
+        counters: Counters,
         writer: MetricsWriter,
         display: Display,
         stop: StopRequest,
     ):
         self.run, self.workdir, self.checkpoints = run, workdir, checkpoints
-        self.writer, self.display, self.stop = writer, display, stop
+        self.counters, self.writer, self.display, self.stop = counters, writer, display, stop
         self.config = run.experiment.train
         self.schedule = make_schedule(run.experiment.optimizer, self.config.steps)
         self.positions = 0
@@ -133,17 +145,35 @@ class _Loop:
                 pending = None
                 eval_loss = self._evaluate(step, state) if evaluates else None
                 if stops or step % self.config.checkpoint_every == 0 or step == self.config.steps:
-                    self.checkpoints.save(step, state, eval_loss=eval_loss)
+                    self.checkpoints.save(step, state, eval_loss=eval_loss, counters=self.counters.state())
                 self._restart_clock(step)
             if stops:
                 break
         return state
 
-    def _restart_clock(self, step: int) -> None:
-        self.clock, self.clock_step, self.waited = time.perf_counter(), step, 0.0
+    def _restart_clock(self, step: int, now: float | None = None) -> None:
+        self.clock, self.clock_step, self.waited = time.perf_counter() if now is None else now, step, 0.0
+        self.step_began = self.clock
 
     def _report(self, step: int, device_metrics: dict[str, Any]) -> None:
-        skipped = int(device_metrics["skipped_in_a_row_count"])
+        """Waits for the end of `step`, and adds the step to the counters. Every `train.log_every` steps, logs it.
+
+        In addition to those of `summarize`, the metrics are
+          learning_rate: of the step's update.
+          grad_norm: the global norm of the gradient, before clipping.
+          useful_token_fraction: the share of all positions of the step's batch that are not padding.
+          skipped_updates: updates since the start of the run whose gradients were not finite.
+          tokens_per_second: positions that are not padding, of both stacks, per second since the last line.
+          data_wait_fraction: the share of the seconds since the last line that were spent waiting for batches.
+          mfu: model FLOPs utilization since the last line, where the peak is known.
+          the totals and shares since the start of the run: see Counters.
+        """
+        skipped, scored_tokens = map(
+            int, jax.device_get((device_metrics["skipped_in_a_row_count"], device_metrics["scored_tokens"]))
+        )
+        now = time.perf_counter()
+        self.counters.add_step(scored_tokens, now - self.step_began)
+        self.step_began = now
         if skipped:
             self.display.warn(f"step {step}: a gradient is not finite; the update was skipped ({skipped} in a row)")
         if skipped >= self.config.max_nonfinite_updates:
@@ -165,19 +195,20 @@ class _Loop:
         }
         if "loss_scale" in values:
             metrics["loss_scale"] = float(values["loss_scale"])
-        seconds, steps = time.perf_counter() - self.clock, step - self.clock_step
+        seconds, steps = now - self.clock, step - self.clock_step
         if steps > 0:
             tokens = steps * self.positions * metrics["useful_token_fraction"]
             metrics |= {"tokens_per_second": tokens / seconds, "data_wait_fraction": self.waited / seconds}
             if self.run.peak_seconds is not None:
                 metrics["mfu"] = self.run.peak_seconds * steps / seconds
-        self._restart_clock(step)
+        self._restart_clock(step, now)
+        metrics |= self.counters.metrics() | self.counters.shares()
         self.writer.write(step, "train", metrics)
         self.display.train(step, metrics)
 
     def _evaluate(self, step: int, state: TrainState) -> float | None:
         metrics = evaluate(self.run, state.params)
-        self.writer.write(step, "eval", metrics)
+        self.writer.write(step, "eval", metrics | self.counters.metrics())
         self.display.eval(step, metrics)
         return metrics["loss"] if math.isfinite(metrics["loss"]) else None
 

@@ -5,12 +5,16 @@ The same command continues a run that was stopped.
 
 import pathlib
 
+import jax
+import numpy as np
 from absl import flags
 
+from train.agreement import agreement, code_digest
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.distributed import exit_on_lost_process, initialize
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
+from train.run_config import PER_PROCESS, flatten
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
@@ -31,7 +35,12 @@ def main() -> None:
     config = config_fields(_FLAGS)
     initialize(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, multi_host=_MULTI_HOST.value)
     with exit_on_lost_process():
-        train_and_evaluate(make_experiment(config), _WORKDIR.value or _default_workdir())
+        with agreement() as same_everywhere:
+            experiment = make_experiment(config)
+            fields = flatten(experiment.config)
+            same_everywhere |= {name: value for name, value in fields.items() if name not in PER_PROCESS}
+            same_everywhere |= {"code": code_digest(), "jax": jax.__version__, "numpy": np.__version__}
+        train_and_evaluate(experiment, _WORKDIR.value or _default_workdir())
 
 
 def _default_workdir() -> str:

@@ -14,18 +14,21 @@ from contract.errors import ConfigError
 
 
 def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[str, float]:
-    """Returns the metrics of sums over scored tokens.
+    """Returns the metrics of sums over scored tokens: of the step's batch (train), or of all held-out batches (eval).
+
+    Scored tokens are the positions that have a loss weight. Where a learner scores rows instead, such as labels or
+    pairs of texts, its class says so, and "token" here means "row".
 
     Args:
       sums: a learner's Sums (train/learners/learner.py), of one batch or added over batches.
       denoiser_names: in the order of the vectors by denoiser.
 
     Returns a dict with
-      loss: nats per scored token.
-      perplexity: exp of the loss; inf if it overflows.
+      loss: nats per scored token, as a mean over the scored tokens of all denoisers.
+      perplexity: exp of this mean; inf if it overflows.
       accuracy: the fraction of scored tokens whose likeliest prediction is the target.
-      loss/<name>, accuracy/<name>: the same for each denoiser that has scored tokens.
-      the learner's ratios, by their names.
+      loss/<name>, accuracy/<name>: the same over the scored tokens of one denoiser, if it has any.
+      the learner's ratios, by their names; the learner's class says over which positions each is a mean.
     Without scored tokens, loss, perplexity and accuracy are NaN.
     """
     weight = float(sums["weight_sum"])

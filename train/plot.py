@@ -1,7 +1,8 @@
-"""Draws metrics of runs: python -m train.plot RUN [RUN ...] --out=FILE.svg [--metric=loss] [--split=eval]
+"""Draws metrics of runs: python -m train.plot RUN [RUN ...] --out=FILE.svg [--metric=loss] [--split=eval] [--x=step]
 
-RUN is the folder of a run. For a single run the metric of each denoiser, such as loss/r1, is drawn too. The suffix of
-FILE selects the format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
+RUN is the folder of a run. For a single run the metric of each denoiser, such as loss/r1, is drawn too. --x=examples,
+raw_tokens, scored_tokens, flops or seconds draws over these totals instead of the step. The suffix of FILE selects the
+format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
 """
 
 import json
@@ -17,8 +18,17 @@ _FLAGS = flags.FlagValues()
 _OUT = flags.DEFINE_string("out", None, "File to write: .svg, .png or .pdf.", _FLAGS, required=True)
 _METRIC = flags.DEFINE_string("metric", "loss", "A metric of metrics.jsonl.", _FLAGS)
 _SPLIT = flags.DEFINE_enum("split", "eval", ["eval", "train"], "Held-out or training metrics.", _FLAGS)
+_AXES = {
+    "step": "step",
+    "examples": "examples",
+    "raw_tokens": "raw tokens",
+    "scored_tokens": "scored tokens",
+    "flops": "model FLOPs",
+    "seconds": "seconds of training",
+}
+_X = flags.DEFINE_enum("x", "step", list(_AXES), f"Horizontal axis: {', '.join(_AXES)}.", _FLAGS)
 
-Curves = dict[str, tuple[list[int], list[float]]]  # name -> steps, values
+Curves = dict[str, tuple[list[float], list[float]]]  # name -> values of the horizontal axis, values
 
 
 def main() -> None:
@@ -26,12 +36,14 @@ def main() -> None:
     runs = parse_flags(_FLAGS, __doc__, positional=str)
     if not runs:
         raise ConfigError("RUN is missing: name the folder of a run, as in python -m train.plot runs/ul2 --out=a.svg")
-    plot(runs, _OUT.value, metric=_METRIC.value, split=_SPLIT.value)
+    plot(runs, _OUT.value, metric=_METRIC.value, split=_SPLIT.value, x=_X.value)
     print(f"written to {_OUT.value}")
 
 
-def plot(runs: Sequence[str], out: str, *, metric: str, split: str) -> None:
-    """Writes a figure of `metric` over the steps of each run to the file `out`. runs: folders.
+def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "step") -> None:
+    """Writes a figure of `metric` of each run over `x` to the file `out`.
+
+    runs: folders. x: "step", or a total since the first step.
 
     Raises ConfigError for a folder without metrics, an unknown metric and a file that cannot be written, and if
     matplotlib is not installed.
@@ -39,9 +51,9 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str) -> None:
     if os.path.splitext(out)[1] not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--out={out} must end in .svg, .png or .pdf")
     if len(runs) == 1:
-        curves = read_curves(runs[0], metric, split, with_denoisers=True)
+        curves = read_curves(runs[0], metric, split, x=x, with_denoisers=True)
     else:
-        curves = {run: read_curves(run, metric, split)[metric] for run in runs}
+        curves = {run: read_curves(run, metric, split, x=x)[metric] for run in runs}
     try:
         import matplotlib
 
@@ -51,10 +63,10 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str) -> None:
         raise ConfigError("train.plot needs matplotlib: pip install -e '.[plot]'") from None
     with matplotlib.rc_context({"svg.hashsalt": "cloze", "font.size": 9}):
         figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
-        for name, (steps, values) in curves.items():
+        for name, (places, values) in curves.items():
             is_total = name in (metric, *runs)
-            axes.plot(steps, values, label=name, linewidth=2 if is_total else 1, marker="o", markersize=3)
-        axes.set_xlabel("step")
+            axes.plot(places, values, label=name, linewidth=2 if is_total else 1, marker="o", markersize=3)
+        axes.set_xlabel(_AXES[x])
         axes.set_ylabel(f"{'held-out' if split == 'eval' else 'training'} {metric}")
         axes.grid(alpha=0.3)
         axes.legend()
@@ -66,10 +78,10 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str) -> None:
             pyplot.close(figure)
 
 
-def read_curves(run: str, metric: str, split: str, *, with_denoisers: bool = False) -> Curves:
-    """Returns the curve of `metric` and, if `with_denoisers`, of each `<metric>/<denoiser>`, from run/metrics.jsonl.
+def read_curves(run: str, metric: str, split: str, *, x: str = "step", with_denoisers: bool = False) -> Curves:
+    """Returns the curve over `x` of `metric` and, if `with_denoisers`, of each `<metric>/<denoiser>`.
 
-    Raises ConfigError if the folder has no metrics.jsonl, or if no line of the split has the metric.
+    Raises ConfigError if the folder has no metrics.jsonl, or if no line of the split has the metric or has `x`.
     """
     path = os.path.join(run, "metrics.jsonl")
     try:
@@ -84,15 +96,17 @@ def read_curves(run: str, metric: str, split: str, *, with_denoisers: bool = Fal
     if metric not in names:
         available = ", ".join(names) or "(none)"
         raise ConfigError(f"--metric={metric} is not a metric of {path} with --split={split}: it has {available}")
+    if x != "step" and x not in names:
+        raise ConfigError(f"--x={x} is not in {path}, because an earlier version wrote it: use --x=step")
     chosen = [name for name in names if name == metric or (with_denoisers and name.startswith(f"{metric}/"))]
     if len(chosen) == 2:  # the curve of a run's only denoiser would cover that of the run
         chosen = [metric]
-    return {name: _curve(lines, name) for name in chosen}
+    return {name: _curve(lines, name, x) for name in chosen}
 
 
-def _curve(lines: Sequence[Mapping[str, float | None]], name: str) -> tuple[list[int], list[float]]:
-    points = [(line["step"], line[name]) for line in lines if line.get(name) is not None]
-    return [step for step, _ in points], [value for _, value in points]
+def _curve(lines: Sequence[Mapping[str, float | None]], name: str, x: str) -> tuple[list[float], list[float]]:
+    points = [(line[x], line[name]) for line in lines if line.get(name) is not None]
+    return [place for place, _ in points], [value for _, value in points]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from contract.errors import ConfigError
-from data.batches import Batches, loader
+from data.batches import Batches, WindowCounts, loader
 from data.documents import Documents, split_documents
 from data.store import TokenStore, open_or_build
 from models.kernels import choose_attention
@@ -69,7 +69,18 @@ class Run:
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
         """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads."""
-        return self._load(self.dataset(self.train_documents, shuffle=True), start)
+        return self._load(self._train_dataset, start)
+
+    def count_windows(self, first: int, count: int) -> WindowCounts:
+        """The examples and raw tokens, by denoiser, of training batches `first`, ..., `first` + `count` - 1.
+
+        They are those of all processes' rows, counted without communication.
+        """
+        return self._train_dataset.count_windows(first, count)
+
+    @functools.cached_property
+    def _train_dataset(self) -> Batches:
+        return self.dataset(self.train_documents, shuffle=True)
 
     def heldout_batches(self) -> Iterator[dict[str, jax.Array]]:
         """The `train.eval_batches` global batches of every evaluation: the same windows and corruption each time."""

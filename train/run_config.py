@@ -33,6 +33,8 @@ MAY_CHANGE = (
     "mesh.",
 )
 
+# Fields that the processes of a run may set differently: nothing that they compute depends on these.
+PER_PROCESS = ("data.reader_threads", "data.prefetch_batches", "data.cache_dir")
 
 _ABSENT = object()
 
@@ -76,7 +78,7 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
 
     Raises ConfigError if fields outside MAY_CHANGE differ or are in only one config. The error names all such fields.
     """
-    old, new = _flatten(json.loads(json.dumps(saved))), _flatten(json.loads(json.dumps(current)))
+    old, new = flatten(saved), flatten(current)
     changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
     lines = {name: f"{name}: {_text(old, name)} -> {_text(new, name)}" for name in changed}
     forbidden = [lines[name] for name in changed if not _may_change(name)]
@@ -97,9 +99,10 @@ def _text(values: dict[str, Any], name: str) -> str:
     return json.dumps(values[name]) if name in values else "(none)"
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns dotted field -> value."""
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns dotted field -> JSON value, for nested mappings. Tuples become lists."""
     flat = {}
     for name, value in config.items():
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+        is_group = isinstance(value, Mapping)
+        flat |= flatten(value, f"{prefix}{name}.") if is_group else {prefix + name: json.loads(json.dumps(value))}
     return flat

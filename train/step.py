@@ -53,7 +53,8 @@ def make_train_step(
     the scaled loss, and every update adjusts the scale.
 
     The metrics are the learner's Sums, grad_norm, useful_token_fraction (the share of positions that are not padding),
-    both skipped counts, and loss_scale if the state has one.
+    scored_tokens (int32 [], the number of positions with a loss weight), both skipped counts, and loss_scale if the
+    state has one.
     """
 
     def gradients(state: TrainState, weights: dict[str, jax.Array], batch: Batch, key: jax.Array):
@@ -65,10 +66,11 @@ def make_train_step(
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
-        weights, useful = learner.weights(batch), useful_token_fraction(batch)
+        weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), scored_tokens(batch)
         if axis_name is not None:
             key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
             weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
+            scored = jax.lax.psum(scored, axis_name)
         grads, sums = _accumulate(functools.partial(gradients, state, weights), batch, key, grad_accum_steps)
         if axis_name is not None:
             grads, sums = jax.lax.psum((grads, sums), axis_name)
@@ -93,6 +95,7 @@ def make_train_step(
         metrics = sums | {
             "grad_norm": grad_norm,
             "useful_token_fraction": useful,
+            "scored_tokens": scored,
             "skipped_count": state.skipped_count,
             "skipped_in_a_row_count": state.skipped_in_a_row_count,
         }
@@ -123,6 +126,11 @@ def useful_token_fraction(batch: Batch) -> jax.Array:
     """Returns the share of the positions of all stacks of a batch that are not padding, float32 []."""
     segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
     return sum(jnp.sum(array > 0) for array in segments) / sum(array.size for array in segments)
+
+
+def scored_tokens(batch: Batch) -> jax.Array:
+    """Returns the number of positions of a batch that have a loss weight, int32 []."""
+    return sum(jnp.sum(array > 0, dtype=jnp.int32) for name, array in batch.items() if name.endswith("_loss_weights"))
 
 
 def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -> tuple[Params, Sums]:

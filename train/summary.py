@@ -8,7 +8,9 @@ import numpy as np
 
 from data.eligible import describe_excluded
 from models.placement import platform_of
+from train.counters import Counters
 from train.display import Display
+from train.experiment import Experiment
 from train.run import Run, attention_of
 
 
@@ -56,6 +58,24 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         bits = entropy / np.log(2)
         lines["baseline"] = f"{entropy:.3f} nats per token, {bits:.3f} bits: the unigram entropy of the corpus"
     return lines
+
+
+def print_shares(experiment: Experiment, counters: Counters, display: Display) -> None:
+    """Prints a table of the shares of a mixture: those that were set, and those of the examples and raw tokens so far.
+
+    Prints nothing without a mixture, and before the first step.
+    """
+    shares, mix_by = counters.shares(), experiment.config["objective"].get("mix_by")
+    if not shares:
+        return
+    denoisers, width = experiment.denoisers, max(12, *map(len, experiment.denoiser_names))
+    first, last = (sum(getattr(d, name) for d in denoisers) for name in ("weight", "final_weight"))
+    display.message(f"{'shares':>{width}}  {'set, by ' + mix_by:>16}  {'of examples':>12}  {'of raw tokens':>14}")
+    for denoiser in denoisers:
+        begin, end = f"{denoiser.weight / first:.4f}", f"{denoiser.final_weight / last:.4f}"
+        as_set = begin if begin == end else f"{begin} to {end}"
+        examples, tokens = (shares[f"{metric}/{denoiser.name}"] for metric in ("example_share", "token_share"))
+        display.message(f"{denoiser.name:>{width}}  {as_set:>16}  {examples:>12.4f}  {tokens:>14.4f}")
 
 
 def _skipped_input_warnings(run: Run) -> list[str]:

@@ -28,7 +28,7 @@ def corpus_config(tmp_path, **changes) -> CorpusConfig:
 
 def write_texts(tmp_path, texts) -> None:
     """Writes one file per text, named 000.txt, 001.txt, ..."""
-    (tmp_path / "text").mkdir(exist_ok=True)
+    (tmp_path / "text").mkdir(exist_ok=True, parents=True)
     for i, text in enumerate(texts):
         (tmp_path / "text" / f"{i:03}.txt").write_bytes(text.encode())
 

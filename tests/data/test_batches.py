@@ -225,3 +225,21 @@ def test_processes_read_parts_of_one_planned_batch(documents):
             in_part = expected["row_ids"] % 2 == p
             for name in ("tokens", "lengths", "keys", "denoiser_ids", "parts"):
                 np.testing.assert_array_equal(part[n][name], expected[name][in_part])
+
+
+@pytest.mark.parametrize(
+    ("specs", "changes"),
+    [(SPECS, {}), (SPECS, {"examples_per_row": 3, "local_rows": [1, 6]}), (PAIRS, {}), (PAIRS, {"plan": PLAN})],
+)
+def test_counts_are_those_of_all_rows_of_the_batches(documents, specs, changes, monkeypatch):
+    if "plan" in changes:
+        changes = {"plan": PLAN, "examples_per_row": 3}
+    counted = dataset(documents, specs, **changes)
+    whole = dataset(documents, specs, **{name: value for name, value in changes.items() if name != "local_rows"})
+    windows = [whole[n] for n in range(3, 40)]
+    ids, lengths = (np.concatenate([batch[name] for batch in windows]) for name in ("denoiser_ids", "lengths"))
+    monkeypatch.setattr("data.batches._COUNTED_AT_ONCE", 20)
+    counts = counted.count_windows(3, 37)
+    assert counts.examples.tolist() == np.bincount(ids, minlength=len(specs)).tolist()
+    assert counts.raw_tokens.tolist() == np.bincount(ids, lengths, len(specs)).astype(int).tolist()
+    assert all(column.dtype == np.int64 for column in counts)

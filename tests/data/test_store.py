@@ -50,6 +50,15 @@ def test_many_flushes_give_the_same_store(tmp_path, monkeypatch):
     assert pieces.unigram_counts.tolist() == whole.unigram_counts.tolist()
 
 
+@pytest.mark.parametrize("texts", [["ab", "cd"], ["ab", "cx"], ["abc", "d"], ["cd", "ab"], ["ab", "cd", "cd"]])
+def test_the_content_digest_depends_on_the_texts_alone(tmp_path, texts, monkeypatch):
+    first = store_of(tmp_path / "one", ["ab", "cd"])
+    monkeypatch.setattr("data.writer._FLUSH_TOKENS", 1)
+    second = store_of(tmp_path / "other", texts)
+    assert first.folder.name != second.folder.name
+    assert (first.content_digest == second.content_digest) == (texts == ["ab", "cd"])
+
+
 def test_equal_texts_have_equal_digests(tmp_path):
     digests = store_of(tmp_path, ["same", "other", "same"]).digests
     assert digests[0] == digests[2] != digests[1]
@@ -193,6 +202,7 @@ def test_meta_is_what_prepare_prints(tmp_path):
     store = store_of(tmp_path, ["ab", "é"])
     meta = json.loads((store.folder / "meta.json").read_text())
     sizes = meta.pop("file_sizes")
+    assert meta.pop("content_digest") == store.content_digest
     assert meta == {
         "dtype": "uint16",
         "num_documents": 2,

@@ -70,24 +70,31 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def start_main(*arguments: str, devices: int = 1, module: str = "train.main", **options) -> subprocess.Popen:
+def start_main(
+    *arguments: str, devices: int = 1, module: str = "train.main", cwd: Path = ROOT, code: Path = ROOT, **options
+) -> subprocess.Popen:
     """Starts `python -m train.main` with `arguments`, on tests/small_config.py unless they contain --config.
 
     Args:
       *arguments: of the command line.
       devices: CPU devices of the process.
       module: another command to start, without a config.
+      cwd: the folder of the process.
+      code: the root of the packages that the process imports, unless `cwd` contains them.
       **options: of subprocess.Popen.
 
     Standard output and standard error are pipes.
     """
-    config = ["--config=tests/small_config.py"] if module == "train.main" else []
+    config = [f"--config={ROOT / 'tests' / 'small_config.py'}"] if module == "train.main" else []
     if any(argument.startswith("--config=") for argument in arguments):
         config = []
-    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    environment = os.environ | {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "PYTHONPATH": str(code),
+    }
     return subprocess.Popen(
         [sys.executable, "-m", module, *config, *arguments],
-        cwd=ROOT,
+        cwd=cwd,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

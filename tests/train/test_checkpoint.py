@@ -51,6 +51,20 @@ def test_keeps_the_newest_and_the_best(saved):
     assert sorted(os.listdir(directory)) == ["3", "5", "6"]
 
 
+def test_counters_are_kept_with_the_state_exactly(tmp_path):
+    counters = {"step": 1, "examples": [2**70, 3], "seconds": 0.1 + 0.2}
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
+    checkpoints.save(1, state_of(1), eval_loss=2.0, counters=counters)
+    checkpoints.close()
+    reader = Checkpoints(tmp_path / "checkpoints", keep=None)
+    assert reader.counters(1) == counters and reader.best_step() == 1
+
+
+def test_a_checkpoint_without_counters_is_refused(saved):
+    with pytest.raises(ConfigError, match=r"checkpoint .*/6 has no counters .*: choose another --workdir"):
+        Checkpoints(saved[0], keep=None).counters(6)
+
+
 def test_a_reader_finds_the_same_steps(saved):
     reader = Checkpoints(saved[0], keep=None)
     assert (reader.latest_step(), reader.best_step()) == (6, 3)

@@ -39,7 +39,7 @@ def calls_of_a_run(monkeypatch):
     def train_step(state, batch):
         step = batch["decoder_segment_ids"].item()
         events.append(f"step {step}")
-        return state, {"skipped_in_a_row_count": Metric(step, events)}
+        return state, {"skipped_in_a_row_count": Metric(step, events), "scored_tokens": 0}
 
     run = types.SimpleNamespace(
         experiment=experiment, train_batches=train_batches, to_devices=to_devices, train_step=train_step
@@ -47,7 +47,8 @@ def calls_of_a_run(monkeypatch):
     monkeypatch.setattr(loop, "evaluate", lambda run, params: {"loss": 1.0})
     stop = mock.Mock()
     stop.requested.return_value = False
-    loop._Loop(run, "", mock.Mock(), mock.Mock(), mock.Mock(), stop).train(mock.Mock(), 0)
+    counters = mock.Mock(metrics=dict)
+    loop._Loop(run, "", mock.Mock(), counters, mock.Mock(), mock.Mock(), stop).train(mock.Mock(), 0)
     return events
 
 

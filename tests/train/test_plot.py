@@ -7,10 +7,12 @@ import pytest
 from contract.errors import ConfigError
 from train.plot import plot, read_curves
 
+TOTALS = {"examples": 7, "raw_tokens": 70, "scored_tokens": 30, "flops": 1e20, "seconds": 0.5}
 LINES = [
     {"step": 10, "split": "train", "loss": 3.0, "grad_norm": 1.0},
-    {"step": 20, "split": "eval", "loss": 2.5, "loss/r": 2.0, "loss/s": 3.0, "accuracy": 0.1},
-    {"step": 40, "split": "eval", "loss": None, "loss/r": 1.0, "loss/s": 2.0, "accuracy": 0.2},
+    {"step": 20, "split": "eval", "loss": 2.5, "loss/r": 2.0, "loss/s": 3.0, "accuracy": 0.1, **TOTALS},
+    {"step": 40, "split": "eval", "loss": None, "loss/r": 1.0, "loss/s": 2.0, "accuracy": 0.2}
+    | {name: 2 * total for name, total in TOTALS.items()},
 ]
 
 
@@ -31,6 +33,13 @@ def test_curves_of_a_metric_and_of_its_denoisers(run):
     }
 
 
+@pytest.mark.parametrize("x", TOTALS)
+def test_curves_over_totals(run, x, tmp_path):
+    assert read_curves(run, "accuracy", "eval", x=x) == {"accuracy": ([TOTALS[x], 2 * TOTALS[x]], [0.1, 0.2])}
+    pytest.importorskip("matplotlib")
+    plot([run], str(tmp_path / "x.svg"), metric="loss", split="eval", x=x)
+
+
 def test_the_same_runs_give_the_same_file(run, tmp_path):
     pytest.importorskip("matplotlib")
     for name in ("a.svg", "b.svg"):
@@ -45,6 +54,7 @@ def test_the_same_runs_give_the_same_file(run, tmp_path):
     [
         ({"runs": ["nowhere"]}, "nowhere is not the folder of a run: nowhere/metrics.jsonl: No such file"),
         ({"metric": "los"}, "--metric=los is not a metric of .*: it has loss, loss/r, loss/s, accuracy"),
+        ({"split": "train", "x": "flops"}, "--x=flops is not in .*metrics.jsonl, because an earlier version wrote it"),
         ({"split": "train", "metric": "accuracy"}, "--metric=accuracy is not a metric of .* it has loss, grad_norm"),
         ({"out": "x.txt"}, r"--out=x.txt must end in \.svg, \.png or \.pdf"),
         ({"out": "nowhere/x.svg"}, "--out=nowhere/x.svg cannot be written: No such file"),

@@ -50,6 +50,9 @@ def test_two_processes_train_as_one(arguments, tmp_path):
     for left, right in zip(one, two, strict=True):
         # Weights are whole numbers of tokens: equal fractions of useful tokens and equal denoisers mean equal batches.
         assert left.keys() == right.keys()
+        for name in left:
+            if name in ("examples", "raw_tokens", "scored_tokens", "flops") or "_share/" in name:
+                assert left[name] == right[name], (left["step"], name)
         for name in ("loss", "accuracy", "useful_token_fraction", *(n for n in left if n.startswith("loss/"))):
             if name in left:
                 assert left[name] == pytest.approx(right[name], rel=2e-4), (left["step"], name)

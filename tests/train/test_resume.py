@@ -11,7 +11,8 @@ import pytest
 from tests.train.subprocesses import run_main, start_main
 
 STEPS = 60
-TIMED = {"tokens_per_second", "data_wait_fraction"}
+TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
+TOTALS = {"examples", "raw_tokens", "scored_tokens", "flops"}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,8 @@ def arrays_of(workdir):
 
 def assert_same_run(workdir, uninterrupted):
     assert metrics_of(workdir) == metrics_of(uninterrupted)
+    seconds = [json.loads(line)["seconds"] for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    assert seconds[0] >= 0 and seconds == sorted(seconds) and seconds[-1] > seconds[0], "they go on after a resume"
     import jax
 
     jax.tree.map(np.testing.assert_array_equal, arrays_of(workdir), arrays_of(uninterrupted))
@@ -121,6 +124,6 @@ def test_evaluate_prints_the_metrics_that_the_run_logged(uninterrupted):
     assert status == 0, stderr
     printed = json.loads(stdout)
     logged = [line for line in metrics_of(uninterrupted) if line["split"] == "eval"][-1]
-    assert printed.keys() == logged.keys() and printed["step"] == STEPS
-    for name in logged.keys() - {"split"}:
+    assert printed.keys() == logged.keys() - TOTALS and printed["step"] == STEPS
+    for name in printed.keys() - {"split"}:
         assert printed[name] == pytest.approx(logged[name], rel=1e-6), name

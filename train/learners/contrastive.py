@@ -23,9 +23,9 @@ class ContrastiveLearner(Learner):
 
     Without MLM, the reported loss and accuracy are contrastive: the accuracy is the share of texts whose own second
     encoding is the nearest in the batch. With MLM, the reported loss and accuracy are those of MLM, and the contrastive
-    loss and accuracy are the ratios contrastive_loss and contrastive_accuracy. Further ratios (Wang & Isola
-    2020): alignment, the squared distance of a text's two encodings, and uniformity, of a batch's first encodings, as a
-    mean over batches.
+    loss and accuracy, over texts, are the ratios contrastive_loss and contrastive_accuracy. Further ratios (Wang &
+    Isola 2020): alignment, the squared distance of a text's two encodings, over texts, and uniformity, of a batch's
+    first encodings, as a mean over batches.
 
     The negatives of a text are the other texts of the batch, on all devices. Evaluation uses dropout too, with the same
     masks every time: without dropout the two encodings of a text would be equal.

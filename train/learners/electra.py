@@ -33,10 +33,11 @@ _SHARED = ("token_embedder", "position_embedder", "token_type_embedder", "embedd
 class ElectraLearner(Learner):
     """See Learner. The minimized loss is the weighted sum of the generator's and the discriminator's losses.
 
-    The reported loss and accuracy are the generator's. Ratios: discriminator_loss, in nats per token,
-    discriminator_accuracy, discriminator_precision and discriminator_recall of the replaced tokens, and
-    replaced_fraction, the share of replaced tokens. So 1 - replaced_fraction is the accuracy of predicting "original"
-    everywhere.
+    The reported loss and accuracy are the generator's, over the selected tokens. Ratios, over all
+    positions that are not padding: discriminator_loss, in nats per position, discriminator_accuracy, and
+    replaced_fraction, the share of replaced tokens, so that 1 - replaced_fraction is the accuracy of predicting
+    "original" everywhere. discriminator_precision is over the positions that are predicted to be replaced,
+    discriminator_recall over those that are replaced.
 
     Parameters: `transformer`, the discriminator's Transformer, shared embeddings included; `discriminator_head`;
     `generator`, the rest of the generator's Transformer.

@@ -22,7 +22,8 @@ from train.learners.learner import Batch, Learner, Sums
 class MultiTokenPredictionLearner(Learner):
     """See Learner. The reported loss and accuracy are those of the next token, comparable with CLM's.
 
-    Ratios: loss/future_<i> and accuracy/future_<i> of the i-th token ahead, i = 2, ..., n.
+    Ratios: loss/future_<i> and accuracy/future_<i> of the i-th token ahead, i = 2, ..., n, over the positions that have
+    such a token in their segment.
 
     Parameters: `transformer`, which predicts the next token, and `heads`, which predict the further tokens
     (models/multi_token.py).

@@ -21,7 +21,8 @@ _NUM_CLASSES = 2  # labels of a pair
 class SentencePairsLearner(Learner):
     """See Learner. The minimized loss is the MLM loss plus pair_weight times the pair loss, each with its denominator.
 
-    The reported loss is the MLM loss. Ratios: pair_loss, in nats per pair, and pair_accuracy.
+    The reported loss and accuracy are those of MLM, over the selected tokens. Ratios: pair_loss, in nats per pair, and
+    pair_accuracy, both over pairs, one in each row.
 
     Parameters: `transformer`, and `pair_classifier`, which reads the Transformer's state at [CLS].
     """
