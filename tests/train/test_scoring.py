@@ -44,7 +44,7 @@ def workdirs(corpus, tmp_path_factory):
             train_and_evaluate(make_experiment(config), folders[name])
             continue
         run = make_run(make_experiment(config), show_progress=False)
-        write_config(folders[name], run.experiment.config | {"corpus": {"fingerprint": run.store.folder.name}})
+        write_config(folders[name], run.experiment.config | {"corpus": {"fingerprint": run.store.content_digest}})
         checkpoints = Checkpoints(os.path.join(folders[name], "checkpoints"), keep=1)
         checkpoints.save(0, random_state(run))
         checkpoints.close()
