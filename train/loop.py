@@ -64,7 +64,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     with Display(config.steps, start) as display, StopRequest(display.warn, every=config.log_every) as stop:
         print_summary(run, display, workdir)
         for change in changes:
-            display.warn(f"the run goes on with a changed config: {change}")
+            display.warn(f"the run continues with a changed config: {change}")
         if start:
             display.message(f"continuing from step {start}")
         if start < config.steps:
@@ -80,7 +80,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
             display.message(sample_for_display(run, state.params))
             display.message(
                 f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {workdir}. "
-                f"To go on, raise train.steps; to sample: python -m train.generate --workdir={workdir} --prompt=..."
+                f"To continue, raise train.steps; to sample: python -m train.generate --workdir={workdir} --prompt=..."
             )
     checkpoints.close()
     writer.close()
@@ -96,7 +96,7 @@ def _make_workdir(workdir: str) -> None:
 
 
 class _Loop:
-    """The steps from a start of the program to its end."""
+    """The steps of one start of the program."""
 
     def __init__(
         self,
