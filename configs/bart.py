@@ -11,7 +11,7 @@ learning rate falls linearly to 0, as published. Variants, by the paper's names:
 A line break ends a sentence too, because the default corpus is source code. For English set
 objective.sentence_ends="stops".
 
-Tiny on two CPU cores: 600 steps, held-out loss 1.915; the corpus's unigram entropy is 3.236.
+Tiny on two CPU cores: 600 steps, held-out loss 1.929; the corpus's unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
