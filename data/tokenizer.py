@@ -117,7 +117,7 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             import sentencepiece
         except ImportError:
-            raise ConfigError(f"{where} needs SentencePiece: pip install 'cloze[sentencepiece]'") from None
+            raise ConfigError(f"{where} needs SentencePiece: pip install -e '.[sentencepiece]'") from None
         try:
             model = Path(path).expanduser().read_bytes()
             self._model = sentencepiece.SentencePieceProcessor()

@@ -195,5 +195,5 @@ def test_sentencepiece_models_that_cannot_serve(tmp_path):
 
 def test_sentencepiece_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(ConfigError, match=r"pip install 'cloze\[sentencepiece\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[sentencepiece\]'"):
         SentencePieceTokenizer("x.model", num_sentinels=4, mode_tokens=())
