@@ -50,8 +50,8 @@ class Collator:
     def examples(self, windows: Windows) -> InputsTargets | Masked:
         """Returns the corrupted examples, in the windows' order, before `place` puts them into rows."""
         examples, chosen = [], []
-        whole = tuple((denoiser,) for denoiser in self.denoisers)
-        for denoiser_id, parts in enumerate(whole if windows.parts is None else self._parts):
+        undivided = [(denoiser,) for denoiser in self.denoisers]
+        for denoiser_id, parts in enumerate(undivided if windows.parts is None else self._planned_parts):
             for part, denoiser in enumerate(parts):
                 is_chosen = windows.denoiser_ids == denoiser_id
                 if len(parts) > 1:
@@ -62,13 +62,12 @@ class Collator:
         return _interleave(examples, chosen)
 
     @functools.cached_property
-    def _parts(self) -> tuple[tuple[Denoiser, ...], ...]:
-        """The parts of each denoiser in the row plan; without a plan, each denoiser itself."""
+    def _planned_parts(self) -> list[tuple[Denoiser, ...]]:
+        """The parts of each denoiser in the row plan."""
         plan = self.batch_spec.plan
-        if plan is None:
-            return tuple((denoiser,) for denoiser in self.denoisers)
+        assert plan is not None  # windows have parts only where rows are planned
         counts = [int(plan.parts[plan.denoiser_ids == k].max()) + 1 for k in range(len(self.denoisers))]
-        return tuple(denoiser.parts(count) for denoiser, count in zip(self.denoisers, counts, strict=True))
+        return [denoiser.parts(count) for denoiser, count in zip(self.denoisers, counts, strict=True)]
 
     @property
     def _has_attention_order(self) -> bool:
