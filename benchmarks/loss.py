@@ -34,7 +34,7 @@ def loss(table_VxD: jax.Array, hidden_BxLxD: jax.Array, batch: dict[str, jax.Arr
         product = hidden.reshape(-1, D_MODEL) @ table_VxD.T
         return product.reshape(*hidden.shape[:-1], -1)
 
-    options = LossOptions(num_denoisers=1, z_loss=1e-4, label_smoothing=0.0)
+    options = LossOptions(num_groups=1, z_loss=1e-4, label_smoothing=0.0)
     sums = chunked_cross_entropy(logits_of, hidden_BxLxD, scored_tokens(batch), options, chunk_size=chunk_size)
     return sums.minimized_sum / sums.weight_sum
 

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     """Returns the defaults: a `tiny` T5 v1.1 encoder-decoder on the standard library's source text."""
     config = ConfigDict()
-    config.seed = 0  # of the initial parameters, the held-out split, the order of the data and every random draw
+    config.seed = 0  # of the initial parameters, the order of the data and every random draw in training
     config.precision = "float32"  # of the computation: "float32", "bfloat16", "float16"; parameters are always float32
 
     config.data = ConfigDict()
@@ -20,6 +20,8 @@ def get_config() -> ConfigDict:
     # functions; "text", "jsonl" and "tfds" read data.path. See data/sources.py.
     config.data.source = "stdlib"
     config.data.path = ""  # text, jsonl: files, folders or globs, separated by commas; tfds: "name/config:version"
+    # The corpus' own held-out text, which replaces the split: text, jsonl: as path; tfds: the name of a split.
+    config.data.heldout_path = ""
     config.data.document_per = "file"  # text, tfds: "file" (the whole text), "line", "paragraph" (between blank lines)
     config.data.on_unreadable = "error"  # for a file that is not UTF-8 and a line that is not JSON: "error" or "skip"
     config.data.tokenizer = "byte"  # "byte", or the path of a SentencePiece .model file
@@ -49,7 +51,13 @@ def get_config() -> ConfigDict:
     # objective.classes: "error", or "skip" to exclude them.
     config.data.on_unusable = "error"
     config.data.bidirectional_inputs = True  # decoder-only: True: inputs see each other (prefix LM); False: causal
-    config.data.heldout_fraction = 0.05  # fraction of the documents that is held out for evaluation
+    # The split into training and held-out text. It depends on these fields and on each unit's contents alone, so runs
+    # with any objective, seed and windows over a corpus hold out the same text (data/split.py).
+    config.data.heldout_fraction = 0.1  # expected share of the units that is held out; not read with heldout_path
+    config.data.split_seed = 0  # of the choice of the held-out units and windows; not of the run
+    # The unit of the split: "file", "document", "label"; "auto": "file" (an example of a TFDS dataset), but "document"
+    # for jsonl and a single file.
+    config.data.split_by = "auto"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids
     config.data.reader_threads = 2  # threads that make batches
     config.data.prefetch_batches = 16  # batches made in advance
@@ -108,12 +116,14 @@ def get_config() -> ConfigDict:
 
     config.train = ConfigDict()
     config.train.init_from = ""  # workdir of another run, whose newest checkpoint initializes the Transformer
+    # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
+    config.train.init_from_overlap = "error"
     config.train.steps = 600  # updates
     config.train.batch_size = 16  # rows of a batch, over all devices and processes
     config.train.grad_accum_steps = 1  # parts of a batch, computed one after another to save memory
     config.train.log_every = 20  # steps between reports of training metrics
     config.train.eval_every = 200  # steps between evaluations
-    config.train.eval_batches = 16  # held-out batches in an evaluation
+    config.train.eval_windows = 512  # most held-out windows in an evaluation, of all denoisers together; 0: all
     config.train.checkpoint_every = 200  # steps between checkpoints
     config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too
     config.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops

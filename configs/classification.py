@@ -30,13 +30,11 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.objective = ConfigDict({"name": "classification", "classes": PACKAGES})
     config.data.documents = "split"
     config.data.on_unusable = "skip"
-    config.data.heldout_fraction = 0.2
     config.data.inputs_length = 256
     config.data.bidirectional_inputs = False
     config.optimizer.learning_rate = 5e-4
     config.train.steps = 300
     config.train.eval_every = 100
-    config.train.eval_batches = 64
     base.use_size(config, preset, architectures.BERT)
     if preset != "tiny":
         config.precision = "bfloat16"

@@ -59,5 +59,5 @@ def use_long_run(config: ConfigDict) -> None:
     config.precision = "bfloat16"
     config.train.log_every = 100
     config.train.eval_every = 5000
-    config.train.eval_batches = 64
+    config.train.eval_windows = 8192
     config.train.checkpoint_every = 5000

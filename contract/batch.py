@@ -11,7 +11,7 @@ B rows; S encoder positions, T decoder positions. The names are seqio's, except 
 | decoder_bidirectional_mask | bool [B, T] | decoder-only | True: the position is in the prefix, which the whole segment attends to |
 | encoder_input_tokens, encoder_segment_ids, encoder_positions | int32 [B, S] | encoder-only, encoder-decoder | segments and positions as in the decoder |
 | encoder_target_tokens, encoder_loss_weights | int32 / float32 [B, S] | encoder-only | weights mark the *selected* positions, including random and kept tokens |
-| example_source | int32 [B, T] or [B, S] | all | the index of the denoiser that made the example, at each position |
+| example_source | int32 [B, T] or [B, S] | all | at each position the index of the denoiser that made the example; in held-out batches, the number of the example in the batch |
 
 Optional fields, which only some objectives make:
 

@@ -36,7 +36,7 @@ class WindowSpec:
 
     Attributes:
       name: the denoiser's name.
-      weight: share of the examples. With a ramp: the share before the ramp begins.
+      weight: share of the windows, or of their tokens (BatchSpec.mix_by). With a ramp: before the ramp begins.
       raw_length: tokens in a window. For "whole": the most tokens of a document that fits a row for every length of
         its prompt.
       documents: how windows treat document boundaries.
@@ -68,11 +68,6 @@ class WindowSpec:
         """The weight at the end of the run, in the unit of `weight`."""
         return self.ramp.weight if self.ramp else self.weight
 
-    @property
-    def mean_weight(self) -> float:
-        """The mean of the initial and the final weight, which held-out batches use at every step."""
-        return (self.weight + self.final_weight) / 2
-
 
 class RowPlan(NamedTuple):
     """A cycle of R rows with M examples each, chosen to fill the rows (objectives/rows/filling.py). All int32 [R, M].
@@ -97,12 +92,14 @@ class BatchSpec:
       windows: a WindowSpec for each denoiser, in the order of `Windows.denoiser_ids`.
       examples_per_row: windows in a row.
       pad_id: the token id after the end of an example.
+      mix_by: what the weights of the windows are shares of: "example" (windows) or "token" (their raw tokens).
       plan: which windows share a row, in place of the specs' own weights and lengths; None to draw them by weight.
     """
 
     windows: tuple[WindowSpec, ...]
     examples_per_row: int
     pad_id: int
+    mix_by: Literal["example", "token"] = "example"
     plan: RowPlan | None = None
 
 

@@ -10,12 +10,11 @@ import grain
 import numpy as np
 
 from contract.batch import Batch
-from contract.rng import example_keys
-from contract.windows import BatchSpec, Windows
-from data.columns import Columns
+from contract.windows import BatchSpec, Ramp, Windows
 from data.documents import Documents
+from data.examples import DrawnExamples, ExampleReader
 from data.order import DrawOrder, PlannedOrder
-from data.windows import Slices, WindowReader, gather
+from data.windows import WindowReader
 
 Transform = Callable[[Windows, int], Batch]
 
@@ -38,14 +37,14 @@ def batches(
     batch_size: int,
     local_rows: Sequence[int],
     seed: int,
-    shuffle: bool,
 ) -> "Batches":
-    """Returns a sequence of batches without end, of which element n is this process's rows of batch n.
+    """Returns a sequence of training batches without end, of which element n is this process's rows of batch n.
 
     Element n is a function of the arguments and n alone: window i of the run is in row i // spec.examples_per_row,
     counted over all batches, and data/order.py determines which window that is. So neither the number of processes nor
-    the number of threads changes the contents of a row. Each denoiser reads each of its windows once per epoch. In
-    planned rows this holds for each window length of a denoiser, so the same text may recur at another length.
+    the number of threads changes the contents of a row. Each denoiser reads each of its windows once per epoch, in a
+    new order, and every epoch cuts the documents elsewhere (data/cuts.py). In planned rows this holds for each window
+    length of a denoiser, so the same text may recur at another length.
 
     Args:
       documents: the documents to read.
@@ -54,32 +53,45 @@ def batches(
         transforms several batches at once. Must be thread-safe.
       batch_size: rows of the global batch.
       local_rows: this process's rows of the global batch, ascending; they need not be adjacent.
-      seed: any int. It determines the order and the examples' keys.
-      shuffle: whether each epoch has a new order. If False, every epoch has the documents' order, and weights that
-        change are replaced by the mean of their initial and final values.
+      seed: any int. It determines the order, the cuts and the examples' keys.
 
     Raises ConfigError for invalid weights and where the documents do not fill a window, ValueError for local_rows that
     are not ascending rows of the batch.
     """
-    rows = np.asarray(local_rows, np.int64)
-    if not rows.size or rows[0] < 0 or rows[-1] >= batch_size or (np.diff(rows) <= 0).any():
-        raise ValueError(f"local_rows={rows.tolist()} must be ascending rows of a batch of {batch_size}")
     order: DrawOrder | PlannedOrder
+    weights: Sequence[float] = [windows.weight for windows in spec.windows]
+    ramps: Sequence[Ramp | None] = [None] * len(weights)
     if spec.plan is None:
-        readers = [WindowReader(documents, windows) for windows in spec.windows]
-        weights, ramps = [windows.weight for windows in spec.windows], [windows.ramp for windows in spec.windows]
-        if not shuffle:  # held-out batches, whose loss at one step is compared with that at another
-            weights, ramps = [windows.mean_weight for windows in spec.windows], []
-        order = DrawOrder(list(map(len, readers)), weights, seed=seed, shuffle=shuffle, ramps=ramps)
+        readers = [WindowReader(documents, windows, seed) for windows in spec.windows]
+        denoiser_ids = list(range(len(readers)))
+        weights, ramps = example_weights(spec, readers)
+        order = DrawOrder(list(map(len, readers)), weights, seed=seed, ramps=ramps)
     else:
         planned = np.stack([spec.plan.denoiser_ids.ravel(), spec.plan.raw_lengths.ravel()], axis=1)
         distinct, cycle = np.unique(planned, axis=0, return_inverse=True)
+        denoiser_ids = distinct[:, 0].tolist()
         readers = [
-            WindowReader(documents, dataclasses.replace(spec.windows[denoiser_id], raw_length=raw_length))
+            WindowReader(documents, dataclasses.replace(spec.windows[denoiser_id], raw_length=raw_length), seed)
             for denoiser_id, raw_length in distinct.tolist()
         ]
-        order = PlannedOrder(list(map(len, readers)), cycle.ravel(), seed=seed, shuffle=shuffle)
-    return Batches(readers, order, transform, spec, batch_size=batch_size, local_rows=rows, seed=seed)
+        order = PlannedOrder(list(map(len, readers)), cycle.ravel(), seed=seed)
+    examples = ExampleReader(readers, denoiser_ids, order, spec, seed=seed)
+    return Batches(examples, transform, batch_size=batch_size, local_rows=local_rows, weights=weights, ramps=ramps)
+
+
+def example_weights(spec: BatchSpec, readers: Sequence[WindowReader]) -> tuple[list[float], list[Ramp | None]]:
+    """The weights and ramps of the denoisers as shares of the windows, from one reader for each denoiser.
+
+    If spec.mix_by is "token", the weights of `spec` are shares of the raw tokens: each is divided by the mean length of
+    the denoiser's windows, which with "split" and "whole" depends on the documents.
+    """
+    tokens = [reader.mean_length if spec.mix_by == "token" else 1.0 for reader in readers]
+    weights = [windows.weight / n for windows, n in zip(spec.windows, tokens, strict=True)]
+    ramps = [
+        windows.ramp and windows.ramp._replace(weight=windows.ramp.weight / n)
+        for windows, n in zip(spec.windows, tokens, strict=True)
+    ]
+    return weights, ramps
 
 
 def loader(batches: "Batches", *, start: int, threads: int, prefetch: int) -> Iterator[Batch]:
@@ -96,7 +108,9 @@ def loader(batches: "Batches", *, start: int, threads: int, prefetch: int) -> It
     """
     _keep_freed_arrays()
     at_once = max(min(_WINDOWS_AT_ONCE // batches.num_windows, prefetch // max(threads, 1)), 1)
-    blocks = grain.MapDataset.range(start, batches.end, at_once).map(lambda first: batches.read(first, at_once))
+    blocks = grain.MapDataset.range(start, batches.end, at_once).map(
+        lambda first: batches.read(first, min(at_once, batches.end - first))
+    )
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=prefetch // at_once if threads else 0)
     return itertools.chain.from_iterable(_split(block, batches.num_rows) for block in blocks.to_iter_dataset(options))
 
@@ -124,55 +138,64 @@ class Batches:
     Attributes:
       num_rows: this process's rows of a batch.
       num_windows: this process's windows of a batch.
-      end: the number of batches, more than any run reads.
+      end: the number of batches; for training more than any run reads.
+      weights, ramps: the denoisers' shares of the windows, in any unit, and how they change.
     """
 
     def __init__(
         self,
-        readers: Sequence[WindowReader],
-        order: DrawOrder | PlannedOrder,
+        examples: ExampleReader,
         transform: Transform,
-        spec: BatchSpec,
         *,
         batch_size: int,
-        local_rows: np.ndarray,
-        seed: int,
+        local_rows: Sequence[int],
+        total_windows: int = sys.maxsize,
+        weights: Sequence[float] = (),
+        ramps: Sequence[Ramp | None] = (),
     ):
-        self._readers = readers
-        self._order = order
+        """
+        Args:
+          examples: the examples of windows by number.
+          transform, batch_size, local_rows: as for `batches`.
+          total_windows: the number of windows. The rows of the last batch that have no window are empty.
+          weights, ramps: the attributes.
+        """
+        rows = np.asarray(local_rows, np.int64)
+        if not rows.size or rows[0] < 0 or rows[-1] >= batch_size or (np.diff(rows) <= 0).any():
+            raise ValueError(f"local_rows={rows.tolist()} must be ascending rows of a batch of {batch_size}")
+        self._examples = examples
         self._transform = transform
-        self._spec = spec
         self._batch_size = batch_size
-        self._local_rows = local_rows
-        self._seed = seed
-        self._width = max(reader.longest for reader in readers)
-        self._columns = Columns(readers, self._width, spec.pad_id)
-        self.num_rows = len(local_rows)
-        self.num_windows = len(local_rows) * spec.examples_per_row
-        self.end = sys.maxsize // (batch_size * spec.examples_per_row)
+        self._local_rows = rows
+        self._total_windows = total_windows
+        self._per_row = examples.spec.examples_per_row
+        self._per_batch = batch_size * self._per_row
+        self.weights, self.ramps = weights, ramps
+        self.num_rows = len(rows)
+        self.num_windows = len(rows) * self._per_row
+        self.end = -(-total_windows // self._per_batch)
 
     def __getitem__(self, n: int) -> Batch:
         return self.read(n, 1)
 
     def read(self, first: int, count: int) -> Batch:
         """Returns batches `first`, ..., `first` + `count` - 1 as one batch, with their rows concatenated."""
-        spec = self._spec
         rows = (np.arange(first, first + count)[:, None] * self._batch_size + self._local_rows).ravel()
-        numbers = (rows[:, None] * spec.examples_per_row + np.arange(spec.examples_per_row)).ravel()
-        slices, window, reader_ids, denoiser_ids = self._draw(numbers)
-        tokens, lengths = gather(self._readers[0].tokens, slices, self._width, spec.pad_id)
-        piece = np.arange(len(window)) - np.searchsorted(window, window, side="left")
-        parts = None if spec.plan is None else spec.plan.parts.ravel()[numbers[window] % spec.plan.parts.size]
-        windows = Windows(
-            tokens=tokens,
-            lengths=lengths,
-            row_ids=(window // spec.examples_per_row).astype(np.int32),
-            keys=example_keys(self._seed, numbers[window], piece),
-            denoiser_ids=denoiser_ids,
-            parts=parts,
-        )
-        windows = self._columns.add(windows, reader_ids, slices.documents[slices.begins])
-        return self._transform(windows, len(rows))
+        numbers = (rows[:, None] * self._per_row + np.arange(self._per_row)).ravel()
+        exists = numbers < self._total_windows
+        if not exists.any():  # this process has none of the last rows
+            batch = self._transform(self._examples.read(numbers[:1] * 0, np.zeros(1, np.int64)), len(rows))
+            return {name: np.zeros_like(array) for name, array in batch.items()}
+        row_of_window = np.repeat(np.arange(len(rows)), self._per_row)
+        return self._transform(self._examples.read(numbers[exists], row_of_window[exists]), len(rows))
+
+    def draw(self, first: int, count: int) -> DrawnExamples:
+        """Returns the examples of all rows, not of `local_rows` alone, of `count` batches from `first` on.
+
+        They are therefore equal in all processes. DrawnExamples.windows counts the windows from the first batch on.
+        """
+        end = min((first + count) * self._per_batch, self._total_windows)
+        return self._examples.draw(np.arange(first * self._per_batch, end))
 
     def count_windows(self, first: int, count: int) -> WindowCounts:
         """Returns the examples and raw tokens of batches `first`, ..., `first` + `count` - 1.
@@ -180,36 +203,11 @@ class Batches:
         The counts are of all rows of these batches, and not of `local_rows` alone, so they are equal in all processes.
         No text is read; an example takes less than 1 us where many are counted.
         """
-        per_batch, num_denoisers = self._batch_size * self._spec.examples_per_row, len(self._spec.windows)
+        num_denoisers = len(self._examples.spec.windows)
         examples, raw_tokens = np.zeros((2, num_denoisers), np.int64)
-        for begin in range(first * per_batch, (first + count) * per_batch, _COUNTED_AT_ONCE):
-            numbers = np.arange(begin, min(begin + _COUNTED_AT_ONCE, (first + count) * per_batch))
-            slices, _, _, denoiser_ids = self._draw(numbers)
-            lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins))
-            examples += np.bincount(denoiser_ids, minlength=num_denoisers)
-            np.add.at(raw_tokens, denoiser_ids, lengths)
+        at_once = max(_COUNTED_AT_ONCE // self._per_batch, 1)
+        for begin in range(first, first + count, at_once):
+            drawn = self.draw(begin, min(at_once, first + count - begin))
+            examples += np.bincount(drawn.denoiser_ids, minlength=num_denoisers)
+            np.add.at(raw_tokens, drawn.denoiser_ids, drawn.lengths)
         return WindowCounts(examples, raw_tokens)
-
-    def _draw(self, numbers: np.ndarray) -> tuple[Slices, np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the E examples in windows `numbers`, int64 [w], of the run: their slices and three arrays, int [E].
-
-        The arrays are, of each example, the index of its window among `numbers`, its reader and its denoiser.
-        """
-        reader_of_window, indices = self._order.draw(numbers)
-        slices = self._slices(reader_of_window, indices)
-        window = slices.windows[slices.begins]
-        reader_ids, plan = reader_of_window[window], self._spec.plan
-        if plan is None:
-            return slices, window, reader_ids, reader_ids
-        return slices, window, reader_ids, plan.denoiser_ids.ravel()[numbers[window] % plan.denoiser_ids.size]
-
-    def _slices(self, reader_ids: np.ndarray, indices: np.ndarray) -> Slices:
-        """The slices of windows `indices`, int64 [w], of readers `reader_ids`, int32 [w], in that order."""
-        parts = []
-        for reader_id in np.unique(reader_ids).tolist():
-            drawn = np.flatnonzero(reader_ids == reader_id)
-            slices = self._readers[reader_id].slices(indices[drawn])
-            parts.append(slices._replace(windows=drawn[slices.windows]))
-        joined = Slices(*map(np.concatenate, zip(*parts, strict=True)))
-        in_order = np.argsort(joined.windows, kind="stable")
-        return Slices(*(column[in_order] for column in joined))

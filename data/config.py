@@ -13,6 +13,7 @@ class CorpusConfig:
 
     source: str  # a key of data.sources.SOURCES
     path: str
+    heldout_path: str
     document_per: Literal["file", "line", "paragraph"]
     on_unreadable: Literal["error", "skip"]
     tokenizer: str

@@ -2,6 +2,7 @@
 
 import codecs
 import glob
+import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -10,16 +11,18 @@ from pathlib import Path
 from contract.errors import ConfigError
 
 
-def find_files(data_path: str) -> list[str]:
-    """Absolute paths of the files that `data.path` (files, folders or globs, separated by commas) names, each once.
+def find_files(data_path: str, field: str = "data.path") -> list[str]:
+    """Absolute paths of the files that `data_path` (files, folders or globs, separated by commas) names, each once.
 
     A folder names all its regular files that are not hidden, at any depth, sorted. Files and folders that exist but
-    cannot be opened are included, so that reading them is an error. Raises ConfigError for a part of `data.path` that
-    names no file.
+    cannot be opened are included, so that reading them is an error.
+
+    field: the config field that `data_path` is the value of, for messages. Raises ConfigError for a part of `data_path`
+    that names no file.
     """
     paths: dict[str, None] = {}
     for pattern in data_path.split(","):
-        paths |= dict.fromkeys(os.path.abspath(path) for path in _resolve(pattern.strip()))
+        paths |= dict.fromkeys(os.path.abspath(path) for path in _resolve(pattern.strip(), field))
     return list(paths)
 
 
@@ -33,6 +36,17 @@ def describe_file(path: str) -> tuple[str, int, int]:
     except OSError:
         return path, -1, -1
     return path, info.st_size, info.st_mtime_ns
+
+
+def text_digest(text: bytes) -> int:
+    """64 bits of a hash of `text`."""
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+
+
+def file_digest(path: str) -> int:
+    """`text_digest` of a file's contents. Raises OSError."""
+    with open(path, "rb") as file:
+        return int.from_bytes(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).digest())
 
 
 def read_documents(path: str, document_per: str) -> Iterator[str]:
@@ -89,8 +103,8 @@ def _check_utf8(path: str) -> None:
             position += len(chunk)
 
 
-def _resolve(pattern: str) -> list[str]:
-    where, expanded = f"data.path={pattern!r}", os.path.expanduser(pattern)
+def _resolve(pattern: str, field: str) -> list[str]:
+    where, expanded = f"{field}={pattern!r}", os.path.expanduser(pattern)
     if os.path.exists(expanded):
         found = [expanded]
     elif glob.has_magic(expanded):

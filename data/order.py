@@ -1,4 +1,4 @@
-"""The order of examples: which window of which reader is example i, for any i, without computing the examples before.
+"""The order of windows: which window of which reader is window i of the run, for any i, without computing those before.
 
 A reader is a stream of windows: those of one denoiser, or of one denoiser and window length (data/batches.py).
 
@@ -10,6 +10,7 @@ is drawn at once, in less than 1 us per example, and the order does not depend o
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,15 @@ from contract.windows import Ramp
 _BLOCKS = 1000  # blocks of constant weights that approximate a ramp
 _GAP = 1000  # examples that are farther apart are drawn separately
 _ROUNDS = 6  # of the Feistel network
+
+
+class Drawn(NamedTuple):
+    """n windows, in the order in which they were requested."""
+
+    reader_ids: np.ndarray  # int32 [n]
+    epochs: np.ndarray  # int64 [n], the reader's epoch, from 0
+    indices: np.ndarray  # int64 [n], the number of the window in the reader's epoch
+    key_numbers: np.ndarray  # int64 [n], the windows' numbers from which the examples' keys are derived
 
 
 class DrawOrder:
@@ -38,7 +48,6 @@ class DrawOrder:
         weights: Sequence[float],
         *,
         seed: int,
-        shuffle: bool,
         ramps: Sequence[Ramp | None] = (),
     ):
         """
@@ -46,7 +55,6 @@ class DrawOrder:
           lengths: the number of windows of each reader, at least 1.
           weights: the readers' shares of the examples, in any unit. A reader of weight 0 is never drawn.
           seed: any int.
-          shuffle: whether each epoch has a new order. If False, every epoch reads windows 0, 1, 2, ...
           ramps: how each reader's weight changes, None if it does not; () if no weight changes. A ramp is approximated
             by at most 1000 steps of equal length, each with the ramp's weight in the middle of the step.
 
@@ -59,10 +67,10 @@ class DrawOrder:
         self._shares = shares / totals
         expected = np.cumsum(self._shares[:-1] * np.diff(self._starts)[:, None], axis=0)
         self._expected_at_start = np.concatenate([np.zeros((1, len(weights))), expected])
-        self._epochs = _Epochs(lengths, seed=seed, shuffle=shuffle)
+        self._epochs = _Epochs(lengths, seed=seed)
 
-    def draw(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Examples' numbers in the run, int64 [n] -> their readers, int32 [n], and windows, int64 [n]."""
+    def draw(self, examples: np.ndarray) -> Drawn:
+        """The windows with these numbers in the run, int64 [n]."""
         reader_ids, nth = np.empty(len(examples), np.int32), np.empty(len(examples), np.int64)
         ascending = np.argsort(examples, kind="stable")
         for part in np.split(ascending, np.flatnonzero(np.diff(examples[ascending]) > _GAP) + 1):
@@ -71,7 +79,7 @@ class DrawOrder:
                 readers_of_range, draws_of_range = self._draw_range(first, last)
                 reader_ids[part] = readers_of_range[examples[part] - first]
                 nth[part] = draws_of_range[examples[part] - first]
-        return reader_ids, self._epochs.windows(reader_ids, nth)
+        return Drawn(reader_ids, *self._epochs.windows(reader_ids, nth), examples)
 
     def _draw_range(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         """For examples first..last: their readers, int64 [n], and which of its reader's draws each is, int64 [n]."""
@@ -101,13 +109,12 @@ class DrawOrder:
 class PlannedOrder:
     """Draws from several readers in a cycle that repeats; from each reader, every window once an epoch."""
 
-    def __init__(self, lengths: Sequence[int], cycle: np.ndarray, *, seed: int, shuffle: bool):
+    def __init__(self, lengths: Sequence[int], cycle: np.ndarray, *, seed: int):
         """
         Args:
           lengths: the number of windows of each reader, at least 1.
           cycle: int [n], the readers of examples 0..n-1 of the run, and of every n examples after them.
           seed: any int.
-          shuffle: whether each epoch has a new order. If False, every epoch reads windows 0, 1, 2, ...
         """
         self._cycle = cycle.astype(np.int32)
         self._per_cycle = np.bincount(cycle, minlength=len(lengths))
@@ -115,31 +122,28 @@ class PlannedOrder:
         first = np.cumsum(self._per_cycle) - self._per_cycle
         self._nth = np.empty(len(cycle), np.int64)  # which of its reader's examples in the cycle each example is
         self._nth[by_reader] = np.arange(len(cycle)) - first[cycle[by_reader]]
-        self._epochs = _Epochs(lengths, seed=seed, shuffle=shuffle)
+        self._epochs = _Epochs(lengths, seed=seed)
 
-    def draw(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Examples' numbers in the run, int64 [n] -> their readers, int32 [n], and windows, int64 [n]."""
+    def draw(self, examples: np.ndarray) -> Drawn:
+        """The windows with these numbers in the run, int64 [n]."""
         cycles, place = np.divmod(examples, len(self._cycle))
         reader_ids = self._cycle[place]
         nth = cycles * self._per_cycle[reader_ids] + self._nth[place]
-        return reader_ids, self._epochs.windows(reader_ids, nth)
+        return Drawn(reader_ids, *self._epochs.windows(reader_ids, nth), examples)
 
 
 class _Epochs:
-    """The windows of each reader in epochs: every window once per epoch."""
+    """The windows of each reader in epochs: every window once per epoch, in a new random order."""
 
-    def __init__(self, lengths: Sequence[int], *, seed: int, shuffle: bool):
+    def __init__(self, lengths: Sequence[int], *, seed: int):
         self._lengths = np.asarray(lengths, np.int64)
-        self._shuffle = shuffle
         self._seeds = np.array([seed_bits(seed, f"shuffle {k}") for k in range(len(lengths))], np.uint64)
 
-    def windows(self, reader_ids: np.ndarray, nth: np.ndarray) -> np.ndarray:
-        """The windows, int64 [n], of draws `nth`, int64 [n], counted from 0, of readers `reader_ids`, int [n]."""
-        epoch, window = np.divmod(nth, self._lengths[reader_ids])
-        if not self._shuffle:
-            return window
-        keys = mix64(self._seeds[reader_ids] + GOLDEN * epoch.astype(np.uint64))
-        return permute(window, self._lengths[reader_ids], keys)
+    def windows(self, reader_ids: np.ndarray, nth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The epochs and windows, int64 [n], of draws `nth`, int64 [n], counted from 0, of readers int [n]."""
+        epochs, indices = np.divmod(nth, self._lengths[reader_ids])
+        keys = mix64(self._seeds[reader_ids] + GOLDEN * epochs.astype(np.uint64))
+        return epochs, permute(indices, self._lengths[reader_ids], keys)
 
 
 def _blocks(weights: Sequence[float], ramps: Sequence[Ramp | None]) -> tuple[np.ndarray, np.ndarray]:

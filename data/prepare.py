@@ -22,6 +22,7 @@ from data.tokenizer import make_tokenizer
 _DEFAULTS = CorpusConfig(
     source="stdlib",
     path="",
+    heldout_path="",
     document_per="file",
     on_unreadable="error",
     tokenizer="byte",
@@ -32,6 +33,7 @@ _DEFAULTS = CorpusConfig(
 _HELP = {
     "source": f"The corpus: {', '.join(SOURCES)}.",
     "path": "text, jsonl: files, folders or globs, separated by commas; tfds: name/config:version.",
+    "heldout_path": "text, jsonl: the corpus' own held-out text, as path; tfds: the name of its held-out split.",
     "document_per": "text, tfds: the whole text, a line, or a paragraph between blank lines.",
     "on_unreadable": "For a file that is not UTF-8 and a line that is not JSON: raise an error, or skip it.",
     "tokenizer": "'byte', or the path of a SentencePiece .model file.",

@@ -11,6 +11,8 @@ class RawDocument(NamedTuple):
     text: str  # the response, where the document has a prompt
     prompt: str = ""
     label: str = ""  # the name of the document's class; "" for none
+    file_digest: int = 0  # 64 bits: a digest of the text that the document is cut from, such as a file
+    is_heldout: bool = False  # whether the document is of the corpus' own held-out text
 
 
 @dataclasses.dataclass

@@ -15,7 +15,7 @@ from typing import Any
 
 from contract.errors import ConfigError
 from data.config import CorpusConfig
-from data.files import describe_file, find_files, read_documents, split_text
+from data.files import describe_file, file_digest, find_files, read_documents, split_text, text_digest
 from data.jsonl import read_jsonl
 from data.raw import RawDocument, Skipped
 from data.stdlib_functions import documented_functions
@@ -33,6 +33,7 @@ class Source:
       where: the config fields that name the corpus, for messages.
       identity: JSON values that change whenever the documents may have changed.
       num_bytes: approximate size of the text, for a progress bar.
+      cut: how documents are cut from the source's texts. Documents of sources that cut alike are comparable one by one.
       documents: starts a pass over the documents that are not empty, always in the same order, and counts what the
         pass skips. Raises ConfigError for what cannot be read.
     """
@@ -40,6 +41,7 @@ class Source:
     where: str
     identity: dict[str, Any]
     num_bytes: int
+    cut: str
     documents: Callable[[Skipped], Iterator[RawDocument]]
 
 
@@ -57,11 +59,35 @@ def open_source(corpus: CorpusConfig) -> Source:
     Raises ConfigError if there is no such corpus, and for fields that exclude each other.
     """
     check_source(corpus.source)
+    _check_fields(corpus)
+    source = SOURCES[corpus.source](corpus, corpus.path)
+    if not corpus.heldout_path:
+        return source
+    heldout = SOURCES[corpus.source](corpus, corpus.heldout_path, "data.heldout_path")
+    _check_disjoint(source, heldout)
+
+    def documents(skipped: Skipped) -> Iterator[RawDocument]:
+        yield from source.documents(skipped)
+        for document in heldout.documents(skipped):
+            yield document._replace(is_heldout=True)
+
+    return dataclasses.replace(
+        source,
+        identity={"train": source.identity, "heldout": heldout.identity},
+        num_bytes=source.num_bytes + heldout.num_bytes,
+        documents=documents,
+    )
+
+
+def _check_fields(corpus: CorpusConfig) -> None:
+    """Raises ConfigError for fields that exclude each other."""
     embedded = corpus.source in ("stdlib", "stdlib_functions")
-    if embedded and corpus.path:
-        raise ConfigError(
-            f"data.path={corpus.path!r} is not read by data.source={corpus.source!r}: set data.source to 'text'"
-        )
+    for field in ("path", "heldout_path"):
+        if embedded and getattr(corpus, field):
+            raise ConfigError(
+                f"data.{field}={getattr(corpus, field)!r} is not read by data.source={corpus.source!r}: "
+                "set data.source to 'text'"
+            )
     if not embedded and not corpus.path:
         raise ConfigError(f"data.source={corpus.source!r} reads data.path, which is empty: set data.path")
     if corpus.document_per != "file" and corpus.source in ("jsonl", "stdlib_functions"):
@@ -70,10 +96,19 @@ def open_source(corpus: CorpusConfig) -> Source:
             f"data.document_per={corpus.document_per!r} does not go with data.source={corpus.source!r}, "
             f"whose documents are {documents}: set data.document_per='file'"
         )
-    return SOURCES[corpus.source](corpus)
 
 
-def _stdlib(corpus: CorpusConfig) -> Source:
+def _check_disjoint(source: Source, heldout: Source) -> None:
+    """Raises ConfigError where a file is in both."""
+    both = [name for name, *_ in heldout.identity["files"] if name in {name for name, *_ in source.identity["files"]}]
+    if both:
+        raise ConfigError(
+            f"{source.where} and {heldout.where} both name {both[0]}{f' and {len(both) - 1} more' * (len(both) > 1)}: "
+            "held-out text must not be trained on; name different files"
+        )
+
+
+def _stdlib(corpus: CorpusConfig, path: str) -> Source:
     """The *.py files of the running Python's standard library, read as text and never executed.
 
     A document's label is the outermost package that contains its file, "" for a module outside packages.
@@ -83,10 +118,10 @@ def _stdlib(corpus: CorpusConfig) -> Source:
         for text in read_documents(path, corpus.document_per):
             yield RawDocument(name, text, label=_package(name))
 
-    return _stdlib_source(corpus, read_file)
+    return _stdlib_source(corpus, corpus.document_per, read_file)
 
 
-def _stdlib_functions(corpus: CorpusConfig) -> Source:
+def _stdlib_functions(corpus: CorpusConfig, path: str) -> Source:
     """The documented functions of the files of `_stdlib`: see data/stdlib_functions.py."""
 
     def read_file(name: str, path: str) -> Iterator[RawDocument]:
@@ -94,10 +129,10 @@ def _stdlib_functions(corpus: CorpusConfig) -> Source:
             for prompt, response in documented_functions(module):
                 yield RawDocument(name, response, prompt, _package(name))
 
-    return _stdlib_source(corpus, read_file)
+    return _stdlib_source(corpus, "function", read_file)
 
 
-def _stdlib_source(corpus: CorpusConfig, read_file: _ReadFile) -> Source:
+def _stdlib_source(corpus: CorpusConfig, cut: str, read_file: _ReadFile) -> Source:
     root = sysconfig.get_paths()["stdlib"]
     paths = []
     for parent, folders, names in os.walk(root):
@@ -114,6 +149,7 @@ def _stdlib_source(corpus: CorpusConfig, read_file: _ReadFile) -> Source:
         where,
         identity,
         sum(sizes.values()),
+        cut,
         lambda skipped: _read_files(files, read_file, corpus.on_unreadable, skipped),
     )
 
@@ -122,20 +158,25 @@ def _package(name: str) -> str:
     return name.partition("/")[0] if "/" in name else ""
 
 
-def _text(corpus: CorpusConfig) -> Source:
+def _text(corpus: CorpusConfig, path: str, field: str = "data.path") -> Source:
     def read_file(name: str, path: str) -> Iterator[RawDocument]:
         for text in read_documents(path, corpus.document_per):
             yield RawDocument(name, text)
 
-    return _files_source(corpus, lambda skipped: read_file)
+    return _files_source(corpus, path, field, corpus.document_per, lambda skipped: read_file)
 
 
-def _jsonl(corpus: CorpusConfig) -> Source:
-    return _files_source(corpus, lambda skipped: lambda name, path: read_jsonl(path, corpus.on_unreadable, skipped))
+def _jsonl(corpus: CorpusConfig, path: str, field: str = "data.path") -> Source:
+    def make_read_file(skipped: Skipped) -> _ReadFile:
+        return lambda name, path: read_jsonl(path, corpus.on_unreadable, skipped)
+
+    return _files_source(corpus, path, field, "JSON line", make_read_file)
 
 
-def _files_source(corpus: CorpusConfig, make_read_file: Callable[[Skipped], _ReadFile]) -> Source:
-    paths = find_files(corpus.path)
+def _files_source(
+    corpus: CorpusConfig, path: str, field: str, cut: str, make_read_file: Callable[[Skipped], _ReadFile]
+) -> Source:
+    paths = find_files(path, field)
     described = [describe_file(path) for path in paths]
     num_bytes = sum(max(size, 0) for _, size, _ in described)
     files = [(path, path) for path in paths]
@@ -143,24 +184,27 @@ def _files_source(corpus: CorpusConfig, make_read_file: Callable[[Skipped], _Rea
     def documents(skipped: Skipped) -> Iterator[RawDocument]:
         return _read_files(files, make_read_file(skipped), corpus.on_unreadable, skipped)
 
-    return Source(f"data.path={corpus.path!r}", {"files": described}, num_bytes, documents)
+    return Source(f"{field}={path!r}", {"files": described}, num_bytes, cut, documents)
 
 
-def _tfds(corpus: CorpusConfig) -> Source:
+def _tfds(corpus: CorpusConfig, split: str, field: str = "data.path") -> Source:
     from data.tfds_source import open_tfds
 
-    dataset = open_tfds(corpus.path)
+    is_heldout = field != "data.path"
+    dataset = open_tfds(corpus.path, split if is_heldout else "train")
 
     def documents(skipped: Skipped) -> Iterator[RawDocument]:
         for example in dataset.texts():
+            digest = text_digest(example.encode("utf-8"))
             texts = split_text(example, corpus.document_per)
-            yield from _skip_empty((RawDocument(corpus.path, text) for text in texts), skipped)
+            named = (RawDocument(corpus.path, text, file_digest=digest) for text in texts)
+            yield from _skip_empty(named, skipped)
 
-    return Source(f"data.path={corpus.path!r}", dataset.identity, dataset.num_bytes, documents)
+    return Source(f"{field}={split!r}", dataset.identity, dataset.num_bytes, corpus.document_per, documents)
 
 
 # The values of data.source.
-SOURCES: dict[str, Callable[[CorpusConfig], Source]] = {
+SOURCES: dict[str, Callable[..., Source]] = {
     "stdlib": _stdlib,
     "stdlib_functions": _stdlib_functions,
     "text": _text,
@@ -174,7 +218,9 @@ def _read_files(
 ) -> Iterator[RawDocument]:
     for name, path in files:
         try:
-            yield from _skip_empty(read_file(name, path), skipped)
+            digest = file_digest(path)
+            for document in _skip_empty(read_file(name, path), skipped):
+                yield document._replace(file_digest=digest)
         except (OSError, UnicodeDecodeError, SyntaxError) as error:
             if on_unreadable == "skip":
                 skipped.files.append(path)

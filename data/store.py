@@ -8,10 +8,12 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | offsets.npy | int64 [documents + 1] | document d is tokens[offsets[d] : offsets[d + 1]], its EOS last |
 | digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
+| file_digests.npy | uint64 [documents] | BLAKE2b of the text that the document is cut from: a file, a TFDS example |
+| is_heldout.npy | bool [documents] | whether the document is of data.heldout_path |
 | prompt_lengths.npy | int32 [documents] | the number of leading tokens that are the prompt; 0 for no prompt |
 | label_ids.npy, labels.json | int32 [documents], strings | the class of each document, "" for none |
 | unigram_counts.npy | int64 [ids] | how often each id occurs in the corpus; EOS is not counted |
-| meta.json | | counts, what was skipped, a hash of the contents, and the size of every other file |
+| meta.json | | how documents are cut, counts, what was skipped, a hash of the contents, the sizes of all other files |
 """
 
 import functools
@@ -32,8 +34,17 @@ from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
 from data.writer import write_store
 
-_FORMAT = 3
-_ARRAYS = ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts")
+_FORMAT = 4
+_ARRAYS = (
+    "offsets",
+    "digests",
+    "name_ids",
+    "prompt_lengths",
+    "label_ids",
+    "unigram_counts",
+    "file_digests",
+    "is_heldout",
+)
 _STALE_SECONDS = 24 * 3600
 
 
@@ -43,7 +54,8 @@ class TokenStore:
     Attributes:
       folder: the store's folder.
       meta: the contents of meta.json.
-      tokens, offsets, digests, name_ids, prompt_lengths, label_ids, unigram_counts: as in the module's table.
+      tokens, offsets, digests, name_ids, prompt_lengths, label_ids, unigram_counts, file_digests, is_heldout: as in the
+        module's table.
     """
 
     def __init__(self, folder: Path):
@@ -57,7 +69,16 @@ class TokenStore:
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
             arrays = (np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in _ARRAYS)
-            self.offsets, self.digests, self.name_ids, self.prompt_lengths, self.label_ids, self.unigram_counts = arrays
+            (
+                self.offsets,
+                self.digests,
+                self.name_ids,
+                self.prompt_lengths,
+                self.label_ids,
+                self.unigram_counts,
+                self.file_digests,
+                self.is_heldout,
+            ) = arrays
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"token store {folder} is damaged ({type(error).__name__}: {error}): "

@@ -10,21 +10,21 @@ from data.files import describe_file
 
 
 class PreparedDataset(NamedTuple):
-    """The `train` split of a dataset on this machine."""
+    """A split of a dataset on this machine."""
 
     identity: dict[str, Any]  # JSON values that change whenever the examples may have changed
     num_bytes: int
     texts: Callable[[], Iterator[str]]  # starts a pass over the feature `text`
 
 
-def open_tfds(path: str) -> PreparedDataset:
-    """Opens the `train` split of dataset `path`, "name[/config][:version]", in TFDS_DATA_DIR or ~/tensorflow_datasets.
+def open_tfds(path: str, split: str = "train") -> PreparedDataset:
+    """Opens a split of dataset `path`, "name[/config][:version]", in TFDS_DATA_DIR or ~/tensorflow_datasets.
 
     The builder reads prepared files alone, without the dataset's code and without the network: a missing dataset is an
     error and not a download.
 
-    Raises ConfigError where the dataset is not prepared in a format with random access, and where it has no split
-    `train` or no feature `text`. `texts` raises ConfigError for a text that is not UTF-8 bytes.
+    Raises ConfigError where the dataset is not prepared in a format with random access, and where it has no such split
+    or no feature `text`. `texts` raises ConfigError for a text that is not UTF-8 bytes.
     """
     where = f"data.path={path!r}"
     name = path.partition(":")[0].partition("/")[0]
@@ -34,12 +34,13 @@ def open_tfds(path: str) -> PreparedDataset:
     except (registered.DatasetNotFoundError, ValueError) as error:
         raise ConfigError(f"{where} is not a prepared TFDS dataset ({_first_sentence(error)}): {prepare}") from None
     splits, features = builder.info.splits, builder.info.features
-    if "train" not in splits:
-        raise ConfigError(f"{where} has no split 'train', only {sorted(splits)}: use another dataset")
+    if split not in splits:
+        remedy = "use another dataset" if split == "train" else "set data.heldout_path to one of these"
+        raise ConfigError(f"{where} has no split {split!r}, only {sorted(splits)}: {remedy}")
     if "text" not in features:
         raise ConfigError(f"{where} has no feature 'text', only {sorted(features)}: use another dataset")
     try:
-        examples = builder.as_data_source(split="train")
+        examples = builder.as_data_source(split=split)
     except NotImplementedError:
         raise ConfigError(f"{where} is not in the format array_record, which has random access: {prepare}") from None
 
@@ -55,8 +56,8 @@ def open_tfds(path: str) -> PreparedDataset:
                     f"{where}: example {index} is not UTF-8 (byte {error.start}): fix the dataset"
                 ) from None
 
-    files = [describe_file(str(file)) for file in splits["train"].filepaths]
-    return PreparedDataset({"dataset": builder.info.full_name, "files": files}, int(splits["train"].num_bytes), texts)
+    files = [describe_file(str(file)) for file in splits[split].filepaths]
+    return PreparedDataset({"dataset": builder.info.full_name, "files": files}, int(splits[split].num_bytes), texts)
 
 
 def _first_sentence(error: Exception) -> str:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from contract.errors import ConfigError
+from data.files import text_digest
 from data.raw import RawDocument, Skipped
 from data.sources import Source
 from data.tokenizer import Tokenizer
@@ -45,12 +46,14 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
             f"{source.where} contains no document with text (skipped {skipped.empty} empty documents, {unreadable}): "
             "name another corpus"
         )
-    for name in ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts"):
+    for name in ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts", "file_digests"):
         np.save(folder / f"{name}.npy", np.asarray(getattr(writer, name)))
+    np.save(folder / "is_heldout.npy", np.asarray(writer.is_heldout, bool))
     _write_json(folder / "names.json", list(writer.names))
     _write_json(folder / "labels.json", list(writer.labels))
     meta = {
         "dtype": writer.dtype.name,
+        "cut": source.cut,
         "num_documents": len(writer.digests),
         "num_tokens": writer.offsets[-1],
         "num_bytes": writer.num_bytes,
@@ -73,6 +76,7 @@ class _Writer:
         self.dtype = np.min_scalar_type(num_ids - 1)
         self.offsets, self.digests, self.name_ids = array("q", [0]), array("Q"), array("i")
         self.prompt_lengths, self.label_ids = array("i"), array("i")
+        self.file_digests, self.is_heldout = array("Q"), array("b")
         self.names: dict[str, int] = {}
         self.labels: dict[str, int] = {}
         self.unigram_counts = np.zeros(num_ids, np.int64)  # of content tokens
@@ -95,14 +99,16 @@ class _Writer:
         prompt, text = map(self._tokenizer.encode, (document.prompt, document.text))
         if not text.size:
             return False
-        # All responses to one prompt have the same digest, and are therefore on the same side of the split.
+        # All responses to one prompt have the same digest, and are on the same side of a split by document.
         digested = (document.prompt or document.text).encode("utf-8")
         length = prompt.size + text.size + 1
         self._pending += [prompt, text, self._eos]
         self.pending_tokens += length
         self.num_bytes += len(document.prompt.encode("utf-8")) + len(document.text.encode("utf-8"))
         self.offsets.append(self.offsets[-1] + length)
-        self.digests.append(int.from_bytes(hashlib.blake2b(digested, digest_size=8).digest()))
+        self.digests.append(text_digest(digested))
+        self.file_digests.append(document.file_digest)
+        self.is_heldout.append(document.is_heldout)
         self.name_ids.append(self.names.setdefault(document.name, len(self.names)))
         self.prompt_lengths.append(prompt.size)
         self.label_ids.append(self.labels.setdefault(document.label, len(self.labels)))
@@ -120,9 +126,16 @@ class _Writer:
         self.pending_tokens = 0
 
     def content_digest(self) -> str:
-        """A hash of all that batches are made from: tokens, documents, prompts and labels, but not the files' names."""
+        """A hash of all that batches are made from, with the contents of the files but without their names."""
         digest = self._tokens_hash.copy()
-        for column in (self.offsets, self.digests, self.prompt_lengths, self.label_ids):
+        for column in (
+            self.offsets,
+            self.digests,
+            self.prompt_lengths,
+            self.label_ids,
+            self.file_digests,
+            self.is_heldout,
+        ):
             digest.update(column.tobytes())
         digest.update(json.dumps(list(self.labels)).encode())
         return digest.hexdigest()

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from contract.errors import ConfigError
 from data.config import CorpusConfig
+from data.split import Split
 from train.learners.learner import LossConfig
 
 T = TypeVar("T")
@@ -25,8 +26,15 @@ class DataConfig(CorpusConfig):
     packing: Literal["equal", "planned"]
     bidirectional_inputs: bool
     heldout_fraction: float
+    split_seed: int
+    split_by: Literal["auto", "file", "document", "label"]
     reader_threads: int
     prefetch_batches: int
+
+    @property
+    def split(self) -> Split:
+        """How the corpus is split."""
+        return Split(self.heldout_fraction, self.split_seed, self.split_by)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +60,13 @@ class TrainConfig:
     """Fields of `config.train`."""
 
     init_from: str
+    init_from_overlap: Literal["error", "allow"]
     steps: int
     batch_size: int
     grad_accum_steps: int
     log_every: int
     eval_every: int
-    eval_batches: int
+    eval_windows: int
     checkpoint_every: int
     keep_checkpoints: int
     max_nonfinite_updates: int

@@ -1,48 +1,33 @@
 """Evaluates a checkpoint of a run on held-out text: python -m train.evaluate --workdir=DIR [--step=N]
 
-Prints one JSON line: loss, perplexity and accuracy, the loss of each denoiser, and bits per byte where defined.
+Prints one JSON line: loss, perplexity, accuracy and the standard error of the loss over documents; loss, accuracy and
+the numbers of documents and scored tokens of each denoiser; bits per byte where defined; and heldout_digest, which is
+equal for runs that hold out the same text. train.eval_windows windows are scored; with --all, all held-out windows.
 
 With --config=configs/OTHER.py [--config.a.b=value ...] the same model is scored under another config: its objective,
-layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision, the seed
-and data.heldout_fraction are the run's. The line then names the config and the overrides.
+layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision and the
+split are the run's. The line then names the config and the overrides.
 """
 
 import json
-import math
 import sys
 
-import jax
 from absl import flags
 
-from models.transformer import Params
+from data.split import heldout_digest
 from train.command import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from train.experiment import Experiment
-from train.metrics import summarize
+from train.heldout import evaluate, score_all
+from train.overlap import describe_trained_on
 from train.restore import load_experiment, load_params, reading_mesh
-from train.run import Run, make_run
-from train.run_config import read_config
-from train.scoring import describe_differences, scoring_experiment, scoring_params
+from train.run import make_run
+from train.scoring import scoring_experiment, scoring_params
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint to evaluate. Default: the newest.", flag_values=_FLAGS)
-
-
-def evaluate(run: Run, params: Params) -> dict[str, float]:
-    """Held-out loss, perplexity, accuracy, the loss of each denoiser, and bits per byte where they are defined.
-
-    Every call reads the same documents, windows and corruption. Sums over all batches are divided once.
-    """
-    total = None
-    for batch in run.heldout_batches():
-        sums = run.eval_step(params, batch)
-        total = sums if total is None else jax.tree.map(lambda a, b: a + b, total, sums)
-    total = jax.device_get(total)
-    metrics = summarize(total, run.experiment.denoiser_names)
-    if total.get("bytes_sum", 0) > 0:
-        metrics["bits_per_byte"] = float(total["loss_sum"]) / math.log(2) / float(total["bytes_sum"])
-    return metrics
+_ALL = flags.DEFINE_bool("all", False, "Score all held-out windows.", _FLAGS)
 
 
 def main() -> None:
@@ -52,15 +37,17 @@ def main() -> None:
     experiment = trained if _FLAGS["config"].value is None else _other_experiment(trained)
     mesh = reading_mesh(trained, batch_size=experiment.train.batch_size)
     params, step = load_params(trained, _WORKDIR.value, _STEP.value, mesh=mesh)
+    if _ALL.value:
+        experiment = score_all(experiment)
     run = make_run(experiment, mesh=mesh)
     line = {"step": step, "split": "eval"}
-    if experiment is not trained:
+    if _FLAGS["config"].value is not None:
         params = scoring_params(trained, experiment, params)
         line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
-        same_corpus = read_config(_WORKDIR.value).get("corpus", {}).get("fingerprint") == run.store.content_digest
-        for note in describe_differences(trained, experiment, same_corpus=same_corpus):
+        for note in describe_trained_on(trained, run):
             print(f"note: {note}", file=sys.stderr, flush=True)
-    print(json.dumps(line | evaluate(run, params)))
+    digest = heldout_digest(run.heldout_documents, experiment.data.split)
+    print(json.dumps(line | evaluate(run, params) | {"heldout_digest": digest}))
 
 
 def _other_experiment(trained: Experiment) -> Experiment:

@@ -1,16 +1,20 @@
 """Makes an experiment: the objects of every package that a config describes, checked before anything slow runs."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
+from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from contract.windows import BatchSpec, WindowSpec
+from contract.windows import BatchSpec, Windows, WindowSpec
 from data.batches import Batches, batches
 from data.documents import Documents
+from data.heldout import Heldout
 from data.sources import check_source
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
@@ -44,6 +48,7 @@ class Experiment:
     learner: Learner
     tokenizer: Tokenizer
     collate: Collator  # windows -> batch
+    heldout_spec: BatchSpec  # the windows of evaluations: those of equal parts of a row, whatever data.packing is
     warnings: tuple[str, ...]
 
     @property
@@ -110,16 +115,14 @@ class Experiment:
         self,
         documents: Documents,
         *,
-        shuffle: bool,
         local_rows: Sequence[int] | None = None,
         batch_size: int | None = None,
         transform: Callable | None = None,
     ) -> Batches:
-        """Returns the batches of `documents`, indexed by batch number (data.batches.batches).
+        """Returns the training batches of `documents`, indexed by batch number (data.batches.batches).
 
         Args:
-          documents: the training documents or the held-out documents.
-          shuffle: True for training, False for held-out batches, which are the same at every evaluation.
+          documents: the training documents.
           local_rows: this process's rows of the global batch; None: all rows.
           batch_size: rows of the global batch; None: train.batch_size. The sequence of rows does not depend on it.
           transform: (windows, number of rows) -> what is returned in place of a batch; None: `collate`.
@@ -134,7 +137,29 @@ class Experiment:
             batch_size=batch_size,
             local_rows=range(batch_size) if local_rows is None else local_rows,
             seed=self.seed,
-            shuffle=shuffle,
+        )
+
+    def heldout(self, documents: Documents, *, local_rows: Sequence[int] | None = None) -> Heldout:
+        """Returns the held-out batches of every evaluation, in which the field `example_source` is the example's group.
+
+        Args:
+          documents: the held-out documents.
+          local_rows: as for `batches`.
+
+        Raises ConfigError if `documents` do not fill a window.
+        """
+
+        def transform(windows: Windows, num_rows: int, groups: np.ndarray) -> Batch:
+            return self.collate.place(self.collate.examples(windows), windows._replace(denoiser_ids=groups), num_rows)
+
+        return Heldout(
+            documents,
+            self.heldout_spec,
+            transform,
+            batch_size=self.train.batch_size,
+            local_rows=range(self.train.batch_size) if local_rows is None else local_rows,
+            seed=self.data.split_seed,
+            num_windows=self.train.eval_windows,
         )
 
 
@@ -157,16 +182,17 @@ def make_experiment(
     model = _model_config(sections, vocab_size or tokenizer.vocab.size, max_length, denoisers)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     is_mixture = isinstance(objective, Mixture)
-    batch_spec, warnings = make_batch_spec(
+    make_spec = functools.partial(
+        make_batch_spec,
         denoisers,
         row_shape,
         tokenizer.vocab,
         documents=data.documents,
-        packing=data.packing,
         mix_by=objective.mix_by if is_mixture else "example",
         ramp=_ramp(objective, sections) if is_mixture else None,
         on_unusable=data.on_unusable,
     )
+    batch_spec, warnings = make_spec(packing=data.packing)
     return Experiment(
         config=_plain(config),
         seed=sections.seed,
@@ -178,15 +204,16 @@ def make_experiment(
         learner=make_learner(objective, model, _learner_setup(sections, len(denoisers))),
         tokenizer=tokenizer,
         collate=Collator(denoisers, batch_spec, row_shape, tokenizer.vocab, data.bidirectional_inputs),
+        heldout_spec=batch_spec if batch_spec.plan is None else make_spec(packing="equal")[0],
         warnings=tuple(warnings),
     )
 
 
-def _learner_setup(sections: ExperimentConfig, num_denoisers: int) -> LearnerSetup:
+def _learner_setup(sections: ExperimentConfig, num_groups: int) -> LearnerSetup:
     """Returns the fields of the config that learners use."""
     return LearnerSetup(
         loss=sections.loss,
-        num_denoisers=num_denoisers,
+        num_groups=num_groups,
         inputs_length=sections.data.inputs_length,
         examples_per_row=sections.data.examples_per_row,
         batch_size=sections.train.batch_size,
@@ -201,7 +228,9 @@ def _check_sections(sections: ExperimentConfig) -> None:
     check_source(data.source)
     _check_positive(data, "data", "inputs_length", "targets_length", "examples_per_row", "num_sentinels")
     _check_positive(train, "train", "steps", "batch_size", "grad_accum_steps", "log_every", "eval_every")
-    _check_positive(train, "train", "eval_batches", "checkpoint_every", "max_nonfinite_updates")
+    _check_positive(train, "train", "checkpoint_every", "max_nonfinite_updates")
+    if train.eval_windows < 0:
+        raise ConfigError(f"train.eval_windows={train.eval_windows} must be 0 (all held-out windows) or more")
     if train.batch_size % train.grad_accum_steps:
         raise ConfigError(
             f"train.batch_size={train.batch_size} must be a multiple of train.grad_accum_steps={train.grad_accum_steps}"

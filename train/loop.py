@@ -9,14 +9,16 @@ import jax
 import numpy as np
 
 from contract.errors import ConfigError
+from data.split import heldout_digest
 from train.agreement import agreement
 from train.checkpoint import Checkpoints
 from train.counters import Counters
 from train.display import Display
-from train.evaluate import evaluate
 from train.experiment import Experiment
 from train.generate.sample import sample_for_display
+from train.heldout import evaluate
 from train.metrics import MetricsWriter, summarize
+from train.overlap import check_start
 from train.profile import StepProfile
 from train.restore import start_from
 from train.run import Run, make_run
@@ -48,10 +50,15 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     with agreement() as same_everywhere:
         run = make_run(experiment)
         # Not run.store.folder.name, which differs between hosts whose files differ in their modification times alone.
-        corpus = {"fingerprint": run.store.content_digest, "tokenizer": experiment.tokenizer.fingerprint}
+        corpus = {
+            "fingerprint": run.store.content_digest,
+            "tokenizer": experiment.tokenizer.fingerprint,
+            "heldout": heldout_digest(run.heldout_documents, experiment.data.split),
+        }
         resolved = experiment.config | {"corpus": corpus}
         changes = check_same_run(read_config(workdir), resolved) if start else []
         saved_counters = checkpoints.counters(start) if start else None
+        notes = check_start(run) if config.init_from and not start else []
         same_everywhere |= flatten({"corpus": corpus}) | {"newest checkpoint": start}
     if jax.process_index() == 0:
         write_config(workdir, resolved)
@@ -63,6 +70,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
 
     with Display(config.steps, start) as display, StopRequest(display.warn, every=config.log_every) as stop:
         print_summary(run, display, workdir)
+        for note in notes:
+            display.warn(note)
         for change in changes:
             display.warn(f"the run continues with a changed config: {change}")
         if start:

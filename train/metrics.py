@@ -34,8 +34,8 @@ def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[st
     weight = float(sums["weight_sum"])
     loss = _ratio(float(sums["loss_sum"]), weight)
     summary = {"loss": loss, "perplexity": perplexity(loss), "accuracy": _ratio(float(sums["correct_sum"]), weight)}
-    weights = np.asarray(sums["weight_sum_by_denoiser"])
-    for metric, key in (("loss", "loss_sum_by_denoiser"), ("accuracy", "correct_sum_by_denoiser")):
+    weights = np.asarray(sums["weight_sum_by_group"])
+    for metric, key in (("loss", "loss_sum_by_group"), ("accuracy", "correct_sum_by_group")):
         for name, total, denoiser_weight in zip(denoiser_names, np.asarray(sums[key]), weights, strict=True):
             if denoiser_weight > 0:
                 summary[f"{metric}/{name}"] = float(total) / float(denoiser_weight)

@@ -14,7 +14,9 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from contract.errors import ConfigError
 from data.batches import Batches, WindowCounts, loader
-from data.documents import Documents, split_documents
+from data.documents import Documents
+from data.heldout import Heldout
+from data.split import split_documents
 from data.store import TokenStore, open_or_build
 from models.kernels import choose_attention
 from models.placement import activation_constraint, compiled_for, platform_of
@@ -41,7 +43,6 @@ class Run:
     state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: how a checkpoint is restored
     batch_sharding: NamedSharding
     train_step: Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]  # donates the state
-    eval_step: Callable[[Any, Batch], dict[str, Any]]  # takes parameters
 
     @property
     def state_shardings(self) -> TrainState:
@@ -69,7 +70,8 @@ class Run:
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
         """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads."""
-        return self._load(self._train_dataset, start)
+        data = self.experiment.data
+        return loader(self._train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
 
     def count_windows(self, first: int, count: int) -> WindowCounts:
         """The examples and raw tokens, by denoiser, of training batches `first`, ..., `first` + `count` - 1.
@@ -80,13 +82,23 @@ class Run:
 
     @functools.cached_property
     def _train_dataset(self) -> Batches:
-        return self.dataset(self.train_documents, shuffle=True)
+        return self.experiment.batches(self.train_documents, local_rows=self._local_rows)
 
-    def heldout_batches(self) -> Iterator[dict[str, jax.Array]]:
-        """The `train.eval_batches` global batches of every evaluation: the same windows and corruption each time."""
-        batches_of_rows = self._load(self.dataset(self.heldout_documents, shuffle=False), 0)
-        for _ in range(self.experiment.train.eval_batches):
-            yield sharding.to_global(next(batches_of_rows), self.batch_sharding)
+    @functools.cached_property
+    def heldout(self) -> Heldout:
+        """This process's rows of the held-out batches of every evaluation."""
+        return self.experiment.heldout(self.heldout_documents, local_rows=self._local_rows)
+
+    @functools.cached_property
+    def eval_step(self) -> Callable[[Any, Batch], dict[str, Any]]:
+        """The compiled evaluation step: parameters and a held-out batch -> Sums by example."""
+        learner = self.experiment.learner
+        setup = dataclasses.replace(learner.setup, num_groups=self.heldout.num_groups)
+        step = make_eval_step(
+            dataclasses.replace(learner, setup=setup), bytes_of_token=_bytes_of_token(self.experiment)
+        )
+        in_shardings = self.state_shardings.params, self.batch_sharding
+        return jax.jit(_on_mesh(step, self.batch_sharding), in_shardings=in_shardings)
 
     def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array | np.ndarray]:
         """What `train_step` takes, made from this process's rows: the global batch; under pmap each device's rows."""
@@ -95,14 +107,9 @@ class Run:
             return {name: array.reshape(count, -1, *array.shape[1:]) for name, array in batch.items()}
         return sharding.to_global(batch, self.batch_sharding)
 
-    def dataset(self, documents: Documents, *, shuffle: bool) -> Batches:
-        """This process's rows of every batch, by number. Raises ConfigError where `documents` fill no window."""
-        local_rows = sharding.local_rows(self.batch_sharding, self.experiment.train.batch_size)
-        return self.experiment.batches(documents, shuffle=shuffle, local_rows=local_rows)
-
-    def _load(self, dataset: Batches, start: int) -> Iterator[dict[str, np.ndarray]]:
-        data = self.experiment.data
-        return loader(dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+    @property
+    def _local_rows(self) -> list[int]:
+        return sharding.local_rows(self.batch_sharding, self.experiment.train.batch_size)
 
 
 def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress: bool = True) -> Run:
@@ -117,12 +124,11 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     check_microbatch(config, mesh)
     attention_of(experiment, platform_of(mesh.devices.flat[0]))
     store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
-    train_documents, heldout_documents = split_documents(store, experiment.data.heldout_fraction, experiment.seed)
+    train_documents, heldout_documents = split_documents(store, experiment.data.split)
     optimizer = make_optimizer(experiment.optimizer, config.steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
     train_step = compiled_train_step(experiment, optimizer, state_shardings, batch_sharding)
-    eval_step = make_eval_step(experiment.learner, bytes_of_token=_bytes_of_token(experiment))
     run = Run(
         experiment=experiment,
         mesh=mesh,
@@ -133,10 +139,8 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
         state_shapes=state_shapes,
         batch_sharding=batch_sharding,
         train_step=train_step,
-        eval_step=jax.jit(_on_mesh(eval_step, batch_sharding), in_shardings=(state_shardings.params, batch_sharding)),
     )
-    for documents in (train_documents, heldout_documents):
-        run.dataset(documents, shuffle=False)  # raises at the start instead of at the first evaluation
+    _ = run._train_dataset, run.heldout  # raises at the start instead of at the first evaluation
     return run
 
 

@@ -11,8 +11,8 @@ from contract.errors import ConfigError
 #   train.steps: a change moves the end of a cosine, linear or wsd schedule.
 #   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: a change only
 #     affects the order of summation, so results are equal up to rounding.
-#   train.eval_every may change, but not train.eval_batches: the best checkpoint is that of the lowest eval loss, and
-#     only losses of the same batches are comparable.
+#   train.eval_every may change, but not train.eval_windows: the best checkpoint is that of the lowest eval loss, and
+#     only losses of the same windows are comparable.
 #   data.cache_dir: a token store is identified by its contents, not by its folder.
 MAY_CHANGE = (
     "train.steps",

@@ -16,9 +16,8 @@ from train.objective_config import make_objective
 from train.paths import array_types
 from train.restore import config_for_reading
 
-# The precision in which the run computes, and what chooses the held-out documents: under other values of the latter,
-# text that the run trained on could be scored.
-RUN_FIELDS = ("precision", "seed", "data.heldout_fraction")
+# The precision in which the run computes, and the split: under another split, text that the run trained on is scored.
+RUN_FIELDS = ("precision", "data.heldout_fraction", "data.split_seed", "data.split_by")
 # Overrides that evaluation cannot follow, and why.
 _FIXED = {"model": "the model is the run's", "mesh": "evaluation uses the devices of this machine"}
 
@@ -65,23 +64,6 @@ def scoring_params(run: Experiment, experiment: Experiment, params: Params) -> P
     if experiment.learner.objective.learner == "token_prediction":
         return {"transformer": _language_model(run, params)[1]}
     return {module: params[module] for module in experiment.params_shapes if module in params}
-
-
-def describe_differences(run: Experiment, experiment: Experiment, *, same_corpus: bool) -> list[str]:
-    """Returns notes on text that is scored although the run may have trained on it."""
-    data = experiment.data
-    if not same_corpus:
-        path = f", data.path={data.path!r}" if data.path else ""
-        return [
-            f"data.source={data.source!r}{path}, data.document_per={data.document_per!r} is not the run's corpus: text "
-            "that is in both may have been trained on"
-        ]
-    return [
-        f"{field}={_field(experiment.config, field)} holds out other documents than the run's "
-        f"{field}={_field(run.config, field)}: some of the scored text was trained on"
-        for field in RUN_FIELDS[1:]
-        if _field(run.config, field) != _field(experiment.config, field)
-    ]
 
 
 def _language_model(run: Experiment, params: Params) -> tuple[ModelConfig, Params]:

@@ -109,14 +109,16 @@ def make_train_step(
 def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None) -> Callable[[Params, Batch], Sums]:
     """Returns (params, batch) -> the learner's Sums over the batch, without dropout and with the same key every time.
 
-    bytes_of_token: int32 [V], the raw bytes of each token; adds `bytes_sum`, the bytes of the scored targets.
+    bytes_of_token: int32 [V], the raw bytes of each token; adds `bytes_sum_by_group`, the bytes of the scored targets.
     """
 
     def eval_step(params: Params, batch: Batch) -> Sums:
         _, sums = learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)
         if bytes_of_token is not None:
-            scored = batch["decoder_loss_weights"] > 0
-            sums["bytes_sum"] = jnp.sum(bytes_of_token[batch["decoder_target_tokens"]] * scored)
+            num_bytes = bytes_of_token[batch["decoder_target_tokens"]] * (batch["decoder_loss_weights"] > 0)
+            sums["bytes_sum_by_group"] = jax.ops.segment_sum(
+                num_bytes.ravel(), batch["example_source"].ravel(), num_segments=learner.setup.num_groups
+            )
         return sums
 
     return eval_step

@@ -51,14 +51,14 @@ def chunked_cross_entropy(
         def add_chunk(sums, chunk):
             return _add(sums, chunk_loss(closed_over, *chunk)[1]), None
 
-        return jax.lax.scan(add_chunk, _zero_sums(options.num_denoisers), (hidden_chunks, scored_chunks))[0]
+        return jax.lax.scan(add_chunk, _zero_sums(options.num_groups), (hidden_chunks, scored_chunks))[0]
 
     def sums_and_gradients(closed_over, hidden_chunks, scored_chunks):
         def add_chunk(totals, chunk):
             gradients, sums = jax.grad(chunk_loss, argnums=(0, 1), has_aux=True)(closed_over, *chunk)
             return _add(totals, (sums, gradients[0])), gradients[1]
 
-        zeros = _zero_sums(options.num_denoisers), jax.tree.map(jnp.zeros_like, closed_over)
+        zeros = _zero_sums(options.num_groups), jax.tree.map(jnp.zeros_like, closed_over)
         (sums, closed_gradient), hidden_gradient = jax.lax.scan(add_chunk, zeros, (hidden_chunks, scored_chunks))
         return sums, (closed_gradient, hidden_gradient)
 
@@ -70,9 +70,9 @@ def chunked_cross_entropy(
     return sums_of(closed_over, _chunks(hidden_BxLxD, C), ScoredTokens(*(_chunks(x, C) for x in scored)))
 
 
-def _zero_sums(num_denoisers: int) -> LossSums:
-    by_denoiser = {name: jnp.zeros(num_denoisers) for name in LossSums._fields if name.endswith("_by_denoiser")}
-    return LossSums(**{name: jnp.zeros(()) for name in LossSums._fields} | by_denoiser)
+def _zero_sums(num_groups: int) -> LossSums:
+    by_group = {name: jnp.zeros(num_groups) for name in LossSums._fields if name.endswith("_by_group")}
+    return LossSums(**{name: jnp.zeros(()) for name in LossSums._fields} | by_group)
 
 
 def _chunks(x_BxLx: jax.Array, chunk_size: int) -> jax.Array:

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from objectives.losses.row_cross_entropy import RowSums, class_cross_entropy
+from objectives.losses.row_cross_entropy import Rows, RowSums, class_cross_entropy
 
 MAX_LOGIT_SCALE = 100.0  # CLIP's upper bound of the factor on the cosine similarities
 
@@ -15,6 +15,8 @@ def info_nce(
     temperature: float,
     hard_negatives_BxD: jax.Array | None = None,
     hard_negative_weight: float = 0.0,
+    rows: Rows | None = None,
+    num_groups: int = 1,
 ) -> RowSums:
     """InfoNCE (van den Oord et al. 2018) on cosine similarity / temperature, computed in float32.
 
@@ -26,6 +28,8 @@ def info_nce(
       temperature: divides the similarities.
       hard_negatives_BxD: float [B, D], further negatives of every query; None for none.
       hard_negative_weight: hard negative i counts exp(hard_negative_weight) times for query i, once for other queries.
+      rows: the rows that are scored and whose keys are negatives of others; None: all, in one group.
+      num_groups: the number of groups of rows.
     """
     queries_BxD, keys_KxD = _normalized(queries_BxD), _normalized(keys_BxD)
     labels_B = jnp.arange(len(queries_BxD))
@@ -34,7 +38,12 @@ def info_nce(
     logits_BxK = _products(queries_BxD, keys_KxD) / temperature
     if hard_negatives_BxD is not None:
         logits_BxK = logits_BxK.at[labels_B, labels_B + len(queries_BxD)].add(hard_negative_weight)
-    return class_cross_entropy(logits_BxK, labels_B)
+    if rows is None:
+        rows = _all_rows(labels_B)
+    else:
+        is_key_K = jnp.resize(rows.weights_B > 0, len(keys_KxD))
+        logits_BxK = jnp.where(is_key_K, logits_BxK, -jnp.inf)
+    return class_cross_entropy(logits_BxK, labels_B, rows, num_groups=num_groups)
 
 
 def clip_loss(a_BxD: jax.Array, b_BxD: jax.Array, log_scale: jax.Array) -> RowSums:
@@ -50,25 +59,37 @@ def clip_loss(a_BxD: jax.Array, b_BxD: jax.Array, log_scale: jax.Array) -> RowSu
     a_BxD, b_BxD = _normalized(a_BxD), _normalized(b_BxD)
     logits_BxB = _products(a_BxD, b_BxD) * jnp.minimum(jnp.exp(log_scale), MAX_LOGIT_SCALE)
     labels_B = jnp.arange(len(a_BxD))
-    directions = class_cross_entropy(logits_BxB, labels_B), class_cross_entropy(logits_BxB.T, labels_B)
+    rows = _all_rows(labels_B)
+    directions = [class_cross_entropy(logits, labels_B, rows, num_groups=1) for logits in (logits_BxB, logits_BxB.T)]
     return RowSums(*((a_to_b + b_to_a) / 2 for a_to_b, b_to_a in zip(*directions, strict=True)))
 
 
-def alignment(a_BxD: jax.Array, b_BxD: jax.Array) -> jax.Array:
-    """The squared distance of normalized a_i and b_i, summed over rows i, float32 [] (Wang & Isola 2020)."""
-    return jnp.square(_normalized(a_BxD) - _normalized(b_BxD)).sum()
+def alignment(a_BxD: jax.Array, b_BxD: jax.Array, weights_B: jax.Array | float = 1.0) -> jax.Array:
+    """The squared distance of normalized a_i and b_i, summed over rows i, float32 [] (Wang & Isola 2020).
+
+    weights_B: float32 [B], the factor of each row.
+    """
+    return (jnp.square(_normalized(a_BxD) - _normalized(b_BxD)).sum(axis=1) * weights_B).sum()
 
 
-def uniformity(x_BxD: jax.Array) -> jax.Array:
+def uniformity(x_BxD: jax.Array, weights_B: jax.Array | None = None) -> jax.Array:
     """log of the mean of exp(-2 squared distance) over pairs of different normalized rows, float32 [].
 
     Wang & Isola 2020. The value is 0 if all rows are equal, and about -4 if they are uniform on a sphere of many
     dimensions. Needs two rows or more.
+
+    weights_B: float32 [B], 0 for rows that are not counted; None: all are counted.
     """
-    x_BxD, rows = _normalized(x_BxD), len(x_BxD)
+    x_BxD = _normalized(x_BxD)
+    is_counted_B = jnp.ones(len(x_BxD), bool) if weights_B is None else weights_B > 0
+    is_pair_BxB = is_counted_B[:, None] & is_counted_B & ~jnp.eye(len(x_BxD), dtype=bool)
     squared_distances_BxB = 2 - 2 * _products(x_BxD, x_BxD)
-    exponents_BxB = jnp.where(jnp.eye(rows, dtype=bool), -jnp.inf, -2 * squared_distances_BxB)
-    return jax.nn.logsumexp(exponents_BxB) - jnp.log(float(rows * (rows - 1)))
+    exponents_BxB = jnp.where(is_pair_BxB, -2 * squared_distances_BxB, -jnp.inf)
+    return jax.nn.logsumexp(exponents_BxB) - jnp.log(is_pair_BxB.sum(dtype=jnp.float32))
+
+
+def _all_rows(labels_B: jax.Array) -> Rows:
+    return Rows(jnp.ones(len(labels_B)), jnp.zeros_like(labels_B))
 
 
 def _normalized(x_BxD: jax.Array) -> jax.Array:

@@ -12,19 +12,20 @@ class ScoredTokens(NamedTuple):
 
     targets_BxL: jax.Array  # int32
     weights_BxL: jax.Array  # float32, the loss weights; 0 where a position is not scored
-    denoiser_ids_BxL: jax.Array  # int32: the denoiser that made the example, in 0, ..., num_denoisers - 1
+    group_ids_BxL: jax.Array  # int32, in 0, ..., num_groups - 1: the group whose sums include the position
 
 
 class LossOptions(NamedTuple):
     """Static options of `cross_entropy`.
 
+    num_groups: groups of positions with separate sums: denoisers in training, examples in evaluation.
     z_loss: coefficient of log(Z)^2. T5: 1e-4.
     label_smoothing: s, in [0, 1). The target distribution is (1 - s) on the target token, plus s spread evenly over
         all V rows of the output table, as in Mesh TensorFlow. Deviation from T5X, which excludes the target token from
         the spread and subtracts the entropy of the target distribution, a constant.
     """
 
-    num_denoisers: int
+    num_groups: int
     z_loss: float
     label_smoothing: float
 
@@ -36,9 +37,9 @@ class LossSums(NamedTuple):
     weight_sum: jax.Array  # [] the denominator: the sum of the loss weights
     loss_sum: jax.Array  # [] negative log-likelihood, nats
     correct_sum: jax.Array  # [] tokens whose most likely prediction is the target
-    loss_sum_by_denoiser: jax.Array  # [num_denoisers]
-    weight_sum_by_denoiser: jax.Array  # [num_denoisers]
-    correct_sum_by_denoiser: jax.Array  # [num_denoisers]
+    loss_sum_by_group: jax.Array  # [num_groups]
+    weight_sum_by_group: jax.Array  # [num_groups]
+    correct_sum_by_group: jax.Array  # [num_groups]
 
     def reported(self) -> dict[str, jax.Array]:
         """Returns all sums except `minimized_sum`, by name."""
@@ -49,7 +50,7 @@ class LossSums(NamedTuple):
 
 def cross_entropy(logits_BxLxV: jax.Array, scored: ScoredTokens, options: LossOptions) -> LossSums:
     """Returns the sums of the weighted cross-entropy of logits, float [B, L, V], computed in float32."""
-    targets_BxL, weights_BxL, denoiser_ids_BxL = scored
+    targets_BxL, weights_BxL, group_ids_BxL = scored
     logits_BxLxV = logits_BxLxV.astype(jnp.float32)
     log_z_BxL = jax.nn.logsumexp(logits_BxLxV, axis=-1)
     target_logit_BxL = jnp.take_along_axis(logits_BxLxV, targets_BxL[..., None], axis=-1)[..., 0]
@@ -62,19 +63,17 @@ def cross_entropy(logits_BxLxV: jax.Array, scored: ScoredTokens, options: LossOp
         minimized_BxL += options.z_loss * jnp.square(log_z_BxL) * weights_BxL
     correct_BxL = (jnp.argmax(logits_BxLxV, axis=-1) == targets_BxL) * weights_BxL
 
-    def by_denoiser(values_BxL):
-        return jax.ops.segment_sum(
-            values_BxL.reshape(-1), denoiser_ids_BxL.reshape(-1), num_segments=options.num_denoisers
-        )
+    def by_group(values_BxL):
+        return jax.ops.segment_sum(values_BxL.reshape(-1), group_ids_BxL.reshape(-1), num_segments=options.num_groups)
 
     return LossSums(
         minimized_sum=minimized_BxL.sum(),
         weight_sum=weights_BxL.sum(),
         loss_sum=nll_BxL.sum(),
         correct_sum=correct_BxL.sum(),
-        loss_sum_by_denoiser=by_denoiser(nll_BxL),
-        weight_sum_by_denoiser=by_denoiser(weights_BxL),
-        correct_sum_by_denoiser=by_denoiser(correct_BxL),
+        loss_sum_by_group=by_group(nll_BxL),
+        weight_sum_by_group=by_group(weights_BxL),
+        correct_sum_by_group=by_group(correct_BxL),
     )
 
 
@@ -84,6 +83,6 @@ def target_side(batch: Mapping[str, jax.Array]) -> Literal["decoder", "encoder"]
 
 
 def scored_tokens(batch: Mapping[str, jax.Array]) -> ScoredTokens:
-    """Returns the targets, loss weights and denoisers of a batch (contract/batch.py)."""
+    """Returns the targets and loss weights of a batch, with `example_source` as groups (contract/batch.py)."""
     side = target_side(batch)
     return ScoredTokens(batch[f"{side}_target_tokens"], batch[f"{side}_loss_weights"], batch["example_source"])

@@ -1,42 +1,66 @@
 """Losses with one prediction per row, such as the row's class. Pure functions that return sums."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from objectives.losses.cross_entropy import target_side
+
+
+class Rows(NamedTuple):
+    """The rows of a batch that are scored."""
+
+    weights_B: jax.Array  # float32: 1, or 0 for a row without text, as the last batch of an evaluation may have
+    group_ids_B: jax.Array  # int32, in 0, ..., num_groups - 1: the group whose sums include the row
+
+
+def scored_rows(batch: Mapping[str, jax.Array]) -> Rows:
+    """Returns the rows of a batch (contract/batch.py), with `example_source` as groups."""
+    has_text_B = batch[f"{target_side(batch)}_segment_ids"][:, 0] > 0
+    return Rows(has_text_B.astype(jnp.float32), batch["example_source"][:, 0])
+
 
 class RowSums(NamedTuple):
-    """Sums over rows, float32 []. Add them over batches, then divide by weight_sum."""
+    """Sums over rows, float32. Add them over batches, then divide by weight_sum."""
 
-    loss_sum: jax.Array  # nats
-    weight_sum: jax.Array  # rows
-    correct_sum: jax.Array  # rows whose most likely class is the label
+    loss_sum: jax.Array  # [] nats
+    weight_sum: jax.Array  # [] rows
+    correct_sum: jax.Array  # [] rows whose most likely class is the label
+    loss_sum_by_group: jax.Array  # [num_groups]
+    weight_sum_by_group: jax.Array  # [num_groups]
+    correct_sum_by_group: jax.Array  # [num_groups]
 
     def reported(self) -> dict[str, jax.Array]:
-        """Returns the sums by name, and the same sums by denoiser, [1].
-
-        An objective that is scored by rows is never a row of a mixture, so a run has one denoiser.
-        """
-        sums = self._asdict()
-        return sums | {f"{name}_by_denoiser": value[None] for name, value in sums.items()}
+        """Returns the sums by name."""
+        return self._asdict()
 
 
-def class_cross_entropy(logits_BxC: jax.Array, labels_B: jax.Array) -> RowSums:
+def class_cross_entropy(logits_BxC: jax.Array, labels_B: jax.Array, rows: Rows, *, num_groups: int) -> RowSums:
     """Returns the sums of the cross-entropy of labels, int [B] in 0, ..., C - 1, computed in float32.
 
     logits: float [B, C].
     """
     logits_BxC = logits_BxC.astype(jnp.float32)
     target_logit_B = jnp.take_along_axis(logits_BxC, labels_B[:, None], axis=1)[:, 0]
+    nll_B = jnp.where(rows.weights_B > 0, jax.nn.logsumexp(logits_BxC, axis=1) - target_logit_B, 0) * rows.weights_B
+    correct_B = (logits_BxC.argmax(axis=1) == labels_B) * rows.weights_B
+
+    def by_group(values_B):
+        return jax.ops.segment_sum(values_B, rows.group_ids_B, num_segments=num_groups)
+
     return RowSums(
-        loss_sum=(jax.nn.logsumexp(logits_BxC, axis=1) - target_logit_B).sum(),
-        weight_sum=jnp.asarray(len(labels_B), jnp.float32),
-        correct_sum=(logits_BxC.argmax(axis=1) == labels_B).sum(dtype=jnp.float32),
+        loss_sum=nll_B.sum(),
+        weight_sum=rows.weights_B.sum(),
+        correct_sum=correct_B.sum(),
+        loss_sum_by_group=by_group(nll_B),
+        weight_sum_by_group=by_group(rows.weights_B),
+        correct_sum_by_group=by_group(correct_B),
     )
 
 
-def f1_counts(logits_BxC: jax.Array, labels_B: jax.Array) -> tuple[jax.Array, jax.Array]:
+def f1_counts(logits_BxC: jax.Array, labels_B: jax.Array, rows: Rows) -> tuple[jax.Array, jax.Array]:
     """Returns 2 TP and 2 TP + FP + FN of each class (true and false positives and negatives), float32 [C] each.
 
     Summed over all batches, their ratio is the F1 of each class. Macro F1 is the mean of F1 over the classes whose
@@ -44,7 +68,8 @@ def f1_counts(logits_BxC: jax.Array, labels_B: jax.Array) -> tuple[jax.Array, ja
     """
     num_classes = logits_BxC.shape[1]
     predicted_BxC, true_BxC = (
-        jax.nn.one_hot(classes_B, num_classes, dtype=jnp.float32) for classes_B in (logits_BxC.argmax(axis=1), labels_B)
+        jax.nn.one_hot(classes_B, num_classes, dtype=jnp.float32) * rows.weights_B[:, None]
+        for classes_B in (logits_BxC.argmax(axis=1), labels_B)
     )
     true_positives_C = (predicted_BxC * true_BxC).sum(axis=0)
     return 2 * true_positives_C, predicted_BxC.sum(axis=0) + true_BxC.sum(axis=0)

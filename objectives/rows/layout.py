@@ -86,6 +86,13 @@ def _encoder_fields(runs: _Runs, inputs: Sequences, vocab: Vocab) -> Batch:
     }
 
 
+def _by_row(labels: np.ndarray, row_ids: np.ndarray, num_rows: int) -> np.ndarray:
+    """int32 [rows]: the label of each row's example, 0 for a row without an example."""
+    of_rows = np.zeros(num_rows, np.int32)
+    of_rows[row_ids] = labels
+    return of_rows
+
+
 def _never_empty(sequences: Sequences, token: int) -> Sequences:
     """The sequences with `token` in place of each empty one."""
     if sequences.lengths.all():
@@ -142,7 +149,7 @@ def decoder_only(
 
     bidirectional_inputs: whether the positions that read pad or an input attend to each other. They are one more than
     the inputs, because the sequence is shifted right (as in seqio's PrefixLMFeatureConverter). If False, the sequence
-    is causal. Examples with labels have one row each, in order. The other arguments and the error are those of
+    is causal. Examples with labels have one row each. The other arguments and the error are those of
     `encoder_decoder`.
     """
     inputs, targets, labels = examples
@@ -157,7 +164,7 @@ def decoder_only(
         **_decoder_fields(runs, tokens, denoiser_ids, vocab),
         "decoder_loss_weights": is_target.astype(np.float32),
         "decoder_bidirectional_mask": runs.spread(np.asarray([True, True, False]) & bidirectional_inputs, np.bool_),
-        **({} if labels is None else {"sentence_labels": labels}),
+        **({} if labels is None else {"sentence_labels": _by_row(labels, row_ids, num_rows)}),
     }
 
 
@@ -179,7 +186,7 @@ def encoder_only(
 ) -> Batch:
     """Returns a batch in which the encoder reads the inputs and predicts targets in place, at the selected positions.
 
-    Examples with labels have one row each, in order. InputsTargets are classified at [CLS]: the row is
+    Examples with labels have one row each. InputsTargets are classified at [CLS]: the row is
     [CLS] inputs [SEP]. The arguments and the error are those of `encoder_decoder`.
     """
     if isinstance(examples, InputsTargets):
@@ -192,7 +199,7 @@ def encoder_only(
         if values is not None:
             fields[name] = _fill(values, inputs.lengths, at=runs.filled, into=np.zeros(runs.filled.shape, np.int32))
     if labels is not None:
-        fields["sentence_labels"] = labels
+        fields["sentence_labels"] = _by_row(labels, row_ids, num_rows)
     padding, unscored = np.full_like(fields["encoder_input_tokens"], vocab.pad), np.zeros(runs.filled.shape, np.float32)
     return {
         **fields,

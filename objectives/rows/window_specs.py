@@ -75,11 +75,12 @@ def make_batch_spec(
                 on_unusable=on_unusable,
             )
         )
-    windows = _with_shares(specs, [denoiser.final_weight for denoiser in denoisers], mix_by, ramp)
+    windows = _with_shares(specs, [denoiser.final_weight for denoiser in denoisers], ramp)
     if plan:
         counts = np.bincount(plan.denoiser_ids.ravel()) / plan.denoiser_ids.size
         windows = tuple(dataclasses.replace(spec, weight=float(n)) for spec, n in zip(windows, counts, strict=True))
-    return BatchSpec(windows, row_shape.examples_per_row, vocab.pad, plan), warnings
+        mix_by = "example"
+    return BatchSpec(windows, row_shape.examples_per_row, vocab.pad, mix_by, plan), warnings
 
 
 def _capacities(denoiser: Denoiser, row_shape: RowShape) -> tuple[Capacity, ...]:
@@ -89,15 +90,13 @@ def _capacities(denoiser: Denoiser, row_shape: RowShape) -> tuple[Capacity, ...]
 
 
 def _with_shares(
-    specs: Sequence[WindowSpec], final_weights: Sequence[float], mix_by: str, ramp: tuple[int, int] | None
+    specs: Sequence[WindowSpec], final_weights: Sequence[float], ramp: tuple[int, int] | None
 ) -> tuple[WindowSpec, ...]:
-    """The specs with shares of the examples as weights: initial weights sum to 1, final weights have the same unit."""
-    tokens = np.asarray([spec.raw_length if mix_by == "token" else 1 for spec in specs])
-    first, last = (np.asarray(w) / sum(w) / tokens for w in ([spec.weight for spec in specs], final_weights))
-    first, last = (first / first.sum()).tolist(), (last / first.sum()).tolist()
+    """The specs with shares as weights: the initial weights sum to 1, and the final weights have the same unit."""
+    first, last = (np.asarray(w) / sum(w) for w in ([spec.weight for spec in specs], final_weights))
     return tuple(
         dataclasses.replace(spec, weight=weight, ramp=Ramp(*ramp, final) if ramp else None)
-        for spec, weight, final in zip(specs, first, last, strict=True)
+        for spec, weight, final in zip(specs, first.tolist(), last.tolist(), strict=True)
     )
 
 

@@ -16,9 +16,9 @@ def sums(loss=(6.0,), weight=(4.0,), correct=(1.0,)):
         "loss_sum": jnp.float32(sum(loss)),
         "weight_sum": jnp.float32(sum(weight)),
         "correct_sum": jnp.float32(sum(correct)),
-        "loss_sum_by_denoiser": jnp.array(loss, jnp.float32),
-        "weight_sum_by_denoiser": jnp.array(weight, jnp.float32),
-        "correct_sum_by_denoiser": jnp.array(correct, jnp.float32),
+        "loss_sum_by_group": jnp.array(loss, jnp.float32),
+        "weight_sum_by_group": jnp.array(weight, jnp.float32),
+        "correct_sum_by_group": jnp.array(correct, jnp.float32),
     }
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from models.flops import hidden_flops, pooled_flops
@@ -13,8 +12,8 @@ from models.pooler import bind_classifier, init_classifier, state_at
 from models.transformer import init_params
 from objectives.classification import Classification
 from objectives.losses.cross_entropy import target_side
-from objectives.losses.row_cross_entropy import class_cross_entropy, f1_counts
-from train.learners.learner import Batch, Learner, Sums
+from objectives.losses.row_cross_entropy import class_cross_entropy, f1_counts, scored_rows
+from train.learners.learner import Batch, Learner, Sums, mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ClassificationLearner(Learner):
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        return {"rows": jnp.asarray(len(batch["sentence_labels"]), jnp.float32)}
+        return {"rows": scored_rows(batch).weights_B.sum()}
 
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
@@ -48,9 +47,10 @@ class ClassificationLearner(Learner):
         positions_B = batch[f"{target_side(batch)}_loss_weights"].argmax(axis=1)
         classifier = bind_classifier(self.model, self.objective.num_classes, params["classifier"])
         logits_BxC = classifier(state_at(hidden_BxLxD, positions_B), dropout_key=classifier_key)
-        sums = class_cross_entropy(logits_BxC, batch["sentence_labels"])
-        ratios = {"macro_f1": f1_counts(logits_BxC, batch["sentence_labels"])}
-        return sums.loss_sum / weights["rows"], sums.reported() | {"ratios": ratios}
+        rows = scored_rows(batch)
+        sums = class_cross_entropy(logits_BxC, batch["sentence_labels"], rows, num_groups=self.setup.num_groups)
+        ratios = {"macro_f1": f1_counts(logits_BxC, batch["sentence_labels"], rows)}
+        return mean(sums.loss_sum, weights["rows"]), sums.reported() | {"ratios": ratios}
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         hidden = hidden_flops(self.model, inputs_length, targets_length)

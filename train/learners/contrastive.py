@@ -13,6 +13,7 @@ from models.parameters import Params
 from models.pooler import bind_pooler, init_pooler
 from models.transformer import init_params
 from objectives.losses.contrastive import alignment, info_nce, uniformity
+from objectives.losses.row_cross_entropy import scored_rows
 from objectives.simcse import SimCSE
 from train.learners.learner import Batch, Learner, Sums, mean
 
@@ -27,8 +28,9 @@ class ContrastiveLearner(Learner):
     Isola 2020): alignment, the squared distance of a text's two encodings, over texts, and uniformity, of a batch's
     first encodings, as a mean over batches.
 
-    The negatives of a text are the other texts of the batch, on all devices. Evaluation uses dropout too, with the same
-    masks every time: without dropout the two encodings of a text would be equal.
+    The negatives of a text are the other texts of the batch, on all devices, so held-out metrics depend on
+    train.batch_size, unlike those of all other learners. Evaluation uses dropout too, with the same masks every time:
+    without dropout the two encodings of a text would be equal.
 
     Parameters: `transformer`, and `pooler`, which reads the Transformer's state at [CLS] and is for training only
     (SimCSE's mlp_only_train). Without MLM the Transformer's token head is not trained.
@@ -67,19 +69,26 @@ class ContrastiveLearner(Learner):
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        texts = jnp.asarray(len(batch["encoder_input_tokens"]), jnp.float32)
-        return {"tokens": batch["encoder_loss_weights"].sum(), "texts": texts}
+        return {"tokens": batch["encoder_loss_weights"].sum(), "texts": scored_rows(batch).weights_B.sum()}
 
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
         encodings_key, mlm_key = jax.random.split(key)
         first_BxD, second_BxD = self._encodings(params, batch, encodings_key)
-        contrastive = info_nce(first_BxD, second_BxD, temperature=self.objective.temperature)
+        rows = scored_rows(batch)
+        contrastive = info_nce(
+            first_BxD,
+            second_BxD,
+            temperature=self.objective.temperature,
+            rows=rows,
+            num_groups=self.setup.num_groups,
+        )
+        has_pairs = rows.weights_B.sum() > 1
         loss = contrastive.loss_sum / weights["texts"]
         ratios = {
-            "alignment": (alignment(first_BxD, second_BxD), contrastive.weight_sum),
-            "uniformity": (uniformity(first_BxD), jnp.ones(())),
+            "alignment": (alignment(first_BxD, second_BxD, rows.weights_B), contrastive.weight_sum),
+            "uniformity": (jnp.where(has_pairs, uniformity(first_BxD, rows.weights_B), 0.0), has_pairs * 1.0),
         }
         if not self.objective.mlm_weight:
             return loss, contrastive.reported() | {"ratios": ratios}

@@ -12,7 +12,9 @@ Sums are what a learner reports of a batch. They are added over microbatches, ba
 
   loss_sum, weight_sum, correct_sum: float32 []. The reported loss is loss_sum / weight_sum, in nats per scored token or
     row; the reported accuracy is correct_sum / weight_sum.
-  loss_sum_by_denoiser, weight_sum_by_denoiser, correct_sum_by_denoiser: float32 [num_denoisers].
+  loss_sum_by_group, weight_sum_by_group, correct_sum_by_group: float32 [num_groups], the same sums for each group of
+    examples. The batch's field `example_source` is the group of each position: the denoiser in training, the example in
+    evaluation.
   ratios (optional): name -> (sum, weight), both float32 [] or both [n]. Reported as sum / weight; for vectors, as the
     mean of the ratios whose weight is not 0.
 """
@@ -51,7 +53,7 @@ class LearnerSetup:
     """What a learner needs of an experiment in addition to the objective and the model."""
 
     loss: LossConfig
-    num_denoisers: int  # rows of the objective's table; 1 without a mixture
+    num_groups: int  # groups of examples with separate sums: in training, rows of the objective's table
     inputs_length: int  # of a row
     examples_per_row: int
     batch_size: int  # rows
@@ -131,7 +133,7 @@ class Learner(abc.ABC):
     def loss_options(self) -> LossOptions:
         """The options of the token loss."""
         loss = self.setup.loss
-        return LossOptions(self.setup.num_denoisers, z_loss=loss.z_loss, label_smoothing=loss.label_smoothing)
+        return LossOptions(self.setup.num_groups, z_loss=loss.z_loss, label_smoothing=loss.label_smoothing)
 
     def token_loss(self, transformer: Transformer, hidden_BxLxD: Array, batch: Batch) -> LossSums:
         """Returns the cross-entropy of the batch's scored tokens, in chunks if loss.chunk_size is not 0."""

@@ -63,22 +63,24 @@ class MultiTokenPredictionLearner(Learner):
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
         hidden_NxBxTxD = self.hidden(params, batch, dropout_key=self.dropout_key(key, train))
-        N, B, T, _ = hidden_NxBxTxD.shape
+        N, _, T, _ = hidden_NxBxTxD.shape
         future = future_tokens(batch, N)
-        # The heads' positions are concatenated to rows of N * T, so that T positions are one head, and the head number
-        # is passed as the denoiser. The loss weights contain each head's factor, so that one division, by the next
-        # token's denominator, is right for all heads.
+        # The heads' positions are concatenated to rows of N * T, so that T positions are one head. Each pair of a head
+        # and a group is a group of the loss. The loss weights contain each head's factor, so that one division, by the
+        # next token's denominator, is right for all heads.
         total_N = jnp.maximum(jnp.stack([weights[f"future_{i}"] for i in range(1, N + 1)]), 1.0)
         factor_N = jnp.asarray(self.objective.loss_weights) * total_N[0] / total_N
+        num_groups = self.setup.num_groups
+        group_ids_NxBxT = jnp.arange(N)[:, None, None] * num_groups + batch["example_source"]
         sums = chunked_cross_entropy(
             self.bind_transformer(params).logits,
             _concatenate_heads(hidden_NxBxTxD),
             ScoredTokens(
                 _concatenate_heads(future.target_tokens),
                 _concatenate_heads(future.loss_weights * factor_N[:, None, None]),
-                jnp.broadcast_to(jnp.repeat(jnp.arange(N), T), (B, N * T)),
+                _concatenate_heads(group_ids_NxBxT),
             ),
-            self.loss_options._replace(num_denoisers=N),
+            self.loss_options._replace(num_groups=N * num_groups),
             chunk_size=min(self.setup.loss.chunk_size or T, T),
         )
         return sums.minimized_sum / total_N[0], _sums(sums, factor_N)
@@ -111,14 +113,16 @@ def _concatenate_heads(x_NxBxT: Array) -> Array:
 
 
 def _sums(sums: LossSums, factor_N: Array) -> Sums:
-    """Returns the Sums to report, from sums by head whose loss weights were multiplied by `factor_N`."""
-    by_head = {
-        name: getattr(sums, f"{name}_by_denoiser") / factor_N for name in ("loss_sum", "weight_sum", "correct_sum")
+    """Returns the Sums to report, from sums by head and group whose loss weights were multiplied by `factor_N`."""
+    by_head_and_group = {
+        name: getattr(sums, f"{name}_by_group").reshape(len(factor_N), -1) / factor_N[:, None]
+        for name in ("loss_sum", "weight_sum", "correct_sum")
     }
+    by_head = {name: sum_NxG.sum(axis=1) for name, sum_NxG in by_head_and_group.items()}
     ratios: dict[str, tuple[Array, Array]] = {}
     for i in range(1, len(factor_N)):
         loss, weight, correct = (sum_N[i] for sum_N in by_head.values())
         ratios |= {f"loss/future_{i + 1}": (loss, weight), f"accuracy/future_{i + 1}": (correct, weight)}
     of_next_token = {name: sum_N[0] for name, sum_N in by_head.items()}
-    by_denoiser = {f"{name}_by_denoiser": sum_N[:1] for name, sum_N in by_head.items()}
-    return of_next_token | by_denoiser | {"ratios": ratios}
+    by_group = {f"{name}_by_group": sum_NxG[0] for name, sum_NxG in by_head_and_group.items()}
+    return of_next_token | by_group | {"ratios": ratios}

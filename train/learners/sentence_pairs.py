@@ -3,14 +3,13 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from models.flops import hidden_flops, logits_flops, pooled_flops
 from models.parameters import Params
 from models.pooler import bind_classifier, init_classifier
 from models.transformer import init_params
-from objectives.losses.row_cross_entropy import class_cross_entropy
+from objectives.losses.row_cross_entropy import class_cross_entropy, scored_rows
 from objectives.sentence_pairs import SentencePairs
 from train.learners.learner import Batch, Learner, Sums, mean
 
@@ -37,8 +36,7 @@ class SentencePairsLearner(Learner):
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        pairs = jnp.asarray(len(batch["sentence_labels"]), jnp.float32)
-        return {"tokens": batch["encoder_loss_weights"].sum(), "pairs": pairs}
+        return {"tokens": batch["encoder_loss_weights"].sum(), "pairs": scored_rows(batch).weights_B.sum()}
 
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
@@ -47,9 +45,12 @@ class SentencePairsLearner(Learner):
         hidden_BxLxD = transformer.hidden(batch, dropout_key=self.dropout_key(key, train))
         tokens = self.token_loss(transformer, hidden_BxLxD, batch)
         classifier = bind_classifier(self.model, _NUM_CLASSES, params["pair_classifier"])
-        pairs = class_cross_entropy(classifier(hidden_BxLxD[:, 0]), batch["sentence_labels"])
+        pair_logits_BxC = classifier(hidden_BxLxD[:, 0])
+        pairs = class_cross_entropy(
+            pair_logits_BxC, batch["sentence_labels"], scored_rows(batch), num_groups=self.setup.num_groups
+        )
         loss = mean(tokens.minimized_sum, weights["tokens"])
-        loss += self.objective.pair_weight * pairs.loss_sum / weights["pairs"]
+        loss += self.objective.pair_weight * mean(pairs.loss_sum, weights["pairs"])
         ratios = {
             "pair_loss": (pairs.loss_sum, pairs.weight_sum),
             "pair_accuracy": (pairs.correct_sum, pairs.weight_sum),

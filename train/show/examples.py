@@ -45,7 +45,6 @@ def chunks(experiment: Experiment, documents: Documents) -> tuple[Batches, int]:
     num_rows = max(_CHUNK_POSITIONS // positions, 1)
     dataset = experiment.batches(
         documents,
-        shuffle=True,
         batch_size=num_rows,
         transform=lambda windows, rows: Chunk(windows, experiment.collate(windows, rows)),
     )
@@ -65,11 +64,10 @@ def chunk_numbers(experiment: Experiment, num_chunks: int, chunk_rows: int) -> l
     return np.linspace(0, last, num_chunks).round().astype(int).tolist()
 
 
-def expected_shares(experiment: Experiment, numbers: list[int], chunk_rows: int) -> np.ndarray:
+def expected_shares(dataset: Batches, numbers: list[int]) -> np.ndarray:
     """Returns the expected share of each denoiser in the windows of chunks `numbers`, float64 [denoisers]."""
-    specs, size = experiment.window_specs, chunk_rows * experiment.row_shape.examples_per_row
-    examples = (np.asarray(numbers)[:, None] * size + np.arange(size)).ravel()
-    weights = weights_at([spec.weight for spec in specs], [spec.ramp for spec in specs], examples)
+    windows = (np.asarray(numbers)[:, None] * dataset.num_windows + np.arange(dataset.num_windows)).ravel()
+    weights = weights_at(dataset.weights, dataset.ramps, windows)
     return (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
 
 

@@ -56,6 +56,7 @@ def denoiser_facts(experiment: Experiment) -> list[DenoiserFacts]:
     common = _common_fields(experiment)
     for k, (denoiser, spec) in enumerate(zip(experiment.denoisers, experiment.window_specs, strict=True)):
         share = f"{spec.weight:.1%}" + (f" → {spec.final_weight / final:.1%}" if spec.ramp else "")
+        share += " of tokens" if experiment.batch_spec.mix_by == "token" else ""
         objective = denoiser.objective
         names = [field.name for field in dataclasses.fields(objective) if field.name not in common]
         fields = _written({name: getattr(objective, name) for name in names})

@@ -71,7 +71,7 @@ def make_page(experiment: Experiment, documents: Documents, *, title: str, num_e
     facts, num_rows = experiment_facts(experiment, documents), num_chunks * chunk_rows
     if not errors:
         facts.append(("checked", f"dtypes, shift, segments and padding of {num_rows:,} rows"))
-    statistics = compare(totals, experiment, expected_shares(experiment, numbers, chunk_rows))
+    statistics = compare(totals, experiment, expected_shares(dataset, numbers))
     scores_on_device = any(denoiser.objective.device_note for denoiser in experiment.denoisers)
     return Page(
         title=title,

@@ -9,7 +9,7 @@ from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, scored_tokens
 
 B, L, D, V = 2, 7, 5, 11
-OPTIONS = LossOptions(num_denoisers=3, z_loss=1e-2, label_smoothing=0.1)
+OPTIONS = LossOptions(num_groups=3, z_loss=1e-2, label_smoothing=0.1)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ PROBABILITIES = [[0.7, 0.2, 0.1], [0.05, 0.9, 0.05], [0.5, 0.25, 0.25], [0.1, 0.
 SCORED = ScoredTokens(
     targets_BxL=jnp.asarray([[0, 1, 2, 0]]),
     weights_BxL=jnp.asarray([[1.0, 1.0, 1.0, 0.0]]),
-    denoiser_ids_BxL=jnp.asarray([[0, 1, 1, 1]]),
+    group_ids_BxL=jnp.asarray([[0, 1, 1, 1]]),
 )
 
 
@@ -33,9 +33,9 @@ def test_by_hand():
     assert float(sums.loss_sum / sums.weight_sum) == pytest.approx(0.61611, abs=5e-6)
     assert float(sums.minimized_sum) == pytest.approx(float(sums.loss_sum))
     assert float(sums.correct_sum) == 2  # 0.25 is less than 0.5
-    np.testing.assert_allclose(sums.loss_sum_by_denoiser, [-math.log(0.7), -math.log(0.9 * 0.25), 0], rtol=1e-5)
-    assert sums.weight_sum_by_denoiser.tolist() == [1, 2, 0]
-    assert sums.correct_sum_by_denoiser.tolist() == [1, 1, 0]
+    np.testing.assert_allclose(sums.loss_sum_by_group, [-math.log(0.7), -math.log(0.9 * 0.25), 0], rtol=1e-5)
+    assert sums.weight_sum_by_group.tolist() == [1, 2, 0]
+    assert sums.correct_sum_by_group.tolist() == [1, 1, 0]
 
 
 def test_z_loss_is_the_square_of_log_z():
@@ -59,7 +59,7 @@ def test_label_smoothing_spreads_over_all_rows():
 def test_huge_and_half_precision_logits_stay_finite():
     logits = jnp.asarray([[[3e4, -3e4, 0.0]]], jnp.bfloat16)
     scored = ScoredTokens(jnp.asarray([[0]]), jnp.ones((1, 1)), jnp.zeros((1, 1), jnp.int32))
-    sums = jitted(logits, scored, LossOptions(num_denoisers=1, z_loss=0.0, label_smoothing=0.0))
+    sums = jitted(logits, scored, LossOptions(num_groups=1, z_loss=0.0, label_smoothing=0.0))
     assert sums.loss_sum.dtype == jnp.float32 and float(sums.loss_sum) == 0
 
 

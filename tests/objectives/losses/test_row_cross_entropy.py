@@ -14,7 +14,7 @@ def test_class_cross_entropy_by_hand():
     assert (float(sums.weight_sum), float(sums.correct_sum)) == (4.0, 2.0)
     reported = sums.reported()
     for name in ("loss_sum", "weight_sum", "correct_sum"):
-        assert reported[f"{name}_by_denoiser"].tolist() == [reported[name]]
+        assert reported[f"{name}_by_group"].tolist() == [reported[name]]
 
 
 def test_f1_by_hand():

@@ -46,7 +46,7 @@ def test_macro_f1_over_batches_is_that_of_all_their_rows():
     def sums(predicted, labels):
         logits = jax.nn.one_hot(jnp.asarray(predicted), 4)
         totals = {name: 0.0 for name in ("loss_sum", "weight_sum", "correct_sum")}
-        zeros = {f"{name}_by_denoiser": np.zeros(1) for name in totals}
+        zeros = {f"{name}_by_group": np.zeros(1) for name in totals}
         return totals | zeros | {"ratios": {"macro_f1": f1_counts(logits, jnp.asarray(labels))}}
 
     added = jax.tree.map(jnp.add, sums([0, 1, 1], [0, 0, 1]), sums([1, 1, 2, 1], [1, 1, 2, 2]))

@@ -1,0 +1,171 @@
+"""Held-out batches: each window at most once, in a fixed random order that visits all documents before any one again.
+
+The windows and the examples' keys depend on the held-out documents, the windows of the denoisers and the split's seed
+alone: not on the batch, the devices, the seed of the run or what else is scored.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from contract.batch import Batch
+from contract.rng import GOLDEN, mix64, seed_bits
+from contract.windows import BatchSpec, Windows
+from data.batches import Batches, example_weights
+from data.documents import Documents
+from data.examples import ExampleReader
+from data.order import Drawn, permute
+from data.windows import WindowReader
+
+# windows, number of rows, groups of the examples int32 [E] -> batch
+GroupTransform = Callable[[Windows, int, np.ndarray], Batch]
+
+_DRAWN_AT_ONCE = 1 << 16  # windows
+
+
+class ScoredExamples(NamedTuple):
+    """The E examples of a held-out batch."""
+
+    groups: np.ndarray  # int64 [E], the example's group: its number among all places for examples in the batch
+    denoiser_ids: np.ndarray  # int32 [E]
+    documents: np.ndarray  # int64 [E], the number in the store of the document in which the example begins
+
+
+class Heldout:
+    """The held-out batches of every evaluation, and what they contain.
+
+    Attributes:
+      batches: the batches by number, 0, ..., batches.end - 1.
+      num_groups: the groups in a batch: the most examples in a row times the rows.
+      num_windows: int64 [K], the windows of each denoiser.
+      num_documents: int64 [K], the documents of which each denoiser reads a part.
+      shares: float64 [K], the denoisers' shares of the windows in training, as means over the run; their sum is 1.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        spec: BatchSpec,
+        transform: GroupTransform,
+        *,
+        batch_size: int,
+        local_rows: Sequence[int],
+        seed: int,
+        num_windows: int,
+    ):
+        """
+        Args:
+          documents: the held-out documents. Their order is the order of the visits.
+          spec: the windows of each denoiser, and how many share a row, without a plan.
+          transform: as for data.batches.batches, with the group of each example as a further argument.
+          batch_size, local_rows: as for data.batches.batches.
+          seed: of the choice of windows and of the examples' keys: the split's, not the run's.
+          num_windows: the most windows to score, divided evenly among the denoisers, at least one for each; 0: all.
+
+        Raises ConfigError where the documents do not fill a window.
+        """
+        assert spec.plan is None
+        readers = [WindowReader(documents, windows) for windows in spec.windows]
+        weights, ramps = example_weights(spec, readers)
+        final = [ramp.weight if ramp else weight for weight, ramp in zip(weights, ramps, strict=True)]
+        mean_weights = (np.asarray(weights) / sum(weights) + np.asarray(final) / sum(final)) / 2
+        self.shares = mean_weights
+        read = np.flatnonzero(mean_weights > 0)
+        most = max(num_windows // len(read), 1) if num_windows else None
+        order = _VisitOrder([readers[k] for k in read], seed=seed, most=most)
+        self._examples = ExampleReader([readers[k] for k in read], read.tolist(), order, spec, seed=seed)
+        self.num_windows = np.zeros(len(readers), np.int64)
+        self.num_windows[read] = order.num_windows
+        self._per_row = spec.examples_per_row
+        self._count_documents(order.total)
+        rows = np.asarray(local_rows, np.int64)
+        self.num_groups = batch_size * self._most_in_row
+
+        def transform_groups(windows: Windows, num_rows: int) -> Batch:
+            place = np.arange(len(windows.row_ids)) - np.searchsorted(windows.row_ids, windows.row_ids)
+            row_of_batch = rows[windows.row_ids % len(rows)]
+            return transform(windows, num_rows, (row_of_batch * self._most_in_row + place).astype(np.int32))
+
+        self.batches = Batches(
+            self._examples, transform_groups, batch_size=batch_size, local_rows=rows, total_windows=order.total
+        )
+
+    def examples(self, n: int) -> ScoredExamples:
+        """The examples of batch n, in all processes' rows."""
+        drawn = self.batches.draw(n, 1)
+        rows = drawn.windows // self._per_row
+        place = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        return ScoredExamples(rows * self._most_in_row + place, drawn.denoiser_ids, drawn.documents)
+
+    def _count_documents(self, total: int) -> None:
+        """Sets the number of documents that each denoiser reads, and the most examples in a row."""
+        read: dict[int, list[np.ndarray]] = {}
+        self._most_in_row = 1
+        at_once = -(-_DRAWN_AT_ONCE // self._per_row) * self._per_row
+        for begin in range(0, total, at_once):
+            drawn = self._examples.draw(np.arange(begin, min(begin + at_once, total)))
+            self._most_in_row = max(self._most_in_row, int(np.bincount(drawn.windows // self._per_row).max()))
+            example = np.cumsum(drawn.slices.begins) - 1
+            for k in np.unique(drawn.denoiser_ids).tolist():
+                of_denoiser = drawn.denoiser_ids[example] == k
+                documents = self._examples.in_store(
+                    drawn.reader_ids[example[of_denoiser]], drawn.slices.documents[of_denoiser]
+                )
+                read.setdefault(k, []).append(np.unique(documents))
+        self.num_documents = np.zeros(len(self.num_windows), np.int64)
+        for k, documents in read.items():
+            self.num_documents[k] = len(np.unique(np.concatenate(documents)))
+
+
+class _VisitOrder:
+    """A finite order: the windows of one reader after the other, each reader's in the order of `visits`."""
+
+    def __init__(self, readers: Sequence[WindowReader], *, seed: int, most: int | None):
+        visited = [visits(reader, seed, len(reader) if most is None else most) for reader in readers]
+        self.num_windows = np.array(list(map(len, visited)), np.int64)
+        self.total = int(self.num_windows.sum())
+        self._reader_ids = np.repeat(np.arange(len(readers), dtype=np.int32), self.num_windows)
+        self._indices = np.concatenate(visited)
+        self._nth = np.concatenate([np.arange(len(indices)) for indices in visited])
+
+    def draw(self, numbers: np.ndarray) -> Drawn:
+        return Drawn(
+            self._reader_ids[numbers], np.zeros(len(numbers), np.int64), self._indices[numbers], self._nth[numbers]
+        )
+
+
+def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
+    """The first `most` windows, int64 [n], each once, of rounds over the documents.
+
+    In every round each document contributes one of its windows, in a random order of its own. A window with text of
+    several documents is read for the first of them. So n documents or fewer are all read by n windows, and long
+    documents do not displace short ones.
+    """
+    num_documents = len(reader.documents)
+    found, rounds, width = np.zeros(0, np.int64), 0, 1
+    chunk = max(most, 1)  # documents of the first round that are looked at together, if there are more than windows
+    begin = 0
+    while True:
+        end = min(begin + chunk, num_documents) if rounds == 0 else num_documents
+        documents = np.arange(begin, end)
+        first, counts = reader.cut.windows_of(documents)
+        remaining = np.clip(counts - rounds, 0, width)
+        document = np.repeat(np.arange(len(documents)), remaining)
+        nth = rounds + np.arange(len(document)) - np.repeat(np.cumsum(remaining) - remaining, remaining)
+        keys = mix64(np.uint64(seed_bits(seed, "visits")) + GOLDEN * documents[document].astype(np.uint64))
+        windows = first[document] + permute(nth, counts[document], keys)
+        in_rounds = np.argsort(nth, kind="stable")
+        found = _first_of_each(np.concatenate([found, windows[in_rounds]]))
+        if len(found) >= min(most, len(reader)):
+            return found[:most]
+        if end < num_documents:
+            begin = end
+        else:
+            begin, rounds = 0, rounds + width
+            width *= 2
+
+
+def _first_of_each(values: np.ndarray) -> np.ndarray:
+    """`values` without repetitions, in the order of their first occurrences."""
+    return values[np.sort(np.unique(values, return_index=True)[1])]

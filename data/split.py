@@ -1,0 +1,126 @@
+"""The split of a corpus into training and held-out documents."""
+
+import dataclasses
+import hashlib
+from typing import Literal
+
+import numpy as np
+
+from contract.errors import ConfigError
+from contract.rng import mix64, seed_bits
+from data.documents import Documents
+from data.store import TokenStore
+
+Unit = Literal["file", "document", "label"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """How the documents of a corpus are split. The attributes are the fields of config.data, except `seed`.
+
+    Attributes:
+      heldout_fraction: expected share of the units on the held-out side, between 0 and 1.
+      seed: data.split_seed, any int.
+      split_by: the unit that is on one side as a whole; "auto" as in `unit_of`.
+    """
+
+    heldout_fraction: float
+    seed: int
+    split_by: Literal["auto", "file", "document", "label"]
+
+
+def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documents]:
+    """Returns the training and the held-out documents of a store.
+
+    A unit's side depends on its contents, the seed and the fraction alone, and not on the rest of the corpus. So a file
+    is on the same side whatever is cut out of it (lines, functions, windows), in every corpus that contains the file,
+    and the held-out side at one fraction contains that at a smaller fraction. The number of held-out units is therefore
+    random, with the fraction as its mean; but each side has at least one unit. Units with equal contents are on the
+    same side.
+
+    If the corpus has its own held-out text (data.heldout_path), that text is the held-out side, and all other documents
+    are the training side.
+
+    The order of each side is a seeded shuffle, so that consecutive documents in joined text are random documents and
+    not consecutive on disk.
+
+    Raises ConfigError for a fraction outside (0, 1), for fewer than two different units, and for documents without
+    labels that are split by label.
+    """
+    if store.is_heldout.any():
+        is_heldout = store.is_heldout
+        if is_heldout.all():
+            raise ConfigError("data.path has no document besides those of data.heldout_path: name other text")
+    else:
+        is_heldout = _is_heldout(store, split)
+    # Equal documents have equal digests; without their numbers they would be next to each other.
+    keys = store.digests ^ np.uint64(seed_bits(split.seed, "order"))
+    order = np.argsort(mix64(mix64(keys) + np.arange(len(store), dtype=np.uint64)), kind="stable")
+    return (
+        Documents(store, order[~is_heldout[order]], "training"),
+        Documents(store, order[is_heldout[order]], "held-out"),
+    )
+
+
+def unit_of(store: TokenStore, split: Split) -> Unit:
+    """Returns the unit of the split.
+
+    "auto" is "file", the text that documents are cut from: a file, or an example of a TFDS dataset. It is "document"
+    for JSON lines, and for a corpus of a single file.
+    """
+    if split.split_by != "auto":
+        return split.split_by
+    is_one_text = bool((store.file_digests == store.file_digests[0]).all())
+    return "document" if store.meta["cut"] == "JSON line" or is_one_text else "file"
+
+
+def unit_digests(store: TokenStore, unit: Unit) -> np.ndarray:
+    """Returns a digest of the contents of each document's unit, uint64 [documents]."""
+    if unit == "label":
+        if not all(store.labels):
+            raise ConfigError(
+                "data.split_by='label' needs a label for every document: set it to 'file' or 'document', or add labels"
+            )
+        digests = [hashlib.blake2b(label.encode("utf-8"), digest_size=8).digest() for label in store.labels]
+        return np.array([int.from_bytes(digest) for digest in digests], np.uint64)[store.label_ids]
+    return store.file_digests if unit == "file" else store.digests
+
+
+def heldout_digest(heldout: Documents, split: Split) -> str:
+    """Returns a digest of the contents of the held-out units: equal for all runs that hold out the same text."""
+    distinct = np.unique(unit_digests(heldout.store, unit_of(heldout.store, split))[heldout.index])
+    return hashlib.blake2b(distinct.tobytes(), digest_size=8).hexdigest()
+
+
+def trained_on(heldout: Documents, train: Documents) -> int:
+    """Returns how many of the documents `heldout` are text of the documents `train`, which may be of another store.
+
+    A document counts if `train` has an equal one, or one that is cut in another way out of the same file.
+    """
+    ours, theirs = heldout.store, train.store
+    is_known = np.isin(ours.digests[heldout.index], theirs.digests[train.index])
+    if ours.meta["cut"] != theirs.meta["cut"]:
+        is_known |= np.isin(ours.file_digests[heldout.index], theirs.file_digests[train.index])
+    return int(is_known.sum())
+
+
+def _is_heldout(store: TokenStore, split: Split) -> np.ndarray:
+    """bool [documents]."""
+    fraction = split.heldout_fraction
+    if not 0 < fraction < 1:
+        raise ConfigError(f"data.heldout_fraction={fraction} must lie between 0 and 1, both excluded")
+    unit = unit_of(store, split)
+    ranks = mix64(unit_digests(store, unit) ^ np.uint64(seed_bits(split.seed, "split")))
+    least, greatest = ranks.min(), ranks.max()
+    if least == greatest:
+        remedy = "add text to data.path, or set data.heldout_path"
+        if unit != "document" and len(store) > 1:
+            remedy = "set data.split_by='document', or data.heldout_path"
+        elif len(store) == 1:
+            remedy = f"set data.document_per='line' or 'paragraph', or {remedy}"
+        raise ConfigError(
+            f"nothing can be held out: data.split_by={unit!r} needs two different {unit}s, and the corpus of "
+            f"{len(store):,} document{'s' * (len(store) > 1)} has one: {remedy}"
+        )
+    is_heldout = ranks < np.uint64(min(int(fraction * 2.0**64), 2**64 - 1))
+    return (is_heldout | (ranks == least)) & (ranks != greatest)
