@@ -81,7 +81,7 @@ def small_config(name: str, architecture: str, **overrides):
     config.model.update(SMALL_MODEL | {"architecture": architecture})
     config.data.update({"inputs_length": 40, "targets_length": 40, "num_sentinels": 100})
     config.optimizer.warmup_steps = 1
-    config.train.update({"steps": 2, "batch_size": 8, "log_every": 1, "eval_every": 2, "eval_batches": 1})
+    config.train.update({"steps": 2, "batch_size": 8, "log_every": 1, "eval_every": 2, "eval_windows": 8})
     config.train.checkpoint_every = 2
     if "end_step" in config.objective:  # the schedule of a mixture, over the two steps
         config.objective.update({"begin_step": 0, "end_step": 2})

@@ -16,6 +16,7 @@ def corpus_config(tmp_path, **changes) -> CorpusConfig:
     fields = {
         "source": "text",
         "path": str(tmp_path / "text"),
+        "heldout_path": "",
         "document_per": "file",
         "on_unreadable": "error",
         "tokenizer": "byte",
@@ -45,16 +46,23 @@ def all_documents(store: TokenStore) -> Documents:
     return Documents(store, np.arange(len(store)), "training")
 
 
-def examples_of_window(reader: WindowReader, index: int) -> list[tuple[int, ...]]:
+def examples_of_window(reader: WindowReader, index: int, epoch: int = 0) -> list[tuple[int, ...]]:
     """The token ids of each example of one window."""
-    padded, lengths = gather(reader.tokens, reader.slices(np.array([index])), reader.longest, 0)
+    padded, lengths = gather(reader.tokens, reader.slices(np.array([epoch]), np.array([index])), reader.longest, 0)
     return [tuple(tokens[:length].tolist()) for tokens, length in zip(padded, lengths, strict=True)]
 
 
 def batches_of(
-    documents, windows, transform=lambda windows, num_rows: windows, *, examples_per_row=1, plan=None, **changes
+    documents,
+    windows,
+    transform=lambda windows, num_rows: windows,
+    *,
+    examples_per_row=1,
+    plan=None,
+    mix_by="example",
+    **changes,
 ) -> Batches:
-    """Batches of window specs: 8 rows, all of this process, seed 3, shuffled. By default the windows themselves."""
-    arguments = {"batch_size": 8, "seed": 3, "shuffle": True} | changes
-    spec = BatchSpec(tuple(windows), examples_per_row, pad_id=0, plan=plan)
+    """Batches of window specs: 8 rows, all of this process, seed 3. By default the windows themselves."""
+    arguments = {"batch_size": 8, "seed": 3} | changes
+    spec = BatchSpec(tuple(windows), examples_per_row, pad_id=0, mix_by=mix_by, plan=plan)
     return batches(documents, spec, transform, **({"local_rows": range(arguments["batch_size"])} | arguments))

@@ -129,11 +129,12 @@ def test_loader_makes_several_small_batches_at_once(documents, batch_size, threa
 
 def test_every_window_once_an_epoch_in_a_new_order(documents):
     spec = WindowSpec("only", 1.0, 7, "split", False)
-    reader = WindowReader(documents, spec)
-    expected = collections.Counter(example for i in range(len(reader)) for example in examples_of_window(reader, i))
+    reader = WindowReader(documents, spec, seed=3)
     batches_ = dataset(documents, specs=(spec,), batch_size=1)
     epochs = [[examples_of(batches_[n])[0] for n in range(e * len(reader), (e + 1) * len(reader))] for e in range(3)]
-    assert all(collections.Counter(epoch) == expected for epoch in epochs)
+    for e, epoch in enumerate(epochs):
+        expected = [example for i in range(len(reader)) for example in examples_of_window(reader, i, e)]
+        assert collections.Counter(epoch) == collections.Counter(expected)
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
 
 
@@ -153,26 +154,25 @@ def test_keys_depend_on_the_example_and_the_piece(documents):
     pieces = np.bincount(batch["row_ids"])
     assert pieces.max() >= 2  # of a packed window
     # The same example has the same key in a run with the same seed, another order and other windows.
-    other = dataset(documents, specs=SPECS[:1], shuffle=False, batch_size=200)[0]
+    other = dataset(documents, specs=SPECS[:1], batch_size=200)[0]
     first_piece = np.diff(batch["row_ids"], prepend=-1) > 0
     np.testing.assert_array_equal(batch["keys"][first_piece], other["keys"])
     assert not set(dataset(documents, seed=4)[0]["keys"].tolist()) & set(batch["keys"].tolist())
     assert not set(dataset(documents)[1]["keys"].tolist()) & set(dataset(documents)[0]["keys"].tolist())
 
 
-def test_unshuffled_batches_read_the_documents_in_order(documents):
-    spec = SPECS[0]
-    reader = WindowReader(documents, spec)
-    batch = dataset(documents, specs=(spec,), shuffle=False)[1]
-    assert examples_of(batch) == [examples_of_window(reader, i)[0] for i in range(8, 16)]
-
-
 def test_rows_have_examples_per_row_windows(documents):
-    batch = dataset(documents, specs=SPECS[:1], examples_per_row=5, shuffle=False)[2]
-    assert batch["row_ids"].tolist() == [row for row in range(8) for _ in range(5)]
-    reader = WindowReader(documents, SPECS[0])
-    expected = [examples_of_window(reader, i % len(reader))[0] for i in range(80, 120)]
-    assert examples_of(batch) == expected
+    alone, shared = (dataset(documents, specs=SPECS[:1], examples_per_row=m, batch_size=40 // m) for m in (1, 5))
+    assert shared[2]["row_ids"].tolist() == [row for row in range(8) for _ in range(5)]
+    assert examples_of(shared[2]) == examples_of(alone[2])
+
+
+def test_shares_of_tokens_are_those_of_the_real_windows(documents):
+    """Documents of 1 to 29 tokens, so windows of 20 tokens are 10 long on average and those of 2 almost 2."""
+    specs = (WindowSpec("long", 0.5, 20, "split", False), WindowSpec("short", 0.5, 2, "split", False))
+    by_token = batches_of(documents, specs, as_dict, mix_by="token", batch_size=1000)
+    raw_tokens = by_token.count_windows(0, 20).raw_tokens
+    assert abs(raw_tokens[0] / raw_tokens.sum() - 0.5) < 0.01
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 10**30])
@@ -196,9 +196,11 @@ def test_a_transforms_error_reaches_the_caller(documents):
 
 
 def test_planned_rows_follow_the_plan(documents):
-    planned = dataset(documents, SPECS[:2], examples_per_row=3, batch_size=5, plan=PLAN, shuffle=False)
+    planned = dataset(documents, SPECS[:2], examples_per_row=3, batch_size=5, plan=PLAN)
     readers = {
-        (denoiser_id, length): WindowReader(documents, dataclasses.replace(SPECS[denoiser_id], raw_length=length))
+        (denoiser_id, length): WindowReader(
+            documents, dataclasses.replace(SPECS[denoiser_id], raw_length=length), seed=3
+        )
         for denoiser_id, length in [(0, 4), (0, 5), (1, 6), (1, 7)]
     }
     drawn = collections.Counter()
@@ -211,7 +213,8 @@ def test_planned_rows_follow_the_plan(documents):
         planned_ids, planned_lengths = PLAN.denoiser_ids[rows].ravel().tolist(), PLAN.raw_lengths[rows].ravel().tolist()
         for example, *key in zip(examples_of(batch), planned_ids, planned_lengths, strict=True):
             reader = readers[*key]  # each spec reads each length in windows of its own
-            assert example == examples_of_window(reader, drawn[*key] % len(reader))[0]
+            epoch, _ = divmod(drawn[*key], len(reader))
+            assert example in [examples_of_window(reader, i, epoch)[0] for i in range(len(reader))]
             drawn[*key] += 1
 
 

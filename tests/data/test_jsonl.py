@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data.documents import split_documents
+from data.files import file_digest
 from data.prepare import main as prepare
 from data.raw import RawDocument, Skipped
 from data.sources import open_source
+from data.split import Split, split_documents
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
@@ -40,7 +41,9 @@ def test_pairs_and_texts_in_the_files_order(tmp_path):
     ]
     source = open_source(jsonl_corpus(tmp_path, *lines))
     path = str(tmp_path / "pairs.jsonl")
-    assert list(source.documents(Skipped())) == [
+    documents = list(source.documents(Skipped()))
+    assert {document.file_digest for document in documents} == {file_digest(path)}
+    assert [document._replace(file_digest=0) for document in documents] == [
         RawDocument(path, "c", "ab"),
         RawDocument(path, "x\ny", label="news"),
         RawDocument(path, "z"),
@@ -65,13 +68,13 @@ def test_texts_without_prompts_have_prompts_of_no_token(tmp_path):
 def test_responses_to_one_prompt_are_on_one_side_of_the_split(tmp_path):
     lines = [json.dumps({"prompt": f"p{k % 10}", "response": f"r{k}"}) for k in range(40)]
     store = store_of_lines(tmp_path, *lines)
-    train, heldout = split_documents(store, 0.3, seed=0)
+    train, heldout = split_documents(store, Split(0.3, 0, "auto"))
 
     def prompts(documents):
         return {tuple(documents.tokens(i)[:2].tolist()) for i in range(len(documents))}
 
-    assert len(prompts(heldout)) == 3 and len(prompts(train)) == 7 and not prompts(heldout) & prompts(train)
-    assert len(heldout) == 12
+    assert prompts(heldout) and prompts(train) and not prompts(heldout) & prompts(train)
+    assert len(heldout) == 4 * len(prompts(heldout)) and len(heldout) + len(train) == 40
 
 
 def test_a_token_never_spans_the_boundary(tmp_path):

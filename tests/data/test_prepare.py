@@ -36,6 +36,7 @@ def test_every_field_of_the_corpus_has_a_flag():
     fields = {
         "source": "text",
         "path": "x",
+        "heldout_path": "w",
         "document_per": "line",
         "on_unreadable": "skip",
         "tokenizer": "y.model",

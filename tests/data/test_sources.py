@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from data.files import split_text
+from data.files import file_digest, split_text
 from data.raw import RawDocument, Skipped
 from data.sources import open_source
 from tests.data.corpus import corpus_config, write_texts
@@ -32,7 +32,8 @@ def test_stdlib_is_the_library_and_nothing_else(tmp_path):
     assert {"json/decoder.py", "argparse.py"} <= set(names)
     assert not [name for name in names if {"site-packages", "test", "tests", "idle_test"} & set(name.split("/"))]
     with open(os.__file__, encoding="utf-8", newline="") as file:
-        assert {document.name: document for document in documents}["os.py"] == RawDocument("os.py", file.read())
+        by_name = {document.name: document for document in documents}
+        assert by_name["os.py"] == RawDocument("os.py", file.read(), file_digest=file_digest(os.__file__))
     labels = {document.name: document.label for document in documents}
     assert labels["json/decoder.py"] == "json" and labels["xml/dom/minidom.py"] == "xml"
     total = sum(len(document.text.encode()) for document in documents)

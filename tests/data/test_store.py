@@ -123,8 +123,8 @@ from data.config import CorpusConfig
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 data.writer._write_json = lambda path, value: os.kill(os.getpid(), signal.SIGKILL)
-corpus = CorpusConfig(source="text", document_per="file", on_unreadable="error", tokenizer="byte", num_sentinels=0,
-                      mode_tokens=(), path=sys.argv[1], cache_dir=sys.argv[2])
+corpus = CorpusConfig(source="text", heldout_path="", document_per="file", on_unreadable="error", tokenizer="byte",
+                      num_sentinels=0, mode_tokens=(), path=sys.argv[1], cache_dir=sys.argv[2])
 open_or_build(corpus, make_tokenizer(corpus))
 """
 
@@ -206,6 +206,7 @@ def test_meta_is_what_prepare_prints(tmp_path):
     assert meta == {
         "dtype": "uint16",
         "num_documents": 2,
+        "cut": "file",
         "num_tokens": 6,
         "num_bytes": 4,
         "skipped_empty": 0,

@@ -86,11 +86,71 @@ def test_windows_read_together_are_those_read_alone():
     for mode in ("join", "pack", "split"):
         reader = WindowReader(documents, WindowSpec("d", 1.0, 2, mode, True))
         indices = np.array([3, 0, 3, len(reader) - 1])
-        padded, lengths = gather(reader.tokens, reader.slices(indices), 5, 7)
+        padded, lengths = gather(reader.tokens, reader.slices(np.zeros(4, np.int64), indices), 5, 7)
         alone = [example for i in indices for example in examples_of_window(reader, i)]
         assert [tuple(row[:n].tolist()) for row, n in zip(padded, lengths, strict=True)] == alone
         assert all((row[n:] == 7).all() for row, n in zip(padded, lengths, strict=True))
         assert padded.dtype == lengths.dtype == np.int32 and padded.shape[1] == 5
+
+
+@settings(deadline=None, max_examples=100)
+@given(TEXT_LISTS, st.integers(1, 15), st.booleans(), st.sampled_from(["join", "pack", "split"]), st.integers(0, 10**6))
+def test_every_token_is_in_one_window_of_every_epoch(texts, raw_length, eos, mode, seed):
+    if mode != "split" and sum(map(len, texts)) + eos * len(texts) < raw_length:
+        return
+    # Ids that are unique in the corpus, so that tokens can be counted by position.
+    ids = iter(range(3, 10_000))
+    texts = [[next(ids) for _ in text] for text in texts]
+    documents = documents_of(texts)
+    reader = WindowReader(documents, WindowSpec("d", 1.0, raw_length, mode, eos), seed)
+    expected = sorted([id_ for text in texts for id_ in text] + [EOS] * eos * len(texts))
+    document_of = {id_: d for d, text in enumerate(texts) for id_ in text}
+    for epoch in (0, 1, 2**40):
+        windows = [examples_of_window(reader, i, epoch) for i in range(len(reader))]
+        assert sorted(id_ for window in windows for piece in window for id_ in piece) == expected
+        assert all(1 <= sum(map(len, window)) <= raw_length for window in windows)
+        pieces = [[id_ for id_ in piece if id_ != EOS] for window in windows for piece in window]
+        if mode != "join":
+            assert all(len({document_of[id_] for id_ in piece}) <= 1 for piece in pieces)
+            assert all(piece == sorted(piece) for piece in pieces)
+
+
+@pytest.mark.parametrize("mode", ["join", "pack", "split"])
+def test_every_epoch_cuts_elsewhere(mode):
+    texts = [list(range(10 * d, 10 * d + n)) for d, n in enumerate([9, 10, 7, 10])]
+    spec = WindowSpec("d", 1.0, 6, mode, False)
+    reader = WindowReader(documents_of(texts), spec, seed=5)
+    begins = [
+        tuple(sorted(piece[0] for i in range(len(reader)) for piece in examples_of_window(reader, i, epoch)))
+        for epoch in range(40)
+    ]
+    assert len(set(begins)) > 20
+    again = WindowReader(documents_of(texts), spec, seed=5)
+    assert [examples_of_window(again, i, 7) for i in range(len(again))] == [
+        examples_of_window(reader, i, 7) for i in range(len(reader))
+    ]
+    fixed = WindowReader(documents_of(texts), spec)
+    assert [examples_of_window(fixed, i, 0) for i in range(4)] == [examples_of_window(fixed, i, 9) for i in range(4)]
+
+
+@pytest.mark.parametrize("mode", ["join", "pack"])
+def test_over_many_epochs_every_place_of_the_text_is_every_place_of_a_window(mode):
+    """Without this, an objective that predicts the last part of a window never predicts the rest of the text."""
+    text = [list(range(3, 40)), list(range(40, 43)), list(range(43, 100))]
+    reader = WindowReader(documents_of(text), WindowSpec("d", 1.0, 10, mode, False), seed=0)
+    counts, epochs = np.zeros((100, 10)), 3000
+    for epoch in range(epochs):
+        indices = np.arange(len(reader))
+        slices = reader.slices(np.full(len(indices), epoch), indices)
+        place = np.concatenate([np.arange(n) for n in np.bincount(slices.windows, slices.lengths).astype(int)])
+        stream = np.concatenate(
+            [reader.tokens[begin : begin + n] for begin, n in zip(slices.starts, slices.lengths, strict=True)]
+        )
+        np.add.at(counts, (stream, place), 1)
+    # 97 tokens in 10 windows: a token is at place p in 1 / 10 of the epochs, slightly more often at low places.
+    shares = counts[3:] / epochs
+    assert (np.abs(shares - shares.mean(axis=0)) < 0.03).all()
+    np.testing.assert_allclose(shares.mean(axis=0), [10 / 97] * 7 + [9 / 97] * 3, atol=1e-12)
 
 
 @pytest.mark.parametrize("mode", ["join", "pack"])

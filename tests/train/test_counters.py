@@ -106,13 +106,13 @@ def test_totals_of_a_run_are_those_of_its_batches(name, architecture, overrides,
 
 def read_batches(experiment, steps):
     """For each step of the run: (denoiser ids, lengths) of its examples, and its positions with a loss weight."""
-    from data.documents import split_documents
+    from data.split import split_documents
     from data.store import open_or_build
 
     store = open_or_build(experiment.data, experiment.tokenizer)
-    documents, _ = split_documents(store, experiment.data.heldout_fraction, experiment.seed)
-    raw = experiment.batches(documents, shuffle=True, transform=lambda windows, rows: windows)
-    made = experiment.batches(documents, shuffle=True)
+    documents, _ = split_documents(store, experiment.data.split)
+    raw = experiment.batches(documents, transform=lambda windows, rows: windows)
+    made = experiment.batches(documents)
     windows = [(batch.denoiser_ids, batch.lengths) for batch in map(raw.__getitem__, range(steps))]
     fields = [name for name in made[0] if name.endswith("_loss_weights")]
     return windows, [sum(np.count_nonzero(made[n][field]) for field in fields) for n in range(steps)]

@@ -10,7 +10,7 @@ CONFIG = {
     "seed": 0,
     "data": {"path": "a.txt", "mode_tokens": ("[R]", "[S]"), "cache_dir": "~/x", "reader_threads": 2},
     "model": {"d_model": 128},
-    "train": {"steps": 100, "eval_batches": 16, "log_every": 10, "grad_accum_steps": 1},
+    "train": {"steps": 100, "eval_windows": 16, "log_every": 10, "grad_accum_steps": 1},
     "mesh": {"data": -1, "fsdp": 1},
 }
 
@@ -76,7 +76,7 @@ def test_changes_that_are_allowed_are_reported(field, line):
     assert check_same_run(CONFIG, changed(**{field: 7})) == [line]
 
 
-@pytest.mark.parametrize("field", ["train__eval_batches", "data__path", "seed"])
+@pytest.mark.parametrize("field", ["train__eval_windows", "data__path", "seed"])
 def test_changes_that_are_not_allowed_are_errors(field):
     with pytest.raises(ConfigError, match=field.replace("__", ".")):
         check_same_run(CONFIG, changed(**{field: 7}))

@@ -128,7 +128,7 @@ def test_ul2_is_scored_as_a_causal_language_model_and_back(score, workdirs, corp
 
 @pytest.mark.parametrize("name", ["seq2seq", "ul2", "clm", "mtp"])
 def test_every_model_with_a_decoder_has_a_left_to_right_loss_and_a_span_corruption_loss(score, name):
-    lengths = ["--config.data.inputs_length=64", "--config.data.targets_length=64", "--config.train.eval_batches=1"]
+    lengths = ["--config.data.inputs_length=64", "--config.data.targets_length=64", "--config.train.eval_windows=16"]
     clm, _ = score(name, "configs/clm.py", *lengths)
     spans, _ = score(name, "configs/span_corruption.py", *lengths)
     assert np.isfinite(clm["loss"]) and np.isfinite(clm["bits_per_byte"]) and clm["config"] == "configs/clm.py"

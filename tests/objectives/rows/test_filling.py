@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from configs import ul2
 from contract.batch import check_batch
 from contract.errors import ConfigError
-from data.documents import split_documents
+from data.split import split_documents
 from data.store import open_or_build
 from objectives import PrefixLM, SpanCorruption, denoisers_of
 from objectives.deshuffling import Deshuffling
@@ -135,12 +135,12 @@ def test_ul2_fills_encoder_and_decoder_at_the_targets_length_that_it_recommends(
 def dataset_of(experiment, **changes):
     """Batches of the experiment's corpus as pairs (windows, batch)."""
     store = open_or_build(experiment.data, experiment.tokenizer, progress=False)
-    documents, _ = split_documents(store, experiment.data.heldout_fraction, 0)
+    documents, _ = split_documents(store, experiment.data.split)
 
     def windows_and_batch(windows, num_rows):
         return windows, experiment.collate(windows, num_rows)
 
-    return experiment.batches(documents, shuffle=True, transform=windows_and_batch, **changes)
+    return experiment.batches(documents, transform=windows_and_batch, **changes)
 
 
 def filled_shares(batch):

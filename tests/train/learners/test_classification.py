@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from objectives.losses.row_cross_entropy import f1_counts
+from objectives.losses.row_cross_entropy import Rows, f1_counts
 from tests.table import small_experiment
 from tests.train.learners.row_learners import batch_of, class_logits, loss_of, nll, params_of
 from train.metrics import summarize
@@ -34,7 +34,7 @@ def test_the_class_is_predicted_at_cls_or_where_the_whole_text_has_been_read(arc
     assert summary["loss"] == pytest.approx(nll(logits, labels).mean(), rel=1e-4)
     assert float(loss) == pytest.approx(summary["loss"], rel=1e-6)
     assert summary["accuracy"] == (logits.argmax(axis=1) == labels).mean()
-    numerators, denominators = f1_counts(jnp.asarray(logits), jnp.asarray(labels))
+    numerators, denominators = f1_counts(jnp.asarray(logits), jnp.asarray(labels), Rows(jnp.ones(len(labels)), None))
     f1 = (numerators / denominators)[denominators > 0]
     assert summary["macro_f1"] == pytest.approx(float(f1.mean()), rel=1e-6)
     assert learner.language_model(params) is None
@@ -47,7 +47,11 @@ def test_macro_f1_over_batches_is_that_of_all_their_rows():
         logits = jax.nn.one_hot(jnp.asarray(predicted), 4)
         totals = {name: 0.0 for name in ("loss_sum", "weight_sum", "correct_sum")}
         zeros = {f"{name}_by_group": np.zeros(1) for name in totals}
-        return totals | zeros | {"ratios": {"macro_f1": f1_counts(logits, jnp.asarray(labels))}}
+        return (
+            totals
+            | zeros
+            | {"ratios": {"macro_f1": f1_counts(logits, jnp.asarray(labels), Rows(jnp.ones(len(labels)), None))}}
+        )
 
     added = jax.tree.map(jnp.add, sums([0, 1, 1], [0, 0, 1]), sums([1, 1, 2, 1], [1, 1, 2, 2]))
     # Class 0: TP 1, FN 1: 2/3. Class 1: TP 3, FP 2: 6/8. Class 2: TP 1, FN 1: 2/3. Class 3 does not occur.

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from contract.errors import ConfigError
-from data.documents import split_documents
+from data.split import split_documents
 from data.store import open_or_build
 from objectives.objective import Objective
 from tests.table import PAIRS, reads_corpus, shares_rows, small_config, small_experiment
@@ -35,7 +35,7 @@ def experiment_of(corpus, name, architecture, **overrides):
     text = reads_corpus(name, corpus)
     experiment = small_experiment(name, architecture, **text, **overrides)
     store = open_or_build(experiment.data, experiment.tokenizer, progress=False)
-    return experiment, split_documents(store, experiment.data.heldout_fraction, experiment.seed)[0]
+    return experiment, split_documents(store, experiment.data.split)[0]
 
 
 def printed(page, **options):
@@ -146,7 +146,7 @@ def test_rows_are_those_of_training(name, documents, corpus):
     experiment, texts = experiment_of(corpus, name, "decoder_only", data__documents=documents)
     dataset, chunk_rows = chunks(experiment, texts)
     size = experiment.train.batch_size
-    training = experiment.batches(texts, shuffle=True)
+    training = experiment.batches(texts)
     for row in (0, 21, chunk_rows + 3):
         chunk = dataset[row // chunk_rows]
         batch = training[row // size]

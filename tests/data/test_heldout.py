@@ -1,0 +1,157 @@
+"""Held-out batches: every document, each window once, whatever the batch size, the processes and the run."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from contract.windows import BatchSpec, Capacity, Ramp, WindowSpec
+from data.heldout import Heldout, visits
+from data.windows import WindowReader
+from tests.data.corpus import all_documents, examples_of_window, store_of
+
+SPECS = (WindowSpec("long", 0.75, 40, "join", True), WindowSpec("short", 0.25, 11, "join", False))
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    """Thirty documents of 1 to 300 tokens, and one of 3000."""
+    random = np.random.default_rng(0)
+    lengths = [*random.integers(1, 300, size=29), 3000]
+    texts = ["".join(map(chr, random.integers(97, 123, size=n))) for n in lengths]
+    return all_documents(store_of(tmp_path_factory.mktemp("corpus"), texts))
+
+
+def columns(windows, num_rows, groups):
+    return {"tokens": windows.tokens, "keys": windows.keys, "groups": groups, "denoiser_ids": windows.denoiser_ids}
+
+
+def heldout_of(documents, specs=SPECS, *, examples_per_row=1, mix_by="example", transform=columns, **changes):
+    arguments = {"batch_size": 4, "seed": 0, "num_windows": 100} | changes
+    spec = BatchSpec(tuple(specs), examples_per_row, 0, mix_by)
+    return Heldout(documents, spec, transform, **({"local_rows": range(arguments["batch_size"])} | arguments))
+
+
+def scored(heldout):
+    """How often each example occurs, with its key and denoiser."""
+    counts = collections.Counter()
+    for n in range(heldout.batches.end):
+        batch = heldout.batches[n]
+        for tokens, key, denoiser_id in zip(batch["tokens"], batch["keys"], batch["denoiser_ids"], strict=True):
+            if tokens.any():  # otherwise the process has no window in the batch
+                counts[tuple(tokens.tolist()), int(key), int(denoiser_id)] += 1
+    return counts
+
+
+@pytest.mark.parametrize("spec", [*SPECS, WindowSpec("split", 1.0, 40, "split", False)])
+def test_the_first_visits_reach_every_document(documents, spec):
+    reader = WindowReader(documents, spec)
+    windows = visits(reader, 0, len(documents))
+    slices = reader.slices(np.zeros(len(windows), np.int64), windows)
+    assert set(slices.documents.tolist()) == set(range(len(documents)))
+    everything = visits(reader, 0, len(reader))
+    assert sorted(everything.tolist()) == list(range(len(reader)))
+    for most in (1, 7, len(documents), len(reader) - 1, 10**6):
+        assert visits(reader, 0, most).tolist() == everything[:most].tolist()
+    assert visits(reader, 1, len(reader)).tolist() != everything.tolist()
+
+
+def test_denoisers_with_other_windows_visit_the_same_documents(documents):
+    """The head of the stream gave each denoiser a few documents of its own."""
+    read = []
+    for spec in SPECS:
+        reader = WindowReader(documents, spec)
+        windows = visits(reader, 0, 10)
+        begins, counts = reader.cut.windows_of(np.arange(10))
+        touched = [((windows >= b) & (windows < b + n)).any() for b, n in zip(begins, counts, strict=True)]
+        read.append(touched)
+    assert all(all(touched) for touched in read)
+
+
+@pytest.mark.parametrize("examples_per_row", [1, 3])
+def test_the_batch_size_and_the_processes_do_not_change_what_is_scored(documents, examples_per_row):
+    expected = scored(heldout_of(documents))
+    assert sum(expected.values()) == 100 and max(expected.values()) == 1
+    for batch_size in (1, 7, 16, 300):
+        assert scored(heldout_of(documents, batch_size=batch_size, examples_per_row=examples_per_row)) == expected
+    parts = [heldout_of(documents, batch_size=6, local_rows=rows) for rows in ([0, 3], [1, 2, 4], [5])]
+    assert sum((scored(part) for part in parts), collections.Counter()) == expected
+
+
+def test_a_denoisers_windows_do_not_depend_on_the_other_denoisers(documents):
+    both = scored(heldout_of(documents, num_windows=100))
+    alone = scored(heldout_of(documents, SPECS[:1], num_windows=50))
+
+    def of_first(counts):
+        return {(tuple(i for i in tokens if i), key) for tokens, key, denoiser_id in counts if denoiser_id == 0}
+
+    assert of_first(both) == of_first(alone)
+
+
+def test_all_windows(documents):
+    heldout = heldout_of(documents, num_windows=0)
+    readers = [WindowReader(documents, spec) for spec in SPECS]
+    assert heldout.num_windows.tolist() == list(map(len, readers))
+    assert heldout.num_documents.tolist() == [30, 30]
+    found = collections.Counter()
+    for (tokens, _, denoiser_id), count in scored(heldout).items():
+        found[denoiser_id, tuple(i for i in tokens if i)] += count
+    expected = [(k, examples_of_window(reader, i)[0]) for k, reader in enumerate(readers) for i in range(len(reader))]
+    assert found == collections.Counter(expected)
+
+
+def test_groups_are_the_places_of_the_examples_in_the_batch(documents):
+    packed = WindowSpec("packed", 1.0, 40, "pack", True)
+    heldout = heldout_of(documents, [packed], batch_size=3, num_windows=8)
+    parts = [heldout_of(documents, [packed], batch_size=3, num_windows=8, local_rows=[r]) for r in range(3)]
+    assert heldout.batches.end == 3 and heldout.num_groups % 3 == 0
+    for n in range(3):
+        examples, batch = heldout.examples(n), heldout.batches[n]
+        assert examples.groups.tolist() == batch["groups"].tolist()
+        assert len(set(examples.groups.tolist())) == len(examples.groups) and examples.groups.max() < heldout.num_groups
+        of_parts = [part.batches[n]["groups"].tolist() for part in parts]
+        if n < 2:
+            assert [group for part in of_parts for group in part] == examples.groups.tolist()
+        for document, tokens in zip(examples.documents, batch["tokens"], strict=True):
+            begin, end = documents.store.offsets[document], documents.store.offsets[document + 1]
+            assert tokens[0] in documents.store.tokens[begin:end]
+
+
+def test_rows_without_a_window_are_empty(documents):
+    def one_row_each(windows, num_rows, groups):
+        return {"tokens": np.pad(windows.tokens, ((0, num_rows - len(windows.tokens)), (0, 0)))}
+
+    heldout = heldout_of(documents, batch_size=16, num_windows=20, local_rows=[8, 9], transform=one_row_each)
+    assert heldout.batches[0]["tokens"].any() and heldout.batches[1]["tokens"].shape == (2, 40)
+    assert not heldout.batches[1]["tokens"].any()  # windows 16 to 19 are in rows 0 to 3 of other processes
+
+
+def test_windows_of_whole_documents(documents):
+    capacity = Capacity("data.inputs_length", 300, True, True, 0)
+    spec = WindowSpec("sft", 1.0, 300, "whole", False, capacities=(capacity,), on_unusable="skip")
+    heldout = heldout_of(documents, [spec], num_windows=0)
+    assert heldout.num_documents.tolist() == [29] and sum(scored(heldout).values()) == 29
+    order = visits(WindowReader(documents, spec), 0, 3)
+    assert len(set(order.tolist())) == 3
+
+
+def test_shares_are_the_means_over_the_run_in_the_unit_of_the_mixture(documents):
+    ramps = (Ramp(0, 10, 0.25), Ramp(0, 10, 0.75))
+    specs = [dataclasses.replace(spec, ramp=ramp) for spec, ramp in zip(SPECS, ramps, strict=True)]
+    np.testing.assert_allclose(heldout_of(documents, specs).shares, [0.5, 0.5])
+    np.testing.assert_allclose(heldout_of(documents).shares, [0.75, 0.25])
+    by_token = heldout_of(documents, mix_by="token").shares
+    assert by_token[1] / by_token[0] == pytest.approx(40 / 11 / 3, rel=0.02)
+
+
+def test_a_denoiser_that_is_never_drawn_is_not_scored(documents):
+    never = WindowSpec("never", 0.0, 13, "join", False)
+    heldout = heldout_of(documents, [*SPECS, never])
+    assert heldout.num_windows.tolist() == [50, 50, 0] and heldout.num_documents[2] == 0
+
+
+def test_held_out_text_shorter_than_a_window(documents):
+    with pytest.raises(ConfigError, match="fewer than one window of 100000"):
+        heldout_of(documents, [WindowSpec("x", 1.0, 100_000, "join", False)])

@@ -1,0 +1,174 @@
+"""The train/held-out split: which documents are held out, and that nothing else changes it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contract.errors import ConfigError
+from data.documents import Documents
+from data.split import Split, heldout_digest, split_documents, trained_on, unit_of
+from data.store import open_or_build
+from data.tokenizer import make_tokenizer
+from tests.data.corpus import corpus_config, store_of, write_texts
+
+
+class Store(SimpleNamespace):
+    """A store in memory, without tokens."""
+
+    def __len__(self):
+        return len(self.digests)
+
+
+def memory_store(digests, file_digests=None, cut="file"):
+    digests = np.asarray(digests, np.uint64)
+    files = digests if file_digests is None else np.asarray(file_digests, np.uint64)
+    is_heldout = np.zeros(len(digests), bool)
+    return Store(digests=digests, file_digests=files, is_heldout=is_heldout, meta={"cut": cut}, labels=[""])
+
+
+def split(digests, fraction, seed=0, split_by="auto", **fields):
+    """The numbers of the training and of the held-out documents."""
+    store = memory_store(digests, **fields)
+    return [documents.index for documents in split_documents(store, Split(fraction, seed, split_by))]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=60).filter(lambda digests: len(set(digests)) > 1),
+    st.floats(0.001, 0.999),
+    st.integers(-(2**70), 2**70),
+)
+def test_sides_are_disjoint_complete_and_never_share_a_text(digests, fraction, seed):
+    train, heldout = split(digests, fraction, seed)
+    assert sorted([*train, *heldout]) == list(range(len(digests)))
+    assert len(train) and len(heldout)
+    digests = np.array(digests, np.uint64)
+    assert not set(digests[train].tolist()) & set(digests[heldout].tolist())
+    again = split(digests, fraction, seed)
+    assert train.tolist() == again[0].tolist() and heldout.tolist() == again[1].tolist()
+
+
+RANDOM = np.random.default_rng(0).integers(0, 2**63, 10_000, dtype=np.uint64)
+
+
+def test_the_fraction_is_the_mean_share_of_the_held_out_units():
+    shares = [len(split(RANDOM[:1000], 0.05, seed)[1]) / 1000 for seed in range(40)]
+    assert abs(np.mean(shares) - 0.05) < 0.004 and np.std(shares) < 0.012
+    assert abs(len(split(RANDOM, 0.3)[1]) / len(RANDOM) - 0.3) < 0.02
+
+
+def test_a_side_does_not_depend_on_the_rest_of_the_corpus():
+    """So corpora that share a file hold it out together, and a larger fraction holds out more."""
+    whole, part = set(RANDOM[split(RANDOM, 0.1)[1]]), set(RANDOM[:300][split(RANDOM[:300], 0.1)[1]])
+    assert part == whole & set(RANDOM[:300])
+    assert whole < set(RANDOM[split(RANDOM, 0.2)[1]])
+
+
+def test_another_seed_is_another_split_in_another_order():
+    (train, heldout), (other_train, other_heldout) = (split(RANDOM[:1000], 0.1, seed) for seed in (0, 1))
+    assert len(set(heldout.tolist()) & set(other_heldout.tolist())) < 30  # 10 by chance
+    assert (train[:50] != other_train[:50]).sum() > 40
+
+
+def test_neighbours_in_a_side_are_not_neighbours_on_disk_and_copies_are_apart():
+    digests = np.concatenate([RANDOM[:1000], np.full(200, RANDOM[0])])
+    train, heldout = split(digests, 0.1)
+    side = train if 0 in train else heldout
+    assert (np.abs(np.diff(train)) == 1).mean() < 0.02
+    copies = np.flatnonzero(digests[side] == digests[0])
+    assert len(copies) == 201 and (np.diff(copies) == 1).mean() < 3 * 201 / len(side)
+
+
+def test_documents_follow_their_file():
+    files = np.repeat(RANDOM[:200], 10)
+    train, heldout = split(RANDOM[:2000], 0.2, file_digests=files, cut="function")
+    assert not set(files[train].tolist()) & set(files[heldout].tolist())
+    of_files = split(RANDOM[:200], 0.2)[1]
+    assert set(files[heldout].tolist()) == set(RANDOM[of_files].tolist())
+
+
+@pytest.mark.parametrize(
+    ("files", "cut", "unit"),
+    [([1, 2], "line", "file"), ([1, 1], "paragraph", "document"), ([1, 2], "JSON line", "document")],
+)
+def test_the_automatic_unit(files, cut, unit):
+    store = memory_store([5, 6], files, cut)
+    assert unit_of(store, Split(0.5, 0, "auto")) == unit
+    assert unit_of(store, Split(0.5, 0, "label")) == "label"
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 2.0, float("nan")])
+def test_fractions_that_leave_a_side_empty(fraction):
+    with pytest.raises(ConfigError, match=r"data\.heldout_fraction=.* must lie between 0 and 1"):
+        split(np.arange(4), fraction)
+
+
+@pytest.mark.parametrize(
+    ("digests", "fields", "message"),
+    [
+        ([0], {}, r"the corpus of 1 document has one: set data\.document_per='line' or 'paragraph', or add text to"),
+        ([0, 0, 0], {}, r"data\.split_by='document' needs two different documents.* of 3 documents has one: add text"),
+        ([0, 1], {"file_digests": [7, 7], "split_by": "file"}, r"two different files.* set data\.split_by='document'"),
+        ([0, 1], {"split_by": "label"}, r"data\.split_by='label' needs a label for every document"),
+    ],
+)
+def test_a_corpus_too_small_to_hold_out_a_unit(digests, fields, message):
+    with pytest.raises(ConfigError, match=message):
+        split(digests, 0.5, **fields)
+
+
+def test_lines_and_files_of_a_corpus_are_held_out_together(tmp_path):
+    texts = [f"first of {k}\nsecond of {k}\n" for k in range(40)]
+    files = [f"{k:03}.txt" for k in range(40)]
+    write_texts(tmp_path, texts)
+
+    def heldout_files(**changes):
+        corpus = corpus_config(tmp_path, **changes)
+        heldout = split_documents(open_or_build(corpus, make_tokenizer(corpus)), Split(0.2, 0, "auto"))[1]
+        return heldout, {heldout.name(i)[-7:] for i in range(len(heldout))}
+
+    (whole, names), (lines, names_of_lines) = heldout_files(), heldout_files(document_per="line")
+    assert names == names_of_lines and 0 < len(names) < 20 and names <= set(files)
+    assert len(lines) == 2 * len(whole)
+    auto = Split(0.2, 0, "auto")
+    assert heldout_digest(whole, auto) == heldout_digest(lines, auto)
+    assert heldout_digest(lines, auto) != heldout_digest(lines, Split(0.2, 0, "document"))
+
+
+def test_held_out_text_of_its_own(tmp_path):
+    write_texts(tmp_path, ["abc", "def"])
+    (tmp_path / "valid.txt").write_text("xyz")
+    corpus = corpus_config(tmp_path, heldout_path=str(tmp_path / "valid.txt"))
+    train, heldout = split_documents(open_or_build(corpus, make_tokenizer(corpus)), Split(0.9, 0, "auto"))
+    assert len(train) == 2 and len(heldout) == 1 and heldout.name(0).endswith("valid.txt")
+
+
+def test_files_on_both_sides(tmp_path):
+    write_texts(tmp_path, ["abc", "def"])
+    corpus = corpus_config(tmp_path, heldout_path=str(tmp_path / "text" / "001.txt"))
+    with pytest.raises(ConfigError, match=r"data\.path=.* and data\.heldout_path=.* both name .*001\.txt: held-"):
+        open_or_build(corpus, make_tokenizer(corpus))
+    missing = corpus_config(tmp_path, heldout_path=str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"data\.heldout_path=.* does not exist"):
+        open_or_build(missing, make_tokenizer(missing))
+    stdlib = corpus_config(tmp_path, source="stdlib", path="", heldout_path="a")
+    with pytest.raises(ConfigError, match=r"data\.heldout_path='a' is not read by data\.source='stdlib'"):
+        open_or_build(stdlib, make_tokenizer(stdlib))
+
+
+def test_trained_on_counts_equal_documents_and_other_cuts_of_a_file():
+    store = memory_store([1, 2, 3, 4], [10, 10, 20, 30], "line")
+    train = Documents(store, np.array([0, 2]), "training")
+    same_cut = memory_store([2, 3, 9], [10, 20, 10], "line")
+    assert trained_on(Documents(same_cut, np.arange(3), "held-out"), train) == 1  # document 3
+    functions = memory_store([7, 8, 9], [10, 30, 40], "function")
+    assert trained_on(Documents(functions, np.arange(3), "held-out"), train) == 1  # the file 10
+
+
+def test_the_sides_of_the_tests_store(tmp_path):
+    store = store_of(tmp_path, ["a", "bc", "def"])
+    train, heldout = split_documents(store, Split(0.3, 0, "auto"))
+    assert len(train) + len(heldout) == 3 and (train.label, heldout.label) == ("training", "held-out")
