@@ -88,7 +88,7 @@ def small_config(name: str, architecture: str, **overrides):
     fields = config.to_dict()
     for field, value in overrides.items():
         section, _, name = field.rpartition("__")
-        fields[section][name] = value
+        (fields[section] if section else fields)[name] = value
     return fields
 
 

@@ -48,7 +48,7 @@ class Experiment:
     learner: Learner
     tokenizer: Tokenizer
     collate: Collator  # windows -> batch
-    heldout_spec: BatchSpec  # the windows of evaluations: those of equal parts of a row, whatever data.packing is
+    heldout_spec: BatchSpec  # the windows of evaluations, which do not depend on data.packing
     warnings: tuple[str, ...]
 
     @property
@@ -185,14 +185,13 @@ def make_experiment(
     make_spec = functools.partial(
         make_batch_spec,
         denoisers,
-        row_shape,
-        tokenizer.vocab,
+        vocab=tokenizer.vocab,
         documents=data.documents,
         mix_by=objective.mix_by if is_mixture else "example",
         ramp=_ramp(objective, sections) if is_mixture else None,
         on_unusable=data.on_unusable,
     )
-    batch_spec, warnings = make_spec(packing=data.packing)
+    batch_spec, warnings = make_spec(row_shape=row_shape, packing=data.packing)
     return Experiment(
         config=_plain(config),
         seed=sections.seed,
@@ -204,9 +203,18 @@ def make_experiment(
         learner=make_learner(objective, model, _learner_setup(sections, len(denoisers))),
         tokenizer=tokenizer,
         collate=Collator(denoisers, batch_spec, row_shape, tokenizer.vocab, data.bidirectional_inputs),
-        heldout_spec=batch_spec if batch_spec.plan is None else make_spec(packing="equal")[0],
+        heldout_spec=batch_spec if batch_spec.plan is None else _unplanned(make_spec, row_shape),
         warnings=tuple(warnings),
     )
+
+
+def _unplanned(make_spec: Callable[..., tuple[BatchSpec, list[str]]], row_shape: RowShape) -> BatchSpec:
+    """Returns the windows of rows with equal parts, each window in a row of its own.
+
+    In equal parts of a row that is planned, the windows' targets may not fit; in a row of their own they do.
+    """
+    shape = dataclasses.replace(row_shape, targets_length=row_shape.targets_length * row_shape.examples_per_row)
+    return dataclasses.replace(make_spec(row_shape=shape, packing="equal")[0], examples_per_row=1)
 
 
 def _learner_setup(sections: ExperimentConfig, num_groups: int) -> LearnerSetup:

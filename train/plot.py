@@ -13,6 +13,7 @@ from absl import flags
 
 from contract.errors import ConfigError
 from train.command import parse_flags, run_command
+from train.run_config import read_config
 
 _FLAGS = flags.FlagValues()
 _OUT = flags.DEFINE_string("out", None, "File to write: .svg, .png or .pdf.", _FLAGS, required=True)
@@ -45,8 +46,8 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
 
     runs: folders. x: "step", or a total since the first step.
 
-    Raises ConfigError for a folder without metrics, an unknown metric and a file that cannot be written, and if
-    matplotlib is not installed.
+    Raises ConfigError for a folder without metrics, an unknown metric and a file that cannot be written, for held-out
+    metrics of runs that hold out different text, and if matplotlib is not installed.
     """
     if os.path.splitext(out)[1] not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--out={out} must end in .svg, .png or .pdf")
@@ -54,6 +55,8 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
         curves = read_curves(runs[0], metric, split, x=x, with_denoisers=True)
     else:
         curves = {run: read_curves(run, metric, split, x=x)[metric] for run in runs}
+    if split == "eval" and len(runs) > 1:
+        _check_same_heldout(runs)
     try:
         import matplotlib
 
@@ -76,6 +79,18 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
             raise ConfigError(f"--out={out} cannot be written: {error.strerror}") from error
         finally:
             pyplot.close(figure)
+
+
+def _check_same_heldout(runs: Sequence[str]) -> None:
+    """Raises ConfigError if the runs hold out different text. Runs of earlier versions have no digest of the text."""
+    digests = {run: read_config(run).get("corpus", {}).get("heldout") for run in runs}
+    for run, digest in digests.items():
+        if digest != digests[runs[0]]:
+            raise ConfigError(
+                f"{runs[0]} and {run} hold out different text (corpus.heldout {digests[runs[0]]} and {digest} in "
+                "config.json), so their held-out metrics do not compare: train them on one corpus with the same fields "
+                "data.heldout_fraction, split_seed, split_by and heldout_path, or use --split=train"
+            )
 
 
 def read_curves(run: str, metric: str, split: str, *, x: str = "step", with_denoisers: bool = False) -> Curves:

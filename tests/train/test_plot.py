@@ -6,6 +6,7 @@ import pytest
 
 from contract.errors import ConfigError
 from train.plot import plot, read_curves
+from train.run_config import write_config
 
 TOTALS = {"examples": 7, "raw_tokens": 70, "scored_tokens": 30, "flops": 1e20, "seconds": 0.5}
 LINES = [
@@ -20,6 +21,7 @@ LINES = [
 def run(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    write_config(tmp_path / "run", {"corpus": {"heldout": "aa"}})
     return str(tmp_path / "run")
 
 
@@ -65,3 +67,13 @@ def test_errors_are_one_line(run, changes, message):
     with pytest.raises(ConfigError, match=message) as error:
         plot(**arguments)
     assert "\n" not in str(error.value)
+
+
+def test_runs_that_hold_out_different_text_are_not_compared(run, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "metrics.jsonl").write_text((tmp_path / "run" / "metrics.jsonl").read_text())
+    write_config(tmp_path / "other", {"corpus": {"heldout": "bb"}})
+    with pytest.raises(ConfigError, match=r"hold out different text \(corpus\.heldout aa and bb in config\.json\)"):
+        plot([run, str(tmp_path / "other")], "x.svg", metric="loss", split="eval")
+    pytest.importorskip("matplotlib")
+    plot([run, str(tmp_path / "other")], str(tmp_path / "x.svg"), metric="loss", split="train")

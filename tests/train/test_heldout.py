@@ -1,0 +1,113 @@
+"""Evaluation: what it scores does not depend on how it is scored, and its sums and standard errors are right."""
+
+import dataclasses
+import math
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from tests.table import reads_corpus, small_config
+from train.experiment import make_experiment
+from train.heldout import DocumentSums, evaluate, score_all
+from train.run import make_run
+
+# One objective of each learner whose loss of an example does not depend on the rest of its batch, and row layouts.
+CASES = {
+    "clm": ("decoder_only", {"data__documents": "pack"}),
+    "ul2": ("encoder_decoder", {"data__examples_per_row": 2}),
+    "prefix_lm": ("decoder_only", {}),
+    "nsp": ("encoder_only", {}),
+    "classification": ("encoder_only", {}),
+    "sft": ("decoder_only", {}),
+    "multi_token_prediction": ("decoder_only", {}),
+}
+
+
+def evaluated(corpus, name, architecture, **overrides):
+    experiment = make_experiment(small_config(name, architecture, **(reads_corpus(name, corpus) | overrides)))
+    run = make_run(experiment, show_progress=False)
+    params = experiment.learner.init_params(jax.random.key(0))
+    return evaluate(run, params)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_metrics_do_not_depend_on_the_batch_size_or_the_runs_seed(name, corpus):
+    architecture, overrides = CASES[name]
+    overrides = {"data__heldout_fraction": 0.4, "train__eval_windows": 11} | overrides
+    expected = evaluated(corpus, name, architecture, **overrides)
+    other = evaluated(corpus, name, architecture, train__batch_size=4, seed=7, **overrides)
+    assert other.keys() == expected.keys()
+    for metric, value in expected.items():
+        assert other[metric] == pytest.approx(value, rel=1e-5, nan_ok=True), metric
+
+
+def test_packing_does_not_change_what_is_scored(corpus):
+    overrides = {"data__heldout_fraction": 0.4, "data__examples_per_row": 2, "data__targets_length": 60}
+    equal = evaluated(corpus, "ul2", "encoder_decoder", **overrides)
+    planned = evaluated(corpus, "ul2", "encoder_decoder", data__packing="planned", **overrides)
+    assert {name: pytest.approx(value, rel=1e-5) for name, value in equal.items()} == planned
+
+
+class Heldout:
+    """Two batches of four places: denoisers 0, 0, 1 and 0, 1; documents 7, 9, 7 and 9, 9. Place 1 is empty at first."""
+
+    shares = np.array([0.75, 0.25])
+    num_windows = np.array([3, 2])
+    num_documents = np.array([2, 2])
+
+    def examples(self, n):
+        groups, denoiser_ids, documents = [([0, 2, 3], [0, 0, 1], [7, 9, 7]), ([0, 3], [0, 1], [9, 9])][n]
+        return SimpleNamespace(
+            groups=np.array(groups), denoiser_ids=np.array(denoiser_ids), documents=np.array(documents)
+        )
+
+
+def test_sums_by_denoiser_and_document_by_hand():
+    sums = DocumentSums(Heldout(), ["a", "b"])
+    for n, (loss, weight) in enumerate([([1, 99, 2, 6], [2, 99, 2, 3]), ([6, 99, 99, 1], [4, 99, 99, 1])]):
+        by_group = {"loss_sum_by_group": loss, "weight_sum_by_group": weight, "correct_sum_by_group": [0, 9, 1, 0]}
+        sums.add(n, {name: np.array(values, np.float32) for name, values in by_group.items()})
+    metrics = sums.metrics({"ratio": np.array([3.0, 4.0])})
+    # a: document 7: loss 1 of 2 tokens, document 9: 2 + 6 of 2 + 4. b: 6 of 3, and 1 of 1.
+    assert metrics["loss/a"] == pytest.approx(9 / 8) and metrics["loss/b"] == pytest.approx(7 / 4)
+    assert metrics["accuracy/a"] == pytest.approx(1 / 8) and metrics["ratio"] == 0.75
+    assert (metrics["tokens/a"], metrics["tokens/b"], metrics["documents/a"]) == (8, 4, 2)
+    # Windows of a count 0.75 / 3 each, those of b 0.25 / 2, as if a were drawn three times as often.
+    loss = (9 * 0.25 + 7 * 0.125) / (8 * 0.25 + 4 * 0.125)
+    assert metrics["loss"] == pytest.approx(loss)
+    residuals = np.array([1 - 9 / 8 * 2, 8 - 9 / 8 * 6])
+    assert metrics["loss_stderr/a"] == pytest.approx(math.sqrt(2 * np.square(residuals).sum()) / 8)
+
+
+def test_the_standard_error_is_that_of_other_documents():
+    """The spread of the loss over independent sets of 40 documents, of lengths and losses that differ and correlate."""
+    random, losses, errors = np.random.default_rng(0), [], []
+    for _ in range(400):
+        weight = random.integers(1, 60, 40)
+        loss = weight * (2 + random.normal(0, 0.3, 40) + weight / 100)
+        examples = SimpleNamespace(groups=np.arange(40), denoiser_ids=np.zeros(40, int), documents=np.arange(40))
+        one = np.ones(1)
+        heldout = SimpleNamespace(shares=one, num_windows=one, num_documents=one, examples=lambda n, e=examples: e)
+        sums = DocumentSums(heldout, ["x"])
+        sums.add(0, {"loss_sum_by_group": loss, "weight_sum_by_group": weight, "correct_sum_by_group": weight})
+        metrics = sums.metrics({})
+        losses.append(metrics["loss"])
+        errors.append(metrics["loss_stderr"])
+    assert np.mean(errors) == pytest.approx(np.std(losses), rel=0.1)
+
+
+def test_all_windows_and_one_document(corpus):
+    overrides = reads_corpus("clm", corpus) | {"data__heldout_fraction": 0.4}
+    experiment = make_experiment(small_config("clm", "decoder_only", **overrides))
+    run = make_run(score_all(experiment), show_progress=False)
+    metrics = evaluate(run, experiment.learner.init_params(jax.random.key(0)))
+    documents = run.heldout_documents
+    tokens = int(documents.ends(False)[-1])
+    # Everything is scored, with the ends of documents where windows contain them.
+    assert metrics["documents/clm"] == len(documents)
+    assert tokens <= metrics["tokens/clm"] <= tokens + len(documents)
+    one = dataclasses.replace(run, heldout_documents=documents.subset(np.arange(len(documents)) == 0))
+    metrics = evaluate(one, experiment.learner.init_params(jax.random.key(0)))
+    assert metrics["documents/clm"] == 1 and "loss_stderr" not in metrics
