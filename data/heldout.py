@@ -142,28 +142,25 @@ def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
     several documents is read for the first of them. So n documents or fewer are all read by n windows, and long
     documents do not displace short ones.
     """
-    num_documents = len(reader.documents)
-    found, rounds, width = np.zeros(0, np.int64), 0, 1
-    chunk = max(most, 1)  # documents of the first round that are looked at together, if there are more than windows
-    begin = 0
-    while True:
-        end = min(begin + chunk, num_documents) if rounds == 0 else num_documents
-        documents = np.arange(begin, end)
-        first, counts = reader.cut.windows_of(documents)
-        remaining = np.clip(counts - rounds, 0, width)
-        document = np.repeat(np.arange(len(documents)), remaining)
-        nth = rounds + np.arange(len(document)) - np.repeat(np.cumsum(remaining) - remaining, remaining)
-        keys = mix64(np.uint64(seed_bits(seed, "visits")) + GOLDEN * documents[document].astype(np.uint64))
-        windows = first[document] + permute(nth, counts[document], keys)
-        in_rounds = np.argsort(nth, kind="stable")
-        found = _first_of_each(np.concatenate([found, windows[in_rounds]]))
-        if len(found) >= min(most, len(reader)):
-            return found[:most]
-        if end < num_documents:
-            begin = end
+    enough = min(most, len(reader))
+    num_documents, num_rounds = min(most, len(reader.documents)), 1
+    while len(found := _windows_of_rounds(reader, seed, num_documents, num_rounds)) < enough:
+        if num_documents < len(reader.documents):
+            num_documents = min(2 * num_documents, len(reader.documents))
         else:
-            begin, rounds = 0, rounds + width
-            width *= 2
+            num_rounds *= 2
+    return found[:most]
+
+
+def _windows_of_rounds(reader: WindowReader, seed: int, num_documents: int, num_rounds: int) -> np.ndarray:
+    """The windows, each once, of the first rounds over the first documents."""
+    first, counts = reader.cut.windows_of(np.arange(num_documents))
+    visited = np.minimum(counts, num_rounds)
+    document = np.repeat(np.arange(num_documents), visited)
+    nth = np.arange(len(document)) - np.repeat(np.cumsum(visited) - visited, visited)
+    keys = mix64(np.uint64(seed_bits(seed, "visits")) + GOLDEN * document.astype(np.uint64))
+    windows = first[document] + permute(nth, counts[document], keys)
+    return _first_of_each(windows[np.argsort(nth, kind="stable")])
 
 
 def _first_of_each(values: np.ndarray) -> np.ndarray:

@@ -23,7 +23,8 @@ class TableRow:
 class Mixture:
     """Examples drawn by weight from a table of objectives, which UL2 calls denoisers.
 
-    mix_by: what the weights are shares of: "example" (UL2's code, seqio's mixtures) or raw "token".
+    mix_by: what the weights are shares of: "example" (UL2's code, seqio's mixtures) or raw "token", counted in
+        the corpus' windows.
     begin_step, end_step: the schedule of the weights. The first `begin_step` batches are mixed by the weights, the
         batches after `end_step` by the final weights; in between each denoiser's share changes linearly. Held-out
         batches do not depend on the step: each denoiser has the mean of its initial and its final share.

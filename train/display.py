@@ -14,7 +14,7 @@ from rich.text import Text
 
 from train.metrics import perplexity
 
-_EVAL = ("loss", "perplexity", "accuracy", "bits_per_byte")
+_EVAL = ("loss", "loss_stderr", "perplexity", "accuracy", "bits_per_byte")
 
 
 class Display:
@@ -76,7 +76,10 @@ class Display:
             self._print("  ".join([*cells, self._time_left()]).rstrip())
 
     def eval(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Prints held-out metrics, and the change of each denoiser's loss since the previous evaluation."""
+        """Prints held-out metrics, and the change of each denoiser's loss since the previous evaluation.
+
+        The loss is printed with its standard error, the losses of denoisers in a table with theirs.
+        """
         self._print("  ".join([f"eval at step {step}:", *_cells(metrics, _EVAL)]), style="bold")
         others = [f"{name} {value:.4g}" for name, value in metrics.items() if name not in _EVAL and "/" not in name]
         if others:
@@ -123,6 +126,7 @@ class Display:
 
 _FORMATS = {
     "loss": "loss {:.4f}",
+    "loss_stderr": "±{:.4f}",
     "perplexity": "perplexity {}",
     "accuracy": "acc {:.3f}",
     "bits_per_byte": "bits/byte {:.3f}",
@@ -137,18 +141,24 @@ def _denoisers(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _denoiser_table(metrics: Mapping[str, float], previous: Mapping[str, float]) -> Table:
-    """Returns a row for each denoiser: loss, perplexity, accuracy if there is one, and change since `previous`."""
+    """Returns a row for each denoiser: loss, standard error, perplexity, accuracy and change since `previous`.
+
+    Columns without a value are omitted.
+    """
     table = Table(box=None, padding=(0, 2), header_style="dim")
     table.add_column()
     has_accuracy = any(name.startswith("accuracy/") for name in metrics)
-    for header in ("loss", "perplexity", *["acc"] * has_accuracy, "change"):
+    has_error = any(name.startswith("loss_stderr/") for name in metrics)
+    for header in ("loss", *["stderr"] * has_error, "perplexity", *["acc"] * has_accuracy, "change"):
         table.add_column(header, justify="right", min_width=8)
     for name in _denoisers(metrics):
         loss, previous_loss = metrics[f"loss/{name}"], previous.get(f"loss/{name}")
+        error = f"{metrics[f'loss_stderr/{name}']:.4f}" if f"loss_stderr/{name}" in metrics else ""
         accuracy = f"{metrics[f'accuracy/{name}']:.3f}" if f"accuracy/{name}" in metrics else ""
         table.add_row(
             Text(name),
             f"{loss:.4f}",
+            *[error] * has_error,
             _amount(perplexity(loss)),
             *[accuracy] * has_accuracy,
             "" if previous_loss is None else f"{loss - previous_loss:+.4f}",

@@ -46,7 +46,7 @@ def make_batch_spec(
         if denoiser.mode:
             vocab.mode(denoiser.mode)
     if packing == "planned":
-        _check_plannable(row_shape, documents, ramp)
+        _check_plannable(row_shape, documents, ramp, mix_by)
         planned = plan_cycle(denoisers, row_shape, mix_by=mix_by)
         plan = planned.rows
         warnings += warnings_about(planned, denoisers, row_shape, mix_by=mix_by)
@@ -130,7 +130,7 @@ def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) ->
         )
 
 
-def _check_plannable(row_shape: RowShape, documents: str, ramp: tuple[int, int] | None) -> None:
+def _check_plannable(row_shape: RowShape, documents: str, ramp: tuple[int, int] | None, mix_by: str) -> None:
     if row_shape.examples_per_row == 1:
         raise ConfigError(
             "data.packing='planned' divides rows among several examples, and data.examples_per_row=1: "
@@ -140,6 +140,12 @@ def _check_plannable(row_shape: RowShape, documents: str, ramp: tuple[int, int] 
         raise ConfigError(
             f"data.packing='planned' plans windows, and with data.documents={documents!r} documents determine them: "
             "use 'join' or 'split', or data.packing='equal'"
+        )
+    if documents == "split" and mix_by == "token":
+        raise ConfigError(
+            "objective.mix_by='token' and data.packing='planned' plan shares of raw tokens from the lengths of full "
+            "windows, and with data.documents='split' windows are shorter: set data.documents='join', "
+            "data.packing='equal' or objective.mix_by='example'"
         )
     if ramp:
         raise ConfigError(

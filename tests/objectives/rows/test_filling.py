@@ -224,6 +224,10 @@ def test_parts_of_prefix_lm_divide_its_prefix_lengths_into_adjacent_ranges(fract
 INVALID = {
     "one example": ({"data__examples_per_row": 1}, r"several examples, and data.examples_per_row=1: set it to 2 or"),
     "pack": ({"data__documents": "pack"}, r"plans windows, and with data.documents='pack' documents determine them"),
+    "tokens of split documents": (
+        {"data__documents": "split", "objective__mix_by": "token"},
+        r"with data.documents='split' windows are shorter: set data.documents='join'",
+    ),
     "inputs": ({"data__inputs_length": 8}, r"data.inputs_length=8 is too short for r1 with .*row=4: set it to 12 or m"),
     "targets": (
         {"data__targets_length": 9},
