@@ -53,8 +53,8 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         recipes.use_t5_recipe(config)
         config.train.batch_size = 128
         config.train.steps = 524_288
-    # The longest possible targets of windows of inputs_length - 1 tokens, T5's for every variant: 155, 78 and 512 at 512
-    # inputs. T5 uses 192, 104 and 512, because its number of noise tokens is random.
+    # The longest possible targets of windows of inputs_length - 1 tokens, which T5 has for every variant: 155, 78 and
+    # 512 at 512 inputs. T5 uses 192, 104 and 512, because its number of noise tokens is random.
     density, inputs_length = config.objective.noise_density, config.data.inputs_length
     config.data.targets_length = {
         "noise_spans": 2 * math.ceil(density * (inputs_length - 1)) + 1,

@@ -89,7 +89,8 @@ class IIDDenoising(Denoising):
         """As Denoising's, except that inputs have room for every raw token, as if no token were noise.
 
         So an encoder-decoder row of n inputs has a window of n - 1 tokens for every setting, as in T5, whose number of
-        noise tokens may be 0. Dropped tokens leave the rest of the row empty: 435 of 512 inputs are used at density .15.
+        noise tokens may be 0. Dropped tokens leave the rest of the row empty: at density .15, 435 of 512 inputs are
+        used.
         """
         lengths = super().output_lengths(raw)
         return lengths._replace(inputs=np.maximum(lengths.inputs, np.asarray(raw) + 1))
