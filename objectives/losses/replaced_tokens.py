@@ -46,7 +46,7 @@ def sampling_keys(key: jax.Array, texts: Texts, positions_BxK: jax.Array) -> jax
 
 
 def _mix(x: jax.Array) -> jax.Array:
-    """Returns MurmurHash3's finalizer of uint32 [...]: a bijection whose every output bit depends on every input bit."""
+    """Returns MurmurHash3's finalizer of uint32 [...], a bijection that mixes every input bit into every output bit."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
