@@ -43,7 +43,8 @@ _RARELY_USED = dict(  # Every shape sets these too, so that an update replaces a
 
 _T5_V1_1 = (
     _RARELY_USED
-    | dict(architecture="encoder_decoder", positions="relative", mlp="gated_gelu", dropout_rate=0.0)
+    | dict(architecture="encoder_decoder", positions="relative", mlp="gated_gelu")
+    | dict(dropout_rate=0.0, dropout_broadcast_positions=True)
     | dict(norm="rms", norm_position="pre", norm_epsilon=1e-6, embedding_norm=False, use_bias=False)
     | dict(prediction_head="linear", tie_embeddings=False, scale_logits=False)
     | dict(initializer="t5", scale_attention=False)
@@ -73,7 +74,8 @@ UL2 = {"20b": _UL2 | _size(num_layers=32, d_model=4096, num_heads=16, d_ff=16384
 # prediction_head="bert": masked tokens are predicted through a dense layer and the tied table.
 _BERT = (
     _RARELY_USED
-    | dict(architecture="encoder_only", positions="learned", mlp="gelu", dropout_rate=0.1)
+    | dict(architecture="encoder_only", positions="learned", mlp="gelu")
+    | dict(dropout_rate=0.1, dropout_broadcast_positions=False)
     | dict(norm="layer", norm_position="post", norm_epsilon=1e-12, embedding_norm=True, use_bias=True)
     | dict(prediction_head="bert", tie_embeddings=True, scale_logits=False)
     | dict(initializer="normal", scale_attention=True)
@@ -106,6 +108,7 @@ _GPT2 = _BERT | dict(
     norm_epsilon=1e-5,
     embedding_norm=False,
     prediction_head="linear",
+    initializer="gpt2",
 )
 GPT2 = {
     "small": _GPT2 | _size(num_layers=12, d_model=768, num_heads=12, d_ff=3072),
@@ -116,7 +119,8 @@ GPT2 = {
 
 _LLAMA = (
     _RARELY_USED
-    | dict(architecture="decoder_only", positions="rope", mlp="gated_silu", dropout_rate=0.0)
+    | dict(architecture="decoder_only", positions="rope", mlp="gated_silu")
+    | dict(dropout_rate=0.0, dropout_broadcast_positions=False)
     | dict(norm="rms", norm_position="pre", norm_epsilon=1e-6, embedding_norm=False, use_bias=False)
     | dict(prediction_head="linear", tie_embeddings=False, scale_logits=False)
     | dict(initializer="normal", scale_attention=True)

@@ -5,7 +5,9 @@
     python -m train.main --config=configs/bart.py:large,text_infilling
 
 Sizes: tiny (default: small BART blocks), base, large (published with 139M and 406M parameters). Beyond tiny the
-learning rate falls linearly to 0, as published. Variants, by the paper's names:
+learning rate falls linearly to 0, as published; gradients are clipped to a norm of 0.1, as in fairseq commands in
+circulation; labels are not smoothed, because BART does this in fine-tuning only. Deviation: BART trained its last tenth
+of updates without dropout; here model.dropout_rate is the same in all updates. Variants, by the paper's names:
   bart                   default: text infilling of sentences in random order, as BART itself was trained
   token_masking, token_deletion, text_infilling, sentence_permutation, document_rotation    each noise alone
 A line break ends a sentence too, because the default corpus is source code. For English set
@@ -51,9 +53,9 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     if size != "tiny":
         recipes.use_bert_recipe(config)
         config.data.targets_length = 512
-        config.loss.label_smoothing = 0.1
         config.optimizer.learning_rate = 4e-4
         config.optimizer.b2 = 0.98
+        config.optimizer.clip_norm = 0.1
         config.train.batch_size = 8000
         config.train.steps = 500_000
     return config

@@ -87,9 +87,14 @@ def get_config() -> ConfigDict:
     config.model.prediction_head = "linear"  # or "bert": dense, gelu, norm, then the output table
     # Sentence types (BERT's A and B). nsp and sop always have 2; other objectives need 2 to start from their runs.
     config.model.num_token_types = 0
-    config.model.initializer = "t5"  # or "normal": N(0, initializer_range) for every matrix
-    config.model.initializer_range = 0.02  # standard deviation of "normal"
+    # "t5"; "normal": N(0, initializer_range) for every matrix; "gpt2": the same, except for the output kernels of
+    # attention and MLP, which have a standard deviation of initializer_range / sqrt(2 num_layers).
+    config.model.initializer = "t5"
+    config.model.initializer_range = 0.02  # standard deviation of "normal" and "gpt2"
     config.model.dropout_rate = 0.0  # in [0, 1)
+    # True: all positions of a row share one dropout mask, and all queries that of the attention probabilities (T5).
+    # False: every element has its own draw (BERT, GPT-2, BART).
+    config.model.dropout_broadcast_positions = True
     config.model.attention = "auto"  # or "xla", "cudnn" (NVIDIA GPUs), "splash" (TPUs); see models/kernels.py
     config.model.remat = "none"  # what the backward pass recomputes: "none", "dots", "full"; see models/remat.py
     config.model.scan_unroll = 1  # layers per iteration of the loop over layers; more: faster on CPU, slower to compile

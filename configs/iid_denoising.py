@@ -8,7 +8,8 @@ Sizes: tiny (default), base (the paper's baseline: T5 v1.0 base). Variants, by T
   iid_15_u_u        default, the paper's baseline: each run of noise tokens is replaced by a different sentinel;
                     the targets are the sentinels, each followed by its run
   iid_10_u_u, iid_25_u_u, iid_50_u_u    the same with 10%, 25% and 50% noise
-  iid_15_d_d        noise tokens are dropped from the inputs; the targets are the noise tokens
+  iid_15_d_d        noise tokens are dropped from the inputs; the targets are the noise tokens. As in T5, windows are as
+                    long as those of the other variants, so about 15% of the inputs are padding
   iid_15_m_f        MASS-style: each noise token is replaced by the same sentinel; the targets are the whole text
   iid_15_r10s90_f   BERT-style: as iid_15_m_f, with a random token in place of a tenth of the sentinels
 
@@ -52,13 +53,14 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         recipes.use_t5_recipe(config)
         config.train.batch_size = 128
         config.train.steps = 524_288
-    # The longest possible targets. T5 uses 192 and 104 at 512 inputs, because its number of noise tokens is random.
+    # The longest possible targets of windows of inputs_length - 1 tokens, which T5 has for every variant: 155, 78 and
+    # 512 at 512 inputs. T5 uses 192, 104 and 512, because its number of noise tokens is random.
     density, inputs_length = config.objective.noise_density, config.data.inputs_length
     config.data.targets_length = {
-        "noise_spans": 2 * math.ceil(density * inputs_length) + 1,
-        "noise_tokens": math.ceil(density / (1 - density) * inputs_length) + 1,
+        "noise_spans": 2 * math.ceil(density * (inputs_length - 1)) + 1,
+        "noise_tokens": math.ceil(density * (inputs_length - 1)) + 1,
         "full": inputs_length,
     }[config.objective.targets]
     if config.objective.inputs == "unique_sentinels":  # each run of noise could be a single token
-        config.data.num_sentinels = max(config.data.num_sentinels, math.ceil(density * inputs_length))
+        config.data.num_sentinels = max(config.data.num_sentinels, math.ceil(density * (inputs_length - 1)))
     return config

@@ -5,7 +5,8 @@
     python -m train.main --config=configs/span_corruption.py:base,span_10_15_u_u
 
 Sizes: tiny (default), small, base, large, xl, xxl (T5 v1.1). Variants, by T5's names: span_3_15_u_u (default),
-span_2_15_u_u, span_5_15_u_u and span_10_15_u_u, with spans of 3, 2, 5 and 10 tokens on average.
+span_2_15_u_u, span_5_15_u_u and span_10_15_u_u, with spans of 3, 2, 5 and 10 tokens on average. The distribution of
+span lengths is objective.span_length_distribution; T5's is "composition" (objectives/span_corruption.py).
 
 Tiny on two CPU cores that were also busy with other work: 5 minutes, 500 steps, held-out loss 2.369; the corpus's
 unigram entropy is 3.236.
@@ -15,10 +16,8 @@ from ml_collections import ConfigDict
 
 from configs import architectures, base, recipes
 
-VARIANTS = {
-    f"span_{mean}_15_u_u": {"noise_density": 0.15, "mean_noise_span_length": float(mean), "random_roll": False}
-    for mean in (3, 2, 5, 10)
-}
+_T5 = {"noise_density": 0.15, "random_roll": False, "span_length_distribution": "composition"}
+VARIANTS = {f"span_{mean}_15_u_u": {**_T5, "mean_noise_span_length": float(mean)} for mean in (3, 2, 5, 10)}
 # By mean span length: the targets of 256 inputs (tiny) and of 512. See objectives/rows/lengths.py.
 TARGETS_LENGTH = {2.0: (62, 126), 3.0: (58, 114), 5.0: (54, 105), 10.0: (49, 99)}
 

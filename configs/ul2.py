@@ -25,6 +25,9 @@ What the paper does not specify, and the field that decides it:
                          of the released checkpoints have <extra_id_0> at the split.
   the random roll        objective.denoisers.*.random_roll: False, as in T5. Then x3 (15% noise in spans of 64) has one
                          span at these lengths, always at the end of the text. Levanter's port has True.
+  the span lengths       objective.denoisers.*.span_length_distribution: "composition", as in the appendix code, which
+                         calls T5's. The paper's text says that they are normal ("normal"); reimplementations of UL2R
+                         have "uniform". At 512 inputs x1 then needs data.num_sentinels=150.
   names of mode tokens   data.mode_tokens: [R], [S], [X], as in the paper; in released checkpoints [NLU], [S2S], [NLG].
 
 Any objectives that share an architecture can be mixed in such a table. configs/ul2r.py has weights that change during
@@ -53,7 +56,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config = base.get_config()
     size, variant = base.split_preset(preset, SIZES, VARIANTS)
     r, s, x = VARIANTS[variant]
-    spans = dict(name="span_corruption", random_roll=False)
+    spans = dict(name="span_corruption", random_roll=False, span_length_distribution="composition")
     denoisers = {
         "r1": denoiser(mode="[R]", weight=r, **spans, noise_density=0.15, mean_noise_span_length=3.0),
         "r2": denoiser(mode="[R]", weight=r, **spans, noise_density=0.15, mean_noise_span_length=8.0),

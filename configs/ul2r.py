@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 from configs import base, clm
 from configs.base import denoiser
 
-_SPANS = dict(name="span_corruption", random_roll=True)
+_SPANS = dict(name="span_corruption", random_roll=True, span_length_distribution="composition")
 _UL2R = {
     "r": denoiser(mode="[R]", weight=0.25, **_SPANS, noise_density=0.15, mean_noise_span_length=3.0),
     "x1": denoiser(mode="[X]", weight=0.125, **_SPANS, noise_density=0.15, mean_noise_span_length=32.0),

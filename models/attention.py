@@ -29,8 +29,8 @@ class KeysValues(NamedTuple):
     values: Array
 
 
-# (query [B, H, Q, K], keys_values, *, scale[, dropout_rate, dropout_key]) -> [B, H, Q, K]. One of the attention kernels
-# with the mask and the bias bound; see models/kernels.py.
+# (query [B, H, Q, K], keys_values, *, scale[, dropout_rate, dropout_broadcast_positions, dropout_key]) -> [B, H, Q, K].
+# One of the attention kernels with the mask and the bias bound; see models/kernels.py.
 AttentionFn = Callable[..., Array]
 
 
@@ -70,23 +70,31 @@ def attention_mask(
     return visible_BxQxS[:, None]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(
-    scale: float, query: Array, keys: Array, values: Array, bias: Array | None, mask: Array, keep: Array | None
+    scale: float,
+    dropout_rate: float,
+    query: Array,
+    keys: Array,
+    values: Array,
+    bias: Array | None,
+    mask: Array,
+    keep: Array | None,
 ) -> Array:
-    """Returns softmax(scale * query keys^T + bias) over unmasked keys, times `keep`, times values: [B, G, R, Q, K].
+    """Returns softmax(scale * query keys^T + bias) over unmasked keys, after dropout, times values: [B, G, R, Q, K].
 
     query [B, G, R, Q, K]; keys and values [B, G, S, K]; bias float32 [1, G, R, Q, S]; mask bool [B, 1, 1, Q, S]; keep
-    [B, G, R, 1, S], the dropout mask: 0 or 1 / (1 - rate).
+    bool [B, G, R, Q, S], or [B, G, R, 1, S] for all queries: the probabilities that dropout keeps; None: no dropout.
 
     The gradient is written by hand, so that only one array of the scores' size is saved for the backward pass:
-    the probabilities, in the compute dtype. The softmax's gradient needs a sum over keys for each query, which equals
-    the dot product of the output and the output's gradient (FlashAttention 2, Dao 2023, section 3.1).
+    the probabilities, in the compute dtype; `keep` adds one byte for each of its entries. The softmax's gradient needs
+    a sum over keys for each query, which equals the dot product of the output and the output's gradient
+    (FlashAttention 2, Dao 2023, section 3.1).
     """
-    return _attend_forward(scale, query, keys, values, bias, mask, keep)[0]
+    return _attend_forward(scale, dropout_rate, query, keys, values, bias, mask, keep)[0]
 
 
-def _attend_forward(scale, query, keys, values, bias, mask, keep):
+def _attend_forward(scale, dropout_rate, query, keys, values, bias, mask, keep):
     if target_platform() == "cpu":
         # Without the barrier XLA makes a second, transposed copy of keys and values for the products over K.
         keys, values = jax.lax.optimization_barrier((keys, values))
@@ -99,17 +107,17 @@ def _attend_forward(scale, query, keys, values, bias, mask, keep):
     # Axes R and Q are merged before the probabilities are saved: the forward and the backward products then read
     # one array in one layout.
     probabilities = _merge_queries(probabilities.astype(query.dtype))
-    output = jnp.einsum("BGQS,BGSK->BGQK", _apply_dropout(probabilities, keep), values)
+    output = jnp.einsum("BGQS,BGSK->BGQK", _apply_dropout(probabilities, keep, dropout_rate), values)
     return output.reshape(query.shape), (query, keys, values, bias, probabilities, keep, output)
 
 
-def _attend_backward(scale, residuals, output_bar):
+def _attend_backward(scale, dropout_rate, residuals, output_bar):
     query, keys, values, bias, probabilities, keep, output = residuals
     output_bar = _merge_queries(output_bar)
-    values_bar = _sum_over_queries(_apply_dropout(probabilities, keep), output_bar)
+    values_bar = _sum_over_queries(_apply_dropout(probabilities, keep, dropout_rate), output_bar)
     probabilities_bar = jnp.einsum("BGQK,BGSK->BGQS", output_bar, values, preferred_element_type=jnp.float32)
     mean = (output_bar.astype(jnp.float32) * output.astype(jnp.float32)).sum(-1, keepdims=True)
-    scores_bar = probabilities.astype(jnp.float32) * (_apply_dropout(probabilities_bar, keep) - mean)
+    scores_bar = probabilities.astype(jnp.float32) * (_apply_dropout(probabilities_bar, keep, dropout_rate) - mean)
     bias_bar = None
     if bias is not None:
         # The sum over the batch. XLA's CPU backend computes a product with ones far faster than a reduction (jax 0.10).
@@ -134,12 +142,12 @@ def _sum_over_queries(weights: Array, x: Array) -> Array:
     return jnp.einsum("BGQS,BQGK->BSGK", weights, x.swapaxes(1, 2)).swapaxes(1, 2)
 
 
-def _apply_dropout(x: Array, keep: Array | None) -> Array:
-    """Returns x [B, G, R * Q, S] times `keep` [B, G, R, 1, S], in the dtype of x."""
+def _apply_dropout(x: Array, keep: Array | None, rate: float) -> Array:
+    """Returns x [B, G, R * Q, S] / (1 - rate) where `keep` [B, G, R, Q or 1, S], else 0, in the dtype of x."""
     if keep is None:
         return x
     B, G, R, _, S = keep.shape
-    return (x.reshape(B, G, R, -1, S) * keep).astype(x.dtype).reshape(x.shape)
+    return (x.reshape(B, G, R, -1, S) * (keep / (1 - rate))).astype(x.dtype).reshape(x.shape)
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -153,13 +161,14 @@ def dot_product_attention(
     bias_1xHxQxS: Array | None,
     scale: float,
     dropout_rate: float = 0.0,
+    dropout_broadcast_positions: bool = False,
     dropout_key: Array | None = None,
 ) -> Array:
     """Returns [B, H, Q, K] in the dtype of the queries; scores and softmax are float32.
 
     H must be a multiple of G, the number of key/value heads. A masked key has probability 0 and gradient 0, and the
-    output of a query whose keys are all masked (padding) is 0, all exactly. Dropout of the probabilities is shared by
-    all queries, as in T5. No dropout if `dropout_key` is None.
+    output of a query whose keys are all masked (padding) is 0, all exactly. Dropout is applied to the probabilities;
+    with `dropout_broadcast_positions` all queries share one draw, as in T5. No dropout if `dropout_key` is None.
     """
     B, H, Q, K = query_BxHxQxK.shape
     G = keys_values.keys.shape[1]
@@ -168,9 +177,9 @@ def dot_product_attention(
     if bias_1xHxQxS is not None:
         bias = bias_1xHxQxS.astype(jnp.float32).reshape(1, G, H // G, Q, -1)
     if dropout_key is not None and dropout_rate:
-        shape = (B, G, H // G, 1, keys_values.keys.shape[2])
-        keep = jax.random.bernoulli(dropout_key, 1 - dropout_rate, shape) / (1 - dropout_rate)
-    output = _attend(scale, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
+        shape = (B, G, H // G, 1 if dropout_broadcast_positions else Q, keys_values.keys.shape[2])
+        keep = jax.random.bernoulli(dropout_key, 1 - dropout_rate, shape)
+    output = _attend(scale, dropout_rate, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
     return output.reshape(B, H, Q, K)
 
 
@@ -219,16 +228,21 @@ class Attention(nnx.Module):
         No dropout if `dropout_key` is None.
         """
         probabilities_key, output_key = split_key(dropout_key, 2)
-        dropout_options = {"dropout_rate": self.config.dropout_rate, "dropout_key": probabilities_key}
+        rate, broadcast_positions = self.config.dropout_rate, self.config.dropout_broadcast_positions
+        dropout_options = {
+            "dropout_rate": rate,
+            "dropout_broadcast_positions": broadcast_positions,
+            "dropout_key": probabilities_key,
+        }
         output_BxHxQxK = attention_fn(
             query_BxHxQxK,
             keys_values,
             scale=self.config.head_dim**-0.5 if self.config.scale_attention else 1.0,
-            **(dropout_options if self.config.dropout_rate else {}),  # the fused kernels have no dropout
+            **(dropout_options if rate else {}),  # the fused kernels have no dropout
         )
         B, H, Q, K = output_BxHxQxK.shape
         y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
-        return dropout(y.reshape(B, Q, -1), self.config.dropout_rate, output_key, shared_axis=1)
+        return dropout(y.reshape(B, Q, -1), rate, output_key, broadcast_positions=broadcast_positions)
 
     def _project(self, x_BxLxD: Array, *projections: Linear) -> list[Array]:
         """Returns each projection of x, split into heads: [B, heads, L, K]."""

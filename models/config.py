@@ -34,9 +34,10 @@ class ModelConfig:
     embedding_norm: bool
     prediction_head: Literal["linear", "bert"]
     num_token_types: int  # rows of the token type table (BERT's sentences A and B); 0: no table
-    initializer: Literal["t5", "normal"]
+    initializer: Literal["t5", "normal", "gpt2"]
     initializer_range: float
     dropout_rate: float
+    dropout_broadcast_positions: bool
     remat: Literal["none", "dots", "full"]
     scan_unroll: int
     attention: Literal["auto", "xla", "cudnn", "splash"]

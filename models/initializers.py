@@ -1,7 +1,12 @@
-"""Parameter initializers: T5 v1.1's scheme (T5X), or one normal distribution for all matrices and tables (BERT, GPT-2).
+"""Parameter initializers: T5 v1.1's (T5X), BERT's (one normal distribution for all matrices and tables) and GPT-2's.
+
+GPT-2's scheme ("gpt2") is the normal distribution of BERT's, N(0, model.initializer_range), except for the kernels
+whose outputs are added to the residual stream: there the standard deviation is divided by sqrt(2 num_layers), the
+number of such additions in a stack without cross-attention (Radford et al. 2019, section 2.3). In an encoder-decoder
+num_layers is that of one stack, and cross-attention's outputs are divided by the same number.
 
 Each function returns a jax initializer for the shape of *one* layer. Layers are stacked by a vmap over their
-constructor, so the layer axis is never counted in a fan. Biases are 0 and the scales of norms 1 in both schemes.
+constructor, so the layer axis is never counted in a fan. Biases are 0 and the scales of norms 1 in all schemes.
 """
 
 from jax.nn import initializers
@@ -13,7 +18,12 @@ Initializer = initializers.Initializer
 
 def matrix(config: ModelConfig) -> Initializer:
     """Dense kernels [fan_in, fan_out] outside attention: in T5, a truncated normal of variance 1 / fan_in."""
-    return _t5_or_normal(config, initializers.variance_scaling(1.0, "fan_in", "truncated_normal"))
+    return _t5_or_normal(config, _truncated_normal())
+
+
+def mlp_output(config: ModelConfig) -> Initializer:
+    """Output kernels of the feed-forward block: as `matrix`, except in GPT-2."""
+    return _t5_or_normal(config, _truncated_normal(), is_residual_output=True)
 
 
 def query(config: ModelConfig) -> Initializer:
@@ -33,7 +43,8 @@ def key_value(config: ModelConfig) -> Initializer:
 
 def attention_output(config: ModelConfig) -> Initializer:
     """Attention's output kernels: in T5, a normal of standard deviation (num_heads * head_dim)^-0.5."""
-    return _t5_or_normal(config, initializers.normal((config.num_heads * config.head_dim) ** -0.5))
+    t5 = initializers.normal((config.num_heads * config.head_dim) ** -0.5)
+    return _t5_or_normal(config, t5, is_residual_output=True)
 
 
 def embedding(config: ModelConfig) -> Initializer:
@@ -46,6 +57,16 @@ def relative_bias(config: ModelConfig) -> Initializer:
     return _t5_or_normal(config, initializers.variance_scaling(1.0, "fan_avg", "uniform"))
 
 
-def _t5_or_normal(config: ModelConfig, t5: Initializer) -> Initializer:
-    """Returns `t5`, or for model.initializer="normal" a normal of standard deviation model.initializer_range."""
-    return t5 if config.initializer == "t5" else initializers.normal(config.initializer_range)
+def _truncated_normal() -> Initializer:
+    return initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
+
+
+def _t5_or_normal(config: ModelConfig, t5: Initializer, *, is_residual_output: bool = False) -> Initializer:
+    """Returns `t5`, or a normal of standard deviation model.initializer_range, as model.initializer says.
+
+    is_residual_output: whether the kernel's outputs are added to the residual stream; only "gpt2" distinguishes these.
+    """
+    if config.initializer == "t5":
+        return t5
+    is_scaled = is_residual_output and config.initializer == "gpt2"
+    return initializers.normal(config.initializer_range * ((2 * config.num_layers) ** -0.5 if is_scaled else 1))

@@ -1,5 +1,6 @@
 """All layers but attention: dropout, linear maps, norms, embeddings, the feed-forward block, BERT's prediction head."""
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -28,15 +29,18 @@ def split_key(key: Array | None, num: int) -> tuple[Array | None, ...]:
     return (None,) * num if key is None else tuple(jax.random.split(key, num))
 
 
-def dropout(x: Array, rate: float, key: Array | None, *, shared_axis: int) -> Array:
-    """Zeroes entries with probability `rate` and divides the rest by 1 - rate. Returns x if `key` is None.
+def dropout(x: Array, rate: float, key: Array | None, *, broadcast_positions: bool) -> Array:
+    """Zeroes entries of x [..., L, D] with probability `rate` and divides the rest by 1 - rate.
 
-    All entries along `shared_axis` share one draw, as in T5 (Mesh TensorFlow, T5X): along the length axis, a feature is
-    dropped for the whole row. Deviation: in T5X the last dropout of the encoder draws for each position.
+    Returns x if `key` is None.
+
+    broadcast_positions: True: all L positions share one draw, as in T5 (Mesh TensorFlow, T5X), so a feature is dropped
+      for the whole row. Deviation: in T5X the last dropout of the encoder draws for each position. False: every entry
+      has its own draw, as in BERT and GPT-2.
     """
     if key is None or rate == 0:
         return x
-    shape = tuple(1 if axis == shared_axis else size for axis, size in enumerate(x.shape))
+    shape = (*x.shape[:-2], 1, x.shape[-1]) if broadcast_positions else x.shape
     keep = jax.random.bernoulli(key, 1 - rate, shape)
     return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
 
@@ -166,35 +170,38 @@ class Embedding(nnx.Module):
 class MLP(nnx.Module):
     """The feed-forward block: wo(act(wi x)), or wo(act(wi_0 x) * wi_1 x) if gated.
 
-    Dropout after the activation and after wo, as in T5.
+    Dropout after the activation and after wo, as in T5. Deviation: BERT and GPT-2 have none after the activation.
     """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.config = config
-        init = initializers.matrix(config)
+        init, output_init = initializers.matrix(config), initializers.mlp_output(config)
         self.gated = config.mlp.startswith("gated_")
         if self.gated:
             self.wi_0 = Linear(config, config.d_model, config.d_ff, init, rngs=rngs)
             self.wi_1 = Linear(config, config.d_model, config.d_ff, init, rngs=rngs)
         else:
             self.wi = Linear(config, config.d_model, config.d_ff, init, rngs=rngs)
-        self.wo = Linear(config, config.d_ff, config.d_model, init, rngs=rngs)
+        self.wo = Linear(config, config.d_ff, config.d_model, output_init, rngs=rngs)
 
     def __call__(self, x_BxLxD: Array, *, dropout_key: Array | None = None) -> Array:
         """Maps [B, L, D] to [B, L, D] in the compute dtype. No dropout if `dropout_key` is None."""
         inner_key, output_key = split_key(dropout_key, 2)
-        rate, (B, L, D) = self.config.dropout_rate, x_BxLxD.shape
+        B, L, D = x_BxLxD.shape
+        drop = functools.partial(
+            dropout, rate=self.config.dropout_rate, broadcast_positions=self.config.dropout_broadcast_positions
+        )
         activation = _ACTIVATIONS[self.config.mlp.removeprefix("gated_")]
         x = x_BxLxD.reshape(B * L, D)
 
         @recomputed  # includes wo, because the gradient of its kernel also needs the activation's result
         def project(*inner: Array) -> Array:
             h = activation(inner[0]) * inner[1] if self.gated else activation(inner[0])
-            h_BxLxF = dropout(h.reshape(B, L, -1), rate, inner_key, shared_axis=1)
+            h_BxLxF = drop(h.reshape(B, L, -1), key=inner_key)
             return self.wo(h_BxLxF.reshape(B * L, -1))
 
         y = project(self.wi_0(x), self.wi_1(x)) if self.gated else project(self.wi(x))
-        return dropout(y.reshape(B, L, D), rate, output_key, shared_axis=1)
+        return drop(y.reshape(B, L, D), key=output_key)
 
 
 class PredictionHead(nnx.Module):

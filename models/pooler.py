@@ -40,9 +40,9 @@ class Classifier(nnx.Module):
 
     def __call__(self, state_BxD: Array, *, dropout_key: Array | None = None) -> Array:
         """Maps [B, D] to logits, float32 [B, classes]. No dropout if `dropout_key` is None."""
-        pooled_Bx1xD = self.pooler(state_BxD)[:, None]
-        pooled_Bx1xD = dropout(pooled_Bx1xD, self.config.dropout_rate, dropout_key, shared_axis=1)
-        return self.classes_dense(pooled_Bx1xD[:, 0]).astype(jnp.float32)
+        pooled_BxD = self.pooler(state_BxD)
+        pooled_BxD = dropout(pooled_BxD, self.config.dropout_rate, dropout_key, broadcast_positions=False)
+        return self.classes_dense(pooled_BxD).astype(jnp.float32)
 
 
 def state_at(hidden_BxLxD: Array, positions_B: Array) -> Array:

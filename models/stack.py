@@ -94,11 +94,14 @@ class FinalNorm(Norm):
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         super().__init__(config, rngs=rngs)
-        self.dropout_rate = config.dropout_rate
+        self.config = config
 
     def __call__(self, x: Array, *, dropout_key: Array | None = None) -> Array:
         """Maps [..., L, D] to [..., L, D]. No dropout if `dropout_key` is None."""
-        return dropout(super().__call__(x), self.dropout_rate, dropout_key, shared_axis=x.ndim - 2)
+        broadcast_positions = self.config.dropout_broadcast_positions
+        return dropout(
+            super().__call__(x), self.config.dropout_rate, dropout_key, broadcast_positions=broadcast_positions
+        )
 
 
 def stack_layers(make: Callable[[nnx.Rngs], AnyLayer], num: int, rngs: nnx.Rngs) -> AnyLayer:

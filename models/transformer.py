@@ -33,7 +33,7 @@ class Transformer(nnx.Module):
         if config.embedding_norm:
             self.embedding_norm = Norm(config, features=config.embedding_width, rngs=rngs)
         if config.embedding_width != config.d_model:
-            # Not named after the embeddings: `optimizer.no_decay` would then exclude its kernel from weight decay.
+            # Not named after the embeddings: the default of `optimizer.no_decay` would then exempt its kernel.
             self.input_projection = Linear(
                 config, config.embedding_width, config.d_model, initializers.matrix(config), rngs=rngs
             )
@@ -134,7 +134,9 @@ class Transformer(nnx.Module):
             x_BxLxD += self.token_type_embedder(token_types_BxL)
         if config.embedding_norm:
             x_BxLxD = self.embedding_norm(x_BxLxD)
-        x_BxLxD = dropout(x_BxLxD, config.dropout_rate, dropout_key, shared_axis=1)
+        x_BxLxD = dropout(
+            x_BxLxD, config.dropout_rate, dropout_key, broadcast_positions=config.dropout_broadcast_positions
+        )
         if config.embedding_width != config.d_model:
             x = self.input_projection(x_BxLxD.reshape(-1, config.embedding_width))
             x_BxLxD = x.reshape(*tokens_BxL.shape, config.d_model)

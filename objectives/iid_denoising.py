@@ -3,6 +3,8 @@
 import dataclasses
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from contract import rng
 from contract.errors import ConfigError
 from objectives.algebra.noise import iid_counts, iid_noise_mask
@@ -82,6 +84,16 @@ class IIDDenoising(Denoising):
 
     def noise_bounds(self, raw):
         return iid_counts(raw, self.noise_density)
+
+    def output_lengths(self, raw):
+        """As Denoising's, except that inputs have room for every raw token, as if no token were noise.
+
+        So an encoder-decoder row of n inputs has a window of n - 1 tokens for every setting, as in T5, whose number of
+        noise tokens may be 0. Dropped tokens leave the rest of the row empty: at density .15, 435 of 512 inputs are
+        used.
+        """
+        lengths = super().output_lengths(raw)
+        return lengths._replace(inputs=np.maximum(lengths.inputs, np.asarray(raw) + 1))
 
     def noise_mask(self, lengths, keys, width):
         return iid_noise_mask(rng.fold_in(keys, _MASK), lengths, width, noise_density=self.noise_density)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from contract.errors import ConfigError
-from objectives.algebra.noise import random_spans_noise_mask, span_counts
+from objectives.algebra.noise import SpanLengthDistribution, random_spans_noise_mask, span_bounds
 from objectives.algebra.views import SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS
 from objectives.denoising import Denoising
 from objectives.objective import check_density
@@ -21,11 +21,21 @@ class SpanCorruption(Denoising):
     random_roll: rotate the mask by a random offset. One span may then wrap around the ends and count as two, so lengths
         have room for one more sentinel. Without random_roll the last token of every window is noise, and a single span
         is always at the end of the window.
+    span_length_distribution: of the lengths of spans.
+        "composition": T5's. The number of spans is fixed, and all ways to divide the noise tokens among them are
+        equally likely. Lengths are nearly geometric.
+        "fixed", "geometric", "normal", "uniform": lengths are drawn until they sum to the number of noise tokens, and
+        the last is cut. See objectives/algebra/span_lengths.py for each distribution.
+
+    The number of noise tokens is the same for every distribution. The number of spans varies except with "composition",
+    and rows have room, and need sentinels, for the most spans (`span_bounds`): windows are shorter than T5's, and
+    data.num_sentinels may have to be larger.
     """
 
     noise_density: float
     mean_noise_span_length: float
     random_roll: bool
+    span_length_distribution: SpanLengthDistribution
 
     inputs_view: ClassVar = SENTINEL_PER_SPAN
     targets_view: ClassVar = SPANS_AFTER_SENTINELS
@@ -36,15 +46,26 @@ class SpanCorruption(Denoising):
             raise ConfigError(
                 f"{field}.mean_noise_span_length={self.mean_noise_span_length} must be 1 or more tokens; T5 uses 3"
             )
+        shortest = self.noise_density / (1 - self.noise_density)
+        if self.span_length_distribution != "composition" and self.mean_noise_span_length < shortest:
+            raise ConfigError(
+                f"{field}.mean_noise_span_length={self.mean_noise_span_length} is too short for {field}.noise_density="
+                f"{self.noise_density} and {field}.span_length_distribution={self.span_length_distribution!r}: there "
+                f"are fewer other tokens than spans; set it to {shortest:.4g} or more, or the distribution to "
+                "'composition'"
+            )
         return []
 
     def noise_bounds(self, raw):
-        noise, _ = span_counts(raw, self.noise_density, self.mean_noise_span_length)
+        noise, _ = self._span_bounds(raw)
         return np.where(raw < 2, 0, noise), noise
 
     def most_spans(self, raw, noise):
-        _, spans = span_counts(raw, self.noise_density, self.mean_noise_span_length)
+        _, spans = self._span_bounds(raw)
         return np.where(noise > 0, spans + self.random_roll, 0)
+
+    def _span_bounds(self, raw):
+        return span_bounds(raw, self.noise_density, self.mean_noise_span_length, self.span_length_distribution)
 
     def noise_mask(self, lengths, keys, width):
         return random_spans_noise_mask(
@@ -54,6 +75,7 @@ class SpanCorruption(Denoising):
             noise_density=self.noise_density,
             mean_noise_span_length=self.mean_noise_span_length,
             random_roll=self.random_roll,
+            distribution=self.span_length_distribution,
         )
 
     def expected(self):

@@ -8,6 +8,7 @@ import numpy as np
 from contract import rng
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, compact
+from objectives.algebra.span_lengths import draw_lengths
 
 _LEAST_PROBABILITY = 1e-7  # less likely span lengths are never drawn
 
@@ -35,7 +36,7 @@ def span_lengths(keys: np.ndarray, budgets: np.ndarray, rate: float) -> tuple[Se
     if most:
         width += math.ceil((most + 4 * math.sqrt(most * (1 + rate))) / rate)
     while True:
-        lengths = np.searchsorted(cdf, rng.uniform(keys, width), side="right")
+        lengths = draw_lengths(keys, cdf, width)
         reached = np.cumsum(lengths, axis=1)
         if (reached[:, -1] >= budgets).all():
             break

@@ -1,8 +1,13 @@
 """Noise masks: which tokens of each raw example are corrupted. NumPy, vectorized over examples."""
 
+from typing import Literal
+
 import numpy as np
 
 from contract import rng
+from objectives.algebra.span_lengths import Distribution, draw_span_ends, most_spans
+
+SpanLengthDistribution = Literal["composition", Distribution]
 
 
 def valid_positions(lengths: np.ndarray, width: int) -> np.ndarray:
@@ -31,6 +36,24 @@ def span_counts(
     return noise, np.minimum(np.maximum(spans, 1), np.minimum(noise, lengths - noise))
 
 
+def span_bounds(
+    lengths: np.ndarray,
+    noise_density: float,
+    mean_noise_span_length: float,
+    distribution: SpanLengthDistribution = "composition",
+) -> tuple[np.ndarray, np.ndarray]:
+    """The number of noise tokens, and the most noise spans, of `random_spans_noise_mask`: int64 [E], int64 [E].
+
+    The number of noise tokens is that of `span_counts` for every distribution of span lengths. "composition" always has
+    as many spans as the bound.
+    """
+    noise, spans = span_counts(lengths, noise_density, mean_noise_span_length)
+    if distribution != "composition":
+        clean = np.maximum(np.asarray(lengths), 2) - noise
+        spans = np.minimum(most_spans(noise, distribution, mean_noise_span_length), clean)
+    return noise, spans
+
+
 def compositions(keys: np.ndarray, totals: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """Splits totals[e] into parts[e] positive integers, every composition equally likely.
 
@@ -52,16 +75,25 @@ def random_spans_noise_mask(
     noise_density: float,
     mean_noise_span_length: float,
     random_roll: bool = False,
+    distribution: SpanLengthDistribution = "composition",
 ) -> np.ndarray:
     """T5's span noise (t5/data/preprocessors.py, `random_spans_noise_mask`): bool [E, width], False after each example.
 
     Non-noise and noise spans alternate, non-noise first, so position 0 is never noise and the last position always is.
     `random_roll` rotates each example's mask by a uniform offset, so that every position is equally likely to be noise;
     a span that wraps around then counts as two. An example of length 1 has no noise.
+
+    distribution: of the lengths of noise spans. "composition" is T5's: the number of spans is that of `span_counts`,
+    and every composition of the noise tokens into so many lengths is equally likely. For the others, lengths are drawn
+    one by one until they sum to the number of noise tokens, and the last is cut (objectives/algebra/span_lengths.py);
+    an example has at most as many spans as non-noise tokens. The lengths of non-noise spans are always a composition.
     """
-    noise, spans = span_counts(lengths, noise_density, mean_noise_span_length)
+    noise, spans = span_bounds(lengths, noise_density, mean_noise_span_length, distribution)
     working_lengths = np.maximum(lengths, 2)
-    noise_ends = compositions(rng.fold_in(keys, 0), noise, spans)
+    if distribution == "composition":
+        noise_ends = compositions(rng.fold_in(keys, 0), noise, spans)
+    else:
+        noise_ends, spans = draw_span_ends(rng.fold_in(keys, 0), noise, spans, distribution, mean_noise_span_length)
     clean_ends = compositions(rng.fold_in(keys, 1), working_lengths - noise, spans)
     noise_begins = clean_ends.copy()
     noise_begins[:, 1:] += noise_ends[:, :-1]

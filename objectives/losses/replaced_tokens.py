@@ -16,15 +16,51 @@ def scored_positions(weights_BxL: jax.Array, num_positions: int) -> jax.Array:
     return jnp.argsort(weights_BxL == 0, axis=1, stable=True)[:, :num_positions]
 
 
-def sample_tokens(logits: jax.Array, key: jax.Array, temperature: float) -> jax.Array:
-    """Samples tokens, int32 [...], from softmax(logits / temperature), logits float [..., V], without a gradient.
+class Texts(NamedTuple):
+    """The fields of a batch that identify its examples, int32 [B, L] each."""
+
+    tokens: jax.Array  # the original text
+    inputs: jax.Array  # the same text with masks
+    segment_ids: jax.Array  # a segment is an example; 0 is padding
+    positions: jax.Array  # within the segment
+
+
+def sampling_keys(key: jax.Array, texts: Texts, positions_BxK: jax.Array) -> jax.Array:
+    """Returns a random key for each of the positions `positions_BxK`, int32 [B, K], of rows: keys [B, K].
+
+    A key is a function of `key`, of the example at the position (its tokens and its masks) and of the position in the
+    example. So it does not depend on the example's row, batch or device, nor on the other examples of the row. Two
+    copies of a text with the same masks have the same keys.
+    """
+    segments_BxK = jnp.take_along_axis(texts.segment_ids, positions_BxK, axis=1)
+    hashes_BxL = jnp.zeros(texts.tokens.shape, jnp.uint32)
+    for field in (texts.positions, texts.inputs, texts.tokens):
+        hashes_BxL = _mix(hashes_BxL + field.astype(jnp.uint32))
+    same_BxKxL = segments_BxK[:, :, None] == texts.segment_ids[:, None, :]
+    examples_BxK = jnp.sum(jnp.where(same_BxKxL, hashes_BxL[:, None], 0), axis=2, dtype=jnp.uint32)
+
+    def key_at(example: jax.Array, position: jax.Array) -> jax.Array:
+        return jax.random.fold_in(jax.random.fold_in(key, example), position)
+
+    return jax.vmap(jax.vmap(key_at))(examples_BxK, jnp.take_along_axis(texts.positions, positions_BxK, axis=1))
+
+
+def _mix(x: jax.Array) -> jax.Array:
+    """Returns MurmurHash3's finalizer of uint32 [...], a bijection that mixes every input bit into every output bit."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
+
+
+def sample_tokens(logits_BxKxV: jax.Array, keys_BxK: jax.Array, temperature: float) -> jax.Array:
+    """Samples tokens, int32 [B, K], from softmax(logits / temperature), logits float [B, K, V], without a gradient.
 
     As in ELECTRA, any id below V can be sampled, including special tokens and ids that only pad the vocabulary.
 
-    key: a JAX random key. temperature: above 0.
+    keys: JAX random keys [B, K]. temperature: above 0.
     """
-    logits = jax.lax.stop_gradient(logits).astype(jnp.float32)
-    return jax.random.categorical(key, logits / temperature).astype(jnp.int32)
+    logits_BxKxV = jax.lax.stop_gradient(logits_BxKxV).astype(jnp.float32)
+    return jax.vmap(jax.vmap(jax.random.categorical))(keys_BxK, logits_BxKxV / temperature).astype(jnp.int32)
 
 
 def replace_tokens(

@@ -138,21 +138,43 @@ def test_gradients_equal_those_of_a_plain_softmax():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), ours, theirs)
 
 
-def test_gradients_with_dropout_equal_those_of_a_plain_softmax_with_the_same_mask():
+@pytest.mark.parametrize("broadcast_positions", [True, False])
+def test_gradients_with_dropout_equal_those_of_a_plain_softmax_with_the_same_mask(broadcast_positions):
     query, keys_values, visible, bias = attention_inputs(num_kv_heads=4)
     key, rate = jax.random.key(3), 0.4
 
     def reference(query, keys_values, bias):
         scores = 0.5 * jnp.einsum("BHQK,BHSK->BHQS", query, keys_values.keys) + bias
         probabilities = jnp.where(visible, jax.nn.softmax(jnp.where(visible, scores, -1e10)), 0)[:, :, None]
-        kept = dropout(probabilities, rate, key, shared_axis=3)[:, :, 0]
+        kept = dropout(probabilities, rate, key, broadcast_positions=broadcast_positions)[:, :, 0]
         return jnp.einsum("BHQS,BHSK->BHQK", kept, keys_values.values)
 
     total = lambda f: lambda *args: jnp.square(f(*args)).sum()  # noqa: E731
-    ours = total(lambda q, kv, b: attend(q, kv, visible, b, dropout_rate=rate, dropout_key=key))
+    options = dict(dropout_rate=rate, dropout_broadcast_positions=broadcast_positions, dropout_key=key)
+    ours = total(lambda q, kv, b: attend(q, kv, visible, b, **options))
     found, expected = (jax.grad(f, argnums=(0, 1, 2))(query, keys_values, bias) for f in (ours, total(reference)))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
     assert np.abs(expected[0]).max() > 0.1
+
+
+@pytest.mark.parametrize("broadcast_positions", [True, False])
+def test_queries_share_the_dropout_of_their_probabilities_only_where_positions_do(broadcast_positions):
+    """Equal queries, and values that show which keys were kept."""
+    num_queries, num_keys = 50, 6
+    query, keys = jnp.zeros((1, 1, num_queries, num_keys)), jnp.zeros((1, 1, num_keys, num_keys))
+    output = dot_product_attention(
+        query,
+        KeysValues(keys, jnp.eye(num_keys)[None, None]),
+        mask_Bx1xQxS=jnp.ones((1, 1, num_queries, num_keys), bool),
+        bias_1xHxQxS=None,
+        scale=1.0,
+        dropout_rate=0.5,
+        dropout_broadcast_positions=broadcast_positions,
+        dropout_key=jax.random.key(0),
+    )
+    num_different = len({row.tobytes() for row in np.asarray(output[0, 0])})
+    assert num_different == 1 if broadcast_positions else num_different > 20
+    np.testing.assert_allclose(np.unique(output), [0, 2 / num_keys], atol=1e-6)
 
 
 def test_a_masked_key_changes_no_bit():

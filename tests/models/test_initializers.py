@@ -68,6 +68,19 @@ def test_query_kernels_do_not_contain_the_scale_where_attention_scales():
     assert_std(params["encoder/layers/self_attention/query/kernel"], 48**-0.5)
 
 
+def test_gpt2_divides_the_initial_outputs_into_the_residual_stream_by_the_root_of_their_number():
+    """With 3 layers, 6 outputs are added: N(0, 0.05 / sqrt(6)), and N(0, 0.05) for everything else."""
+    options = dict(initializer="gpt2", initializer_range=0.05, architecture="decoder_only", mlp="gelu", use_bias=True)
+    params = initial_params(tiny.config(**SIZES, **options, norm="layer", positions="learned"))
+    residual_outputs = ["decoder/layers/self_attention/out/kernel", "decoder/layers/mlp/wo/kernel"]
+    assert set(residual_outputs) < set(params)
+    for path, array in params.items():
+        if path.endswith(("kernel", "embedding")):
+            assert_std(array, 0.05 / np.sqrt(6) if path in residual_outputs else 0.05)
+        else:
+            assert (array == (1 if path.endswith("scale") else 0)).all(), path
+
+
 def test_normal_initializer_is_the_same_for_every_matrix_and_table():
     config = tiny.config(
         **SIZES, initializer="normal", initializer_range=0.05, use_bias=True, norm="layer", positions="learned"

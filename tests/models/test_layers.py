@@ -11,19 +11,21 @@ from models.placement import compiled_for
 from tests.models import tiny
 
 
-def test_dropout_rescales_kept_entries_and_shares_one_axis():
+@pytest.mark.parametrize("broadcast_positions", [True, False])
+def test_dropout_rescales_kept_entries_and_may_share_its_draw_between_positions(broadcast_positions):
     x = jnp.ones((200, 3, 50))
-    y = dropout(x, 0.25, jax.random.key(0), shared_axis=1)
+    y = np.asarray(dropout(x, 0.25, jax.random.key(0), broadcast_positions=broadcast_positions))
     assert set(np.unique(y)) == {0, np.float32(1 / 0.75)}
-    assert (y == y[:, :1]).all()  # axis 1 shares a draw
-    assert len({row.tobytes() for row in np.asarray(y[:, 0])}) == 200  # axis 0 does not
-    assert y.mean() == pytest.approx(1, abs=4 * np.sqrt(0.25 / 0.75 / (200 * 50)))
+    assert len({row.tobytes() for row in y[:, 0]}) == 200  # rows never share a draw
+    assert len({position.tobytes() for position in y.reshape(-1, 50)}) == (200 if broadcast_positions else 600)
+    num_draws = 200 * 50 * (1 if broadcast_positions else 3)
+    assert y.mean() == pytest.approx(1, abs=4 * np.sqrt(0.25 / 0.75 / num_draws))
 
 
 def test_no_dropout_without_a_key_or_with_rate_0():
     x = jnp.arange(6.0).reshape(1, 2, 3)
-    assert dropout(x, 0.5, None, shared_axis=1) is x
-    assert dropout(x, 0.0, jax.random.key(0), shared_axis=1) is x
+    assert dropout(x, 0.5, None, broadcast_positions=True) is x
+    assert dropout(x, 0.0, jax.random.key(0), broadcast_positions=False) is x
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -82,11 +82,11 @@ def test_runs_of_noise_are_distributed_as_those_of_independent_draws():
 
 
 def test_windows_of_t5s_rows_have_the_expected_lengths():
-    """T5 reads 511 raw tokens for 512 inputs. Its rows have 192 targets, for random counts of noise tokens; the 77
-    noise tokens of a window need at most 155."""
-    for objective, targets, raw in ((U_U, 155, 511), (D_D, 92, 601), (M_F, 512, 511)):
+    """T5 reads 511 raw tokens for 512 inputs, also where noise tokens are dropped and 435 inputs would do. Its rows
+    have 192 and 104 targets, for random counts of noise tokens; the 77 of a window need at most 155 and 78."""
+    for objective, targets in ((U_U, 155), (D_D, 78), (M_F, 512), (R10S90_F, 512)):
         collate = collator(objective, "encoder_decoder", inputs=512, targets=targets)
-        assert collate.batch_spec.windows[0].raw_length == raw
+        assert collate.batch_spec.windows[0].raw_length == 511
     with pytest.raises(
         ConfigError, match=r"data.targets_length=100 is too short .* set data.targets_length=155 or more"
     ):
@@ -96,13 +96,14 @@ def test_windows_of_t5s_rows_have_the_expected_lengths():
 
 
 def test_some_example_has_the_maximal_length_of_inputs_and_of_targets():
-    """Examples are longest where noise and other tokens alternate, which these rates and lengths make likely."""
+    """Examples are longest where noise and other tokens alternate, which these rates and lengths make likely. Inputs
+    have room for all tokens and EOS too, as in T5."""
     for density, length in ((0.5, 9), (0.4, 10), (0.9, 10), (0.75, 3)):
         objective = IIDDenoising(density, "unique_sentinels", 0.0, "noise_spans")
         n = 20_000
         examples = objective.corrupt(np.full((n, length), 5, np.int32), np.full(n, length), random_keys(n), vocab())
         bounds = objective.output_lengths(np.asarray([length]))
-        assert examples.inputs.lengths.max() == bounds.inputs[0]
+        assert max(examples.inputs.lengths.max(), length + 1) == bounds.inputs[0]
         assert examples.targets.lengths.max() == bounds.targets[0]
 
 

@@ -9,7 +9,13 @@ from models.parameters import Params
 from models.transformer import init_params
 from train.experiment import Experiment, make_experiment
 
-SPANS = {"name": "span_corruption", "noise_density": 0.3, "mean_noise_span_length": 3.0, "random_roll": False}
+SPANS = {
+    "name": "span_corruption",
+    "noise_density": 0.3,
+    "mean_noise_span_length": 3.0,
+    "random_roll": False,
+    "span_length_distribution": "composition",
+}
 PREFIX_LM = {"name": "prefix_lm", "target_fraction": 0.5, "split": "uniform", "sentinel": False}
 OBJECTIVES = {
     "clm": {"name": "clm"},

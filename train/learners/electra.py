@@ -17,15 +17,18 @@ from objectives.electra import ELECTRA
 from objectives.losses.cross_entropy import cross_entropy, scored_tokens
 from objectives.losses.replaced_tokens import (
     ReplacedTokenSums,
+    Texts,
     replace_tokens,
     replaced_token_loss,
     sample_tokens,
+    sampling_keys,
     scored_positions,
 )
 from train.learners.learner import Batch, Learner, Sums, mean
 
 # The modules that both models share, as in the reference, which shares the variable scope "electra/embeddings". Each
 # model has its own encoder, and its own projection between the embeddings and the encoder.
+_TEXT_FIELDS = ("target_tokens", "input_tokens", "segment_ids", "positions")  # of Texts, in its order
 _SHARED = ("token_embedder", "position_embedder", "token_type_embedder", "embedding_norm")
 
 
@@ -38,6 +41,10 @@ class ElectraLearner(Learner):
     replaced_fraction, the share of replaced tokens, so that 1 - replaced_fraction is the accuracy of predicting
     "original" everywhere. discriminator_precision is over the positions that are predicted to be replaced,
     discriminator_recall over those that are replaced.
+
+    The generator's samples depend on the key of the step and on the example itself (`sampling_keys`). So evaluation,
+    whose key is always the same, draws independent samples for different examples, and the same samples for an example
+    in batches of any size, on any number of devices.
 
     Parameters: `transformer`, the discriminator's Transformer, shared embeddings included; `discriminator_head`;
     `generator`, the rest of the generator's Transformer.
@@ -86,7 +93,9 @@ class ElectraLearner(Learner):
         generator_key, sampling_key, discriminator_key = jax.random.split(key, 3)
         logits_BxKxV, scored, positions_BxK = self._generate(params, batch, self.dropout_key(generator_key, train))
         tokens = cross_entropy(logits_BxKxV, scored_tokens(scored), self.loss_options)
-        samples_BxK = sample_tokens(logits_BxKxV, sampling_key, self.objective.temperature)
+        texts = Texts(*(batch[f"encoder_{name}"] for name in _TEXT_FIELDS))
+        keys_BxK = sampling_keys(sampling_key, texts, positions_BxK)
+        samples_BxK = sample_tokens(logits_BxKxV, keys_BxK, self.objective.temperature)
         inputs_BxL, replaced_BxL = replace_tokens(
             batch["encoder_target_tokens"], samples_BxK, positions_BxK, scored["encoder_loss_weights"] > 0
         )

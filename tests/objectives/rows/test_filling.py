@@ -69,9 +69,9 @@ def test_a_row_is_filled_by_longer_and_shorter_windows():
 
 
 MIXED = (
-    denoiser("r", SpanCorruption(0.15, 3.0, False), mode="[R]"),
+    denoiser("r", SpanCorruption(0.15, 3.0, False, "composition"), mode="[R]"),
     denoiser("s", PrefixLM(0.25, "uniform", True), mode="[S]"),
-    denoiser("x", SpanCorruption(0.5, 8.0, True), mode="[X]"),
+    denoiser("x", SpanCorruption(0.5, 8.0, True, "composition"), mode="[X]"),
 )
 
 

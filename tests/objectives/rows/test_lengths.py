@@ -24,7 +24,7 @@ def test_windows_equal_those_of_t5_up_to_three_deliberate_deviations():
     """
     num_different = 0
     for inputs_length, density, mean, t5_raw_length, t5_targets in ROWS:
-        objective = SpanCorruption(density, mean, random_roll=False)
+        objective = SpanCorruption(density, mean, False, "composition")
         raw_length = window(objective, inputs_length, inputs_length if density == 0.5 else 2 * inputs_length)
         true_inputs, true_targets = (int(n[0]) for n in objective.output_lengths(np.asarray([raw_length]))[:2])
         assert true_inputs <= inputs_length
@@ -43,9 +43,9 @@ def test_windows_equal_those_of_t5_up_to_three_deliberate_deviations():
 @pytest.mark.parametrize(
     ("objective", "inputs", "targets", "raw"),
     [
-        (SpanCorruption(0.15, 3.0, False), 512, 114, 568),
-        (SpanCorruption(0.5, 3.0, False), 512, 512, 766),
-        (SpanCorruption(0.15, 64.0, False), 128, 128, 148),  # T5's helper returns 149, whose inputs are 129 tokens
+        (SpanCorruption(0.15, 3.0, False, "composition"), 512, 114, 568),
+        (SpanCorruption(0.5, 3.0, False, "composition"), 512, 512, 766),
+        (SpanCorruption(0.15, 64.0, False, "composition"), 128, 128, 148),  # T5: 149, with 129 inputs
         (PrefixLM(0.5, "uniform", False), 512, 512, 512),
         (PrefixLM(0.5, "uniform", True), 512, 512, 511),
     ],
@@ -54,10 +54,26 @@ def test_encoder_decoder_windows_have_the_expected_length(objective, inputs, tar
     assert window(objective, inputs, targets) == raw
 
 
+@pytest.mark.parametrize("distribution", ["fixed", "geometric", "normal", "uniform"])
+def test_windows_have_room_for_the_most_spans_of_each_distribution(distribution):
+    """UL2's x1 at 512 inputs; T5's composition has windows of 766 tokens and 128 spans."""
+    objective = SpanCorruption(0.5, 3.0, False, distribution)
+    raw = window(objective, 512, 512)
+    spans = int(objective.num_sentinels(np.asarray([raw]))[0])
+    assert raw - round(0.5 * raw) + spans + 1 <= 512 and 690 < raw <= 766
+    least = {"fixed": 128, "geometric": 163, "normal": 144, "uniform": 150}[distribution]
+    assert abs(spans - least) <= 1
+    if spans > 128:
+        message = rf"num_sentinels=128 is too few for x: .* need {spans}; set data.num_sentinels={spans} or more"
+        with pytest.raises(ConfigError, match=message):
+            collator(objective, "encoder_decoder", inputs=512, targets=512, sentinels=128)
+    assert collator(objective, "encoder_decoder", inputs=512, targets=512, sentinels=spans)
+
+
 def test_decoder_only_windows_fill_their_row():
     for objective in (
-        SpanCorruption(0.5, 3.0, False),
-        SpanCorruption(0.15, 3.0, False),
+        SpanCorruption(0.5, 3.0, False, "composition"),
+        SpanCorruption(0.15, 3.0, False, "composition"),
         PrefixLM(0.5, "uniform", False),  # its inputs or its targets can be nearly the whole window
     ):
         raw = window(objective, 512, 1, "decoder_only")
@@ -67,19 +83,19 @@ def test_decoder_only_windows_fill_their_row():
 def test_too_short_targets_raise_with_lengths_that_fit():
     with pytest.raises(ConfigError, match=r"targets_length=64 is too short .* data.targets_length=114 or more, or "
                                           r"data.inputs_length=(\d+) or less") as error:  # fmt: skip
-        window(SpanCorruption(0.15, 3.0, False), 512, 64)
+        window(SpanCorruption(0.15, 3.0, False, "composition"), 512, 64)
     fitting = int(str(error.value).split("data.inputs_length=")[2].split()[0])
-    assert window(SpanCorruption(0.15, 3.0, False), fitting, 64) > 0
+    assert window(SpanCorruption(0.15, 3.0, False, "composition"), fitting, 64) > 0
 
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
 def test_rows_too_short_for_one_token_raise(architecture):
     with pytest.raises(ConfigError, match=r"data.inputs_length=1 is too short for x: set it to \d+ or more"):
-        window(SpanCorruption(0.15, 3.0, False), 1, 8, architecture)
+        window(SpanCorruption(0.15, 3.0, False, "composition"), 1, 8, architecture)
 
 
 def test_too_few_sentinels_raise_with_values_that_fit():
-    x_denoiser = SpanCorruption(0.5, 3.0, False)
+    x_denoiser = SpanCorruption(0.5, 3.0, False, "composition")
     message = r"num_sentinels=100 is too few for x: .* need 128; set data.num_sentinels=128 or more, or data.inputs_le"
     with pytest.raises(ConfigError, match=message) as error:
         collator(x_denoiser, "encoder_decoder", inputs=512, targets=512, sentinels=100)
@@ -90,4 +106,4 @@ def test_too_few_sentinels_raise_with_values_that_fit():
 
 
 def test_two_examples_per_row_have_windows_for_half_a_row():
-    assert window(SpanCorruption(0.15, 3.0, False), 1024, 228, examples_per_row=2) == 568
+    assert window(SpanCorruption(0.15, 3.0, False, "composition"), 1024, 228, examples_per_row=2) == 568

@@ -143,6 +143,40 @@ def test_gradients_of_parts_add_up_to_those_of_the_batch(params, batch):
     assert sizes[0][0] > sizes[1][0] and sizes[0][1] > sizes[1][1]
 
 
+def evaluate_in_batches(params, batch, size):
+    """The Sums of evaluation, with its fixed key, added over batches of `size` rows."""
+    learner = electra().learner
+
+    @jax.jit
+    def sums_of(batch):
+        return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)[1]
+
+    rows = len(batch["encoder_input_tokens"])
+    parts = [{name: array[begin : begin + size] for name, array in batch.items()} for begin in range(0, rows, size)]
+    return jax.tree.map(lambda *sums: np.sum(sums, axis=0), *map(sums_of, parts))
+
+
+def test_evaluation_does_not_depend_on_the_batch_size(params, batch):
+    sizes = {size: evaluate_in_batches(params, batch, size) for size in (1, 2, 8)}
+    assert float(sizes[1]["ratios"]["replaced_fraction"][0]) > 0
+    for size in (2, 8):
+        assert_close(sizes[size], sizes[1])
+
+
+def test_evaluation_draws_other_samples_for_every_batch(params, batch, monkeypatch):
+    """All rows have the same logits, and the rows of the second batch are another text than those of the first."""
+    learner, recorded = electra().learner, []
+    monkeypatch.setattr(
+        "train.learners.electra.sample_tokens",
+        lambda logits, keys, temperature: recorded.append(keys) or jnp.zeros(keys.shape, jnp.int32),
+    )
+    for rows in (slice(0, 4), slice(4, 8)):
+        part = {name: array[rows] for name, array in batch.items()}
+        learner.loss(params, part, learner.weights(part), key=jax.random.key(0), train=False)
+    first, second = (np.asarray(jax.random.key_data(keys)).reshape(-1, 2) for keys in recorded)
+    assert not set(map(bytes, first)) & set(map(bytes, second))
+
+
 class Stub:
     """Replaces both Transformers: records its arguments and returns zeros."""
 
@@ -165,7 +199,7 @@ def test_a_row_by_hand(monkeypatch):
     monkeypatch.setattr(f"{module}.bind", lambda config, params: stub)
     monkeypatch.setattr(f"{module}.discriminator_logits", lambda config, params, hidden: jnp.full((1, 6), math.log(3)))
     monkeypatch.setattr(f"{module}.scored_positions", lambda weights, num_positions: jnp.asarray([[1, 3, 0]]))
-    monkeypatch.setattr(f"{module}.sample_tokens", lambda logits, key, temperature: jnp.asarray([[x, c, b]]))
+    monkeypatch.setattr(f"{module}.sample_tokens", lambda logits, keys, temperature: jnp.asarray([[x, c, b]]))
     row = {
         "encoder_input_tokens": [cls, mask, b, c, sep, 0],  # c is kept
         "encoder_target_tokens": [cls, a, b, c, sep, 0],
