@@ -171,7 +171,8 @@ class Batches:
             denoiser_ids=denoiser_ids,
             parts=parts,
         )
-        windows = self._columns.add(windows, reader_ids, slices.documents[slices.begins])
+        begins = slices.begins
+        windows = self._columns.add(windows, reader_ids, slices.documents[begins], slices.starts[begins])
         return self._transform(windows, len(rows))
 
     def count_windows(self, first: int, count: int) -> WindowCounts:

@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from objectives.algebra.masking import mask_selected, maskable, replaced
 from objectives.algebra.sequences import Sequences, append, prepend
-from objectives.algebra.words import choose_ngrams, word_starts
+from objectives.algebra.words import choose_ngrams, cut_words, word_starts
 from objectives.objective import Masked, Objective, check_density
 from objectives.prompting import FillMasks
 from objectives.rows.lengths import OutputLengths
@@ -117,8 +117,10 @@ class MLM(Objective):
         keys = rng.fold_in(keys, _SELECT)
         if self.mask_unit == "token" and len(self.ngram_weights) == 1:
             return rng.choose_mask(keys, candidates, counts)
-        starts = candidates if self.mask_unit == "token" else word_starts(text.tokens, candidates, vocab)
-        return choose_ngrams(keys, candidates, starts, counts, self.ngram_weights)
+        if self.mask_unit == "token":
+            return choose_ngrams(keys, candidates, candidates, counts, self.ngram_weights)
+        starts, cut = (find(text.tokens, candidates, vocab) for find in (word_starts, cut_words))
+        return choose_ngrams(keys, candidates, starts, counts, self.ngram_weights, cut)
 
     def replaced(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
         """bool [E, W]: the positions where `mask` shows [MASK] or a random token."""

@@ -10,7 +10,7 @@ class RowSums(NamedTuple):
     """Sums over rows, float32 []. Add them over batches, then divide by weight_sum."""
 
     loss_sum: jax.Array  # nats
-    weight_sum: jax.Array  # rows
+    weight_sum: jax.Array  # rows that have a label
     correct_sum: jax.Array  # rows whose most likely class is the label
 
     def reported(self) -> dict[str, jax.Array]:
@@ -23,15 +23,16 @@ class RowSums(NamedTuple):
 
 
 def class_cross_entropy(logits_BxC: jax.Array, labels_B: jax.Array) -> RowSums:
-    """Returns the sums of the cross-entropy of labels, int [B] in 0, ..., C - 1, computed in float32.
+    """Returns the sums of the cross-entropy of labels, int [B] in -1, ..., C - 1, computed in float32.
 
-    logits: float [B, C].
+    Rows with the label -1 have no class, and no sum counts them. logits: float [B, C].
     """
-    logits_BxC = logits_BxC.astype(jnp.float32)
-    target_logit_B = jnp.take_along_axis(logits_BxC, labels_B[:, None], axis=1)[:, 0]
+    logits_BxC, has_label_B = logits_BxC.astype(jnp.float32), labels_B >= 0
+    target_logit_B = jnp.take_along_axis(logits_BxC, jnp.maximum(labels_B, 0)[:, None], axis=1)[:, 0]
+    loss_B = jax.nn.logsumexp(logits_BxC, axis=1) - target_logit_B
     return RowSums(
-        loss_sum=(jax.nn.logsumexp(logits_BxC, axis=1) - target_logit_B).sum(),
-        weight_sum=jnp.asarray(len(labels_B), jnp.float32),
+        loss_sum=jnp.where(has_label_B, loss_B, 0.0).sum(),
+        weight_sum=has_label_B.sum(dtype=jnp.float32),
         correct_sum=(logits_BxC.argmax(axis=1) == labels_B).sum(dtype=jnp.float32),
     )
 

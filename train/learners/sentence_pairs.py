@@ -22,7 +22,7 @@ class SentencePairsLearner(Learner):
     """See Learner. The minimized loss is the MLM loss plus pair_weight times the pair loss, each with its denominator.
 
     The reported loss and accuracy are those of MLM, over the selected tokens. Ratios: pair_loss, in nats per pair, and
-    pair_accuracy, both over pairs, one in each row.
+    pair_accuracy, both over the pairs; a row has one, or none (label -1, objectives/sentence_pairs.py).
 
     Parameters: `transformer`, and `pair_classifier`, which reads the Transformer's state at [CLS].
     """
@@ -37,7 +37,7 @@ class SentencePairsLearner(Learner):
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        pairs = jnp.asarray(len(batch["sentence_labels"]), jnp.float32)
+        pairs = (batch["sentence_labels"] >= 0).sum(dtype=jnp.float32)
         return {"tokens": batch["encoder_loss_weights"].sum(), "pairs": pairs}
 
     def loss(
@@ -49,7 +49,7 @@ class SentencePairsLearner(Learner):
         classifier = bind_classifier(self.model, _NUM_CLASSES, params["pair_classifier"])
         pairs = class_cross_entropy(classifier(hidden_BxLxD[:, 0]), batch["sentence_labels"])
         loss = mean(tokens.minimized_sum, weights["tokens"])
-        loss += self.objective.pair_weight * pairs.loss_sum / weights["pairs"]
+        loss += self.objective.pair_weight * mean(pairs.loss_sum, weights["pairs"])
         ratios = {
             "pair_loss": (pairs.loss_sum, pairs.weight_sum),
             "pair_accuracy": (pairs.correct_sum, pairs.weight_sum),
