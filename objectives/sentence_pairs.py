@@ -63,6 +63,7 @@ class SentencePairs(MLM):
     covers_window: ClassVar = False
     one_example_per_row: ClassVar = True
     num_token_types: ClassVar = 2
+    has_whole_sentences: ClassVar = False  # whether A and B begin and end with sentences
     learner: ClassVar = "sentence_pairs"
 
     @property
@@ -87,12 +88,12 @@ class SentencePairs(MLM):
     def corrupt(self, tokens, lengths, keys, vocab, **columns):
         pair = self.pair(tokens, lengths, keys, vocab, **columns)
         text, _, token_types = _join(_concatenate(tokens, **columns), pair, vocab)
-        return self.mask(text, keys, vocab)._replace(token_types=token_types, labels=pair.labels)
+        return self.mask(text, keys, vocab, self._whole(pair))._replace(token_types=token_types, labels=pair.labels)
 
     def hidden(self, tokens, lengths, keys, vocab, **columns):
         pair = self.pair(tokens, lengths, keys, vocab, **columns)
         text, places, _ = _join(_concatenate(tokens, **columns), pair, vocab)
-        rows, positions = np.nonzero((places >= 0) & ~self.replaced(text, keys, vocab))
+        rows, positions = np.nonzero((places >= 0) & ~self.replaced(text, keys, vocab, self._whole(pair)))
         hidden = valid_positions(lengths, tokens.shape[1])
         if others := columns.get("others"):
             hidden = np.concatenate([hidden, valid_positions(others.lengths, others.tokens.shape[1])], axis=1)
@@ -101,6 +102,10 @@ class SentencePairs(MLM):
 
     def restore(self, inputs, targets, vocab):
         return targets[(targets != vocab.cls) & (targets != vocab.sep)]
+
+    def _whole(self, pair: Pair) -> np.ndarray:
+        """bool [E]: whether a row begins and ends with a sentence, and so with whole words."""
+        return self.has_whole_sentences & (pair.labels != NO_PAIR)
 
     def used_lengths(self, lengths: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """int64 [E]: how many tokens of each text are used: all of `lengths`, int [E], or fewer (`short_seq_prob`)."""

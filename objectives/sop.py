@@ -26,6 +26,7 @@ class SOP(SentencePairs):
 
     extra_columns: ClassVar = ("begins_document", "ends_document")
     label_names: ClassVar = ("in order", "swapped")
+    has_whole_sentences: ClassVar = True
 
     def pair(self, tokens, lengths, keys, vocab, *, begins_document, ends_document):
         used, rows = self.used_lengths(lengths, keys), np.arange(len(tokens))

@@ -66,8 +66,9 @@ def choose_ngrams(
       beginning, and an n-gram that reaches a token that is no candidate continues after it, as in ALBERT. The first
       word of an n-gram fits more often than the others, so it must not be at the beginning of a row more often.
     - Short words fit more often than long ones, and the parts of words at the ends of a row are short. So such a part
-      is chosen where a whole word fits: a word of the row, drawn uniformly from those that are at least as long. Its
-      length has the law of the words that the ends of rows cut.
+      is chosen where a whole word would fit: a word of the row, drawn uniformly from those that are at least as long.
+      Its length has the law of the words that the ends of rows cut. The words that follow the first part in its n-gram
+      are chosen where they would fit after the whole word.
 
     If every word is longer than the budget, single tokens are chosen, as many as the budget.
 
@@ -85,12 +86,13 @@ def choose_ngrams(
         return chosen
     sizes = np.diff(np.flatnonzero(starts.ravel()[places]), append=len(places))  # of the words of all rows in order
     exists = valid_positions(counts, int(counts.max()))
-    needed = sizes if cut is None else _needed(keys, sizes, counts, cut)
     order, follows = _ngram_order(keys, counts, exists, weights)
-    in_order = np.zeros((3, *exists.shape), np.int64)
-    in_order[:, exists] = sizes[order], needed[order], follows
+    in_order, is_follower = np.zeros(exists.shape, np.int64), np.zeros_like(exists)
+    in_order[exists], is_follower[exists] = sizes[order], follows
+    head = np.maximum.accumulate(np.where(is_follower, 0, np.arange(exists.shape[1])), axis=1)
+    needed = in_order if cut is None else in_order + _missing(keys, sizes, counts, exists, cut, order, head)
     taken = np.empty(len(sizes), bool)
-    taken[order] = _fitting(in_order[0], in_order[1], in_order[2] > 0, budgets)[exists]
+    taken[order] = _fitting(in_order, needed, head, budgets)[exists]
     chosen.ravel()[places] = np.repeat(taken, sizes)
 
     without = np.flatnonzero(~chosen.any(axis=1))
@@ -99,20 +101,37 @@ def choose_ngrams(
     return chosen
 
 
-def _needed(keys: np.ndarray, sizes: np.ndarray, counts: np.ndarray, cut: CutWords) -> np.ndarray:
-    """int64 [n]: how many tokens must fit for each word to be chosen: its size, or that of a whole word for a part."""
-    exists = valid_positions(counts, int(counts.max()))
+def _missing(
+    keys: np.ndarray,
+    sizes: np.ndarray,
+    counts: np.ndarray,
+    exists: np.ndarray,
+    cut: CutWords,
+    order: np.ndarray,
+    head: np.ndarray,
+) -> np.ndarray:
+    """int64 [E, M]: how many tokens more than its size must fit for a word, in order, to be chosen.
+
+    For a part of a word: how many tokens it is shorter than the whole word that is drawn for it. For the words of an
+    n-gram that follow the first word of the row: as many tokens as for this word. sizes: int64 [n], of all words; the
+    other arguments are those of `choose_ngrams`, `_ngram_order` and `_fitting`.
+    """
     table = np.zeros(exists.shape, np.int64)
     table[exists] = sizes
     is_inner = valid_positions(counts - 1, exists.shape[1])
     is_inner[:, 0] = False
-    needed, ends = sizes.copy(), np.cumsum(counts)
-    for tag, is_cut, parts in ((3, cut.first, ends - counts), (4, cut.last, ends - 1)):
+    missing = np.zeros((2, len(sizes)), np.int64)  # of first words, and of last words
+    ends = np.cumsum(counts)
+    for of_words, tag, is_cut, parts in zip(missing, (3, 4), cut, (ends - counts, ends - 1), strict=True):
         rows = np.flatnonzero(is_cut & (counts > 0))
         part = parts[rows]
         whole = random_column(rng.fold_in(keys[rows], tag), is_inner[rows] & (table[rows] >= sizes[part, None]))
-        needed[part[whole >= 0]] = table[rows[whole >= 0], whole[whole >= 0]]
-    return needed
+        found = whole >= 0
+        of_words[part[found]] = table[rows[found], whole[found]] - sizes[part[found]]
+    first, last = np.zeros((2, *exists.shape), np.int64)
+    first[exists], last[exists] = missing[0, order], missing[1, order]
+    so_far = np.cumsum(first, axis=1)
+    return last + so_far - take(so_far - first, head)
 
 
 def _ngram_order(
@@ -126,10 +145,15 @@ def _ngram_order(
     heads = exists if len(weights) == 1 else exists & _cuts(rng.fold_in(keys, 0), exists.shape[1], weights)
     order, rows = _shuffled(rng.fold_in(keys, 1), heads, exists), np.repeat(np.arange(len(keys)), counts)
     follows = ~heads[rows, order]
-    if len(weights) > 1:  # the division into n-grams begins at this word
-        order += rng.integers(rng.fold_in(keys, 5), 0, np.maximum(counts - 1, 0))[rows]
+    if len(weights) > 1:
+        order += _first_heads(rng.fold_in(keys, 5), counts)[rows]
         order -= np.where(order >= counts[rows], counts[rows], 0)
     return order + (np.cumsum(counts) - counts)[rows], follows
+
+
+def _first_heads(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """int64 [E]: the word at which the division into n-grams begins, drawn uniformly from counts[e] words."""
+    return (rng.uniform(keys, 1)[:, 0] * counts).astype(np.int64)
 
 
 def _cuts(keys: np.ndarray, num_words: int, weights: Sequence[float]) -> np.ndarray:
@@ -157,16 +181,16 @@ def _shuffled(keys: np.ndarray, heads: np.ndarray, exists: np.ndarray) -> np.nda
     return np.repeat(order.ravel() - (np.cumsum(lengths) - lengths), lengths) + places
 
 
-def _fitting(sizes: np.ndarray, needed: np.ndarray, follows: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+def _fitting(sizes: np.ndarray, needed: np.ndarray, head: np.ndarray, budgets: np.ndarray) -> np.ndarray:
     """bool [E, M]: the words chosen in order, each if the rest of budgets[e] is at least the number of tokens needed.
 
     sizes: int64 [E, M], what a chosen word takes of the budget; 0 where there is no word. needed: int64 [E, M], at
-    least `sizes`. follows: bool [E, M], words that are chosen only if the previous word is chosen. Each pass finds the
-    first word of a row that does not fit, and drops this and all later words that need more than the rest of the budget
-    at that word: the rest cannot grow. The loop ends because every pass drops a word.
+    least `sizes`. head: int64 [E, M], the place of the first word of each word's n-gram; the words between must be
+    chosen for the word to be chosen. Each pass finds the first word of a row that does not fit, and drops this and all
+    later words that need more than the rest of the budget at that word: the rest cannot grow. The loop ends because
+    every pass drops a word.
     """
     taken, place = sizes > 0, np.arange(sizes.shape[1])
-    head = np.maximum.accumulate(np.where(follows, 0, place), axis=1)
     undecided = np.arange(len(sizes))
     while len(undecided):
         size, need, fits, budget = sizes[undecided], needed[undecided], taken[undecided], budgets[undecided, None]
