@@ -88,7 +88,7 @@ def test_the_leading_words_of_an_ngram_are_selected_up_to_the_first_that_does_no
 
 
 def test_the_division_into_ngrams_begins_at_any_word_and_goes_round():
-    """N-grams (2 3 0) (1) of words of 1 2 2 1 tokens, drawn in this order; a budget of 5 tokens: word 1 does not fit."""
+    """N-grams (2 3 0) (1) of words of 1 2 2 1 tokens, drawn in this order; word 1 exceeds the budget of 5 tokens."""
     assert choose([1, 2, 2, 1], [0, 3], 5, cuts=[1, 0, 0, 1], begin=2) == [0, 2, 3]
 
 

@@ -7,6 +7,11 @@ from objectives.losses.row_cross_entropy import class_cross_entropy, f1_counts
 LOGITS = jnp.log(jnp.asarray([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1]]))
 
 
+def test_rows_with_label_minus_1_are_not_counted():
+    few, all_rows = (class_cross_entropy(LOGITS[:n], jnp.asarray([0, 2, -1, -1][:n])) for n in (2, 4))
+    assert few.reported() == all_rows.reported() and all_rows.weight_sum == 2
+
+
 def test_class_cross_entropy_by_hand():
     sums = class_cross_entropy(LOGITS, jnp.asarray([0, 2, 0, 1]))
     # Probabilities of the labels: 1/2, 4/5, 1/5, 3/10.
