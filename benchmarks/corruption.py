@@ -69,6 +69,8 @@ def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windo
         "others_lengths": np.roll(lengths, 1),
         "prompt_lengths": (lengths // 4).astype(np.int32),
         "labels": np.zeros(len(row_ids), np.int32),
+        "begins_document": np.zeros(len(row_ids), bool),
+        "ends_document": np.zeros(len(row_ids), bool),
     }
     return Windows(tokens, lengths, row_ids, keys, denoiser_ids, **extra_columns)
 

@@ -25,13 +25,14 @@ class Columns:
             if "labels" in spec.extra_columns:
                 self._of_document["labels"][reader_id] = classes_of(documents, spec)
 
-    def add(self, windows: Windows, reader_ids: np.ndarray, documents: np.ndarray) -> Windows:
+    def add(self, windows: Windows, reader_ids: np.ndarray, documents: np.ndarray, starts: np.ndarray) -> Windows:
         """Returns the windows with their optional columns filled.
 
         Args:
           windows: E examples.
           reader_ids: int [E], the reader that each example is from.
           documents: int64 [E], the document that each example is from, an index into its reader's documents.
+          starts: int64 [E], the place of each example's first token in the store.
         """
         if any("others" in reader.spec.extra_columns for reader in self._readers):
             windows = self._add_others(windows, reader_ids, documents)
@@ -42,7 +43,21 @@ class Columns:
                     chosen = np.flatnonzero(reader_ids == reader_id)
                     values[chosen] = value[documents[chosen]]
                 windows = windows._replace(**{column: values})
+        if any("begins_document" in reader.spec.extra_columns for reader in self._readers):
+            windows = self._add_document_ends(windows, reader_ids, documents, starts)
         return windows
+
+    def _add_document_ends(
+        self, windows: Windows, reader_ids: np.ndarray, documents: np.ndarray, starts: np.ndarray
+    ) -> Windows:
+        begins, ends = np.zeros((2, len(documents)), bool)
+        for reader_id, reader in enumerate(self._readers):
+            chosen, store = np.flatnonzero(reader_ids == reader_id), reader.documents.store
+            document = reader.documents.index[documents[chosen]]
+            begins[chosen] = starts[chosen] == store.offsets[document]
+            end = store.offsets[document + 1] - (not reader.spec.eos)
+            ends[chosen] = starts[chosen] + windows.lengths[chosen] == end
+        return windows._replace(begins_document=begins, ends_document=ends)
 
     def _add_others(self, windows: Windows, reader_ids: np.ndarray, documents: np.ndarray) -> Windows:
         tokens = np.full((len(documents), self._width), self._pad_id, np.int32)

@@ -91,8 +91,8 @@ class ExampleReader:
             denoiser_ids=examples.denoiser_ids,
             parts=None if plan is None else plan.parts.ravel()[numbers[examples.windows] % plan.parts.size],
         )
-        begins = examples.slices.documents[examples.slices.begins]
-        return self._columns.add(windows, examples.reader_ids, begins)
+        starts, _, _, begins, documents = examples.slices
+        return self._columns.add(windows, examples.reader_ids, documents[begins], starts[begins])
 
     def in_store(self, reader_ids: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """The numbers in the store, int64 [n], of `documents`, int64 [n], of readers int [n]."""

@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from objectives.algebra.masking import mask_selected, maskable, replaced
 from objectives.algebra.sequences import Sequences, append, prepend
-from objectives.algebra.words import choose_ngrams, word_starts
+from objectives.algebra.words import CutWords, choose_ngrams, cut_words, word_starts
 from objectives.objective import Masked, Objective, check_density
 from objectives.prompting import FillMasks
 from objectives.rows.lengths import OutputLengths
@@ -99,13 +99,16 @@ class MLM(Objective):
         """[CLS] text [SEP] of raw tokens, int32 [E, W], of `lengths`, int [E]."""
         return append(prepend(Sequences(tokens, lengths), vocab.cls), vocab.sep)
 
-    def mask(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> Masked:
-        """Selects and masks ordinary tokens of sequences that have their special tokens. For subclasses."""
-        selected = self.select(text, keys, vocab)
+    def mask(self, text: Sequences, keys: np.ndarray, vocab: Vocab, whole: np.ndarray | None = None) -> Masked:
+        """Selects and masks ordinary tokens of sequences that have their special tokens. For subclasses.
+
+        whole: bool [E], whether the first and the last word of a sequence are known to be whole; None: nowhere.
+        """
+        selected = self.select(text, keys, vocab, whole)
         shown = mask_selected(keys, text.tokens, selected, vocab, self.mask_token_rate, self.random_token_rate)
         return Masked(Sequences(shown, text.lengths), text.tokens, selected)
 
-    def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
+    def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab, whole: np.ndarray | None = None) -> np.ndarray:
         """bool [E, W]: the positions that `mask` selects."""
         candidates = maskable(text, vocab)
         expected = text.lengths * self.mask_rate
@@ -117,9 +120,13 @@ class MLM(Objective):
         keys = rng.fold_in(keys, _SELECT)
         if self.mask_unit == "token" and len(self.ngram_weights) == 1:
             return rng.choose_mask(keys, candidates, counts)
-        starts = candidates if self.mask_unit == "token" else word_starts(text.tokens, candidates, vocab)
-        return choose_ngrams(keys, candidates, starts, counts, self.ngram_weights)
+        if self.mask_unit == "token":
+            return choose_ngrams(keys, candidates, candidates, counts, self.ngram_weights)
+        starts, cut = (find(text.tokens, candidates, vocab) for find in (word_starts, cut_words))
+        if whole is not None:
+            cut = CutWords(cut.first & ~whole, cut.last & ~whole)
+        return choose_ngrams(keys, candidates, starts, counts, self.ngram_weights, cut)
 
-    def replaced(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
+    def replaced(self, text: Sequences, keys: np.ndarray, vocab: Vocab, whole: np.ndarray | None = None) -> np.ndarray:
         """bool [E, W]: the positions where `mask` shows [MASK] or a random token."""
-        return replaced(keys, self.select(text, keys, vocab), self.mask_token_rate, self.random_token_rate)
+        return replaced(keys, self.select(text, keys, vocab, whole), self.mask_token_rate, self.random_token_rate)

@@ -44,7 +44,7 @@ class Objective(abc.ABC):
     subclass `objectives.denoising.Denoising` instead, which derives these five.
 
     `corrupt` and `hidden` take the optional columns that `extra_columns` lists as keyword arguments: `others`
-    (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]).
+    (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]), `begins_document` and `ends_document` (bool [E]).
 
     A subclass of a concrete objective that changes the examples (`corrupt`, or a Denoising's `noise_mask` and views)
     must also define the inherited members that describe them: `prompting`, `hidden`, `restore`, `scores_all_text` and
@@ -180,7 +180,7 @@ def _check_class_attributes(cls: type[Objective]) -> None:
     for name, values in {
         "architectures": get_args(Architecture),
         "documents": get_args(DocumentHandling),
-        "extra_columns": ("others", "prompt_lengths", "labels"),
+        "extra_columns": ("others", "prompt_lengths", "labels", "begins_document", "ends_document"),
     }.items():
         unknown = sorted(set(getattr(cls, name)) - set(values))
         if unknown:

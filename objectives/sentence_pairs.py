@@ -1,4 +1,4 @@
-"""Pairs of sentences in addition to masked tokens: the common part of BERT's NSP and ALBERT's SOP."""
+"""Pairs of texts in addition to masked tokens: the common part of BERT's NSP and ALBERT's SOP."""
 
 import abc
 import dataclasses
@@ -16,8 +16,9 @@ from objectives.mlm import FIRST_FREE_TAG, MLM
 from objectives.prompting import FillMasks
 from objectives.rows.lengths import OutputLengths
 
-# Tags of keys: for the used length of a window, the cut, the label, the other text, and the trimming of A and B.
-USED, CUT, LABEL, OTHER, TRIM_A, TRIM_B = range(FIRST_FREE_TAG, FIRST_FREE_TAG + 6)
+# Tags of keys: for the used length of a window, for where it is cut, and for the label.
+USED, CUT, LABEL = range(FIRST_FREE_TAG, FIRST_FREE_TAG + 3)
+NO_PAIR = -1  # the label of a text that has no pair
 
 
 class Pair(NamedTuple):
@@ -34,8 +35,12 @@ class Pair(NamedTuple):
 class SentencePairs(MLM):
     """[CLS] A [SEP] B [SEP], masked as in MLM. [CLS] A [SEP] has token type 0, B [SEP] has token type 1.
 
-    A window of one document is cut in two at the end of a sentence, drawn uniformly. Subclasses define A, B and the
-    label.
+    A and B are pieces of windows of one document, which are cut at the ends of sentences. Subclasses define A, B and
+    the label. The label must follow from what A and B say: their lengths and their first and last tokens must not
+    reveal it. So both begin with a sentence wherever one of them would reveal its place by a beginning within a
+    sentence, and sentences that end with a line break are not mixed with those that end with a stop, because what
+    follows a stop begins with whitespace. A window without such a pair has label -1: its tokens are masked and scored,
+    and the pair's loss leaves it out. All its text is A, and B is empty.
 
     sentence_ends: what ends a sentence: "stops", "newlines" or "stops_and_newlines" (objectives/algebra/sentences.py).
     short_seq_prob: share of the windows that are shortened to their first n tokens, n uniform in 2..all, so that the
@@ -44,8 +49,9 @@ class SentencePairs(MLM):
         the pair's loss. BERT and ALBERT: 1.
 
     Deviations from the references (create_pretraining_data.py of google-research/bert and albert): a window is as long
-    as a row allows, so it may begin and end inside a sentence, and no pair of consecutive sentences is cut to fit. Text
-    that a shortened window or a random B leaves unused is not read in this epoch. Every window has new masks.
+    as a row allows, so it may begin and end inside a sentence. Where a text has a single sentence, BERT and ALBERT draw
+    a random B and label it 1, which that A alone reveals. Text that a pair leaves unused is not read in this epoch.
+    Every window has new masks.
     """
 
     sentence_ends: SentenceEnds
@@ -57,6 +63,7 @@ class SentencePairs(MLM):
     covers_window: ClassVar = False
     one_example_per_row: ClassVar = True
     num_token_types: ClassVar = 2
+    has_whole_sentences: ClassVar = False  # whether A and B begin and end with sentences
     learner: ClassVar = "sentence_pairs"
 
     @property
@@ -81,49 +88,63 @@ class SentencePairs(MLM):
     def corrupt(self, tokens, lengths, keys, vocab, **columns):
         pair = self.pair(tokens, lengths, keys, vocab, **columns)
         text, _, token_types = _join(_concatenate(tokens, **columns), pair, vocab)
-        return self.mask(text, keys, vocab)._replace(token_types=token_types, labels=pair.labels)
+        return self.mask(text, keys, vocab, self._whole(pair))._replace(token_types=token_types, labels=pair.labels)
 
     def hidden(self, tokens, lengths, keys, vocab, **columns):
         pair = self.pair(tokens, lengths, keys, vocab, **columns)
         text, places, _ = _join(_concatenate(tokens, **columns), pair, vocab)
-        rows, positions = np.nonzero((places >= 0) & ~self.replaced(text, keys, vocab))
+        rows, positions = np.nonzero((places >= 0) & ~self.replaced(text, keys, vocab, self._whole(pair)))
         hidden = valid_positions(lengths, tokens.shape[1])
-        for sequences in columns.values():
-            hidden = np.concatenate([hidden, valid_positions(sequences.lengths, sequences.tokens.shape[1])], axis=1)
+        if others := columns.get("others"):
+            hidden = np.concatenate([hidden, valid_positions(others.lengths, others.tokens.shape[1])], axis=1)
         hidden[rows, places[rows, positions]] = False
         return hidden
 
     def restore(self, inputs, targets, vocab):
         return targets[(targets != vocab.cls) & (targets != vocab.sep)]
 
-    def used_sentences(
-        self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The number of tokens of each window that are used, int64 [E], and `ends_of_sentences` of these tokens."""
+    def _whole(self, pair: Pair) -> np.ndarray:
+        """bool [E]: whether a row begins and ends with a sentence, and so with whole words."""
+        return self.has_whole_sentences & (pair.labels != NO_PAIR)
+
+    def used_lengths(self, lengths: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """int64 [E]: how many tokens of each text are used: all of `lengths`, int [E], or fewer (`short_seq_prob`)."""
         is_short = rng.uniform(rng.fold_in(keys, USED), 2)[:, 1] < self.short_seq_prob
         short = rng.integers(rng.fold_in(keys, USED), np.minimum(lengths, 2), lengths)
-        used = np.where(is_short, short, lengths).astype(np.int64)
-        return used, *self.ends_of_sentences(tokens, used, vocab)
+        return np.where(is_short, short, lengths).astype(np.int64)
 
-    def ends_of_sentences(self, tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
-        """Where sentences and texts end, bool [E, W]; and whether the end of a text ends a sentence, bool [E].
+    def cuts_between_sentences(self, tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> np.ndarray:
+        """bool [K, E, W + 1]: where a sentence ends before token w and another begins with it, by kind of end.
 
-        Otherwise the window has cut the text's last sentence.
+        The kinds are line breaks, then stops, without those that `sentence_ends` excludes. There are no cuts at the two
+        ends of a text, where it is not known whether the text continues.
         """
-        ends = sentence_ends(tokens, lengths, vocab, self.sentence_ends)
-        marks = {"stops": STOP, "newlines": NEWLINE, "stops_and_newlines": STOP | NEWLINE}[self.sentence_ends]
-        return ends, vocab.marked(tokens[np.arange(len(tokens)), lengths - 1], marks)
+        is_end = sentence_ends(tokens, lengths, vocab, self.sentence_ends) & valid_positions(
+            lengths - 1, tokens.shape[1]
+        )
+        cuts = np.zeros((len(self.kinds_of_ends), len(tokens), tokens.shape[1] + 1), bool)
+        is_newline = vocab.marked(tokens, NEWLINE)
+        for kind, of_kind in zip(self.kinds_of_ends, cuts, strict=True):
+            of_kind[:, 1:] = is_end & (is_newline if kind == NEWLINE else ~is_newline)
+        return cuts
+
+    @property
+    def kinds_of_ends(self) -> tuple[int, ...]:
+        """The marks of the tokens that end a sentence, NEWLINE before STOP."""
+        return {"stops": (STOP,), "newlines": (NEWLINE,), "stops_and_newlines": (NEWLINE, STOP)}[self.sentence_ends]
 
 
-def random_column(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """int64 [E]: a column of each row, drawn uniformly where `allowed`, bool [E, W]; -1 if no column is allowed."""
-    counts = allowed.sum(axis=1)
-    columns = np.append(np.flatnonzero(allowed) % allowed.shape[1], 0)
-    nth = rng.integers(keys, 0, np.maximum(counts - 1, 0))
-    return np.where(counts > 0, columns[np.cumsum(counts) - counts + nth], -1)
+def first_kind(cuts: np.ndarray, has_pair: np.ndarray) -> np.ndarray:
+    """bool [E, W + 1]: the `cuts`, bool [K, E, W + 1], of the first kind k for which has_pair[k, e], bool [K, E]."""
+    return cuts[has_pair.argmax(axis=0), np.arange(cuts.shape[1])]
 
 
-def _concatenate(tokens: np.ndarray, others: Sequences | None = None) -> np.ndarray:
+def draw_labels(keys: np.ndarray, has_pair: np.ndarray) -> np.ndarray:
+    """int32 [E]: the labels of pairs, 0 or 1 with probability 1/2 each; NO_PAIR where not has_pair[e]."""
+    return np.where(has_pair, rng.uniform(rng.fold_in(keys, LABEL), 1)[:, 0] < 0.5, NO_PAIR).astype(np.int32)
+
+
+def _concatenate(tokens: np.ndarray, others: Sequences | None = None, **_) -> np.ndarray:
     """int32 [E, W + V]: the tokens of each window, then the tokens of the other window."""
     return tokens if others is None else np.concatenate([tokens, others.tokens], axis=1)
 

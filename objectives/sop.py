@@ -6,33 +6,47 @@ from typing import ClassVar
 import numpy as np
 
 from contract import rng
-from objectives.algebra.noise import valid_positions
-from objectives.sentence_pairs import CUT, LABEL, OTHER, Pair, SentencePairs, random_column
+from contract.vocab import NEWLINE, SPACE
+from objectives.algebra.noise import random_column, valid_positions
+from objectives.sentence_pairs import CUT, Pair, SentencePairs, draw_labels, first_kind
 
 
 @dataclasses.dataclass(frozen=True)
 class SOP(SentencePairs):
-    """A and B are consecutive pieces of text, in order (label 0) or swapped (label 1), each with probability 1/2.
+    """A and B are consecutive texts of whole sentences, in order (label 0) or swapped (label 1), with probability 1/2.
 
-    Sentences that the window may have cut are excluded, since a swapped pair would begin or end inside them: the last
-    sentence if it is not whole, and the first sentence if at least three are whole. A window without two whole
-    sentences is cut in two at a uniformly drawn token; ALBERT gives a single sentence a random B and labels the pair as
-    swapped. In a window of one token that token is A, B is empty, and the label is 0.
+    Both begin after, and end with, the same kind of end: a line break, or a stop in a window with fewer than three line
+    breaks. The place between A and B is drawn uniformly. The parts of sentences at the ends of a window are omitted,
+    because a swapped pair would begin or end inside them; where the window begins or ends with its document, its first
+    or last sentence is whole. A last sentence of a document without an end mark is omitted.
+
+    Deviations: ALBERT trims pairs that are too long, at the front or the end, which cuts sentences. A window with fewer
+    than two whole sentences has no pair; ALBERT gives it a random B and labels it as swapped.
     """
 
+    extra_columns: ClassVar = ("begins_document", "ends_document")
     label_names: ClassVar = ("in order", "swapped")
+    has_whole_sentences: ClassVar = True
 
-    def pair(self, tokens, lengths, keys, vocab):
-        used, ends, last_is_whole = self.used_sentences(tokens, lengths, keys, vocab)
-        rows, width = np.arange(len(used)), tokens.shape[1]
-        ends[rows, used - 1] = last_is_whole
-        whole = ends.sum(axis=1)
-        begin = np.where(whole > 2, ends.argmax(axis=1) + 1, 0)
-        stop = np.where(whole > 1, width - ends[:, ::-1].argmax(axis=1), used)
-        ends &= valid_positions(stop - 1, width) & ~valid_positions(begin, width)
-        anywhere = rng.integers(rng.fold_in(keys, OTHER), 1, np.maximum(used - 1, 1))
-        cut = np.where(whole > 1, random_column(rng.fold_in(keys, CUT), ends) + 1, anywhere)
-        is_swapped = (rng.uniform(rng.fold_in(keys, LABEL), 1)[:, 0] < 0.5) & (used > 1)
+    def pair(self, tokens, lengths, keys, vocab, *, begins_document, ends_document):
+        used, rows = self.used_lengths(lengths, keys), np.arange(len(tokens))
+        cuts = self.cuts_between_sentences(tokens, lengths, vocab)
+        for kind, of_kind in zip(self.kinds_of_ends, cuts, strict=True):
+            # A line does not begin with a line break, and a sentence after a stop begins with whitespace.
+            is_begin = ~vocab.marked(tokens[:, 0], NEWLINE) if kind == NEWLINE else vocab.marked(tokens[:, 0], SPACE)
+            of_kind[:, 0] = begins_document & is_begin
+            of_kind[rows, lengths] = ends_document & vocab.marked(tokens[rows, lengths - 1], kind)
+        cuts &= valid_positions(used + 1, cuts.shape[2])
+        has_pair = cuts.sum(axis=2) > 2
+        cuts = first_kind(cuts, has_pair)
+        labels = draw_labels(keys, has_pair.any(axis=0))
+
+        begin, stop = cuts.argmax(axis=1), cuts.shape[1] - 1 - cuts[:, ::-1].argmax(axis=1)
+        cuts[rows, begin] = cuts[rows, stop] = False
+        cut = random_column(rng.fold_in(keys, CUT), cuts)
         begins, sizes = np.stack([begin, cut], axis=1), np.stack([cut - begin, stop - cut], axis=1)
-        begins[is_swapped], sizes[is_swapped] = begins[is_swapped, ::-1], sizes[is_swapped, ::-1]
-        return Pair(begins[:, 0], sizes[:, 0], begins[:, 1], sizes[:, 1], is_swapped.astype(np.int32))
+        swapped = labels == 1
+        begins[swapped], sizes[swapped] = begins[swapped, ::-1], sizes[swapped, ::-1]
+        without = labels < 0
+        begins[without], sizes[without] = 0, np.stack([used, np.zeros_like(used)], axis=1)[without]
+        return Pair(begins[:, 0], sizes[:, 0], begins[:, 1], sizes[:, 1], labels)

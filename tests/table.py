@@ -153,11 +153,13 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
 
 
 def random_columns(generator: np.random.Generator, lengths: np.ndarray) -> dict[str, np.ndarray]:
-    """`prompt_lengths`, each less than the example's length, and `labels` (0 or 1) of Windows, int32 [E] each."""
+    """The columns of Windows from `prompt_lengths` on: prompts shorter than the example, and labels 0 or 1."""
     prompts = np.minimum(generator.integers(1, np.maximum(lengths, 2)), lengths - 1)
     return {
         "prompt_lengths": prompts.astype(np.int32),
         "labels": generator.integers(0, 2, len(lengths)).astype(np.int32),
+        "begins_document": generator.random(len(lengths)) < 0.5,
+        "ends_document": generator.random(len(lengths)) < 0.5,
     }
 
 

@@ -21,6 +21,14 @@ def take(array: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return array.ravel().take(columns + (np.arange(len(array)) * array.shape[1])[:, None])
 
 
+def random_column(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """int64 [E]: a column of each row, drawn uniformly where `allowed`, bool [E, W]; -1 if no column is allowed."""
+    counts = allowed.sum(axis=1)
+    columns = np.append(np.flatnonzero(allowed) % allowed.shape[1], 0)
+    nth = rng.integers(keys, 0, np.maximum(counts - 1, 0))
+    return np.where(counts > 0, columns[np.cumsum(counts) - counts + nth], -1)
+
+
 def span_counts(
     lengths: np.ndarray, noise_density: float, mean_noise_span_length: float
 ) -> tuple[np.ndarray, np.ndarray]:

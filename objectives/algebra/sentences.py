@@ -26,7 +26,7 @@ def sentence_ends(tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab, ends: S
     valid = valid_positions(lengths, tokens.shape[1])
     is_end = np.zeros(tokens.shape, bool)
     if ends != "newlines":
-        is_end[:, :-1] = vocab.marked(tokens[:, :-1], STOP) & vocab.marked(tokens[:, 1:], SPACE)
+        is_end[:, :-1] = vocab.marked(tokens[:, :-1], STOP) & vocab.marked(tokens[:, 1:], SPACE) & valid[:, 1:]
     if ends != "stops":
         is_end |= vocab.marked(tokens, NEWLINE)
     is_end[:, :-1] &= ~is_end[:, 1:]

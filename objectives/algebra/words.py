@@ -1,12 +1,20 @@
 """Words of token sequences, and the selection of whole words and n-grams of words."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from contract import rng
 from contract.vocab import BLANK, PUNCTUATION, SPACE, Vocab
-from objectives.algebra.noise import take, valid_positions
+from objectives.algebra.noise import random_column, take, valid_positions
+
+
+class CutWords(NamedTuple):
+    """Whether a row's first and last word may be parts of words that the row's ends have cut; bool [E] each."""
+
+    first: np.ndarray
+    last: np.ndarray
 
 
 def word_starts(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab) -> np.ndarray:
@@ -23,15 +31,44 @@ def word_starts(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab) -> np.nd
     return starts & ordinary
 
 
+def cut_words(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab) -> CutWords:
+    """The rows whose first or last word may be a part of a word. Arguments as for `word_starts`.
+
+    The first word is whole if it begins after EOS, or with a token that always begins a word; the last word is whole if
+    it ends before EOS.
+    """
+    rows, width = np.arange(len(tokens)), tokens.shape[1]
+    first, last = ordinary.argmax(axis=1), width - 1 - ordinary[:, ::-1].argmax(axis=1)
+    begins = tokens[rows, first]
+    always_begins = vocab.marked(begins, SPACE | PUNCTUATION) & ~vocab.marked(begins, BLANK)
+    after_eos = (first > 0) & (tokens[rows, first - 1] == vocab.eos)
+    before_eos = (last < width - 1) & (tokens[rows, np.minimum(last + 1, width - 1)] == vocab.eos)
+    return CutWords(~always_begins & ~after_eos, ~before_eos)
+
+
 def choose_ngrams(
-    keys: np.ndarray, candidates: np.ndarray, starts: np.ndarray, budgets: np.ndarray, weights: Sequence[float]
+    keys: np.ndarray,
+    candidates: np.ndarray,
+    starts: np.ndarray,
+    budgets: np.ndarray,
+    weights: Sequence[float],
+    cut: CutWords | None = None,
 ) -> np.ndarray:
     """Chooses n-grams of whole words up to a number of tokens: bool [E, W], the chosen tokens.
 
-    The words are divided into n-grams of independent lengths drawn by `weights`; an n-gram also ends before a token
-    that is no candidate. N-grams are then drawn in random order and chosen while they fit the budget. Of an n-gram that
-    does not fit, the leading words that fit are chosen, and drawing continues for the rest of the budget. BERT does
-    this with words (create_pretraining_data.py), ALBERT with n-grams. Deviation: ALBERT's n-grams may overlap.
+    The words of a row are divided into n-grams of independent lengths drawn by `weights`. N-grams are then drawn in
+    random order and chosen while they fit the budget. Of an n-gram that does not fit, the leading words that fit are
+    chosen, and drawing continues for the rest of the budget. BERT does this with words (create_pretraining_data.py),
+    ALBERT with n-grams. Deviation: ALBERT's n-grams may overlap.
+
+    Every place in a row is chosen equally often:
+    - The division begins at a uniformly drawn word. An n-gram that reaches the end of the row continues at its
+      beginning, and an n-gram that reaches a token that is no candidate continues after it, as in ALBERT. The first
+      word of an n-gram fits more often than the others, so it must not be at the beginning of a row more often.
+    - Short words fit more often than long ones, and the parts of words at the ends of a row are short. So such a part
+      is chosen where a whole word would fit: a word of the row, drawn uniformly from those that are at least as long.
+      Its length has the law of the words that the ends of rows cut. The words that follow the first part in its n-gram
+      are chosen where they would fit after the whole word.
 
     If every word is longer than the budget, single tokens are chosen, as many as the budget.
 
@@ -41,33 +78,82 @@ def choose_ngrams(
       starts: bool [E, W], the first token of each word.
       budgets: int [E], the most tokens to choose, at most candidates[e].sum().
       weights: relative frequencies of n-grams of 1, 2, 3, ... words.
+      cut: which rows begin or end with a part of a word; None where all words are whole.
     """
     chosen = np.zeros(candidates.shape, bool)
     places, counts = np.flatnonzero(candidates), starts.sum(axis=1)
     if not len(places):
         return chosen
-    first = np.flatnonzero(starts.ravel()[places])  # the first token of each word, of all rows in order
-    sizes = np.diff(first, append=len(places))
+    sizes = np.diff(np.flatnonzero(starts.ravel()[places]), append=len(places))  # of the words of all rows in order
     exists = valid_positions(counts, int(counts.max()))
-    heads = exists
-    if len(weights) > 1:
-        after_gap = np.zeros_like(exists)
-        after_gap[exists] = ~candidates.ravel()[places[first] - 1]
-        heads = exists & (_cuts(rng.fold_in(keys, 0), exists.shape[1], weights) | after_gap)
-    order = _shuffled(rng.fold_in(keys, 1), heads, exists)
-
-    word = order + np.repeat(np.cumsum(counts) - counts, counts)  # index among the words of all rows
-    shuffled_sizes, follows = np.zeros(exists.shape, np.int64), np.zeros_like(exists)
-    shuffled_sizes[exists] = sizes[word]
-    follows[exists] = ~heads[exists][word]
-    taken = np.empty(len(word), bool)
-    taken[word] = _fitting(shuffled_sizes, follows, budgets)[exists]
+    order, follows = _ngram_order(keys, counts, exists, weights)
+    in_order, is_follower = np.zeros(exists.shape, np.int64), np.zeros_like(exists)
+    in_order[exists], is_follower[exists] = sizes[order], follows
+    head = np.maximum.accumulate(np.where(is_follower, 0, np.arange(exists.shape[1])), axis=1)
+    needed = in_order if cut is None else in_order + _missing(keys, sizes, counts, exists, cut, order, head)
+    taken = np.empty(len(sizes), bool)
+    taken[order] = _fitting(in_order, needed, head, budgets)[exists]
     chosen.ravel()[places] = np.repeat(taken, sizes)
 
     without = np.flatnonzero(~chosen.any(axis=1))
     if len(without):
         chosen[without] = rng.choose_mask(rng.fold_in(keys[without], 2), candidates[without], budgets[without])
     return chosen
+
+
+def _missing(
+    keys: np.ndarray,
+    sizes: np.ndarray,
+    counts: np.ndarray,
+    exists: np.ndarray,
+    cut: CutWords,
+    order: np.ndarray,
+    head: np.ndarray,
+) -> np.ndarray:
+    """int64 [E, M]: how many tokens more than its size must fit for a word, in order, to be chosen.
+
+    For a part of a word: how many tokens it is shorter than the whole word that is drawn for it. For the words of an
+    n-gram that follow the first word of the row: as many tokens as for this word. sizes: int64 [n], of all words; the
+    other arguments are those of `choose_ngrams`, `_ngram_order` and `_fitting`.
+    """
+    table = np.zeros(exists.shape, np.int64)
+    table[exists] = sizes
+    is_inner = valid_positions(counts - 1, exists.shape[1])
+    is_inner[:, 0] = False
+    missing = np.zeros((2, len(sizes)), np.int64)  # of first words, and of last words
+    ends = np.cumsum(counts)
+    for of_words, tag, is_cut, parts in zip(missing, (3, 4), cut, (ends - counts, ends - 1), strict=True):
+        rows = np.flatnonzero(is_cut & (counts > 0))
+        part = parts[rows]
+        whole = random_column(rng.fold_in(keys[rows], tag), is_inner[rows] & (table[rows] >= sizes[part, None]))
+        found = whole >= 0
+        of_words[part[found]] = table[rows[found], whole[found]] - sizes[part[found]]
+    first, last = np.zeros((2, *exists.shape), np.int64)
+    first[exists], last[exists] = missing[0, order], missing[1, order]
+    so_far = np.cumsum(first, axis=1)
+    return last + so_far - take(so_far - first, head)
+
+
+def _ngram_order(
+    keys: np.ndarray, counts: np.ndarray, exists: np.ndarray, weights: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The words of each row with its n-grams in random order, and whether each continues the n-gram before it.
+
+    int64 [n], indices among the words of all rows in order, and bool [n], the rows concatenated. counts: int [E], the
+    words of each row; exists: bool [E, M], the same as a mask.
+    """
+    heads = exists if len(weights) == 1 else exists & _cuts(rng.fold_in(keys, 0), exists.shape[1], weights)
+    order, rows = _shuffled(rng.fold_in(keys, 1), heads, exists), np.repeat(np.arange(len(keys)), counts)
+    follows = ~heads[rows, order]
+    if len(weights) > 1:
+        order += _first_heads(rng.fold_in(keys, 5), counts)[rows]
+        order -= np.where(order >= counts[rows], counts[rows], 0)
+    return order + (np.cumsum(counts) - counts)[rows], follows
+
+
+def _first_heads(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """int64 [E]: the word at which the division into n-grams begins, drawn uniformly from counts[e] words."""
+    return (rng.uniform(keys, 1)[:, 0] * counts).astype(np.int64)
 
 
 def _cuts(keys: np.ndarray, num_words: int, weights: Sequence[float]) -> np.ndarray:
@@ -95,25 +181,26 @@ def _shuffled(keys: np.ndarray, heads: np.ndarray, exists: np.ndarray) -> np.nda
     return np.repeat(order.ravel() - (np.cumsum(lengths) - lengths), lengths) + places
 
 
-def _fitting(sizes: np.ndarray, follows: np.ndarray, budgets: np.ndarray) -> np.ndarray:
-    """bool [E, M]: the words chosen in order, each if its tokens fit the rest of budgets[e].
+def _fitting(sizes: np.ndarray, needed: np.ndarray, head: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+    """bool [E, M]: the words chosen in order, each if the rest of budgets[e] is at least the number of tokens needed.
 
-    sizes: int64 [E, M], 0 where there is no word. follows: bool [E, M], words that are chosen only if the previous word
-    is chosen. Each pass finds the first word of a row that does not fit, and drops this and all later words that exceed
-    the rest of the budget at that word: the rest cannot grow. The loop ends because every pass drops a word.
+    sizes: int64 [E, M], what a chosen word takes of the budget; 0 where there is no word. needed: int64 [E, M], at
+    least `sizes`. head: int64 [E, M], the place of the first word of each word's n-gram; the words between must be
+    chosen for the word to be chosen. Each pass finds the first word of a row that does not fit, and drops this and all
+    later words that need more than the rest of the budget at that word: the rest cannot grow. The loop ends because
+    every pass drops a word.
     """
     taken, place = sizes > 0, np.arange(sizes.shape[1])
-    head = np.maximum.accumulate(np.where(follows, 0, place), axis=1)
     undecided = np.arange(len(sizes))
     while len(undecided):
-        size, fits, budget = sizes[undecided], taken[undecided], budgets[undecided, None]
-        used = np.cumsum(size * fits, axis=1)
-        over = fits & (used > budget)
+        size, need, fits, budget = sizes[undecided], needed[undecided], taken[undecided], budgets[undecided, None]
+        used_before = np.cumsum(size * fits, axis=1) - size
+        over = fits & (used_before + need > budget)
         some = over.any(axis=1)
-        undecided, size, fits, used = undecided[some], size[some], fits[some], used[some]
+        undecided, need, fits = undecided[some], need[some], fits[some]
         first = over[some].argmax(axis=1)[:, None]
-        rest = budget[some] - (take(used, first) - take(size, first))
-        dropped = (place >= first) & fits & (size > rest)
+        rest = budget[some] - take(used_before[some], first)
+        dropped = (place >= first) & fits & (need > rest)
         last_dropped = np.maximum.accumulate(np.where(dropped, place, -1), axis=1)
         taken[undecided] = fits & (last_dropped < head[undecided])
     return taken

@@ -12,14 +12,16 @@ from objectives.losses.cross_entropy import target_side
 class Rows(NamedTuple):
     """The rows of a batch that are scored."""
 
-    weights_B: jax.Array  # float32: 1, or 0 for a row without text, as the last batch of an evaluation may have
+    weights_B: jax.Array  # float32: 1; 0 for a row without text, as the last batch of an evaluation may have, or label
     group_ids_B: jax.Array  # int32, in 0, ..., num_groups - 1: the group whose sums include the row
 
 
 def scored_rows(batch: Mapping[str, jax.Array]) -> Rows:
     """Returns the rows of a batch (contract/batch.py), with `example_source` as groups."""
-    has_text_B = batch[f"{target_side(batch)}_segment_ids"][:, 0] > 0
-    return Rows(has_text_B.astype(jnp.float32), batch["example_source"][:, 0])
+    is_scored_B = batch[f"{target_side(batch)}_segment_ids"][:, 0] > 0
+    if "sentence_labels" in batch:
+        is_scored_B &= batch["sentence_labels"] >= 0
+    return Rows(is_scored_B.astype(jnp.float32), batch["example_source"][:, 0])
 
 
 class RowSums(NamedTuple):
@@ -40,10 +42,10 @@ class RowSums(NamedTuple):
 def class_cross_entropy(logits_BxC: jax.Array, labels_B: jax.Array, rows: Rows, *, num_groups: int) -> RowSums:
     """Returns the sums of the cross-entropy of labels, int [B] in 0, ..., C - 1, computed in float32.
 
-    logits: float [B, C].
+    Rows without weight may have any label, such as -1. logits: float [B, C].
     """
     logits_BxC = logits_BxC.astype(jnp.float32)
-    target_logit_B = jnp.take_along_axis(logits_BxC, labels_B[:, None], axis=1)[:, 0]
+    target_logit_B = jnp.take_along_axis(logits_BxC, jnp.maximum(labels_B, 0)[:, None], axis=1)[:, 0]
     nll_B = jnp.where(rows.weights_B > 0, jax.nn.logsumexp(logits_BxC, axis=1) - target_logit_B, 0) * rows.weights_B
     correct_B = (logits_BxC.argmax(axis=1) == labels_B) * rows.weights_B
 

@@ -45,6 +45,19 @@ def test_others_are_windows_of_the_same_kind_of_another_document(documents):
 def test_optional_columns_are_none_where_no_spec_lists_them(documents):
     windows = read(documents, [ALONE])
     assert windows.others_tokens is windows.others_lengths is windows.prompt_lengths is windows.labels is None
+    assert windows.begins_document is windows.ends_document is None
+
+
+@pytest.mark.parametrize("eos", [False, True])
+def test_windows_at_the_ends_of_their_documents(documents, eos):
+    """Windows of 4 tokens. With EOS, the last one of a document ends with it."""
+    spec = WindowSpec("ends", 1.0, 4, "split", eos, ("begins_document", "ends_document"))
+    reader = WindowReader(documents, spec)
+    slices = reader.slices(np.arange(len(reader)))
+    windows = read(documents, [spec], shuffle=False, batch_size=len(reader))
+    same = np.diff(slices.documents) == 0
+    assert windows.begins_document.tolist() == [True, *~same] and windows.ends_document.tolist() == [*~same, True]
+    assert windows.begins_document.dtype == bool and same.any()
 
 
 def test_others_depend_on_the_example_alone(documents):

@@ -12,7 +12,7 @@ from contract import rng
 from objectives.algebra import words
 from objectives.algebra.masking import maskable
 from objectives.algebra.sequences import Sequences
-from objectives.algebra.words import choose_ngrams, word_starts
+from objectives.algebra.words import CutWords, choose_ngrams, cut_words, word_starts
 from objectives.mlm import MLM
 from tests.objectives.helpers import byte_ids, random_keys, vocab
 
@@ -49,11 +49,11 @@ def test_texts_split_into_the_expected_words(text, expected):
     assert words_of(text) == expected
 
 
-def choose(sizes, order, budget, cuts=None):
+def choose(sizes, order, budget, cuts=None, begin=0, cut=None):
     """The indices of the selected words, in one row of words of these sizes.
 
-    order: the drawn order of the n-grams, each given by its first word. cuts: where n-grams begin; None if every word
-    is an n-gram.
+    order: the drawn order of the n-grams, each given by its first word, counted from `begin`. cuts: where n-grams
+    begin, counted likewise; None if every word is an n-gram. cut: whether the first and the last word are parts.
     """
     starts = np.zeros((1, sum(sizes)), bool)
     starts[0, np.cumsum([0, *sizes[:-1]])] = True
@@ -61,8 +61,9 @@ def choose(sizes, order, budget, cuts=None):
         patch.setattr(words.rng, "draw", lambda *_: np.asarray([order]))
         if cuts is not None:
             patch.setattr(words, "_cuts", lambda *_: np.asarray([cuts], bool))
+            patch.setattr(words, "_first_heads", lambda *_: np.asarray([begin]))
         weights = (1.0,) if cuts is None else (1.0, 1.0, 1.0)
-        chosen = choose_ngrams(random_keys(1), np.ones_like(starts), starts, np.asarray([budget]), weights)
+        chosen = choose_ngrams(random_keys(1), np.ones_like(starts), starts, np.asarray([budget]), weights, cut)
     words_chosen = np.split(chosen[0], np.cumsum(sizes)[:-1])
     assert all(word.all() or not word.any() for word in words_chosen)
     return [k for k, word in enumerate(words_chosen) if word.all()]
@@ -86,11 +87,51 @@ def test_the_leading_words_of_an_ngram_are_selected_up_to_the_first_that_does_no
     assert choose([1, 2, 1, 1, 2, 2], [4, 0, 3], 6, cuts=[1, 0, 0, 1, 1, 0]) == [0, 3, 4, 5]
 
 
-def test_ngrams_end_before_special_tokens():
-    """ " a b" EOS " c d e f" in trigrams is (a b) (c) (d e f); the budget is three words of two tokens each."""
-    tokens = np.repeat(encoded(" a b| c d e f"), 60, axis=0)
-    chosen = choose_ngrams(random_keys(60), tokens != EOS, starts_of(tokens), np.full(60, 6), (0.0, 0.0, 1.0))
-    assert {"".join(np.asarray([*" a b| c d e f"])[row]) for row in chosen} == {" a b c", " a b d", " c d e", " d e f"}
+def test_the_division_into_ngrams_begins_at_any_word_and_goes_round():
+    """N-grams (2 3 0) (1) of words of 1 2 2 1 tokens, drawn in this order; word 1 exceeds the budget of 5 tokens."""
+    assert choose([1, 2, 2, 1], [0, 3], 5, cuts=[1, 0, 0, 1], begin=2) == [0, 2, 3]
+
+
+def test_ngrams_continue_after_special_tokens_and_after_the_last_word():
+    """ " a b" EOS " c d e f" in trigrams; the budget is three words of two tokens each."""
+    tokens = np.repeat(encoded(" a b| c d e f"), 200, axis=0)
+    chosen = choose_ngrams(random_keys(200), tokens != EOS, starts_of(tokens), np.full(200, 6), (0.0, 0.0, 1.0))
+    texts = {"".join(np.asarray([*" a b| c d e f"])[row]) for row in chosen}
+    assert texts == {" a b c", " b c d", " c d e", " d e f", " a e f", " a b f"}
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"), [(0, 0, [0, 2, 4]), (1, 0, [2, 4]), (0, 1, [0, 2]), (1, 1, [2])]
+)
+def test_a_part_of_a_word_is_selected_where_a_whole_word_would_fit(first, last, expected):
+    """Words of 2, 5, 1, 5 and 2 tokens, a budget of 5 tokens. The inner words of at least 2 tokens have 5 tokens, so
+    a part of 2 tokens is not selected after the word of 1 token."""
+    cut = CutWords(np.asarray([first > 0]), np.asarray([last > 0]))
+    assert choose([2, 5, 1, 5, 2], [2, 0, 4, 1, 3], 5, cut=cut) == expected
+
+
+def test_words_that_follow_a_part_are_selected_where_they_would_fit_after_a_whole_word():
+    """N-grams (0 1) (2) (3) of words of 1, 4, 4 and 3 tokens, drawn in this order. For word 0 a word of 4 tokens is
+    drawn, so word 1 needs a budget of 8 tokens. Of a budget of 7 tokens the n-gram takes 1, and word 2 takes 4."""
+    cut = CutWords(np.ones(1, bool), np.zeros(1, bool))
+    assert choose([1, 4, 4, 3], [0, 2, 3], 8, cuts=[1, 0, 1, 1], cut=cut) == [0, 1, 3]
+    assert choose([1, 4, 4, 3], [0, 2, 3], 7, cuts=[1, 0, 1, 1], cut=cut) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("ab cd", True, True),
+        (" ab cd", True, True),
+        (".ab cd", False, True),
+        ("|ab cd", False, True),
+        ("ab c|", True, False),
+    ],
+)
+def test_which_words_of_a_row_may_be_parts(text, first, last):
+    """A blank may continue an indentation, and only EOS shows that a word is whole."""
+    tokens = encoded(text)
+    assert [part.tolist() for part in cut_words(tokens, tokens != EOS, VOCAB)] == [[first], [last]]
 
 
 def berts_selection(sizes, ngrams, budget):
@@ -117,18 +158,20 @@ def test_the_vectorised_selection_equals_berts_loop(data, seed):
     starts &= candidates
     budgets = generator.integers(1, lengths + 1)
     weights = data.draw(st.sampled_from([(1.0,), (6.0, 3.0, 2.0), (0.0, 1.0), (0.0,) * 70 + (1.0,)]))
-    orders, cuts = [], [np.ones((n, width), bool)]
+    orders, cuts, begins = [], [np.ones((n, width), bool)], [np.zeros(n, int)]
     with pytest.MonkeyPatch.context() as patch:
-        real_draw, real_cuts = rng.draw, words._cuts
+        real_draw, real_cuts, real_first_heads = rng.draw, words._cuts, words._first_heads
         patch.setattr(words.rng, "draw", lambda *args: orders.append(real_draw(*args)) or orders[-1])
         patch.setattr(words, "_cuts", lambda *args: cuts.append(real_cuts(*args)) or cuts[-1])
+        patch.setattr(words, "_first_heads", lambda *args: begins.append(real_first_heads(*args)) or begins[-1])
         chosen = choose_ngrams(random_keys(n, seed), candidates, starts, budgets, weights)
     assert not (chosen & ~candidates).any() and (chosen.sum(axis=1) <= budgets).all()
     for e in range(n):
         places = np.split(np.arange(lengths[e]), np.flatnonzero(starts[e])[1:])
         heads = np.flatnonzero(cuts[-1][e, : len(places)])
         ends = dict(zip(heads, [*heads[1:], len(places)], strict=True))
-        ngrams = [range(head, ends[head]) for head in orders[0][e] if head in ends]
+        heads = [head for head in orders[0][e] if head in ends]
+        ngrams = [(begins[-1][e] + np.arange(head, ends[head])) % len(places) for head in heads]
         expected = berts_selection([len(word) for word in places], ngrams, budgets[e])
         if expected:
             assert np.flatnonzero(chosen[e]).tolist() == np.concatenate([places[word] for word in expected]).tolist()

@@ -1,4 +1,4 @@
-"""NSP and SOP: every pair that a small text can give, with its probability, and BERT's trimming."""
+"""NSP and SOP: every pair that a small text can give, with its probability."""
 
 from collections import Counter
 
@@ -11,7 +11,6 @@ from contract.errors import ConfigError
 from contract.windows import Windows
 from objectives import NSP, SOP
 from objectives.algebra.sequences import Sequences
-from objectives.nsp import trimmed_lengths
 from tests.objectives.helpers import byte_ids, collator, random_keys, vocab
 
 VOCAB = vocab()
@@ -33,14 +32,19 @@ def sequences(text, n):
     return Sequences(np.tile(byte_ids(text), (n, 1)), np.full(n, len(text)))
 
 
-def corrupt(objective, text, other=None, n=NUM_PAIRS):
-    columns = {} if other is None else {"others": sequences(other, n)}
+def corrupt(objective, text, other=None, n=NUM_PAIRS, *, begins=False, ends=False):
+    """Examples of windows of one text. begins, ends: whether it begins and ends where its document does, for SOP."""
+    if isinstance(objective, NSP):
+        columns = {"others": sequences(other, n)}
+    else:
+        columns = {"begins_document": np.full(n, begins), "ends_document": np.full(n, ends)}
     return objective.corrupt(*sequences(text, n), random_keys(n), VOCAB, **columns)
 
 
-def pairs(objective, text, other=None, **fields):
+def pairs(objective, text, other=None, *, begins=False, ends=False, **fields):
     """The frequency of each (A, B, label)."""
-    examples, frequencies = corrupt(make_objective(objective, **(UNMASKED | fields)), text, other), Counter()
+    examples = corrupt(make_objective(objective, **(UNMASKED | fields)), text, other, begins=begins, ends=ends)
+    frequencies = Counter()
     for tokens, length, types, label in zip(*examples.inputs, examples.token_types, examples.labels, strict=True):
         first_sep = tokens.tolist().index(SEP)
         assert tokens[0] == CLS and tokens[length - 1] == SEP
@@ -54,82 +58,100 @@ def about(frequencies):
     return pytest.approx(frequencies, abs=0.03)
 
 
+def in_either_order(first, second):
+    return {(first, second, 0): 1 / 2, (second, first, 1): 1 / 2}
+
+
 def test_b_follows_a_or_is_from_another_document():
-    """A random B begins with the second sentence of the other window or a later one that leaves as many tokens as the
-    true B has."""
-    assert pairs(NSP, "a\nbb\nccc", "x\nyy\nzzz\nwwww") == about(  # both windows end within a sentence
+    """Both windows are cut at the first line end from place 1, 2, 3 or 4 on: after a and x, or after bb and yyy. The
+    longer B is shortened to the length of the shorter one."""
+    assert pairs(NSP, "a\nbb\nccc", "x\nyyy\nzzzz") == about(
         {
             ("a\n", "bb\nccc", 0): 1 / 4,
+            ("a\n", "yyy\nzz", 1): 1 / 4,
             ("a\nbb\n", "ccc", 0): 1 / 4,
-            ("a\n", "yy\nzzz", 1): 1 / 8,
-            ("a\n", "zzz\nww", 1): 1 / 8,
-            ("a\nbb\n", "yy", 1): 1 / 12,  # one token less than ccc, since B must not end with its sentence
-            ("a\nbb\n", "zzz", 1): 1 / 12,
-            ("a\nbb\n", "www", 1): 1 / 12,
+            ("a\nbb\n", "zzz", 1): 1 / 4,
         }
     )
 
 
-def test_a_random_b_ends_with_a_sentence_where_the_true_b_does():
-    assert pairs(NSP, "a\nbb\nccc\n", "x\nyy\nzzz\nwwww") == about(
-        {
-            ("a\n", "bb\nccc\n", 0): 1 / 4,
-            ("a\nbb\n", "ccc\n", 0): 1 / 4,
-            ("a\n", "yy\nzzz\n", 1): 1 / 8,
-            ("a\n", "zzz\n", 1): 1 / 8,
-            ("a\nbb\n", "yy\n", 1): 1 / 12,
-            ("a\nbb\n", "zzz\n", 1): 1 / 12,
-            ("a\nbb\n", "wwww", 1): 1 / 12,  # no whole sentence begins there
-        }
-    )
+def test_both_texts_are_cut_at_the_same_kind_of_end():
+    """The first stop of the other window is before its first line break. From place 3 on the texts have no end."""
+    for text, a, true_b, random_b in (("a\nbb ccc", "a\n", "bb", "zz"), ("a. bb ccc", "a.", " bb c", " y\nzz")):
+        expected = {(a, true_b, 0): 1 / 3, (a, random_b, 1): 1 / 3, (text, "", -1): 1 / 3}
+        assert pairs(NSP, text, "x. y\nzz") == about(expected)
 
 
-@pytest.mark.parametrize(("other", "b"), [("x\ny\nz", "y\nz"), ("vwxyz", "vwxyz"), ("uvwxyz", "uvwxyz"), ("z", "z")])
-def test_a_random_b_is_all_that_a_too_short_document_offers(other, b):
-    assert pairs(NSP, "a\nbbbbbb", other) == about({("a\n", "bbbbbb", 0): 1 / 2, ("a\n", b, 1): 1 / 2})
-
-
-def test_a_single_sentence_has_a_random_b_and_both_are_trimmed_at_either_end():
-    first = {"abc": 1 / 8, "bcd": 3 / 8, "cde": 3 / 8, "def": 1 / 8}
-    second = {"rst": 1 / 8, "stu": 3 / 8, "tuv": 3 / 8, "uvw": 1 / 8}
-    frequencies = pairs(NSP, "abcdef", "q\nrstuvwxyz")
-    assert frequencies == about({(a, b, 1): p * q for a, p in first.items() for b, q in second.items()})
-
-
-def test_a_window_of_one_token_has_a_b_of_one_token():
-    assert pairs(NSP, "a", "x\nyz") == about({("a", "y", 1): 1.0})
+@pytest.mark.parametrize(("text", "other"), [("abcdef", "x\nyz"), ("a\nbc", "xyz"), ("a", "x\nyz"), ("a\nb", "x. y")])
+def test_windows_without_the_same_end_have_no_pair(text, other):
+    assert pairs(NSP, text, other) == {(text, "", -1): pytest.approx(1)}
 
 
 def test_whole_sentences_keep_their_order_or_swap():
-    """Omitting the first sentence, which may begin before the window, and a sentence that the window cuts: either would
-    reveal a swapped pair."""
-    in_order = [("a\n", "bb\nccc\n"), ("a\nbb\n", "ccc\n")]
-    expected = {(*pair, 0): 1 / 4 for pair in in_order} | {(b, a, 1): 1 / 4 for a, b in in_order}
-    for rest in ("", "d", "dd"):
+    """The first part and the last part belong to sentences that the window cuts; a swapped pair would begin or end
+    inside them."""
+    expected = Counter()
+    for a, b in (("a\n", "bb\nccc\n"), ("a\nbb\n", "ccc\n")):
+        expected.update({pair: share / 2 for pair, share in in_either_order(a, b).items()})
+    for rest in ("d", "dd", "d\n"):
         assert pairs(SOP, "ff\na\nbb\nccc\n" + rest) == about(expected)
 
 
-@pytest.mark.parametrize("rest", ["", "d"])
-def test_two_whole_sentences_are_a_pair(rest):
-    assert pairs(SOP, "a\nbb\n" + rest) == about({("a\n", "bb\n", 0): 1 / 2, ("bb\n", "a\n", 1): 1 / 2})
+def test_the_first_and_the_last_sentence_of_a_document_are_whole():
+    assert pairs(SOP, "a\nbb\ncc", begins=True) == about(in_either_order("a\n", "bb\n"))
+    assert pairs(SOP, "a\nbb\ncc\n", ends=True) == about(in_either_order("bb\n", "cc\n"))
+    assert pairs(SOP, "a\nbb\n", begins=True, ends=True) == about(in_either_order("a\n", "bb\n"))
 
 
-def test_fewer_than_two_whole_sentences_are_cut_anywhere_and_one_token_is_in_order():
-    for text in ("abc", "a\nc"):
-        cuts = [(text[:1], text[1:]), (text[:2], text[2:])]
-        expected = {(*pair, 0): 1 / 4 for pair in cuts} | {(b, a, 1): 1 / 4 for a, b in cuts}
-        assert pairs(SOP, text) == about(expected)
-    assert pairs(SOP, "a") == about({("a", "", 0): 1.0})
+def test_a_document_begins_with_a_sentence_as_other_sentences_begin():
+    """After a stop with whitespace, and not with a line break, which ends the sentence before it."""
+    stops = dict(begins=True, sentence_ends="stops")
+    assert pairs(SOP, " a. b. c. d", **stops) == about(
+        {
+            pair: 1 / 2 * share
+            for ab in ((" a.", " b. c."), (" a. b.", " c."))
+            for pair, share in in_either_order(*ab).items()
+        }
+    )
+    assert pairs(SOP, "a. b. c. d", **stops) == about(in_either_order(" b.", " c."))
+    assert pairs(SOP, "\na\nb\nc", begins=True) == about(in_either_order("a\n", "b\n"))
+
+
+def test_lines_and_sentences_within_lines_are_not_mixed():
+    """Three line ends are enough for a pair. With two, the stops are used, if there are three."""
+    assert pairs(SOP, "w\na. b. c\nd\ne. f") == about(in_either_order("a. b. c\n", "d\n"))
+    assert pairs(SOP, "w\na. b. c. d\ne") == about(in_either_order(" b.", " c."))
+
+
+@pytest.mark.parametrize("text", ["abc", "a", "a\nbb\n", "a\nbb\nccc", "a\nb. c\nd. e"])
+def test_fewer_than_two_whole_sentences_have_no_pair(text):
+    assert pairs(SOP, text) == {(text, "", -1): pytest.approx(1)}
 
 
 def test_the_short_seq_prob_share_of_the_texts_is_shortened():
     frequencies = pairs(SOP, "abcde", short_seq_prob=0.3)
-    lengths = Counter()
-    for (a, b, _), frequency in frequencies.items():
-        lengths[len(a + b)] += frequency
     # 0.3 of the texts have 2, 3, 4 or 5 tokens, equally often, from the beginning of the window.
-    assert lengths == about({2: 0.075, 3: 0.075, 4: 0.075, 5: 0.775})
-    assert all(a + b == "abcde"[: len(a + b)] for a, b, label in frequencies if label == 0)
+    expected = {2: 0.075, 3: 0.075, 4: 0.075, 5: 0.775}
+    assert frequencies == about({("abcde"[:n], "", -1): share for n, share in expected.items()})
+
+
+def test_every_token_of_a_document_is_read_wherever_the_windows_begin():
+    text = "".join(f"{chr(97 + k) * (k % 5 + 2)}\n" for k in range(26))
+    tokens, width = byte_ids(text), 24
+    read = np.zeros(len(text), bool)
+    for offset in range(width):
+        begins = np.maximum(np.arange(offset - width, len(text), width), 0)
+        ends = np.minimum(np.arange(offset, len(text) + width, width), len(text))
+        begins, ends = (side[: len(begins)][begins < ends[: len(begins)]] for side in (begins, ends[: len(begins)]))
+        rows = np.zeros((len(begins), width), np.int32)
+        for row, begin, end in zip(rows, begins, ends, strict=True):
+            row[: end - begin] = tokens[begin:end]
+        columns = {"begins_document": begins == 0, "ends_document": ends == len(text)}
+        keys = random_keys(len(begins), offset)
+        hidden = make_objective(SOP, **UNMASKED).hidden(rows, ends - begins, keys, VOCAB, **columns)
+        for shown, begin, end in zip(~hidden, begins, ends, strict=True):
+            read[begin:end] |= shown[: end - begin]
+    assert read.all()
 
 
 @pytest.mark.parametrize("objective", [NSP, SOP])
@@ -141,19 +163,21 @@ def test_labels_are_balanced_and_independent_of_lengths_and_line_ends(objective)
     tokens[generator.random(tokens.shape) < 0.07] = newline
     texts, others = (Sequences(of_windows, np.full(NUM_PAIRS, 80)) for of_windows in tokens)
     keys = generator.integers(0, 2**63, NUM_PAIRS).astype(np.uint64)
-    columns = {"others": others} if objective is NSP else {}
+    columns = {"begins_document": keys < 0, "ends_document": keys < 0} if objective is SOP else {"others": others}
     examples = make_objective(objective, short_seq_prob=0.0).corrupt(*texts, keys, VOCAB, **columns)
-    assert examples.labels.dtype == np.int32 and examples.labels.mean() == pytest.approx(0.5, abs=0.02)
-    rows, lengths = np.arange(NUM_PAIRS), examples.inputs.lengths
+    rows, lengths = np.flatnonzero(examples.labels >= 0), examples.inputs.lengths
+    labels = examples.labels[rows]
+    assert examples.labels.dtype == np.int32 and labels.mean() == pytest.approx(0.5, abs=0.02)
+    assert (lengths - 3 <= 80).all() and len(rows) > 0.8 * NUM_PAIRS
     first_sep = (examples.targets == SEP).argmax(axis=1)
     features = {
-        "tokens": lengths,
-        "B's share": (lengths - first_sep) / lengths,
-        "A ends a line": examples.targets[rows, first_sep - 1] == newline,
-        "B ends a line": examples.targets[rows, lengths - 2] == newline,
+        "tokens": lengths[rows],
+        "B's share": ((lengths - first_sep) / lengths)[rows],
+        "A ends a line": examples.targets[rows, first_sep[rows] - 1] == newline,
+        "B ends a line": examples.targets[rows, lengths[rows] - 2] == newline,
     }
     for name, values in features.items():
-        means = [values[examples.labels == label].mean() for label in (0, 1)]
+        means = [values[labels == label].mean() for label in (0, 1)]
         assert means[0] == pytest.approx(means[1], rel=0.02, abs=0.02), name
 
 
@@ -176,22 +200,6 @@ def test_cls_and_sep_are_never_selected():
     special = np.isin(examples.targets, [CLS, SEP])
     assert examples.selected.any() and not (examples.selected & special).any()
     assert (examples.inputs.tokens == examples.targets)[special].all()
-
-
-def trimmed_by_bert(first, second, limit):
-    """google-research/bert, truncate_seq_pair: one token at a time."""
-    while first + second > limit:
-        if first > second:
-            first -= 1
-        else:
-            second -= 1
-    return first, second
-
-
-def test_pairs_are_trimmed_as_in_bert():
-    cases = np.asarray([(a, b, limit) for a in range(1, 9) for b in range(1, 9) for limit in range(2, 14)])
-    expected = [trimmed_by_bert(*case) for case in cases.tolist()]
-    assert np.stack(trimmed_lengths(*cases.T), axis=1).tolist() == [list(pair) for pair in expected]
 
 
 def test_a_row_of_a_batch_contains_a_pair_its_token_types_and_its_label():

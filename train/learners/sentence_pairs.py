@@ -21,7 +21,7 @@ class SentencePairsLearner(Learner):
     """See Learner. The minimized loss is the MLM loss plus pair_weight times the pair loss, each with its denominator.
 
     The reported loss and accuracy are those of MLM, over the selected tokens. Ratios: pair_loss, in nats per pair, and
-    pair_accuracy, both over pairs, one in each row.
+    pair_accuracy, both over the pairs; a row has one, or none (label -1, objectives/sentence_pairs.py).
 
     Parameters: `transformer`, and `pair_classifier`, which reads the Transformer's state at [CLS].
     """

@@ -145,6 +145,8 @@ def abstract_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dic
         others_lengths=lengths,
         prompt_lengths=zeros + 1,
         labels=zeros,
+        begins_document=zeros > 0,
+        ends_document=zeros > 0,
         parts=parts,
     )
     rows = experiment.train.batch_size

@@ -157,7 +157,8 @@ def _position_facts(batch: Batch, examples: Examples, e: int, labels: tuple[str,
         facts.append(f"sentence A {plural((types == 0).sum(), 'position')}, B {(types == 1).sum()}")
     if "sentence_labels" in batch:
         label = batch["sentence_labels"][row]
-        facts.append(f"label {label}" + (f": {labels[label]}" if labels else ""))
+        name = "no pair" if label < 0 else labels[label] if labels else ""
+        facts.append(f"label {label}" + (f": {name}" if name else ""))
     return facts + _other_fields(batch, row, segment)
 
 

@@ -46,7 +46,8 @@ def test_the_sum_of_both_losses_each_over_its_own_denominator(params, batch):
     (loss, sums), grads = gradients(learner, params, batch)
     logits = class_logits(learner.model, params["transformer"], params["pair_classifier"], batch, np.zeros(8, int))
     summary = summarize(sums, ["nsp"])
-    assert set(labels.tolist()) == {0, 1}
+    assert set(labels.tolist()) == {-1, 0, 1}
+    logits, labels = logits[labels >= 0], labels[labels >= 0]  # rows without a pair are not scored
     assert summary["pair_loss"] == pytest.approx(nll(logits, labels).mean(), rel=1e-4)
     assert summary["pair_accuracy"] == (logits.argmax(axis=1) == labels).mean()
     assert float(loss) == pytest.approx(summary["loss"] + summary["pair_loss"], rel=1e-5)
@@ -96,7 +97,7 @@ def test_a_pair_is_shown_with_the_meaning_of_its_label():
     for row, types, label in zip(rows, batch["encoder_token_types"], batch["sentence_labels"], strict=True):
         second = types.sum()
         first = (batch["encoder_segment_ids"][row.row] > 0).sum() - second
-        says = "label 1: B is of another document" if label else "label 0: B follows A"
+        says = ("label 0: B follows A", "label 1: B is of another document", "label -1: no pair")[label]
         assert row.examples[0].facts.endswith(f"sentence A {first} positions, B {second}, {says}")
 
 
