@@ -47,7 +47,7 @@ def test_training_text_that_is_held_out_here_is_refused_with_its_number(corpus, 
     trained = {run_of(corpus).train_documents.name(i) for i in range(len(run_of(corpus).train_documents))}
     heldout = [run.heldout_documents.name(i) for i in range(len(run.heldout_documents))]
     found = f"{sum(name in trained for name in heldout)} of {len(heldout):,} held-out documents are training text of"
-    assert 0 < sum(name in trained for name in heldout)
+    assert sum(name in trained for name in heldout) > 0
     with pytest.raises(ConfigError, match=rf"train\.init_from={clm}: {found} {clm}: set the fields") as error:
         check_start(run)
     assert "train.init_from_overlap='allow'" in str(error.value) and "\n" not in str(error.value)
