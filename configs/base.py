@@ -50,6 +50,9 @@ def get_config() -> ConfigDict:
     config.data.on_unusable = "error"
     config.data.bidirectional_inputs = True  # decoder-only: True: inputs see each other (prefix LM); False: causal
     config.data.heldout_fraction = 0.05  # fraction of the documents that is held out for evaluation
+    # Training documents that are identical or near-identical to held-out ones: "keep", or "drop" to exclude them. They
+    # are counted at the start in both cases, and the held-out documents are the same. See data/near_duplicates.py.
+    config.data.near_duplicates = "keep"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids
     config.data.reader_threads = 2  # threads that make batches
     config.data.prefetch_batches = 16  # batches made in advance

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from contract.errors import ConfigError
 from data.config import CorpusConfig
+from data.near_duplicates import NearDuplicates
 from train.learners.learner import LossConfig
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ class DataConfig(CorpusConfig):
     packing: Literal["equal", "planned"]
     bidirectional_inputs: bool
     heldout_fraction: float
+    near_duplicates: NearDuplicates
     reader_threads: int
     prefetch_batches: int
 

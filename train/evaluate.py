@@ -8,7 +8,6 @@ and data.heldout_fraction are the run's. The line then names the config and the 
 """
 
 import json
-import math
 import sys
 
 import jax
@@ -17,7 +16,7 @@ from absl import flags
 from models.transformer import Params
 from train.command import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from train.experiment import Experiment
-from train.metrics import summarize
+from train.metrics import byte_metrics, summarize
 from train.restore import load_experiment, load_params, reading_mesh
 from train.run import Run, make_run
 from train.run_config import read_config
@@ -41,7 +40,8 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
     total = jax.device_get(total)
     metrics = summarize(total, run.experiment.denoiser_names)
     if total.get("bytes_sum", 0) > 0:
-        metrics["bits_per_byte"] = float(total["loss_sum"]) / math.log(2) / float(total["bytes_sum"])
+        covered = run.store.bytes_covered(run.heldout_documents.index)
+        metrics |= byte_metrics(run.experiment.byte_metric, total, covered)
     return metrics
 
 

@@ -15,6 +15,7 @@ from train.counters import Counters
 from train.display import Display
 from train.evaluate import evaluate
 from train.experiment import Experiment
+from train.final_warnings import final_warnings
 from train.generate.sample import sample_for_display
 from train.metrics import MetricsWriter, summarize
 from train.profile import StepProfile
@@ -77,6 +78,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
                 f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."
             )
         else:
+            for warning in final_warnings(experiment, workdir):
+                display.warn(warning)
             display.message(sample_for_display(run, state.params))
             display.message(
                 f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {workdir}. "

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from models.transformer import Params
+from objectives.losses.cross_entropy import scored_tokens as target_tokens
 from train.learners.learner import Batch, Learner, Sums
 from train.loss_scale import LossScale, adjusted, can_shrink, initial_loss_scale, scaled, unscaled
 
@@ -106,10 +107,12 @@ def make_train_step(
     return train_step
 
 
-def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None) -> Callable[[Params, Batch], Sums]:
+def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: int) -> Callable[[Params, Batch], Sums]:
     """Returns (params, batch) -> the learner's Sums over the batch, without dropout and with the same key every time.
 
-    bytes_of_token: int32 [V], the raw bytes of each token; adds `bytes_sum`, the bytes of the scored targets.
+    bytes_of_token: int32 [V], the raw bytes of each token; adds `bytes_sum`, the bytes that the scored targets spell.
+    unk: the id of unknown tokens; adds the ratio `unknown_fraction`, their share of the scored targets, if the learner
+      predicts tokens.
     """
 
     def eval_step(params: Params, batch: Batch) -> Sums:
@@ -117,6 +120,11 @@ def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None) -> Cal
         if bytes_of_token is not None:
             scored = batch["decoder_loss_weights"] > 0
             sums["bytes_sum"] = jnp.sum(bytes_of_token[batch["decoder_target_tokens"]] * scored)
+        if learner.language_model(params) is not None:
+            targets, loss_weights, _ = target_tokens(batch)
+            unknown = jnp.sum((targets == unk) & (loss_weights > 0), dtype=jnp.float32)
+            pair = unknown, scored_tokens(batch).astype(jnp.float32)
+            sums["ratios"] = sums.get("ratios", {}) | {"unknown_fraction": pair}
         return sums
 
     return eval_step

@@ -92,7 +92,7 @@ def test_a_stub_model_with_constant_logits(ul2, monkeypatch):
         _, metrics = step_of(ul2, optax.sgd(1.0), accumulation)(state, batch)
         assert float(metrics["loss_sum"] / metrics["weight_sum"]) == pytest.approx(expected, rel=1e-5)
         assert float(metrics["correct_sum"]) == fives
-    sums = make_eval_step(ul2.learner, bytes_of_token=None)(state.params, batch)
+    sums = make_eval_step(ul2.learner, bytes_of_token=None, unk=2)(state.params, batch)
     assert float(sums["loss_sum"] / sums["weight_sum"]) == pytest.approx(expected, rel=1e-5)
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from contract.errors import ConfigError
 from data.documents import split_documents
+from data.near_duplicates import near_duplicates
 from data.store import open_or_build
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.experiment import make_experiment
@@ -52,7 +53,8 @@ def main() -> None:
     for flag, _ in outputs:
         _write(flag, "a", "")  # raises for an invalid path before anything slow runs
     store = open_or_build(experiment.data, experiment.tokenizer)
-    documents, _ = split_documents(store, experiment.data.heldout_fraction, experiment.seed)
+    documents, heldout = split_documents(store, experiment.data.heldout_fraction, experiment.seed)
+    documents, _ = near_duplicates(documents, heldout, experiment.data.near_duplicates)
     overrides = config_flags.get_override_values(_FLAGS["config"])
     title = [config_name(_FLAGS), *(f"{name}={value}" for name, value in overrides.items())]
     page = make_page(experiment, documents, title=" ".join(title), num_examples=num_examples)
