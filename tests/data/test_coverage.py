@@ -19,9 +19,8 @@ TEXTS = ["the fox\njumps over\tthe  lazy dog\n", " a 語 quick brown fox\n\n\n  
 def train_model(path, flags):
     spm = pytest.importorskip("sentencepiece")
     (path.parent / "lines").write_text("the quick brown fox jumps over the lazy dog\nplain text is a text\n" * 20)
-    spm.SentencePieceTrainer.train(
-        f"--input={path.parent / 'lines'} --model_prefix={path} --vocab_size=320 --hard_vocab_limit=false --minloglevel=2 {flags}"
-    )
+    sizes = "--vocab_size=320 --hard_vocab_limit=false --minloglevel=2"
+    spm.SentencePieceTrainer.train(f"--input={path.parent / 'lines'} --model_prefix={path} {sizes} {flags}")
     return f"{path}.model"
 
 

@@ -31,7 +31,7 @@ def scored(run):
 
 @pytest.fixture(scope="module")
 def lossy(corpus, tmp_path_factory):
-    """A SentencePiece model trained as the error message advised before: unknown tokens, and line ends become spaces."""
+    """A SentencePiece model trained as the error message advised before: it loses characters and line ends."""
     spm = pytest.importorskip("sentencepiece")
     prefix = str(tmp_path_factory.mktemp("spm") / "m")
     text = sorted((corpus / "text").glob("*.txt"))[0].read_text().replace("e", "").split("\n")
