@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import optax
 
 from models.transformer import Params
-from objectives.losses.cross_entropy import scored_tokens as target_tokens
 from train.learners.learner import Batch, Learner, Sums
 from train.loss_scale import LossScale, adjusted, can_shrink, initial_loss_scale, scaled, unscaled
 
@@ -121,9 +120,7 @@ def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: i
             scored = batch["decoder_loss_weights"] > 0
             sums["bytes_sum"] = jnp.sum(bytes_of_token[batch["decoder_target_tokens"]] * scored)
         if learner.language_model(params) is not None:
-            targets, loss_weights, _ = target_tokens(batch)
-            unknown = jnp.sum((targets == unk) & (loss_weights > 0), dtype=jnp.float32)
-            pair = unknown, scored_tokens(batch).astype(jnp.float32)
+            pair = scored_tokens(batch, unk), scored_tokens(batch)
             sums["ratios"] = sums.get("ratios", {}) | {"unknown_fraction": pair}
         return sums
 
@@ -136,9 +133,16 @@ def useful_token_fraction(batch: Batch) -> jax.Array:
     return sum(jnp.sum(array > 0) for array in segments) / sum(array.size for array in segments)
 
 
-def scored_tokens(batch: Batch) -> jax.Array:
-    """Returns the number of positions of a batch that have a loss weight, int32 []."""
-    return sum(jnp.sum(array > 0, dtype=jnp.int32) for name, array in batch.items() if name.endswith("_loss_weights"))
+def scored_tokens(batch: Batch, target: int | None = None) -> jax.Array:
+    """Returns the number of positions of a batch that have a loss weight, and the target `target` if given, int32 []."""
+    count = jnp.zeros((), jnp.int32)
+    for name, weights in batch.items():
+        if name.endswith("_loss_weights"):
+            scored = weights > 0
+            if target is not None:
+                scored &= batch[name.replace("_loss_weights", "_target_tokens")] == target
+            count += jnp.sum(scored, dtype=jnp.int32)
+    return count
 
 
 def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -> tuple[Params, Sums]:
