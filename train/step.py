@@ -134,7 +134,7 @@ def useful_token_fraction(batch: Batch) -> jax.Array:
 
 
 def scored_tokens(batch: Batch, target: int | None = None) -> jax.Array:
-    """Returns the number of positions of a batch that have a loss weight, and the target `target` if given, int32 []."""
+    """Returns the number of positions with a loss weight, and with the target `target` if it is given, int32 []."""
     count = jnp.zeros((), jnp.int32)
     for name, weights in batch.items():
         if name.endswith("_loss_weights"):
