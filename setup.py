@@ -39,6 +39,8 @@ setup(
         "rich>=13",
         "tensorboardX>=2.6",
         "numpy>=2.0",
+        "scipy>=1.11",
+        "datasketch>=2.0",
     ],
     extras_require={
         "cuda": ["jax[cuda12]>=0.10.2"],

@@ -13,6 +13,8 @@ from absl import flags
 
 from contract.errors import ConfigError
 from data.config import CorpusConfig
+from data.coverage import coverage_warnings, describe_coverage
+from data.near_duplicates import describe_copies
 from data.sources import SOURCES
 from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
@@ -80,9 +82,13 @@ def _print_contents(store: TokenStore) -> None:
     print(f"bytes of text    {meta['num_bytes']:,}")
     print(f"unigram entropy  {store.unigram_entropy():.4f} nats per token, without EOS")
     unreadable = f"{len(meta['skipped_files']):,} unreadable files, {meta['skipped_lines']:,} unreadable lines"
+    print(f"coverage         {describe_coverage(store)}")
+    print(f"copies           {describe_copies(store)}")
     print(f"skipped          {meta['skipped_empty']:,} empty documents, {unreadable}")
     for path in [*meta["skipped_files"], *filter(None, [meta["first_skipped_line"]])]:
         print(f"  unreadable: {path}")
+    for warning in coverage_warnings(store):
+        print(f"warning: {warning}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | tokens.bin | the smallest unsigned dtype for all ids, [N] | all documents, concatenated, each with an EOS |
 | offsets.npy | int64 [documents + 1] | document d is tokens[offsets[d] : offsets[d + 1]], its EOS last |
 | digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
+| duplicate_ids.npy | int64 [documents] | the first document with the same prompt and text, or itself |
+| near_duplicate_ids.npy | int64 [documents] | the first document of its near-identical group (data/minhash.py) |
+| text_bytes.npy, token_bytes.npy | int64 [documents] | UTF-8 bytes of the document, and those that its tokens spell |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
 | file_digests.npy | uint64 [documents] | BLAKE2b of the text that the document is cut from: a file, a TFDS example |
 | is_heldout.npy | bool [documents] | whether the document is of data.heldout_path |
@@ -38,6 +41,10 @@ _FORMAT = 4
 _ARRAYS = (
     "offsets",
     "digests",
+    "duplicate_ids",
+    "near_duplicate_ids",
+    "text_bytes",
+    "token_bytes",
     "name_ids",
     "prompt_lengths",
     "label_ids",
@@ -54,9 +61,22 @@ class TokenStore:
     Attributes:
       folder: the store's folder.
       meta: the contents of meta.json.
-      tokens, offsets, digests, name_ids, prompt_lengths, label_ids, unigram_counts, file_digests, is_heldout: as in the
-        module's table.
+      tokens, offsets, digests, duplicate_ids, near_duplicate_ids, text_bytes, token_bytes, name_ids, prompt_lengths,
+        label_ids, unigram_counts, file_digests, is_heldout: as in the module's table.
     """
+
+    offsets: np.ndarray
+    digests: np.ndarray
+    duplicate_ids: np.ndarray
+    near_duplicate_ids: np.ndarray
+    text_bytes: np.ndarray
+    token_bytes: np.ndarray
+    name_ids: np.ndarray
+    prompt_lengths: np.ndarray
+    label_ids: np.ndarray
+    unigram_counts: np.ndarray
+    file_digests: np.ndarray
+    is_heldout: np.ndarray
 
     def __init__(self, folder: Path):
         """Raises ConfigError where a file is missing or does not have the size in meta.json."""
@@ -68,17 +88,8 @@ class TokenStore:
                     raise ValueError(f"{name} has {actual} bytes, not {size}")
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
-            arrays = (np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in _ARRAYS)
-            (
-                self.offsets,
-                self.digests,
-                self.name_ids,
-                self.prompt_lengths,
-                self.label_ids,
-                self.unigram_counts,
-                self.file_digests,
-                self.is_heldout,
-            ) = arrays
+            for name in _ARRAYS:
+                setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"token store {folder} is damaged ({type(error).__name__}: {error}): "
@@ -111,6 +122,20 @@ class TokenStore:
         """The entropy, in nats, of the token frequencies without EOS: the lowest loss of a model without context."""
         shares = self.unigram_counts[self.unigram_counts > 0] / self.unigram_counts.sum()
         return float(-(shares * np.log(shares)).sum())
+
+    @property
+    def unknown_fraction(self) -> float:
+        """The share of unknown tokens (unk) among the tokens without EOS."""
+        return float(self.meta["num_unknown"] / self.unigram_counts.sum())
+
+    def bytes_covered(self, index: np.ndarray | None = None) -> float:
+        """The share of the UTF-8 bytes of documents `index`, int64 [n], or of all, that their tokens spell.
+
+        Below 1 where tokens are unknown or the tokenizer's normalization removes characters. Above 1 where the
+        tokenizer adds characters, as SentencePiece does with a space before every document.
+        """
+        index = slice(None) if index is None else index
+        return float(self.token_bytes[index].sum() / self.text_bytes[index].sum())
 
 
 def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True) -> TokenStore:

@@ -11,6 +11,12 @@ from contract.errors import ConfigError
 from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
 from data.config import CorpusConfig
 
+# Flags of SentencePiece's trainer with which every text round-trips. Without the last three, characters that the model
+# has no piece for are unknown tokens, and line ends and runs of spaces are lost. See docs/tokenizers.md.
+SENTENCEPIECE_FLAGS = (
+    "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1 "
+    "--byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false"
+)
 _PUNCTUATION = tuple(mark.encode() for mark in string.punctuation)
 
 
@@ -31,7 +37,11 @@ class Tokenizer:
         raise NotImplementedError
 
     def num_bytes(self, ids: np.ndarray) -> int:
-        """The number of UTF-8 bytes of raw text in `ids`, int [...]. Special ids have 0 bytes. For bits per byte."""
+        """The number of UTF-8 bytes of raw text that `ids`, int [...], spell. For bits per byte.
+
+        Special ids have 0 bytes. So has unk, whose text is unknown: TokenStore.bytes_covered is the share of a text's
+        bytes that its tokens spell.
+        """
         raise NotImplementedError
 
     def _decode_content(self, ids: np.ndarray) -> str:
@@ -103,8 +113,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     mask, cls, sep, bos (if the model has none), the mode tokens and the sentinels follow the model's pieces. Pieces of
     the model with the name <extra_id_k> are ordinary pieces, because Vocab requires the sentinels to be the highest
-    ids. The model normalizes text, so decode(encode(text)) can differ from the text in whitespace. num_bytes counts no
-    bytes for unk, whose text is unknown.
+    ids. A model that normalizes text or lacks characters loses them: decode(encode(text)) then differs from the text.
     """
 
     def __init__(self, path: str, *, num_sentinels: int, mode_tokens: tuple[str, ...]):
@@ -133,7 +142,7 @@ class SentencePieceTokenizer(Tokenizer):
         missing = [name for name in ("pad", "eos") if own[name] < 0]
         if missing or between:
             problem = f"has no {missing[0]} id" if missing else f"has its {between[0]} id between its pieces"
-            raise ConfigError(f"{where} {problem}: train it with --pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1")
+            raise ConfigError(f"{where} {problem}: train it with {SENTENCEPIECE_FLAGS}")
         texts = {id_: self._text(id_) for id_ in text_ids.tolist()}
         self.vocab = _add_specials(
             num_sentinels,

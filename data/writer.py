@@ -14,11 +14,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColum
 
 from contract.errors import ConfigError
 from data.files import text_digest
+from data.minhash import Signatures, first_of_each
 from data.raw import RawDocument, Skipped
 from data.sources import Source
 from data.tokenizer import Tokenizer
 
 _FLUSH_TOKENS = 1 << 20
+_SAMPLED_TEXTS, _SAMPLED_CHARACTERS = 64, 2000  # texts that are decoded again, and the start of each that is used
 
 
 def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress: bool) -> None:
@@ -46,9 +48,8 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
             f"{source.where} contains no document with text (skipped {skipped.empty} empty documents, {unreadable}): "
             "name another corpus"
         )
-    for name in ("offsets", "digests", "name_ids", "prompt_lengths", "label_ids", "unigram_counts", "file_digests"):
-        np.save(folder / f"{name}.npy", np.asarray(getattr(writer, name)))
-    np.save(folder / "is_heldout.npy", np.asarray(writer.is_heldout, bool))
+    for name, column in writer.arrays().items():
+        np.save(folder / f"{name}.npy", column)
     _write_json(folder / "names.json", list(writer.names))
     _write_json(folder / "labels.json", list(writer.labels))
     meta = {
@@ -57,6 +58,10 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
         "num_documents": len(writer.digests),
         "num_tokens": writer.offsets[-1],
         "num_bytes": writer.num_bytes,
+        "num_unknown": int(writer.unigram_counts[tokenizer.vocab.unk]),
+        "near_duplicates_searched": writer.signatures.complete,
+        "sampled_texts": writer.sampled_texts,
+        "changed_texts": writer.changed_texts,
         "content_digest": writer.content_digest(),
         "skipped_empty": skipped.empty,
         "skipped_files": skipped.files,
@@ -77,12 +82,17 @@ class _Writer:
         self.offsets, self.digests, self.name_ids = array("q", [0]), array("Q"), array("i")
         self.prompt_lengths, self.label_ids = array("i"), array("i")
         self.file_digests, self.is_heldout = array("Q"), array("b")
+        self.text_bytes, self.token_bytes = array("q"), array("q")
+        self.signatures = Signatures()
+        self.sampled_texts = 0
+        self.changed_texts: list[list[str]] = []  # pairs: part of a sampled text, and what its tokens decode to
         self.names: dict[str, int] = {}
         self.labels: dict[str, int] = {}
         self.unigram_counts = np.zeros(num_ids, np.int64)  # of content tokens
         self.num_bytes = 0
         self.pending_tokens = 0
         self._pending: list[np.ndarray] = []
+        self._text_digests = array("Q")  # of the whole text, unlike `digests`
         self._tokens = tokens
         self._tokens_hash = hashlib.blake2b(digest_size=8)
         self._tokenizer = tokenizer
@@ -99,20 +109,53 @@ class _Writer:
         prompt, text = map(self._tokenizer.encode, (document.prompt, document.text))
         if not text.size:
             return False
-        # All responses to one prompt have the same digest, and are on the same side of a split by document.
-        digested = (document.prompt or document.text).encode("utf-8")
+        prompt_bytes, text_bytes = document.prompt.encode("utf-8"), document.text.encode("utf-8")
+        num_bytes = len(prompt_bytes) + len(text_bytes)
         length = prompt.size + text.size + 1
         self._pending += [prompt, text, self._eos]
         self.pending_tokens += length
-        self.num_bytes += len(document.prompt.encode("utf-8")) + len(document.text.encode("utf-8"))
+        self.num_bytes += num_bytes
+        self.text_bytes.append(num_bytes)
+        self.token_bytes.append(self._tokenizer.num_bytes(prompt) + self._tokenizer.num_bytes(text))
         self.offsets.append(self.offsets[-1] + length)
-        self.digests.append(text_digest(digested))
+        # All responses to one prompt have the same digest, and are on the same side of a split by document.
+        self.digests.append(text_digest(prompt_bytes or text_bytes))
         self.file_digests.append(document.file_digest)
         self.is_heldout.append(document.is_heldout)
+        whole = prompt_bytes + b"\0" + text_bytes
+        self._text_digests.append(text_digest(whole) if prompt_bytes else self.digests[-1])
+        self.signatures.add(prompt_bytes + b" " + text_bytes if prompt_bytes else text_bytes)
         self.name_ids.append(self.names.setdefault(document.name, len(self.names)))
         self.prompt_lengths.append(prompt.size)
         self.label_ids.append(self.labels.setdefault(document.label, len(self.labels)))
+        if self.sampled_texts < _SAMPLED_TEXTS:
+            self._sample(document.text[:_SAMPLED_CHARACTERS])
         return True
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of the store, by name."""
+        names = (
+            *("offsets", "digests", "file_digests", "name_ids", "prompt_lengths"),
+            *("label_ids", "text_bytes", "token_bytes"),
+        )
+        duplicate_ids = first_of_each(np.asarray(self._text_digests))
+        return {
+            **{name: np.asarray(getattr(self, name)) for name in names},
+            "duplicate_ids": duplicate_ids,
+            "near_duplicate_ids": self.signatures.groups() if self.signatures.complete else duplicate_ids,
+            "unigram_counts": self.unigram_counts,
+            "is_heldout": np.asarray(self.is_heldout, bool),
+        }
+
+    def _sample(self, text: str) -> None:
+        """Encodes and decodes `text`, and remembers the first place where it changes, if it does."""
+        self.sampled_texts += 1
+        decoded = self._tokenizer.decode(self._tokenizer.encode(text))
+        if decoded != text:
+            differs = (i for i, pair in enumerate(zip(text, decoded, strict=False)) if pair[0] != pair[1])
+            place = next(differs, min(len(text), len(decoded)))
+            shown = slice(max(place - 10, 0), place + 10)
+            self.changed_texts.append([text[shown], decoded[shown]])
 
     def flush(self) -> None:
         """Writes the pending tokens to tokens.bin."""

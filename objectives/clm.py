@@ -24,7 +24,7 @@ class CLM(Objective):
     documents: ClassVar[tuple[DocumentHandling, ...]] = ("join", "pack", "split")
     eos_in_windows: ClassVar = True
     has_inputs: ClassVar = False
-    scores_all_text: ClassVar = True
+    byte_metric: ClassVar = "bits_per_byte"  # of the text in its order, with the EOS of documents
     prompting: ClassVar = Continue()
 
     def output_lengths(self, raw):

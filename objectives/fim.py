@@ -46,7 +46,7 @@ class FIM(CLM):
 
     documents: ClassVar = ("pack", "split")
     has_inputs: ClassVar = False
-    scores_all_text: ClassVar = True
+    byte_metric: ClassVar = "fim_bits_per_byte"  # of the reordered text, its three sentinels and the EOS of middles too
     prompting: ClassVar = InfillMiddle()
 
     def check(self, field):

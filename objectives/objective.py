@@ -47,7 +47,7 @@ class Objective(abc.ABC):
     (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]), `begins_document` and `ends_document` (bool [E]).
 
     A subclass of a concrete objective that changes the examples (`corrupt`, or a Denoising's `noise_mask` and views)
-    must also define the inherited members that describe them: `prompting`, `hidden`, `restore`, `scores_all_text` and
+    must also define the inherited members that describe them: `prompting`, `hidden`, `restore`, `byte_metric` and
     `has_inputs`. Defining the class raises TypeError otherwise.
     """
 
@@ -63,7 +63,9 @@ class Objective(abc.ABC):
     num_token_types: ClassVar[int] = 0  # number of values in Masked.token_types; 0 without token types
     label_names: ClassVar[tuple[str, ...]] = ()  # names of the labels 0, 1, ... that `corrupt` makes
     covers_window: ClassVar[bool] = True  # whether an example is made of the whole window and nothing else
-    scores_all_text: ClassVar[bool] = False  # whether the scored tokens are the raw text, so that bits per byte exist
+    # Where every raw token is scored once: the name of the metric "bits of loss per byte of raw text". It names the
+    # scored tokens, so objectives that score other tokens than each other have different names. "" for no such metric.
+    byte_metric: ClassVar[str] = ""
     learner: ClassVar[str] = "token_prediction"  # key of train.learners.LEARNERS: what is trained on the batch
     device_note: ClassVar[str] = ""  # for train.show: what the training step adds to the examples
 
@@ -151,7 +153,7 @@ class Objective(abc.ABC):
 
 # What determines the examples, and what describes them.
 _DETERMINING = ("corrupt", "noise_mask", "inputs_view", "targets_view")
-_DESCRIBING = ("prompting", "hidden", "restore", "scores_all_text", "has_inputs")
+_DESCRIBING = ("prompting", "hidden", "restore", "byte_metric", "has_inputs")
 
 
 def _stale_members(cls: type[Objective]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from contract.errors import ConfigError
 from data.config import CorpusConfig
+from data.near_duplicates import NearDuplicates
 from data.split import Split
 from train.learners.learner import LossConfig
 
@@ -28,6 +29,7 @@ class DataConfig(CorpusConfig):
     heldout_fraction: float
     split_seed: int
     split_by: Literal["auto", "file", "document", "label"]
+    near_duplicates: NearDuplicates
     reader_threads: int
     prefetch_batches: int
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from train.metrics import perplexity
 
 _EVAL = ("loss", "loss_stderr", "perplexity", "accuracy", "bits_per_byte")
+_NOT_PRINTED = (*_EVAL, "unknown_fraction", "bytes_covered")  # the last two hardly differ between evaluations
 
 
 class Display:
@@ -81,9 +82,9 @@ class Display:
         The loss is printed with its standard error, the losses of denoisers in a table with theirs.
         """
         self._print("  ".join([f"eval at step {step}:", *_cells(metrics, _EVAL)]), style="bold")
-        others = [f"{name} {value:.4g}" for name, value in metrics.items() if name not in _EVAL and "/" not in name]
+        others = {name: value for name, value in metrics.items() if name not in _NOT_PRINTED and "/" not in name}
         if others:
-            self._print("  " + "  ".join(others))
+            self._print("  " + "  ".join(f"{name} {value:.4g}" for name, value in others.items()))
         if len(_denoisers(metrics)) > 1:
             self._console.print(_denoiser_table(metrics, self._eval))
         self._eval = metrics

@@ -92,9 +92,10 @@ class Experiment:
         return jax.eval_shape(lambda: self.learner.init_params(jax.random.key(0)))
 
     @property
-    def scores_all_text(self) -> bool:
-        """Whether the scored tokens of every denoiser are the raw text, so that bits per byte are defined."""
-        return all(denoiser.objective.scores_all_text for denoiser in self.denoisers)
+    def byte_metric(self) -> str:
+        """The name of the bits of loss per byte (Objective.byte_metric); "" if the denoisers do not share one."""
+        names = {denoiser.objective.byte_metric for denoiser in self.denoisers}
+        return names.pop() if len(names) == 1 else ""
 
     @property
     def train_step_flops(self) -> float:

@@ -13,7 +13,7 @@ from data.heldout import Heldout
 from models.transformer import Params
 from train import sharding
 from train.experiment import Experiment
-from train.metrics import summarize
+from train.metrics import byte_metrics, summarize
 from train.run import Run
 
 _SUMS = ("loss_sum", "weight_sum", "correct_sum", "bytes_sum")
@@ -26,12 +26,19 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
     devices, and each at most once. Sums are over all windows, in float64, and are divided once.
 
     Returns the metrics of train.metrics.summarize, and
-      bits_per_byte: where it is defined: the loss of the scored text in bits, per byte of this text in UTF-8.
+      those of train.metrics.byte_metrics, where the objective has a byte metric.
+      unknown_fraction: the share of the scored tokens that are unknown, if the learner predicts tokens.
       loss_stderr, loss_stderr/<name>: the standard error of the loss over documents, where two or more are read.
       documents/<name>: the number of documents of which the denoiser reads a part.
       tokens/<name>: the number of the denoiser's scored tokens, or rows where the learner scores rows.
     """
-    totals = DocumentSums(run.heldout, run.experiment.denoiser_names)
+    experiment = run.experiment
+    totals = DocumentSums(
+        run.heldout,
+        experiment.denoiser_names,
+        byte_metric=experiment.byte_metric,
+        bytes_covered=run.store.bytes_covered(run.heldout_documents.index),
+    )
     ratios: dict[str, Any] = {}
     for n, sums in enumerate(map(jax.device_get, _sums(run, params))):
         totals.add(n, sums)
@@ -57,9 +64,13 @@ def _sums(run: Run, params: Params) -> Iterator[dict[str, Any]]:
 class DocumentSums:
     """Sums over held-out examples, by denoiser and by the document in which the example begins."""
 
-    def __init__(self, heldout: Heldout, denoiser_names: Sequence[str]):
+    def __init__(
+        self, heldout: Heldout, denoiser_names: Sequence[str], *, byte_metric: str = "", bytes_covered: float = 1.0
+    ):
+        """byte_metric, bytes_covered: as the arguments of train.metrics.byte_metrics."""
         self._heldout = heldout
         self._names = denoiser_names
+        self._byte_metric, self._covered = byte_metric, bytes_covered
         self._numbers: dict[int, int] = {}  # document's number in the store -> column of the sums
         # float64 [K, D]; D grows
         self._sums = {name: np.zeros((len(denoiser_names), 0)) for name in _SUMS}
@@ -89,7 +100,7 @@ class DocumentSums:
         total = {name: float(sums.sum()) for name, sums in weighted.items()}
         metrics = summarize(total | by_denoiser | {"ratios": ratios}, names)
         if total["bytes_sum"] > 0:
-            metrics["bits_per_byte"] = total["loss_sum"] / math.log(2) / total["bytes_sum"]
+            metrics |= byte_metrics(self._byte_metric, total, self._covered)
         metrics |= _finite("loss_stderr", _standard_error(weighted["loss_sum"], weighted["weight_sum"]))
         for k, name in enumerate(names):
             loss, weight = (self._sums[key][k : k + 1] for key in ("loss_sum", "weight_sum"))

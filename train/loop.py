@@ -15,6 +15,7 @@ from train.checkpoint import Checkpoints
 from train.counters import Counters
 from train.display import Display
 from train.experiment import Experiment
+from train.final_warnings import final_warnings
 from train.generate.sample import sample_for_display
 from train.heldout import evaluate
 from train.metrics import MetricsWriter, summarize
@@ -86,6 +87,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
                 f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."
             )
         else:
+            for warning in final_warnings(experiment, workdir):
+                display.warn(warning)
             display.message(sample_for_display(run, state.params))
             display.message(
                 f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {workdir}. "

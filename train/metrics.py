@@ -29,6 +29,10 @@ def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[st
       accuracy: the fraction of scored tokens whose likeliest prediction is the target.
       loss/<name>, accuracy/<name>: the same over the scored tokens of one denoiser, if it has any.
       the learner's ratios, by their names; the learner's class says over which positions each is a mean.
+      unknown_fraction: of an evaluation whose learner predicts tokens, the share of unknown tokens (unk) among the
+        scored tokens.
+    These are means over the scored tokens of the objective. Two objectives score different tokens, so their losses do
+    not compare.
     Without scored tokens, loss, perplexity and accuracy are NaN.
     """
     weight = float(sums["weight_sum"])
@@ -40,6 +44,24 @@ def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[st
             if denoiser_weight > 0:
                 summary[f"{metric}/{name}"] = float(total) / float(denoiser_weight)
     return summary | {name: _mean_ratio(*pair) for name, pair in sums.get("ratios", {}).items()}
+
+
+def byte_metrics(name: str, sums: Mapping[str, Any], covered: float) -> dict[str, float]:
+    """Returns the bits per byte of an evaluation, and the share of the bytes that it counts.
+
+    Args:
+      name: of the bits per byte: the objective's `byte_metric`, which names the scored tokens.
+      sums: with loss_sum, in nats, and bytes_sum, the bytes that the scored tokens spell.
+      covered: TokenStore.bytes_covered of the held-out documents.
+
+    Returns a dict with
+      <name>: bits of loss, summed over the scored tokens, per byte of text that these tokens spell. Unknown tokens have
+        a loss and no bytes. Bytes that the tokenizer adds to the text are not counted.
+      bytes_covered: the share of the held-out documents' bytes that their tokens spell. Only values at equal coverage,
+        which is 1 for a tokenizer that loses no text, are comparable.
+    """
+    true_bytes = float(sums["bytes_sum"]) / max(covered, 1.0)
+    return {name: float(sums["loss_sum"]) / math.log(2) / true_bytes, "bytes_covered": min(covered, 1.0)}
 
 
 def perplexity(loss: float) -> float:

@@ -16,6 +16,7 @@ from contract.errors import ConfigError
 from data.batches import Batches, WindowCounts, loader
 from data.documents import Documents
 from data.heldout import Heldout
+from data.near_duplicates import Overlap, near_duplicates
 from data.split import split_documents
 from data.store import TokenStore, open_or_build
 from models.kernels import choose_attention
@@ -39,6 +40,7 @@ class Run:
     store: TokenStore
     train_documents: Documents
     heldout_documents: Documents
+    overlap: Overlap  # of the two sides, before `data.near_duplicates` drops documents
     optimizer: optax.GradientTransformation
     state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: how a checkpoint is restored
     batch_sharding: NamedSharding
@@ -95,7 +97,9 @@ class Run:
         learner = self.experiment.learner
         setup = dataclasses.replace(learner.setup, num_groups=self.heldout.num_groups)
         step = make_eval_step(
-            dataclasses.replace(learner, setup=setup), bytes_of_token=_bytes_of_token(self.experiment)
+            dataclasses.replace(learner, setup=setup),
+            bytes_of_token=_bytes_of_token(self.experiment),
+            unk=self.experiment.vocab.unk,
         )
         in_shardings = self.state_shardings.params, self.batch_sharding
         return jax.jit(_on_mesh(step, self.batch_sharding), in_shardings=in_shardings)
@@ -125,6 +129,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     attention_of(experiment, platform_of(mesh.devices.flat[0]))
     store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
     train_documents, heldout_documents = split_documents(store, experiment.data.split)
+    train_documents, overlap = near_duplicates(train_documents, heldout_documents, experiment.data.near_duplicates)
     optimizer = make_optimizer(experiment.optimizer, config.steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
@@ -135,6 +140,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
         store=store,
         train_documents=train_documents,
         heldout_documents=heldout_documents,
+        overlap=overlap,
         optimizer=optimizer,
         state_shapes=state_shapes,
         batch_sharding=batch_sharding,
@@ -223,8 +229,8 @@ def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
 
 
 def _bytes_of_token(experiment: Experiment) -> jax.Array | None:
-    """int32 [V], the UTF-8 bytes of each token, where the scored tokens are the raw text; None elsewhere."""
-    if not experiment.scores_all_text:
+    """int32 [V], the UTF-8 bytes that each token spells, where the objective has a `byte_metric`; None elsewhere."""
+    if not experiment.byte_metric:
         return None
     tokenizer = experiment.tokenizer
     counts = np.zeros(experiment.model.vocab_size, np.int32)

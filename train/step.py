@@ -106,10 +106,12 @@ def make_train_step(
     return train_step
 
 
-def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None) -> Callable[[Params, Batch], Sums]:
+def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: int) -> Callable[[Params, Batch], Sums]:
     """Returns (params, batch) -> the learner's Sums over the batch, without dropout and with the same key every time.
 
-    bytes_of_token: int32 [V], the raw bytes of each token; adds `bytes_sum_by_group`, the bytes of the scored targets.
+    bytes_of_token: int32 [V], the bytes that each token spells; adds `bytes_sum_by_group`, those of the scored targets.
+    unk: the id of unknown tokens; adds the ratio `unknown_fraction`, their share of the scored targets, if the learner
+      predicts tokens.
     """
 
     def eval_step(params: Params, batch: Batch) -> Sums:
@@ -119,6 +121,9 @@ def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None) -> Cal
             sums["bytes_sum_by_group"] = jax.ops.segment_sum(
                 num_bytes.ravel(), batch["example_source"].ravel(), num_segments=learner.setup.num_groups
             )
+        if learner.language_model(params) is not None:
+            pair = scored_tokens(batch, unk), scored_tokens(batch)
+            sums["ratios"] = sums.get("ratios", {}) | {"unknown_fraction": pair}
         return sums
 
     return eval_step
@@ -130,9 +135,16 @@ def useful_token_fraction(batch: Batch) -> jax.Array:
     return sum(jnp.sum(array > 0) for array in segments) / sum(array.size for array in segments)
 
 
-def scored_tokens(batch: Batch) -> jax.Array:
-    """Returns the number of positions of a batch that have a loss weight, int32 []."""
-    return sum(jnp.sum(array > 0, dtype=jnp.int32) for name, array in batch.items() if name.endswith("_loss_weights"))
+def scored_tokens(batch: Batch, target: int | None = None) -> jax.Array:
+    """Returns the number of positions with a loss weight, and with the target `target` if it is given, int32 []."""
+    count = jnp.zeros((), jnp.int32)
+    for name, weights in batch.items():
+        if name.endswith("_loss_weights"):
+            scored = weights > 0
+            if target is not None:
+                scored &= batch[name.replace("_loss_weights", "_target_tokens")] == target
+            count += jnp.sum(scored, dtype=jnp.int32)
+    return count
 
 
 def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -> tuple[Params, Sums]:

@@ -6,7 +6,9 @@ import os
 import jax
 import numpy as np
 
+from data.coverage import coverage_warnings, describe_coverage
 from data.eligible import describe_excluded
+from data.trigram import trigram_loss
 from models.placement import platform_of
 from train.counters import Counters
 from train.display import Display
@@ -21,14 +23,16 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
     for documents in (run.train_documents, run.heldout_documents):
         for reason in describe_excluded(documents, run.experiment.window_specs):
             display.message(f"{'excluded':>10}  {reason}")
-    for warning in (*run.experiment.warnings, *_skipped_input_warnings(run), *_accelerator_warnings()):
+    corpus_warnings = (*_skipped_input_warnings(run), *coverage_warnings(run.store))
+    for warning in (*run.experiment.warnings, *corpus_warnings, *_accelerator_warnings()):
         display.warn(warning)
 
 
 def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     """Returns name -> text for each line of the summary, in order.
 
-    The baseline is the loss of a model that knows only the frequencies of the tokens in the corpus.
+    The baseline is the loss of a model that knows only the frequencies of the tokens in the corpus. The trigram model's
+    loss is what a language model must beat to have learned more than spelling.
     """
     experiment, store, devices = run.experiment, run.store, jax.devices()
     data, model, config = experiment.data, experiment.model, experiment.train
@@ -50,6 +54,8 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
             f"{data.source}: {store.meta['num_tokens'] / 1e6:,.1f}M tokens; "
             f"{len(run.train_documents):,} documents to train on, {len(run.heldout_documents):,} held out"
         ),
+        "tokens": describe_coverage(store),
+        "copies": str(run.overlap),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": windows,
     }
@@ -57,7 +63,18 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         entropy = store.unigram_entropy()
         bits = entropy / np.log(2)
         lines["baseline"] = f"{entropy:.3f} nats per token, {bits:.3f} bits: the unigram entropy of the corpus"
+        lines["trigram"] = _trigram_line(run)
     return lines
+
+
+def _trigram_line(run: Run) -> str:
+    """Returns the loss of a trigram model on the held-out text, and what it is compared with."""
+    loss = trigram_loss(run.train_documents, run.heldout_documents, run.experiment.vocab.eos)
+    compared = "" if run.experiment.byte_metric else "; of text in its order, which is not what this objective scores"
+    return (
+        f"{loss.nats:.3f} nats per token, {loss.nats / np.log(2):.3f} bits: a trigram model of "
+        f"{loss.train_tokens / 1e6:,.1f}M training tokens, on {loss.heldout_tokens / 1e6:,.1f}M held-out ones{compared}"
+    )
 
 
 def print_shares(experiment: Experiment, counters: Counters, display: Display) -> None:

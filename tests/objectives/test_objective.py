@@ -50,7 +50,7 @@ def test_a_reverse_language_model_does_not_inherit_the_prompting_and_bits_per_by
         forward = super(CLM, self).corrupt(tokens, lengths, keys, vocab)
         return InputsTargets(forward.inputs, reversed_texts(tokens, lengths))
 
-    message = "ReverseCLM changes the examples and inherits prompting, hidden, restore, scores_all_text, has_inputs"
+    message = "ReverseCLM changes the examples and inherits prompting, hidden, restore, byte_metric, has_inputs"
     with pytest.raises(TypeError, match=message):
         type("ReverseCLM", (CLM,), {"corrupt": corrupt})
     restored = staticmethod(lambda inputs, targets, vocab: targets[::-1])
@@ -58,7 +58,7 @@ def test_a_reverse_language_model_does_not_inherit_the_prompting_and_bits_per_by
         "prompting": None,
         "hidden": CLM.hidden,
         "restore": restored,
-        "scores_all_text": True,
+        "byte_metric": "bits_per_byte",
         "has_inputs": False,
     }
     reverse = type("ReverseCLM", (CLM,), {"corrupt": corrupt, **members})()
@@ -69,7 +69,11 @@ def test_a_subclass_that_does_not_override_corrupt_inherits_everything():
     class SplitCLM(CLM):
         documents: ClassVar = ("split",)
 
-    assert SplitCLM().prompting is CLM.prompting and SplitCLM().scores_all_text and not SplitCLM().has_inputs
+    assert (
+        SplitCLM().prompting is CLM.prompting
+        and SplitCLM().byte_metric == "bits_per_byte"
+        and not SplitCLM().has_inputs
+    )
 
 
 def test_an_mlm_that_overrides_corrupt_must_define_what_describes_the_examples():

@@ -86,7 +86,8 @@ def test_one_denoiser_needs_no_table():
 
 
 def test_other_metrics_are_in_a_line_below_the_loss():
-    lines = shown(lambda display: display.eval(10, {"loss": 2.5, "loss/nsp": 2.5, "pair_accuracy": 0.75})).splitlines()
+    metrics = {"loss": 2.5, "loss/nsp": 2.5, "pair_accuracy": 0.75, "unknown_fraction": 0.0}
+    lines = shown(lambda display: display.eval(10, metrics)).splitlines()
     assert lines == ["eval at step 10:  loss 2.5000", "  pair_accuracy 0.75"]
 
 

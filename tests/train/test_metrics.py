@@ -8,7 +8,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from contract.errors import ConfigError
-from train.metrics import MetricsWriter, summarize
+from train.metrics import MetricsWriter, byte_metrics, summarize
 
 
 def sums(loss=(6.0,), weight=(4.0,), correct=(1.0,)):
@@ -48,6 +48,18 @@ def test_a_denoiser_without_scored_tokens_is_omitted():
 def test_no_scored_tokens_are_nan_and_overflow_is_infinity():
     assert math.isnan(summarize(sums((0.0,), (0.0,), (0.0,)), ["r"])["loss"])
     assert summarize(sums((4000.0,), (4.0,)), ["r"])["perplexity"] == math.inf
+
+
+def test_byte_metrics_by_hand():
+    # 6 nats over 4 bytes that the tokens spell.
+    bits = 6 / math.log(2) / 4
+    found = {"loss_sum": 6.0, "bytes_sum": 4.0}
+    assert byte_metrics("bits_per_byte", found, 1.0) == {"bits_per_byte": pytest.approx(bits), "bytes_covered": 1.0}
+    # Unknown tokens: 2% of the text's bytes are in no token.
+    assert byte_metrics("bits_per_byte", found, 0.98) == {"bits_per_byte": pytest.approx(bits), "bytes_covered": 0.98}
+    # A space before each text of 4 bytes: 5 bytes of tokens are 4 of text.
+    added = byte_metrics("fim_bits_per_byte", {"loss_sum": 6.0, "bytes_sum": 5.0}, 1.25)
+    assert added == {"fim_bits_per_byte": pytest.approx(bits), "bytes_covered": 1.0}
 
 
 def lines(workdir):

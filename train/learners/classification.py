@@ -18,9 +18,9 @@ from train.learners.learner import Batch, Learner, Sums, mean
 
 @dataclasses.dataclass(frozen=True)
 class ClassificationLearner(Learner):
-    """See Learner. The loss is the cross-entropy of the row's class, in nats per row.
+    """See Learner. The loss is the cross-entropy of the row's class, in nats per row; the accuracy is over rows.
 
-    Ratio: macro_f1, the mean F1 of the classes that occur as a label or as a prediction.
+    Ratio: macro_f1, the mean F1, over rows, of the classes that occur as a label or as a prediction.
 
     Parameters: `transformer`, and `classifier`, which reads the Transformer's state at the row's only position with a
     loss weight: [CLS] in an encoder, the last token of the text in a decoder. The parameters contain the Transformer's

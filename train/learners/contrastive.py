@@ -22,11 +22,10 @@ from train.learners.learner import Batch, Learner, Sums, mean
 class ContrastiveLearner(Learner):
     """See Learner. The minimized loss is the contrastive loss, in nats per text, plus mlm_weight times the MLM loss.
 
-    Without MLM, the reported loss and accuracy are contrastive: the accuracy is the share of texts whose own second
-    encoding is the nearest in the batch. With MLM, the reported loss and accuracy are those of MLM, and the contrastive
-    loss and accuracy, over texts, are the ratios contrastive_loss and contrastive_accuracy. Further ratios (Wang &
-    Isola 2020): alignment, the squared distance of a text's two encodings, over texts, and uniformity, of a batch's
-    first encodings, as a mean over batches.
+    Ratios, over texts: contrastive_loss, and contrastive_accuracy, the share of texts whose own second encoding is the
+    nearest in the batch. The reported loss and accuracy are these two without MLM, and those of MLM, over the selected
+    tokens, with MLM. Further ratios (Wang & Isola 2020): alignment, the squared distance of a text's two encodings,
+    over texts, and uniformity, of a batch's first encodings, as a mean over batches.
 
     The negatives of a text are the other texts of the batch, on all devices, so held-out metrics depend on
     train.batch_size, unlike those of all other learners. Evaluation uses dropout too, with the same masks every time:
@@ -89,6 +88,8 @@ class ContrastiveLearner(Learner):
         ratios = {
             "alignment": (alignment(first_BxD, second_BxD, rows.weights_B), contrastive.weight_sum),
             "uniformity": (jnp.where(has_pairs, uniformity(first_BxD, rows.weights_B), 0.0), has_pairs * 1.0),
+            "contrastive_loss": (contrastive.loss_sum, contrastive.weight_sum),
+            "contrastive_accuracy": (contrastive.correct_sum, contrastive.weight_sum),
         }
         if not self.objective.mlm_weight:
             return loss, contrastive.reported() | {"ratios": ratios}
@@ -96,8 +97,6 @@ class ContrastiveLearner(Learner):
         hidden_BxLxD = transformer.hidden(batch, dropout_key=self.dropout_key(mlm_key, train))
         tokens = self.token_loss(transformer, hidden_BxLxD, batch)
         loss += mean(self.objective.mlm_weight * tokens.minimized_sum, weights["tokens"])
-        ratios["contrastive_loss"] = contrastive.loss_sum, contrastive.weight_sum
-        ratios["contrastive_accuracy"] = contrastive.correct_sum, contrastive.weight_sum
         return loss, tokens.reported() | {"ratios": ratios}
 
     def _encodings(self, params: Params, batch: Batch, key: Array) -> Array:

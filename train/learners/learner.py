@@ -17,6 +17,9 @@ Sums are what a learner reports of a batch. They are added over microbatches, ba
     evaluation.
   ratios (optional): name -> (sum, weight), both float32 [] or both [n]. Reported as sum / weight; for vectors, as the
     mean of the ratios whose weight is not 0.
+
+The docstring of a learner says over which tokens or rows its loss, its accuracy and each ratio are a mean. A ratio has
+the same name in two learners only if both take it over the same kind of tokens or rows.
 """
 
 import abc

@@ -20,7 +20,7 @@ from train.learners.learner import Batch, Learner, Sums
 
 @dataclasses.dataclass(frozen=True)
 class MultiTokenPredictionLearner(Learner):
-    """See Learner. The reported loss and accuracy are those of the next token, comparable with CLM's.
+    """See Learner. The reported loss and accuracy are of the next token, over all scored tokens, as those of CLM.
 
     Ratios: loss/future_<i> and accuracy/future_<i> of the i-th token ahead, i = 2, ..., n, over the positions that have
     such a token in their segment.

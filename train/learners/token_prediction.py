@@ -13,7 +13,10 @@ from train.learners.learner import Batch, Learner, Sums, mean
 
 @dataclasses.dataclass(frozen=True)
 class TokenPredictionLearner(Learner):
-    """See Learner. Parameters: `transformer` alone."""
+    """See Learner. The reported loss and accuracy are over the tokens with a loss weight: those the objective scores.
+
+    Parameters: `transformer` alone.
+    """
 
     def init_params(self, key: Array) -> Params:
         return {"transformer": init_params(self.model, key)}

@@ -14,6 +14,7 @@ from ml_collections import config_flags
 from rich.console import Console
 
 from contract.errors import ConfigError
+from data.near_duplicates import near_duplicates
 from data.split import split_documents
 from data.store import open_or_build
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
@@ -52,7 +53,8 @@ def main() -> None:
     for flag, _ in outputs:
         _write(flag, "a", "")  # raises for an invalid path before anything slow runs
     store = open_or_build(experiment.data, experiment.tokenizer)
-    documents, _ = split_documents(store, experiment.data.split)
+    documents, heldout = split_documents(store, experiment.data.split)
+    documents, _ = near_duplicates(documents, heldout, experiment.data.near_duplicates)
     overrides = config_flags.get_override_values(_FLAGS["config"])
     title = [config_name(_FLAGS), *(f"{name}={value}" for name, value in overrides.items())]
     page = make_page(experiment, documents, title=" ".join(title), num_examples=num_examples)

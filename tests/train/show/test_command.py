@@ -103,7 +103,7 @@ class _WrongRate(Objective):
     output_lengths = hidden = restore = None
     prompting = None
     has_inputs = True
-    scores_all_text = False
+    byte_metric = ""
 
     def expected(self):
         return self.declared.expected()

@@ -1,0 +1,102 @@
+"""Held-out documents that the training side contains too, identical or near-identical (data/minhash.py).
+
+A model can recite such documents. They are counted at the start of every run, and `data.near_duplicates` decides
+whether the training side keeps its copies.
+"""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from contract.errors import ConfigError
+from data.documents import Documents
+from data.minhash import JACCARD, MAX_DOCUMENTS
+from data.store import TokenStore
+
+NearDuplicates = Literal["keep", "drop"]  # the values of data.near_duplicates
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlap:
+    """What the two sides of a split have in common, in documents.
+
+    Attributes:
+      heldout: held-out documents.
+      identical: held-out documents whose text is also the text of a training document.
+      near_identical: further held-out documents with a training document in their group of near-identical documents.
+      train: training documents whose group has a held-out document.
+      dropped: whether these training documents are dropped.
+      searched: whether near-identical documents were searched; False for more than MAX_DOCUMENTS documents.
+    """
+
+    heldout: int
+    identical: int
+    near_identical: int
+    train: int
+    dropped: bool
+    searched: bool
+
+    def __str__(self) -> str:
+        """One line, for the summary of a run."""
+        near = f"and {self.near_identical:,} near-identical (Jaccard similarity >= {JACCARD})"
+        if not self.searched:
+            near = f"(near-identical ones are not counted in corpora of more than {MAX_DOCUMENTS:,} documents)"
+        line = f"of {self.heldout:,} held-out documents, {self.identical:,} are identical {near} to training documents"
+        if not self.train:
+            return line
+        if self.dropped:
+            return f"{line}; their copies in training are dropped: {self.train:,}"
+        remedy = " (data.near_duplicates='drop' drops them)" if self.searched else ""
+        return f"{line}; their copies in training: {self.train:,}{remedy}"
+
+
+def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates) -> tuple[Documents, Overlap]:
+    """Returns the training documents of a run, and what both sides had in common before any were dropped.
+
+    "keep" returns `train`. "drop" returns it without the documents that are identical or near-identical to a held-out
+    document; the held-out side stays, so that runs remain comparable.
+
+    Raises ConfigError for "drop" if near-identical documents were not searched, or if no training document remains.
+    """
+    store = train.store
+    if heldout.store is not store:
+        raise ValueError("both sides must be documents of one token store")
+    searched = store.meta["near_duplicates_searched"]
+    if choice == "drop" and not searched:
+        raise ConfigError(
+            f"data.near_duplicates='drop' is for corpora of up to {MAX_DOCUMENTS:,} documents, and this one has "
+            f"{len(store):,}: deduplicate its files, and set data.near_duplicates='keep'"
+        )
+    identical = _in(store.duplicate_ids, heldout, train)
+    in_train = _in(store.near_duplicate_ids, heldout, train)
+    in_heldout = _in(store.near_duplicate_ids, train, heldout)
+    if choice == "drop" and in_heldout.all():
+        raise ConfigError(
+            f"data.near_duplicates='drop' leaves no training document: all {len(train):,} are near-identical to "
+            "held-out documents; set it to 'keep', or add text to data.path"
+        )
+    overlap = Overlap(
+        heldout=len(heldout),
+        identical=int(identical.sum()),
+        near_identical=int((in_train & ~identical).sum()),
+        train=int(in_heldout.sum()),
+        dropped=choice == "drop",
+        searched=searched,
+    )
+    return train.subset(~in_heldout) if choice == "drop" else train, overlap
+
+
+def describe_copies(store: TokenStore) -> str:
+    """One line: how many documents of a store are copies of earlier ones."""
+    number = np.arange(len(store))
+    identical, near = ((ids != number).sum() for ids in (store.duplicate_ids, store.near_duplicate_ids))
+    line = f"{identical:,} of {len(store):,} documents are identical to an earlier one"
+    if not store.meta["near_duplicates_searched"]:
+        return f"{line}; near-identical ones are not counted in corpora of more than {MAX_DOCUMENTS:,} documents"
+    return f"{line}, and {near - identical:,} near-identical (Jaccard similarity >= {JACCARD})"
+
+
+def _in(group_ids: np.ndarray, documents: Documents, others: Documents) -> np.ndarray:
+    """bool [len(documents)]: whether a document of `others` is in the document's group."""
+    return np.isin(group_ids[documents.index], group_ids[others.index])

@@ -1,0 +1,88 @@
+"""Unknown tokens, bytes that tokens spell, and texts that do not round-trip are counted and said."""
+
+import re
+
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from data.coverage import coverage_warnings, describe_coverage
+from data.prepare import main
+from data.tokenizer import SentencePieceTokenizer
+from tests.data.corpus import store_of
+
+# What the error message for a model without a pad id advised before.
+LOSSY = "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1"
+TEXTS = ["the fox\njumps over\tthe  lazy dog\n", " a 語 quick brown fox\n\n\n    jumps\n", "plain text"]
+
+
+def train_model(path, flags):
+    spm = pytest.importorskip("sentencepiece")
+    (path.parent / "lines").write_text("the quick brown fox jumps over the lazy dog\nplain text is a text\n" * 20)
+    sizes = "--vocab_size=320 --hard_vocab_limit=false --minloglevel=2"
+    spm.SentencePieceTrainer.train(f"--input={path.parent / 'lines'} --model_prefix={path} {sizes} {flags}")
+    return f"{path}.model"
+
+
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory):
+    return train_model(tmp_path_factory.mktemp("lossy") / "m", LOSSY)
+
+
+@pytest.fixture(scope="module")
+def lossless(tmp_path_factory):
+    """A model trained with the flags that the error message for a model that cannot serve gives."""
+    folder = tmp_path_factory.mktemp("lossless")
+    unusable = train_model(folder / "unusable", "--pad_id=2 --eos_id=-1 --unk_id=0 --bos_id=-1")
+    with pytest.raises(ConfigError, match="has no eos id: train it with --") as error:
+        SentencePieceTokenizer(unusable, num_sentinels=1, mode_tokens=())
+    return train_model(folder / "m", re.search(r"--.*", str(error.value).split("train it with")[1])[0])
+
+
+def test_a_model_trained_as_the_error_message_advises_loses_no_text(lossless, tmp_path):
+    store = store_of(tmp_path, TEXTS, tokenizer=lossless)
+    assert store.unknown_fraction == 0 and coverage_warnings(store) == []
+    assert (store.meta["sampled_texts"], store.meta["changed_texts"]) == (3, [])
+    # The space that the model writes before each text is not a byte of it.
+    assert (store.token_bytes - store.text_bytes).tolist() == [1, 1, 1]
+    assert store.bytes_covered() > 1
+
+
+def test_a_model_that_loses_text_is_warned_about(lossy, tmp_path):
+    store = store_of(tmp_path, TEXTS, tokenizer=lossy)
+    unk = SentencePieceTokenizer(lossy, num_sentinels=1, mode_tokens=()).vocab.unk
+    tokens = store.tokens[store.tokens != 1]
+    assert store.unknown_fraction == (tokens == unk).mean() > 0
+    assert store.text_bytes.tolist() == [len(text.encode()) for text in TEXTS]
+    # The second text: 7 line ends and runs of spaces and 3 bytes of one character are lost.
+    assert store.token_bytes[1] < store.text_bytes[1] - 3
+    assert store.bytes_covered(np.array([1])) == store.token_bytes[1] / store.text_bytes[1] < store.bytes_covered() < 1
+    unknown, changed = coverage_warnings(store)
+    assert re.match(r"\d+\.\d\d% of the corpus's tokens are unknown", unknown) and "--byte_fallback=true" in unknown
+    assert changed.startswith(
+        "the tokenizer changes 2 of 3 sampled texts, such as 'the fox\\njumps ove' to 'the fox jumps ove'"
+    )
+    assert "--normalization_rule_name=identity" in changed and "\n" not in unknown + changed
+
+
+def test_bytes_lose_nothing(tmp_path):
+    store = store_of(tmp_path, TEXTS)
+    assert store.token_bytes.tolist() == store.text_bytes.tolist() and store.meta["changed_texts"] == []
+    assert describe_coverage(store) == (
+        "0.00% of the corpus's tokens are unknown; the tokens spell 100.00% of its bytes"
+    )
+
+
+def test_prepare_prints_coverage_copies_and_warnings(lossy, tmp_path, capsys):
+    (tmp_path / "text").mkdir()
+    for i, text in enumerate([*TEXTS, TEXTS[0]]):
+        (tmp_path / "text" / f"{i}.txt").write_text(text)
+    flags = ["--source=text", f"--path={tmp_path}/text", f"--cache_dir={tmp_path}/c"]
+    main(["prepare", *flags, f"--tokenizer={lossy}"])
+    printed = capsys.readouterr().out
+    assert re.search(r"coverage +[1-9][\d.]*% of the corpus's tokens are unknown; the tokens spell [\d.]+% of", printed)
+    assert re.search(r"copies +1 of 4 documents are identical to an earlier one, and 0 near-identical", printed)
+    assert printed.count("\nwarning: ") == 2
+    main(["prepare", *flags])
+    printed = capsys.readouterr().out
+    assert re.search(r"coverage +0\.00% of .* spell 100\.00% of its bytes", printed) and "warning" not in printed

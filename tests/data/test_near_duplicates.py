@@ -1,0 +1,129 @@
+"""Copies on both sides of the split are counted, said and dropped from the training side alone."""
+
+import json
+
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from data import minhash
+from data import near_duplicates as module
+from data.documents import Documents, split_documents
+from data.near_duplicates import describe_copies, near_duplicates
+from data.store import open_or_build
+from data.tokenizer import make_tokenizer
+from tests.data.corpus import corpus_config, store_of
+
+
+def texts(count, seed=0):
+    generator = np.random.default_rng(seed)
+    return [" ".join(f"w{i}" for i in generator.integers(5000, size=300)) for _ in range(count)]
+
+
+def edited(text):
+    return text.replace(text.split()[150], "edited")
+
+
+def sides(store, heldout):
+    """Documents of the store with the given numbers held out, the others for training, in descending order."""
+    is_heldout = np.isin(np.arange(len(store)), heldout)
+    train = Documents(store, np.flatnonzero(~is_heldout)[::-1], "training")
+    return train, Documents(store, np.flatnonzero(is_heldout), "held-out")
+
+
+def test_copies_by_hand(tmp_path):
+    a, b, c, d = texts(4)
+    store = store_of(tmp_path, [a, edited(a), b, b, c, edited(c), edited(c) + " more", d])
+    assert store.duplicate_ids.tolist() == [0, 1, 2, 2, 4, 5, 6, 7] and store.duplicate_ids.dtype == np.int64
+    assert store.near_duplicate_ids.tolist() == [0, 0, 2, 2, 4, 4, 4, 7]
+    train, heldout = sides(store, [1, 3, 4])
+    kept, overlap = near_duplicates(train, heldout, "keep")
+    assert kept is train
+    assert (overlap.heldout, overlap.identical, overlap.near_identical, overlap.train) == (3, 1, 2, 4)
+    assert str(overlap) == (
+        "of 3 held-out documents, 1 are identical and 2 near-identical (Jaccard similarity >= 0.8) to training "
+        "documents; their copies in training: 4 (data.near_duplicates='drop' drops them)"
+    )
+    dropped, overlap = near_duplicates(train, heldout, "drop")
+    assert dropped.index.tolist() == [7] and dropped.label == "training" and heldout.index.tolist() == [1, 3, 4]
+    assert str(overlap).endswith("training documents; their copies in training are dropped: 4")
+    assert describe_copies(store) == (
+        "1 of 8 documents are identical to an earlier one, and 3 near-identical (Jaccard similarity >= 0.8)"
+    )
+
+
+def test_copies_within_one_side_are_no_overlap(tmp_path):
+    a, b = texts(2)
+    train, heldout = sides(store_of(tmp_path, [a, edited(a), a, b, edited(b)]), [3, 4])
+    kept, overlap = near_duplicates(train, heldout, "drop")
+    assert kept.index.tolist() == train.index.tolist()
+    assert str(overlap) == (
+        "of 2 held-out documents, 0 are identical and 0 near-identical (Jaccard similarity >= 0.8) to training "
+        "documents"
+    )
+
+
+def test_the_split_leaves_near_identical_documents_on_both_sides_and_drop_removes_them(tmp_path):
+    """The leak: the split keeps identical documents together, but not edited copies."""
+    originals = texts(60)
+    store = store_of(tmp_path, originals + list(map(edited, originals)))
+    train, heldout = split_documents(store, 0.2, 0)
+    leaked = set(heldout.index % 60) & set(train.index % 60)
+    assert len(leaked) > 10
+    _, overlap = near_duplicates(train, heldout, "keep")
+    assert (overlap.identical, overlap.near_identical, overlap.train) == (0, len(leaked), len(leaked))
+    dropped, _ = near_duplicates(train, heldout, "drop")
+    assert not set(heldout.index % 60) & set(dropped.index % 60)
+    assert len(dropped) == len(train) - len(leaked)
+
+
+def test_prompts_are_part_of_the_text(tmp_path):
+    pairs = [{"prompt": "p", "response": "r"}, {"prompt": "p", "response": "s"}, {"prompt": "q", "response": "r"}]
+    pairs += [{"prompt": "p", "response": "r"}]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    corpus = corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "pairs.jsonl"))
+    store = open_or_build(corpus, make_tokenizer(corpus))
+    assert store.digests[0] == store.digests[1]
+    assert store.duplicate_ids.tolist() == store.near_duplicate_ids.tolist() == [0, 1, 2, 0]
+
+
+def test_groups_do_not_depend_on_the_tokenizer(tmp_path):
+    spm = pytest.importorskip("sentencepiece")
+    a, b = texts(2)
+    model = str(tmp_path / "m")
+    spm.SentencePieceTrainer.train(sentence_iterator=iter([a, b]), model_prefix=model, vocab_size=100, pad_id=3)
+    stores = [store_of(tmp_path, [a, b, edited(a)], tokenizer=tokenizer) for tokenizer in ("byte", f"{model}.model")]
+    assert [store.near_duplicate_ids.tolist() for store in stores] == [[0, 1, 0]] * 2
+
+
+def test_beyond_the_limit_identical_documents_are_counted_and_drop_is_refused(tmp_path, monkeypatch):
+    for owner in (minhash, module):
+        monkeypatch.setattr(owner, "MAX_DOCUMENTS", 3)
+    a, b = texts(2)
+    store = store_of(tmp_path, [a, edited(a), b, b])
+    train, heldout = sides(store, [0, 2])
+    _, overlap = near_duplicates(train, heldout, "keep")
+    assert str(overlap) == (
+        "of 2 held-out documents, 1 are identical (near-identical ones are not counted in corpora of more than 3 "
+        "documents) to training documents; their copies in training: 1"
+    )
+    assert "near-identical ones are not counted in corpora of more than 3" in describe_copies(store)
+    with pytest.raises(ConfigError, match=r"data\.near_duplicates='drop' is for corpora of up to 3 documents.* has 4:"):
+        near_duplicates(train, heldout, "drop")
+
+
+def test_drop_that_leaves_no_training_document(tmp_path):
+    [a] = texts(1)
+    train, heldout = sides(store_of(tmp_path, [a, edited(a)]), [0])
+    with pytest.raises(
+        ConfigError, match=r"data\.near_duplicates='drop' leaves no training document: all 1 are"
+    ) as error:
+        near_duplicates(train, heldout, "drop")
+    assert "\n" not in str(error.value)
+
+
+def test_sides_of_two_stores_raise(tmp_path):
+    sides_of = [store_of(tmp_path / name, ["a", "b"]) for name in "xy"]
+    train, heldout = (Documents(store, np.array([0]), "") for store in sides_of)
+    with pytest.raises(ValueError, match="one token store"):
+        near_duplicates(train, heldout, "keep")
