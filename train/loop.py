@@ -13,6 +13,7 @@ from train.agreement import agreement
 from train.checkpoint import Checkpoints
 from train.counters import Counters
 from train.display import Display
+from train.epochs import resolve_epochs
 from train.evaluate import evaluate
 from train.experiment import Experiment
 from train.generate.sample import sample_for_display
@@ -28,7 +29,7 @@ from train.summary import print_shares, print_summary
 
 
 def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
-    """Trains to `train.steps`, from the newest checkpoint in `workdir` if there is one.
+    """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
     Leaves config.json, metrics.jsonl, checkpoints/ and tensorboard/ in `workdir`. Raises ConfigError where the workdir
     cannot be written or contains another run, and where training cannot continue.
@@ -36,7 +37,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     config = experiment.train
     # The order of a start:
     # 1. The folder is writable, and the newest checkpoint in it, if any, is this run's.
-    # 2. Corpus, mesh and steps are made from the config. The corpus must be the run's, and the same in all processes.
+    # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The corpus must be the run's, and the same in all processes.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
     #    step is the number of the next batch.
     # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals
@@ -46,7 +47,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=config.keep_checkpoints)
     start = checkpoints.latest_step() or 0
     with agreement() as same_everywhere:
-        run = make_run(experiment)
+        run = resolve_epochs(make_run(experiment))
+        experiment, config = run.experiment, run.experiment.train
         # Not run.store.folder.name, which differs between hosts whose files differ in their modification times alone.
         corpus = {"fingerprint": run.store.content_digest, "tokenizer": experiment.tokenizer.fingerprint}
         resolved = experiment.config | {"corpus": corpus}
@@ -80,10 +82,17 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
             display.message(sample_for_display(run, state.params))
             display.message(
                 f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {workdir}. "
-                f"To continue, raise train.steps; to sample: python -m train.generate --workdir={workdir} --prompt=..."
+                f"To continue, raise train.{'epochs' if config.epochs else 'steps'}; {_next_command(experiment, workdir)}"
             )
     checkpoints.close()
     writer.close()
+
+
+def _next_command(experiment: Experiment, workdir: str) -> str:
+    """Returns what to run after the training: train.generate, or train.evaluate if the model predicts no tokens."""
+    if experiment.learner.language_model(experiment.params_shapes) is None:
+        return f"to evaluate: python -m train.evaluate --workdir={workdir}"
+    return f"to sample: python -m train.generate --workdir={workdir} --prompt=..."
 
 
 def _make_workdir(workdir: str) -> None:
