@@ -14,8 +14,8 @@ below the table, and the defaults of Hugging Face's Trainer): 3 epochs, 5 for 13
 13b; a cosine decay to 0 without weight decay; rows of 512 tokens. What differs, because rows are packed:
   train.batch_size        32 rows. Alpaca has batches of 128 pairs, one in each row; about 4 of its pairs fit in 512
                           tokens. For shorter or longer pairs set as many rows as hold 128 pairs.
-  optimizer.warmup_steps  36: Alpaca's 3% of the 1,218 steps that it makes with 52,000 pairs. For other corpora set 3% of
-                          the number of steps, which the run prints at its start.
+  optimizer.warmup_steps  36: Alpaca's 3% of the 1,218 steps that it makes with 52,000 pairs. For another corpus set 3%
+                          of the number of steps, which the run prints at its start.
 An encoder-decoder (--config.model.architecture=encoder_decoder) was pre-trained on inputs that end in EOS: add
 --config.objective.inputs_eos=True.
 

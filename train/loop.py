@@ -37,7 +37,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     config = experiment.train
     # The order of a start:
     # 1. The folder is writable, and the newest checkpoint in it, if any, is this run's.
-    # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The corpus must be the run's, and the same in all processes.
+    # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The
+    #    corpus must be the run's, and the same in all processes.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
     #    step is the number of the next batch.
     # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals
@@ -82,7 +83,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
             display.message(sample_for_display(run, state.params))
             display.message(
                 f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {workdir}. "
-                f"To continue, raise train.{'epochs' if config.epochs else 'steps'}; {_next_command(experiment, workdir)}"
+                f"To continue, raise train.{'epochs' if config.epochs else 'steps'}; "
+                + _next_command(experiment, workdir)
             )
     checkpoints.close()
     writer.close()

@@ -54,6 +54,8 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": windows,
     }
+    if experiment.tokenizer.adds_pad:
+        lines["padding"] = f"id {experiment.vocab.pad}, a row added to the vocabulary: {data.tokenizer} has no pad id"
     if config.epochs:
         lines["steps"] = describe_epochs(experiment, run.train_documents)
     if experiment.learner.language_model(run.state_shapes.params) is not None:
