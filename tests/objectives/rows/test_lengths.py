@@ -98,7 +98,7 @@ def test_rows_too_short_for_several_denoisers_raise_with_lengths_that_fit_all(
     }
     lengths, names = [objective.output_lengths for objective in denoisers.values()], list(denoisers)
     row = RowShape(architecture, inputs, targets, examples_per_row)
-    with pytest.raises(ConfigError, match=r"^data\.\w+=\d+ is too short for \w+ .*set .*\d") as error:
+    with pytest.raises(ConfigError, match=r"^data\.\w+=\d+ is too short for \w+\b.*set .*\d") as error:
         longest_windows(lengths, row, names)
     head, found, advice = str(error.value).partition("; for all denoisers set ")
     if not found:  # one length fits all: that of the denoiser that the message names
