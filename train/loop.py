@@ -17,6 +17,7 @@ from train.epochs import resolve_epochs
 from train.evaluate import evaluate
 from train.experiment import Experiment
 from train.generate.sample import sample_for_display
+from train.line_sums import LineSums
 from train.metrics import MetricsWriter, summarize
 from train.profile import StepProfile
 from train.restore import start_from
@@ -71,7 +72,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
         if start:
             display.message(f"continuing from step {start}")
         if start < config.steps:
-            state = _Loop(run, workdir, checkpoints, counters, writer, display, stop).train(state, start)
+            line_sums = LineSums(saved_counters["line"] if saved_counters else ())
+            state = _Loop(run, workdir, checkpoints, counters, line_sums, writer, display, stop).train(state, start)
         checkpoints.wait()
         step = int(state.step)
         print_shares(experiment, counters, display)
@@ -115,12 +117,14 @@ class _Loop:
         workdir: str,
         checkpoints: Checkpoints,
         counters: Counters,
+        line_sums: LineSums,
         writer: MetricsWriter,
         display: Display,
         stop: StopRequest,
     ):
         self.run, self.workdir, self.checkpoints = run, workdir, checkpoints
-        self.counters, self.writer, self.display, self.stop = counters, writer, display, stop
+        self.counters, self.line_sums = counters, line_sums
+        self.writer, self.display, self.stop = writer, display, stop
         self.config = run.experiment.train
         self.schedule = make_schedule(run.experiment.optimizer, self.config.steps)
         self.positions = 0
@@ -156,7 +160,8 @@ class _Loop:
                 pending = None
                 eval_loss = self._evaluate(step, state) if evaluates else None
                 if stops or step % self.config.checkpoint_every == 0 or step == self.config.steps:
-                    self.checkpoints.save(step, state, eval_loss=eval_loss, counters=self.counters.state())
+                    totals = self.counters.state() | {"line": self.line_sums.state()}
+                    self.checkpoints.save(step, state, eval_loss=eval_loss, counters=totals)
                 self._restart_clock(step)
             if stops:
                 break
@@ -167,22 +172,25 @@ class _Loop:
         self.step_began = self.clock
 
     def _report(self, step: int, device_metrics: dict[str, Any]) -> None:
-        """Waits for the end of `step`, and adds the step to the counters. Every `train.log_every` steps, logs it.
+        """Waits for the end of `step`, and adds the step to the totals. Every `train.log_every` steps, writes a line.
+
+        Losses, accuracies and the learner's ratios are those of all batches since the line before, added up before the
+        division: means over their scored tokens, in float64. They are not finite if the loss of one batch is not.
 
         In addition to those of `summarize`, the metrics are
           learning_rate: of the step's update.
-          grad_norm: the global norm of the gradient, before clipping.
-          useful_token_fraction: the share of all positions of the step's batch that are not padding.
+          grad_norm: the global norm of the step's gradient, before clipping.
+          useful_token_fraction: the share of all positions that are not padding, in the batches since the last line.
           skipped_updates: updates since the start of the run whose gradients were not finite.
           tokens_per_second: positions that are not padding, of both stacks, per second since the last line.
           data_wait_fraction: the share of the seconds since the last line that were spent waiting for batches.
           mfu: model FLOPs utilization since the last line, where the peak is known.
           the totals and shares since the start of the run: see Counters.
         """
-        skipped, scored_tokens = map(
-            int, jax.device_get((device_metrics["skipped_in_a_row_count"], device_metrics["scored_tokens"]))
-        )
+        values = jax.device_get(device_metrics)
+        skipped, scored_tokens = int(values["skipped_in_a_row_count"]), int(values["scored_tokens"])
         now = time.perf_counter()
+        self.line_sums.add(values)
         self.counters.add_step(scored_tokens, now - self.step_began)
         self.step_began = now
         if skipped:
@@ -196,12 +204,12 @@ class _Loop:
         self.display.update(step)
         if step % self.config.log_every:
             return
-        values = jax.device_get(device_metrics)
-        metrics = summarize(values, self.run.experiment.denoiser_names)
+        sums, useful_token_fraction = self.line_sums.take()
+        metrics = summarize(sums, self.run.experiment.denoiser_names)
         metrics |= {
             "learning_rate": float(self.schedule(step - 1 - int(values["skipped_count"]))),
             "grad_norm": float(values["grad_norm"]),
-            "useful_token_fraction": float(values["useful_token_fraction"]),
+            "useful_token_fraction": useful_token_fraction,
             "skipped_updates": int(values["skipped_count"]),
         }
         if "loss_scale" in values:

@@ -123,6 +123,20 @@ def test_a_run_of_steps_is_not_changed(corpus):
     assert resolve_epochs(run) is run
 
 
+@pytest.mark.parametrize(
+    ("name", "architecture", "command"),
+    [("classification", "encoder_only", "evaluate"), ("clm", "decoder_only", "generate")],
+)
+def test_a_finished_run_names_the_command_that_its_model_supports(
+    name, architecture, command, corpus, tmp_path, capsys
+):
+    train_and_evaluate(small_experiment(name, architecture, **reads_corpus(name, corpus)), str(tmp_path))
+    out = capsys.readouterr().out
+    assert (
+        f"raise train.steps; to {'sample' if command == 'generate' else 'evaluate'}: python -m train.{command}" in out
+    )
+
+
 @pytest.mark.parametrize(("preset", "epochs", "rate"), [("small", 3, 2e-5), ("7b", 3, 2e-5), ("13b", 5, 1e-5)])
 def test_sft_beyond_tiny_is_alpacas_recipe(preset, epochs, rate):
     config = sft.get_config(preset)
@@ -136,6 +150,7 @@ def test_sft_beyond_tiny_is_alpacas_recipe(preset, epochs, rate):
 
 def test_a_plan_says_that_the_steps_are_not_known():
     config = ["--config=configs/sft.py:small", "--config.model.num_layers=1"]
-    status, stdout, stderr = run_main(*config, "--topology=cpu:2", module="train.plan")
+    status, stdout, stderr = run_main(*config, "--topology=cpu:1", module="train.plan")
     assert status == 0, stderr
+    assert "on cpu:1: 1 device, mesh" in stdout
     assert "positions per step" in stdout and "train.epochs=3: steps are known once train.main has read" in stdout
