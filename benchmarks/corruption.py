@@ -104,7 +104,7 @@ def main() -> None:
             "objective": name,
             "architecture": experiment.model.architecture,
             "raw_tokens_per_second": round(statistics.median(rates)),
-            "best_run": round(max(rates)),
+            "fastest_run": round(max(rates)),
             "row_length": ROW_LENGTH,
             "rows": ROWS,
         }

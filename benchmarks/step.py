@@ -124,7 +124,7 @@ def measure(experiment: Experiment, steps: int) -> dict[str, Any]:
     mesh = sharding.make_mesh(experiment.mesh)
     check_microbatch(experiment.train, mesh)
     batch_sharding = sharding.batch_sharding(mesh)
-    optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(experiment, mesh))
     init = jax.jit(init_state, static_argnums=(0, 1, 2, 3), out_shardings=state_shardings)
     state = init(experiment.learner, optimizer, experiment.seed, experiment.model.dtype)

@@ -126,7 +126,9 @@ def get_config() -> ConfigDict:
     config.train.init_from = ""  # workdir of another run, whose newest checkpoint initializes the Transformer
     # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
     config.train.init_from_overlap = "error"
+    # The length of a run: updates, or passes over the training text. One of the two is 0. See train/epochs.py.
     config.train.steps = 600  # updates
+    config.train.epochs = 0.0  # passes, such as 3.0 or 0.5; resolved to updates when the corpus is open
     config.train.batch_size = 16  # rows of a batch, over all devices and processes
     config.train.grad_accum_steps = 1  # parts of a batch, computed one after another to save memory
     config.train.log_every = 20  # steps between reports of training metrics

@@ -9,8 +9,14 @@ Without train.init_from the model is trained from scratch. In your own data each
 ...}. Tiny uses the documented functions of the standard library: signature and docstring are the prompt, the body is
 the response. Functions too long for a row are excluded, and the run prints their number at the start.
 
-Presets: as in configs/clm.py. Larger presets train as Stanford Alpaca: 3 epochs of its 52,000 pairs. An
-encoder-decoder (--config.model.architecture=encoder_decoder) was pre-trained on inputs that end in EOS: add
+Presets: as in configs/clm.py. Larger presets train as Stanford Alpaca (the table in its README, the train command
+below the table, and the defaults of Hugging Face's Trainer): 3 epochs, 5 for 13b; AdamW with b2 0.999 at 2e-5, 1e-5 for
+13b; a cosine decay to 0 without weight decay; rows of 512 tokens. What differs, because rows are packed:
+  train.batch_size        32 rows. Alpaca has batches of 128 pairs, one in each row; about 4 of its pairs fit in 512
+                          tokens. For shorter or longer pairs set as many rows as hold 128 pairs.
+  optimizer.warmup_steps  36: Alpaca's 3% of the 1,218 steps that it makes with 52,000 pairs. For another corpus set 3%
+                          of the number of steps, which the run prints at its start.
+An encoder-decoder (--config.model.architecture=encoder_decoder) was pre-trained on inputs that end in EOS: add
 --config.objective.inputs_eos=True.
 
 Tiny on two CPU cores, from scratch: 400 steps, held-out loss 2.055 per token of the response.
@@ -35,10 +41,12 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.train.steps = 400
     if preset != "tiny":
         config.data.on_unusable = "error"
-        config.optimizer.learning_rate = 2e-5
+        config.optimizer.learning_rate = 1e-5 if preset == "13b" else 2e-5
         config.optimizer.warmup_steps = 36
         config.optimizer.final_learning_rate_fraction = 0.0
+        config.optimizer.b2 = 0.999
         config.optimizer.weight_decay = 0.0
-        config.train.batch_size = 128
-        config.train.steps = 1218
+        config.train.batch_size = 32
+        config.train.steps = 0
+        config.train.epochs = 5.0 if preset == "13b" else 3.0
     return config

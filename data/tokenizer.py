@@ -25,11 +25,13 @@ class Tokenizer:
 
     Attributes:
       vocab: the special ids.
+      adds_pad: whether the vocabulary has a pad id that the tokenizer's model does not have.
       fingerprint: changes whenever `encode` would return other ids. It does not depend on mode tokens and sentinels, so
         a token store stays valid when these change.
     """
 
     vocab: Vocab
+    adds_pad: bool = False
     fingerprint: str
 
     def encode(self, text: str) -> np.ndarray:
@@ -109,18 +111,19 @@ class ByteTokenizer(Tokenizer):
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """A SentencePiece model with its own ids for pad, eos and unk, and for bos if the model has one.
+    """A SentencePiece model with its own ids for eos and unk, and for pad and bos if the model has them.
 
-    mask, cls, sep, bos (if the model has none), the mode tokens and the sentinels follow the model's pieces. Pieces of
-    the model with the name <extra_id_k> are ordinary pieces, because Vocab requires the sentinels to be the highest
-    ids. A model that normalizes text or lacks characters loses them: decode(encode(text)) then differs from the text.
+    A model without pad, such as Llama's, gets a pad id right after its pieces, as in Stanford Alpaca's train.py. mask,
+    cls, sep, bos (if the model has none), the mode tokens and the sentinels follow. Pieces of the model with the name
+    <extra_id_k> are ordinary pieces, because Vocab requires the sentinels to be the highest ids. A model that
+    normalizes text or lacks characters loses them: decode(encode(text)) then differs from the text.
     """
 
     def __init__(self, path: str, *, num_sentinels: int, mode_tokens: tuple[str, ...]):
         """Loads the model at `path`.
 
         Raises ConfigError where sentencepiece is not installed, where the model is missing or unreadable, where it has
-        no pad or EOS id, and where a special id is between the ids of its pieces.
+        no EOS id, and where a special id is between the ids of its pieces.
         """
         where = f"data.tokenizer={path!r}"
         try:
@@ -139,10 +142,11 @@ class SentencePieceTokenizer(Tokenizer):
         own = {name: getattr(self._model, f"{name}_id")() for name in ("pad", "eos", "unk", "bos")}
         text_ids = np.array([id_ for id_ in range(size) if self._is_text(id_)])
         between = [name for name, id_ in own.items() if text_ids[0] <= id_ <= text_ids[-1]]
-        missing = [name for name in ("pad", "eos") if own[name] < 0]
-        if missing or between:
-            problem = f"has no {missing[0]} id" if missing else f"has its {between[0]} id between its pieces"
+        has_eos = own["eos"] >= 0
+        if not has_eos or between:
+            problem = "has no eos id" if not has_eos else f"has its {between[0]} id between its pieces"
             raise ConfigError(f"{where} {problem}: train it with {SENTENCEPIECE_FLAGS}")
+        self.adds_pad = own["pad"] < 0
         texts = {id_: self._text(id_) for id_ in text_ids.tolist()}
         self.vocab = _add_specials(
             num_sentinels,
@@ -198,15 +202,20 @@ def _add_specials(
     texts: dict[int, bytes],
     *,
     first_free: int,
+    pad: int,
     bos: int,
     **ids: int,
 ) -> Vocab:
-    """A Vocab whose mask, cls, sep, bos (if `bos` is -1), mode tokens and sentinels have the ids from `first_free` on.
+    """A Vocab whose other special tokens have the ids from `first_free` on.
+
+    In this order: pad (if `pad` is -1), mask, cls, sep, bos (if `bos` is -1), mode tokens, sentinels.
 
     texts: the UTF-8 bytes of each ordinary token, by id.
     """
     if num_sentinels < 0:
         raise ConfigError(f"data.num_sentinels={num_sentinels} must not be negative")
+    if pad < 0:
+        pad, first_free = first_free, first_free + 1
     mask, cls, sep = range(first_free, first_free + 3)
     next_free = first_free + 3
     if bos < 0:
@@ -215,6 +224,7 @@ def _add_specials(
     size = next_free + len(modes) + num_sentinels
     vocab = Vocab(
         size=size,
+        pad=pad,
         mask=mask,
         cls=cls,
         sep=sep,

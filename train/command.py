@@ -14,11 +14,14 @@ process, and calls `parse_flags` first:
         run_command(main)
 """
 
+import difflib
+import itertools
 import os
+import pathlib
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from absl import flags
@@ -28,6 +31,8 @@ from contract.errors import ConfigError
 from train.host_memory import keep_freed_memory
 
 T = TypeVar("T")
+
+_SOME_CONFIG = "name one of configs/, as in --config=configs/ul2.py"
 
 
 def run_command(main: Callable[[], None]) -> None:
@@ -88,7 +93,7 @@ def parse_flags(
     """
     argv = sys.argv if argv is None else argv
     flag_values.set_gnu_getopt()  # flags and other arguments in any order
-    if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
+    if _asks_for_help(argv, flag_values):
         print(f"{usage.strip()}\n\nFlags:\n{_flags_help(flag_values)}")
         sys.exit(0)
     if "config" in flag_values:
@@ -100,7 +105,7 @@ def parse_flags(
     try:
         rest = flag_values(argv)
     except Exception as error:  # a config file is a program and can raise anything
-        raise ConfigError(_one_line(error, argv)) from error
+        raise ConfigError(_one_line(error, argv) + _denoiser_hint(error, argv)) from error
     values = []
     for argument in rest[1:]:
         if positional is None:
@@ -138,12 +143,51 @@ def _out_of_memory(error: str) -> str:
     )
 
 
+def _asks_for_help(argv: list[str], flag_values: flags.FlagValues) -> bool:
+    """Returns whether an argument is --help or -h, and not the value of the flag before it, as in --prompt -h."""
+
+    def takes_a_value(argument: str) -> bool:
+        name = argument.lstrip("-")
+        return argument.startswith("-") and name in flag_values and not flag_values[name].boolean
+
+    return any(
+        argument in ("--help", "-help", "-h") and not takes_a_value(before)
+        for before, argument in itertools.pairwise(argv)
+    )
+
+
 def _check_config_file(argv: list[str]) -> None:
+    for path, colon, preset in (value.partition(":") for value in _config_arguments(argv)):
+        if not os.path.isfile(path):
+            stems = [file.stem for file in pathlib.Path("configs").glob("[!_]*.py")]
+            near = difflib.get_close_matches(pathlib.Path(path).stem, stems, n=1)
+            remedy = f"did you mean --config=configs/{near[0]}.py{colon}{preset}?" if near else _SOME_CONFIG
+            raise ConfigError(f"--config={path} is not a file: {remedy}")
+
+
+def _config_arguments(argv: list[str]) -> Iterator[str]:
+    """Yields the values of --config."""
     for flag, value in zip(argv, [*argv[1:], ""], strict=True):
         if flag == "--config" or flag.startswith("--config="):
-            path = (flag.partition("=")[2] or value).partition(":")[0]
-            if not os.path.isfile(path):
-                raise ConfigError(f"--config={path} is not a file: name one of configs/, as in --config=configs/ul2.py")
+            yield flag.partition("=")[2] or value
+
+
+def _denoiser_hint(error: Exception, argv: list[str]) -> str:
+    """Returns the fields that an override of a mixture's objective, such as its noise_density, may mean; "" for none.
+
+    A mixture's objective has no such field, but the objectives of its denoisers have.
+    """
+    given = [re.match(r"--config\.objective\.(\w+)(?:=|$)", argument) for argument in argv]
+    names = [match[1] for match in given if match and match[1] in str(error)]
+    if not names or not isinstance(error, AttributeError | KeyError):
+        return ""
+    without_overrides, name = flags.FlagValues(), next(_config_arguments(argv))
+    arguments = [argv[0], f"--config={name}"]
+    define_config(without_overrides, argv=arguments)
+    without_overrides(arguments)
+    denoisers = config_fields(without_overrides)["objective"].get("denoisers", {})
+    fields = [f"objective.denoisers.{name}.{names[0]}" for name, row in denoisers.items() if names[0] in row]
+    return f": a mixture's denoisers have this field, {', '.join(fields)}" if fields else ""
 
 
 def _flags_help(flag_values: flags.FlagValues) -> str:

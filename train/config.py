@@ -63,7 +63,8 @@ class TrainConfig:
 
     init_from: str
     init_from_overlap: Literal["error", "allow"]
-    steps: int
+    steps: int  # 0 until train.epochs is resolved (train/epochs.py)
+    epochs: float
     batch_size: int
     grad_accum_steps: int
     log_every: int
@@ -73,6 +74,14 @@ class TrainConfig:
     keep_checkpoints: int
     max_nonfinite_updates: int
     profile_steps: int
+
+    @property
+    def assumed_steps(self) -> int:
+        """`steps`; before train.epochs is resolved, more steps than any run has.
+
+        For what depends on the schedule being valid, but not on its length: state shapes and compiled programs.
+        """
+        return self.steps or 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +127,19 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], field: str) -> T:
     if missing:
         raise ConfigError(f"config field {prefix}{missing[0]} is missing")
     return cls(**{name: _checked(values[name], hints[name], prefix + name) for name in names})
+
+
+def check_length(train: TrainConfig) -> None:
+    """Raises ConfigError unless exactly one of train.steps and train.epochs is set."""
+    if not 0 <= train.epochs < float("inf"):
+        raise ConfigError(f"train.epochs={train.epochs} must be 0 (off) or more, and finite")
+    if train.epochs and train.steps:
+        raise ConfigError(
+            f"train.steps={train.steps} and train.epochs={train.epochs} both set the length of the run: "
+            "set one of them to 0"
+        )
+    if train.steps < 1 and not train.epochs:
+        raise ConfigError(f"train.steps={train.steps} must be 1 or more, or 0 with train.epochs above 0")
 
 
 def _checked(value: Any, hint: Any, field: str) -> Any:

@@ -23,7 +23,15 @@ from objectives import Denoiser, Mixture, denoisers_of
 from objectives.rows.collate import Collator
 from objectives.rows.lengths import RowShape
 from objectives.rows.window_specs import make_batch_spec
-from train.config import DataConfig, ExperimentConfig, MeshConfig, OptimizerConfig, TrainConfig, from_mapping
+from train.config import (
+    DataConfig,
+    ExperimentConfig,
+    MeshConfig,
+    OptimizerConfig,
+    TrainConfig,
+    check_length,
+    from_mapping,
+)
 from train.learners import make_learner
 from train.learners.learner import Learner, LearnerSetup
 from train.objective_config import make_objective
@@ -165,16 +173,25 @@ class Experiment:
 
 
 def make_experiment(
-    config: Mapping[str, Any], *, vocab_size: int | None = None, max_length: int | None = None
+    config: Mapping[str, Any],
+    *,
+    vocab_size: int | None = None,
+    max_length: int | None = None,
+    steps: int | None = None,
 ) -> Experiment:
     """Checks a config with the fields of configs/base.py and returns its experiment.
 
     vocab_size: the number of ids, for plans and benchmarks without the tokenizer's file; None: that of data.tokenizer.
     max_length: rows of a table of learned positions; None for the longest row of the config.
+    steps: train.steps, for a config that sets train.epochs (train/epochs.py); None: train.steps is 0 if it does.
 
     Raises ConfigError, one line, for a config that cannot work.
     """
     sections = from_mapping(ExperimentConfig, config, "")
+    check_length(sections.train)
+    if steps is not None:
+        config = {**config, "train": {**config["train"], "steps": steps}}
+        sections = dataclasses.replace(sections, train=dataclasses.replace(sections.train, steps=steps))
     _check_sections(sections)
     data = sections.data
     tokenizer = make_tokenizer(data)
@@ -236,7 +253,7 @@ def _check_sections(sections: ExperimentConfig) -> None:
     data, train, loss, mesh = sections.data, sections.train, sections.loss, sections.mesh
     check_source(data.source)
     _check_positive(data, "data", "inputs_length", "targets_length", "examples_per_row", "num_sentinels")
-    _check_positive(train, "train", "steps", "batch_size", "grad_accum_steps", "log_every", "eval_every")
+    _check_positive(train, "train", "batch_size", "grad_accum_steps", "log_every", "eval_every")
     _check_positive(train, "train", "checkpoint_every", "max_nonfinite_updates")
     if train.eval_windows < 0:
         raise ConfigError(f"train.eval_windows={train.eval_windows} must be 0 (all held-out windows) or more")
@@ -256,13 +273,18 @@ def _check_sections(sections: ExperimentConfig) -> None:
             f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp} and mesh.tensor="
             f"{mesh.tensor} to 1, or mesh.backend='jit'"
         )
-    make_optimizer(sections.optimizer, train.steps)  # raises for fields that cannot work
+    make_optimizer(sections.optimizer, train.assumed_steps)  # raises for fields that cannot work
 
 
 def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | None:
     """Returns the example numbers between which the mixture's weights change; None if the weights are constant."""
     if all(row.weight == row.final_weight for row in mixture.denoisers.values()):
         return None
+    if sections.train.epochs:
+        raise ConfigError(
+            f"train.epochs={sections.train.epochs} does not go with objective.schedule='linear', whose begin_step and "
+            "end_step are steps: set train.steps instead, and train.epochs=0"
+        )
     if mixture.end_step > sections.train.steps:
         raise ConfigError(
             f"objective.end_step={mixture.end_step} must be train.steps={sections.train.steps} or less, "

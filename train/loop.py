@@ -14,10 +14,12 @@ from train.agreement import agreement
 from train.checkpoint import Checkpoints
 from train.counters import Counters
 from train.display import Display
+from train.epochs import resolve_epochs
 from train.experiment import Experiment
 from train.final_warnings import final_warnings
 from train.generate.sample import sample_for_display
 from train.heldout import evaluate
+from train.line_sums import LineSums
 from train.metrics import MetricsWriter, summarize
 from train.overlap import check_start
 from train.profile import StepProfile
@@ -31,7 +33,7 @@ from train.summary import print_shares, print_summary
 
 
 def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
-    """Trains to `train.steps`, from the newest checkpoint in `workdir` if there is one.
+    """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
     Leaves config.json, metrics.jsonl, checkpoints/ and tensorboard/ in `workdir`. Raises ConfigError where the workdir
     cannot be written or contains another run, and where training cannot continue.
@@ -39,7 +41,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     config = experiment.train
     # The order of a start:
     # 1. The folder is writable, and the newest checkpoint in it, if any, is this run's.
-    # 2. Corpus, mesh and steps are made from the config. The corpus must be the run's, and the same in all processes.
+    # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The
+    #    corpus must be the run's, and the same in all processes.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
     #    step is the number of the next batch.
     # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals
@@ -49,7 +52,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
     checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=config.keep_checkpoints)
     start = checkpoints.latest_step() or 0
     with agreement() as same_everywhere:
-        run = make_run(experiment)
+        run = resolve_epochs(make_run(experiment))
+        experiment, config = run.experiment, run.experiment.train
         # Not run.store.folder.name, which differs between hosts whose files differ in their modification times alone.
         corpus = {
             "fingerprint": run.store.content_digest,
@@ -78,7 +82,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
         if start:
             display.message(f"continuing from step {start}")
         if start < config.steps:
-            state = _Loop(run, workdir, checkpoints, counters, writer, display, stop).train(state, start)
+            line_sums = LineSums(saved_counters["line"] if saved_counters else ())
+            state = _Loop(run, workdir, checkpoints, counters, line_sums, writer, display, stop).train(state, start)
         checkpoints.wait()
         step = int(state.step)
         print_shares(experiment, counters, display)
@@ -92,10 +97,18 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
             display.message(sample_for_display(run, state.params))
             display.message(
                 f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {workdir}. "
-                f"To continue, raise train.steps; to sample: python -m train.generate --workdir={workdir} --prompt=..."
+                f"To continue, raise train.{'epochs' if config.epochs else 'steps'}; "
+                + _next_command(experiment, workdir)
             )
     checkpoints.close()
     writer.close()
+
+
+def _next_command(experiment: Experiment, workdir: str) -> str:
+    """Returns what to run after the training: train.generate, or train.evaluate if the model predicts no tokens."""
+    if experiment.learner.language_model(experiment.params_shapes) is None:
+        return f"to evaluate: python -m train.evaluate --workdir={workdir}"
+    return f"to sample: python -m train.generate --workdir={workdir} --prompt=..."
 
 
 def _make_workdir(workdir: str) -> None:
@@ -116,12 +129,14 @@ class _Loop:
         workdir: str,
         checkpoints: Checkpoints,
         counters: Counters,
+        line_sums: LineSums,
         writer: MetricsWriter,
         display: Display,
         stop: StopRequest,
     ):
         self.run, self.workdir, self.checkpoints = run, workdir, checkpoints
-        self.counters, self.writer, self.display, self.stop = counters, writer, display, stop
+        self.counters, self.line_sums = counters, line_sums
+        self.writer, self.display, self.stop = writer, display, stop
         self.config = run.experiment.train
         self.schedule = make_schedule(run.experiment.optimizer, self.config.steps)
         self.positions = 0
@@ -157,7 +172,8 @@ class _Loop:
                 pending = None
                 eval_loss = self._evaluate(step, state) if evaluates else None
                 if stops or step % self.config.checkpoint_every == 0 or step == self.config.steps:
-                    self.checkpoints.save(step, state, eval_loss=eval_loss, counters=self.counters.state())
+                    totals = self.counters.state() | {"line": self.line_sums.state()}
+                    self.checkpoints.save(step, state, eval_loss=eval_loss, counters=totals)
                 self._restart_clock(step)
             if stops:
                 break
@@ -168,22 +184,25 @@ class _Loop:
         self.step_began = self.clock
 
     def _report(self, step: int, device_metrics: dict[str, Any]) -> None:
-        """Waits for the end of `step`, and adds the step to the counters. Every `train.log_every` steps, logs it.
+        """Waits for the end of `step`, and adds the step to the totals. Every `train.log_every` steps, writes a line.
+
+        Losses, accuracies and the learner's ratios are those of all batches since the line before, added up before the
+        division: means over their scored tokens, in float64. They are not finite if the loss of one batch is not.
 
         In addition to those of `summarize`, the metrics are
           learning_rate: of the step's update.
-          grad_norm: the global norm of the gradient, before clipping.
-          useful_token_fraction: the share of all positions of the step's batch that are not padding.
+          grad_norm: the global norm of the step's gradient, before clipping.
+          useful_token_fraction: the share of all positions that are not padding, in the batches since the last line.
           skipped_updates: updates since the start of the run whose gradients were not finite.
           tokens_per_second: positions that are not padding, of both stacks, per second since the last line.
           data_wait_fraction: the share of the seconds since the last line that were spent waiting for batches.
           mfu: model FLOPs utilization since the last line, where the peak is known.
           the totals and shares since the start of the run: see Counters.
         """
-        skipped, scored_tokens = map(
-            int, jax.device_get((device_metrics["skipped_in_a_row_count"], device_metrics["scored_tokens"]))
-        )
+        values = jax.device_get(device_metrics)
+        skipped, scored_tokens = int(values["skipped_in_a_row_count"]), int(values["scored_tokens"])
         now = time.perf_counter()
+        self.line_sums.add(values)
         self.counters.add_step(scored_tokens, now - self.step_began)
         self.step_began = now
         if skipped:
@@ -197,12 +216,12 @@ class _Loop:
         self.display.update(step)
         if step % self.config.log_every:
             return
-        values = jax.device_get(device_metrics)
-        metrics = summarize(values, self.run.experiment.denoiser_names)
+        sums, useful_token_fraction = self.line_sums.take()
+        metrics = summarize(sums, self.run.experiment.denoiser_names)
         metrics |= {
             "learning_rate": float(self.schedule(step - 1 - int(values["skipped_count"]))),
             "grad_norm": float(values["grad_norm"]),
-            "useful_token_fraction": float(values["useful_token_fraction"]),
+            "useful_token_fraction": useful_token_fraction,
             "skipped_updates": int(values["skipped_count"]),
         }
         if "loss_scale" in values:

@@ -14,7 +14,8 @@ from contract.errors import ConfigError
 
 
 def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[str, float]:
-    """Returns the metrics of sums over scored tokens: of the step's batch (train), or of all held-out batches (eval).
+    """Returns the metrics of sums over scored tokens: of the batches since the line before (train), or of all held-out
+    batches (eval).
 
     Scored tokens are the positions that have a loss weight. Where a learner scores rows instead, such as labels or
     pairs of texts, its class says so, and "token" here means "row".

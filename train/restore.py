@@ -33,6 +33,8 @@ def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
     config["model"] = config["model"] | {"attention": "auto"}
     config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "tensor": 1}
     config["train"] = config["train"] | {"grad_accum_steps": 1}
+    if config["train"]["steps"]:  # a run's config has both fields where train.epochs was resolved
+        config["train"]["epochs"] = 0.0
     return config
 
 

@@ -130,7 +130,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
     train_documents, heldout_documents = split_documents(store, experiment.data.split)
     train_documents, overlap = near_duplicates(train_documents, heldout_documents, experiment.data.near_duplicates)
-    optimizer = make_optimizer(experiment.optimizer, config.steps)
+    optimizer = make_optimizer(experiment.optimizer, config.assumed_steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
     train_step = compiled_train_step(experiment, optimizer, state_shardings, batch_sharding)
@@ -207,7 +207,7 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
 
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and shardings on `mesh`, without the state."""
-    optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
     shapes = jax.eval_shape(functools.partial(_init_state, experiment, optimizer))
     return abstract(shapes, sharding.shardings(mesh, shapes))
 

@@ -8,7 +8,7 @@ from typing import Any
 from contract.errors import ConfigError
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
-#   train.steps: a change moves the end of a cosine, linear or wsd schedule.
+#   train.steps, train.epochs: a change moves the end of a cosine, linear or wsd schedule.
 #   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: a change only
 #     affects the order of summation, so results are equal up to rounding.
 #   train.eval_every may change, but not train.eval_windows: the best checkpoint is that of the lowest eval loss, and
@@ -16,6 +16,7 @@ from contract.errors import ConfigError
 #   data.cache_dir: a token store is identified by its contents, not by its folder.
 MAY_CHANGE = (
     "train.steps",
+    "train.epochs",
     "train.log_every",
     "train.eval_every",
     "train.checkpoint_every",

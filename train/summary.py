@@ -12,6 +12,7 @@ from data.trigram import trigram_loss
 from models.placement import platform_of
 from train.counters import Counters
 from train.display import Display
+from train.epochs import describe_epochs
 from train.experiment import Experiment
 from train.run import Run, attention_of
 
@@ -59,6 +60,10 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": windows,
     }
+    if experiment.tokenizer.adds_pad:
+        lines["padding"] = f"id {experiment.vocab.pad}, a row added to the vocabulary: {data.tokenizer} has no pad id"
+    if config.epochs:
+        lines["steps"] = describe_epochs(experiment, run.train_documents)
     if experiment.learner.language_model(run.state_shapes.params) is not None:
         entropy = store.unigram_entropy()
         bits = entropy / np.log(2)

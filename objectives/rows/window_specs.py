@@ -11,7 +11,7 @@ from contract.vocab import Vocab
 from contract.windows import BatchSpec, Capacity, DocumentHandling, Ramp, WindowSpec
 from objectives.objective import Denoiser
 from objectives.rows.filling import plan_cycle, warnings_about
-from objectives.rows.lengths import RowShape, longest_document, longest_window
+from objectives.rows.lengths import RowShape, longest_document, longest_windows
 
 
 def make_batch_spec(
@@ -51,26 +51,28 @@ def make_batch_spec(
         plan = planned.rows
         warnings += warnings_about(planned, denoisers, row_shape, mix_by=mix_by)
 
+    names = [denoiser.name for denoiser in denoisers]
+    capacities = [_capacities(denoiser, row_shape) if documents == "whole" else () for denoiser in denoisers]
+    if documents == "whole":
+        raw_lengths = [longest_document(of, row_shape, name) for of, name in zip(capacities, names, strict=True)]
+    elif plan:
+        raw_lengths = [int(plan.lengths_of(k).max()) for k in range(len(denoisers))]
+    else:
+        raw_lengths = longest_windows([denoiser.output_lengths for denoiser in denoisers], row_shape, names)
+    _check_sentinels(denoisers, raw_lengths, row_shape, vocab)
+
     specs = []
     for k, denoiser in enumerate(denoisers):
-        capacities = _capacities(denoiser, row_shape) if documents == "whole" else ()
-        if capacities:
-            raw_length = longest_document(capacities, row_shape, denoiser.name)
-        elif plan:
-            raw_length = int(plan.lengths_of(k).max())
-        else:
-            raw_length = longest_window(denoiser.output_lengths, row_shape, denoiser.name)
-        _check_sentinels(denoiser, raw_length, row_shape, vocab)
         objective = denoiser.objective
         specs.append(
             WindowSpec(
                 name=denoiser.name,
                 weight=denoiser.weight,
-                raw_length=raw_length,
+                raw_length=raw_lengths[k],
                 documents=documents,
                 eos=objective.eos_in_windows,
                 extra_columns=objective.extra_columns,
-                capacities=capacities,
+                capacities=capacities[k],
                 classes=objective.classes,
                 on_unusable=on_unusable,
             )
@@ -154,17 +156,27 @@ def _check_plannable(row_shape: RowShape, documents: str, ramp: tuple[int, int] 
         )
 
 
-def _check_sentinels(denoiser: Denoiser, raw_length: int, row_shape: RowShape, vocab: Vocab) -> None:
-    needed = denoiser.objective.num_sentinels(np.arange(1, raw_length + 1))
-    if needed.max() > vocab.num_sentinels:
-        fits = int(np.argmax(needed > vocab.num_sentinels))  # raw lengths 1..fits have enough sentinels
-        remedy = ""
-        if fits:
-            lengths = denoiser.objective.output_lengths(np.asarray([fits]))
-            positions = lengths.inputs if row_shape.architecture == "encoder_decoder" else lengths.both
-            fitting = (int(positions[0]) + bool(denoiser.mode)) * row_shape.examples_per_row
-            remedy = f", or data.inputs_length={fitting} or less"
-        raise ConfigError(
-            f"data.num_sentinels={vocab.num_sentinels} is too few for {denoiser.name}: its windows of {raw_length} "
-            f"tokens need {needed.max()}; set data.num_sentinels={needed.max()} or more{remedy}"
-        )
+def _check_sentinels(
+    denoisers: Sequence[Denoiser], raw_lengths: Sequence[int], row_shape: RowShape, vocab: Vocab
+) -> None:
+    """Raises ConfigError, with what suffices for all denoisers, where the vocabulary has too few sentinels."""
+    needed = [
+        denoiser.objective.num_sentinels(np.arange(1, raw_length + 1))
+        for denoiser, raw_length in zip(denoisers, raw_lengths, strict=True)
+    ]
+    short = [k for k, counts in enumerate(needed) if counts.max() > vocab.num_sentinels]
+    if not short:
+        return
+    most = max(short, key=lambda k: int(needed[k].max()))
+    fitting = []  # for each denoiser, the inputs of its longest window that has enough sentinels
+    for k in short:
+        fits = int(np.argmax(needed[k] > vocab.num_sentinels))  # raw lengths 1..fits have enough sentinels
+        lengths = denoisers[k].objective.output_lengths(np.asarray([fits]))
+        positions = lengths.inputs if row_shape.architecture == "encoder_decoder" else lengths.both
+        fitting.append((int(positions[0]) + bool(denoisers[k].mode)) * row_shape.examples_per_row if fits else 0)
+    remedy = f", or data.inputs_length={min(fitting)} or less" if all(fitting) else ""
+    raise ConfigError(
+        f"data.num_sentinels={vocab.num_sentinels} is too few for {denoisers[most].name}: its windows of "
+        f"{raw_lengths[most]} tokens need {needed[most].max()}; set data.num_sentinels={needed[most].max()} or "
+        f"more{remedy}"
+    )

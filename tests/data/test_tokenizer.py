@@ -106,6 +106,7 @@ def test_make_tokenizer(tmp_path):
 
 SENTENCES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen liquor jugs"] * 20
 T5_LIKE = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+LLAMA_LIKE = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
 
 
 def train_model(path, **options):
@@ -173,6 +174,21 @@ def test_sentencepiece_keeps_the_models_own_bos(tmp_path):
     assert vocab.mask == vocab.content_end and vocab.size == vocab.content_end + 3 + 2
 
 
+def test_sentencepiece_without_pad_gets_a_pad_after_its_pieces(tmp_path):
+    # Llama's ids: unk 0, bos 1, eos 2, no pad, then the 256 bytes and the pieces.
+    tokenizer = SentencePieceTokenizer(
+        train_model(tmp_path / "llama.model", **LLAMA_LIKE), num_sentinels=4, mode_tokens=("[R]",)
+    )
+    vocab, size = tokenizer.vocab, tokenizer._model.get_piece_size()
+    assert tokenizer.adds_pad and not BYTE.adds_pad
+    assert (vocab.unk, vocab.bos, vocab.eos, vocab.content_start, vocab.content_end) == (0, 1, 2, 3, size)
+    assert (vocab.pad, vocab.mask, vocab.cls, vocab.sep) == (size, size + 1, size + 2, size + 3)
+    assert vocab.modes == (("[R]", size + 4),) and vocab.size == size + 5 + 4
+    assert len(vocab.names()) == vocab.size - (size - 3), "every special id has a name of its own"
+    assert tokenizer.decode(np.array([vocab.pad, vocab.eos])) == "<pad></s>"
+    assert tokenizer.num_bytes(np.array([vocab.pad])) == 0
+
+
 def test_fingerprint_is_the_models_and_not_the_specials(pieces, model_path, tmp_path):
     assert SentencePieceTokenizer(model_path, num_sentinels=9, mode_tokens=()).fingerprint == pieces.fingerprint
     other = SentencePieceTokenizer(train_model(tmp_path / "o.model", **T5_LIKE), num_sentinels=4, mode_tokens=("[R]",))
@@ -180,9 +196,9 @@ def test_fingerprint_is_the_models_and_not_the_specials(pieces, model_path, tmp_
 
 
 def test_sentencepiece_models_that_cannot_serve(tmp_path):
-    without_pad = train_model(tmp_path / "a.model", pad_id=-1, eos_id=1, unk_id=0, bos_id=-1)
-    with pytest.raises(ConfigError, match=r"a\.model' has no pad id: train it with --pad_id=0"):
-        SentencePieceTokenizer(without_pad, num_sentinels=4, mode_tokens=())
+    without_eos = train_model(tmp_path / "a.model", pad_id=0, eos_id=-1, unk_id=1, bos_id=-1)
+    with pytest.raises(ConfigError, match=r"a\.model' has no eos id: train it with --pad_id=0"):
+        SentencePieceTokenizer(without_eos, num_sentinels=4, mode_tokens=())
     (tmp_path / "b.model").write_text("no model")
     with pytest.raises(ConfigError, match=r"b\.model' is not a SentencePiece model"):
         SentencePieceTokenizer(str(tmp_path / "b.model"), num_sentinels=4, mode_tokens=())

@@ -7,6 +7,7 @@ import numpy as np
 
 from tests.table import small_experiment
 from train import loop
+from train.line_sums import LineSums
 
 STEPS = 4
 
@@ -47,8 +48,8 @@ def calls_of_a_run(monkeypatch):
     monkeypatch.setattr(loop, "evaluate", lambda run, params: {"loss": 1.0})
     stop = mock.Mock()
     stop.requested.return_value = False
-    counters = mock.Mock(metrics=dict)
-    loop._Loop(run, "", mock.Mock(), counters, mock.Mock(), mock.Mock(), stop).train(mock.Mock(), 0)
+    counters = mock.Mock(metrics=dict, state=dict)
+    loop._Loop(run, "", mock.Mock(), counters, LineSums(), mock.Mock(), mock.Mock(), stop).train(mock.Mock(), 0)
     return events
 
 

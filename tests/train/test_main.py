@@ -13,6 +13,14 @@ from tests.train.subprocesses import run_main
         (["--config.train.stepz=5"], "unknown config field in --config.train.stepz=5: did you mean steps?"),
         (["--config.train.steps=many"], "many"),
         (["--config=configs/nothing.py"], "--config=configs/nothing.py is not a file"),
+        (["--config=ul2"], "--config=ul2 is not a file: did you mean --config=configs/ul2.py?"),
+        (["--config=configs/ult2.py:base"], "did you mean --config=configs/ul2.py:base?"),
+        (
+            ["--config.objective.noise_density=0.3"],
+            "unknown config field in --config.objective.noise_density=0.3: a mixture's denoisers have this field, "
+            "objective.denoisers.r1.noise_density, objective.denoisers.r2.noise_density, objective.denoisers.x1",
+        ),
+        (["--config.objective.noise_densty", "0.3"], "unknown config field in --config.objective.noise_densty"),
         (["--config=configs/ul2.py:huge"], "unknown preset 'huge': use 'tiny', "),
         (["--config.data.path=no/such/folder"], "no/such/folder"),
         (["--config.train.batch_size=9", "--config.train.grad_accum_steps=2"], "must be a multiple of"),

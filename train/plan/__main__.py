@@ -42,6 +42,8 @@ def main() -> None:
     result = estimate_of(config, topology)
     for line in report_lines(config_name(_FLAGS), result):
         print(line, flush=True)
+    if epochs := config["train"]["epochs"]:
+        print(f"  length of the run  train.epochs={epochs:g}: steps are known once train.main has read the corpus")
     if result.fits is False:
         print(find_remedy(config, topology, estimate_of), flush=True)
         sys.exit(1)

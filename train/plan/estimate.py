@@ -211,7 +211,7 @@ def _placeholder_kernel(function: Callable[..., Array], arguments: Sequence[str]
 
 def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]) -> Compiled:
     """Compiles the train step for the devices of the shardings of `state` and `batch`."""
-    optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
     state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     step = compiled_train_step(experiment, optimizer, state_shardings, next(iter(batch.values())).sharding)
     begin = time.perf_counter()

@@ -14,7 +14,8 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
     if plan.compiled is not None:
         verb = "rejected by the compiler after" if plan.compiled.refused else "compiled in"
         method = f"{verb} {plan.compiled.seconds:.0f} s"
-    yield f"{config} on {topology.name}: {topology.num_devices} devices, mesh {mesh}; {method}"
+    devices = "1 device" if topology.num_devices == 1 else f"{topology.num_devices} devices"
+    yield f"{config} on {topology.name}: {devices}, mesh {mesh}; {method}"
     yield f"  parameters         {plan.num_params / 1e6:,.1f}M"
     yield "  attention          {} ({})".format(*plan.attention)
     yield f"  positions per step {plan.positions_per_step:,}"
