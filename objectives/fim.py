@@ -47,7 +47,10 @@ class FIM(CLM):
     documents: ClassVar = ("pack", "split")
     has_inputs: ClassVar = False
     scores_all_text: ClassVar = True
-    prompting: ClassVar = InfillMiddle()
+
+    @property
+    def prompting(self):
+        return InfillMiddle(spm=self.spm_rate == 1.0)
 
     def check(self, field):
         for name in ("fim_rate", "spm_rate"):

@@ -5,20 +5,31 @@ Prints one JSON line: loss, perplexity and accuracy, the loss of each denoiser, 
 With --config=configs/OTHER.py [--config.a.b=value ...] the same model is scored under another config: its objective,
 layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision, the seed
 and data.heldout_fraction are the run's. The line then names the config and the overrides.
+
+With --probe=NAME the model answers a question instead, which is the same for every run (train/probes):
+  continuation           nats and bits per byte of the second half of held-out texts, given the first half
+  infilling              exact match and nats per byte of one hidden span, given the text on both sides of it
+  pseudo_log_likelihood  nats per byte of each token, or word, given the rest of the text
+  minimal_pairs          which sentence of each pair in --path=FILE.jsonl is likelier
 """
 
 import json
 import math
 import sys
+from typing import Any
 
 import jax
 from absl import flags
+from jax.sharding import Mesh
 
 from models.transformer import Params
 from train.command import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from train.experiment import Experiment
+from train.generate.prompts import not_a_language_model
 from train.metrics import summarize
-from train.restore import load_experiment, load_params, reading_mesh
+from train.probes import LanguageModel, Probe
+from train.probes.flags import define_probe_flags, make_probe
+from train.restore import language_model, load_experiment, load_params, reading_mesh
 from train.run import Run, make_run
 from train.run_config import read_config
 from train.scoring import describe_differences, scoring_experiment, scoring_params
@@ -27,6 +38,7 @@ _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint to evaluate. Default: the newest.", flag_values=_FLAGS)
+define_probe_flags(_FLAGS)
 
 
 def evaluate(run: Run, params: Params) -> dict[str, float]:
@@ -45,22 +57,50 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
     return metrics
 
 
+def answer(probe: Probe, experiment: Experiment, params: Params, run: Run | None, mesh: Mesh) -> dict[str, Any]:
+    """The JSON fields of a probe's answer. params: of `experiment`. run: its run, for probes that read the corpus.
+
+    Raises ConfigError as `Probe.measure` does.
+    """
+    trained = language_model(experiment, params)
+    assert trained is not None  # check_probe
+    documents = run.heldout_documents if run is not None else None
+    return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), documents)
+
+
+def check_probe(probe: Probe, experiment: Experiment) -> None:
+    """Raises ConfigError, before anything slow, if the probe does not fit the model or its fields cannot work."""
+    if experiment.learner.language_model(experiment.params_shapes) is None:
+        raise not_a_language_model(experiment)
+    probe.check(experiment)
+    probe.denoisers(experiment)
+
+
 def main() -> None:
     """Evaluates a checkpoint of a run, under the run's config or another one, and prints one JSON line."""
     parse_flags(_FLAGS, __doc__)
+    probe = make_probe(_FLAGS)
     trained = load_experiment(_WORKDIR.value)
     experiment = trained if _FLAGS["config"].value is None else _other_experiment(trained)
+    if probe is not None:
+        check_probe(probe, experiment)
     mesh = reading_mesh(trained, batch_size=experiment.train.batch_size)
     params, step = load_params(trained, _WORKDIR.value, _STEP.value, mesh=mesh)
-    run = make_run(experiment, mesh=mesh)
+    run = make_run(experiment, mesh=mesh) if probe is None or probe.reads_corpus else None
     line = {"step": step, "split": "eval"}
     if experiment is not trained:
         params = scoring_params(trained, experiment, params)
         line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
-        same_corpus = read_config(_WORKDIR.value).get("corpus", {}).get("fingerprint") == run.store.content_digest
-        for note in describe_differences(trained, experiment, same_corpus=same_corpus):
-            print(f"note: {note}", file=sys.stderr, flush=True)
-    print(json.dumps(line | evaluate(run, params)))
+        if run is not None:
+            _note_differences(trained, run)
+    print(json.dumps(line | (evaluate(run, params) if probe is None else answer(probe, experiment, params, run, mesh))))
+
+
+def _note_differences(trained: Experiment, run: Run) -> None:
+    """Prints notes on text that is scored although `trained` may have been trained on it."""
+    same_corpus = read_config(_WORKDIR.value).get("corpus", {}).get("fingerprint") == run.store.content_digest
+    for note in describe_differences(trained, run.experiment, same_corpus=same_corpus):
+        print(f"note: {note}", file=sys.stderr, flush=True)
 
 
 def _other_experiment(trained: Experiment) -> Experiment:
