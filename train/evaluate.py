@@ -16,20 +16,16 @@ With --probe=NAME the model answers a question instead, which is the same for ev
 import json
 import math
 import sys
-from typing import Any
 
 import jax
 from absl import flags
-from jax.sharding import Mesh
 
 from models.transformer import Params
 from train.command import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from train.experiment import Experiment
-from train.generate.prompts import not_a_language_model
 from train.metrics import summarize
-from train.probes import LanguageModel, Probe
-from train.probes.flags import define_probe_flags, make_probe
-from train.restore import language_model, load_experiment, load_params, reading_mesh
+from train.probes.command import answer, check_probe, define_probe_flags, make_probe
+from train.restore import load_experiment, load_params, reading_mesh
 from train.run import Run, make_run
 from train.run_config import read_config
 from train.scoring import describe_differences, scoring_experiment, scoring_params
@@ -57,25 +53,6 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
     return metrics
 
 
-def answer(probe: Probe, experiment: Experiment, params: Params, run: Run | None, mesh: Mesh) -> dict[str, Any]:
-    """The JSON fields of a probe's answer. params: of `experiment`. run: its run, for probes that read the corpus.
-
-    Raises ConfigError as `Probe.measure` does.
-    """
-    trained = language_model(experiment, params)
-    assert trained is not None  # check_probe
-    documents = run.heldout_documents if run is not None else None
-    return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), documents)
-
-
-def check_probe(probe: Probe, experiment: Experiment) -> None:
-    """Raises ConfigError, before anything slow, if the probe does not fit the model or its fields cannot work."""
-    if experiment.learner.language_model(experiment.params_shapes) is None:
-        raise not_a_language_model(experiment)
-    probe.check(experiment)
-    probe.denoisers(experiment)
-
-
 def main() -> None:
     """Evaluates a checkpoint of a run, under the run's config or another one, and prints one JSON line."""
     parse_flags(_FLAGS, __doc__)
@@ -93,7 +70,11 @@ def main() -> None:
         line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
         if run is not None:
             _note_differences(trained, run)
-    print(json.dumps(line | (evaluate(run, params) if probe is None else answer(probe, experiment, params, run, mesh))))
+    if probe is None:
+        line |= evaluate(run, params)
+    else:
+        line |= answer(probe, experiment, params, run.heldout_documents if run is not None else None, mesh)
+    print(json.dumps(line))
 
 
 def _note_differences(trained: Experiment, run: Run) -> None:

@@ -19,12 +19,11 @@ _SEED = rng.seed_bits(0, "minimal pairs")
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two sentences that differ minimally."""
+    """Two sentences that differ minimally. Equal sentences, which BLiMP has, are a tie."""
 
     good: str
     bad: str
     group: str  # "" without a group
-    line: int  # the number of the line in the file, from 1
 
 
 def read_pairs(path: str, group_field: str | None) -> list[Pair]:
@@ -41,7 +40,7 @@ def read_pairs(path: str, group_field: str | None) -> list[Pair]:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     try:
-                        pairs.append(_pair(read_object(line), number, group_field))
+                        pairs.append(_pair(read_object(line), group_field))
                     except InvalidLine as error:
                         raise ConfigError(f"--path: {path}:{number} {error}") from None
     except OSError as error:
@@ -68,16 +67,14 @@ def draw_pairs(pairs: list[Pair], limit: int | None) -> list[Pair]:
     return [pairs[i] for i in sorted(chosen)]
 
 
-def _pair(fields, number: int, group_field: str | None) -> Pair:
+def _pair(fields, group_field: str | None) -> Pair:
     needed = ["good", "bad", *([group_field] if group_field else [])]
     missing = [key for key in needed if not isinstance(fields, dict) or key not in fields]
     if missing:
         raise InvalidLine(f"has no {' and no '.join(map(repr, missing))}: a pair is an object with {_keys(needed)}")
-    good, bad = string_field(fields, "good"), string_field(fields, "bad")
-    if good == bad:
-        raise InvalidLine("has the same sentence as 'good' and as 'bad'")
     key = group_field or "group"
-    return Pair(good, bad, string_field(fields, key) if key in fields else "", number)
+    group = string_field(fields, key) if key in fields else ""
+    return Pair(string_field(fields, "good"), string_field(fields, "bad"), group)
 
 
 def _keys(names: list[str]) -> str:

@@ -21,7 +21,7 @@ from objectives import Denoiser
 from objectives.prompting import FillMasks, Task
 from train.experiment import Experiment
 from train.generate.fill_masks import attention_order
-from train.generate.prompts import INFILLING_TASKS, TASKS, denoisers_with_mode, first_denoiser, not_a_language_model
+from train.generate.prompts import INFILLING_TASKS, TASKS, denoisers_with_mode, first_denoiser
 from train.probes.bootstrap import CONFIDENCE, NUM_RESAMPLES, SEED, Interval
 from train.probes.scorer import Example, Scores, hide, score
 
@@ -89,18 +89,18 @@ class Probe(abc.ABC):
     def denoisers(self, experiment: Experiment) -> dict[Side, Denoiser]:
         """Returns the denoiser in whose layout the model is asked, for each of `chosen_sides` that the run can see.
 
-        The denoiser is chosen as train.generate chooses the denoiser of a prompt. Raises ConfigError if the run sees
-        none of the sides.
+        The denoiser is chosen as train.generate chooses the denoiser of a prompt. Raises ConfigError if no denoiser has
+        the mode.
         """
-        found = {side: _denoiser(experiment, side, self.mode) for side in self.chosen_sides}
-        found = {side: denoiser for side, denoiser in found.items() if denoiser is not None}
-        if not found:
-            raise _does_not_fit(self, experiment)
-        return found
+        found = {side: find_denoiser(experiment, side, self.mode) for side in self.chosen_sides}
+        return {side: denoiser for side, denoiser in found.items() if denoiser is not None}
 
 
-def _denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser | None:
-    """Returns the first denoiser that hides the end of a text ("left"), or tokens within a text ("both")."""
+def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser | None:
+    """Returns the first denoiser that hides the end of a text ("left"), or tokens within a text ("both").
+
+    mode: its mode token, as in `Probe`. None if the run has no such denoiser.
+    """
     start, stop = (1, 3) if side == "left" else (1, 2)
     candidates = [
         denoiser
@@ -113,30 +113,6 @@ def _denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser 
         if order is not None and order.any():  # a UniLM pattern that sees one side alone
             return None
     return first_denoiser(candidates, _LEFT_TASKS if side == "left" else _BOTH_TASKS)
-
-
-_CAN: dict[Side, str] = {
-    "left": "continues a text",
-    "both": "fills in hidden tokens and sees the text on both sides of them",
-}
-
-
-def _does_not_fit(probe: Probe, experiment: Experiment) -> ConfigError:
-    from train.probes import PROBES  # the table of all probes imports this module
-
-    if experiment.learner.language_model(experiment.params_shapes) is None:
-        return not_a_language_model(experiment)
-    fitting = []
-    for name, other in PROBES.items():
-        if any(_denoiser(experiment, side, None) is not None for side in other.sides):
-            fitting.append(f"--probe={name}")
-    remedy = f"use {' or '.join(fitting)}" if fitting else "no probe fits"
-    mode = f" with --mode={probe.mode!r}" if probe.mode is not None else ""
-    return ConfigError(
-        f"--probe={probe.name} needs a model that {' or '.join(_CAN[side] for side in probe.chosen_sides)}, which "
-        f"objective.name={experiment.objective_name!r}{mode} on {experiment.model.architecture} does not train: "
-        f"{remedy}, or another layout with --config"
-    )
 
 
 def check_at_least(flag: str, value: int, least: int) -> None:

@@ -1,12 +1,19 @@
-"""The flags of probes: which probe `python -m train.evaluate` runs, and with what fields."""
+"""Probes on the command line of train.evaluate: their flags, whether a probe fits a run, and its answer."""
 
 import dataclasses
 from typing import Any
 
 from absl import flags
+from jax.sharding import Mesh
 
 from contract.errors import ConfigError
-from train.probes import PROBES, Probe
+from data.documents import Documents
+from models.parameters import Params
+from train.experiment import Experiment
+from train.generate.prompts import not_a_language_model
+from train.probes import PROBES
+from train.probes.probe import LanguageModel, Probe, Side, find_denoiser
+from train.restore import language_model
 
 _HELP = {  # flag -> the text of --help; defaults are those of the probes' fields
     "path": "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line.",
@@ -69,3 +76,51 @@ def _values(given: dict[str, Any]) -> dict[str, Any]:
         except ValueError:
             raise ConfigError(f"--spans={','.join(given['spans'])} must be integers, as in --spans=3,8,32") from None
     return given
+
+
+def check_probe(probe: Probe, experiment: Experiment) -> None:
+    """Raises ConfigError, before anything slow, if the probe does not fit the run or its fields cannot work."""
+    if experiment.learner.language_model(experiment.params_shapes) is None:
+        raise not_a_language_model(experiment)
+    probe.check(experiment)
+    if not probe.denoisers(experiment):
+        raise _does_not_fit(probe, experiment)
+
+
+def answer(
+    probe: Probe, experiment: Experiment, params: Params, documents: Documents | None, mesh: Mesh
+) -> dict[str, Any]:
+    """Returns the JSON fields of a probe's answer.
+
+    Args:
+      probe: one that has passed `check_probe`.
+      experiment: of the run, or of the other config.
+      params: of `experiment`.
+      documents: the held-out documents, for a probe that reads the corpus.
+      mesh: over whose devices rows are split.
+
+    Raises ConfigError as `Probe.measure` does.
+    """
+    trained = language_model(experiment, params)
+    assert trained is not None  # check_probe
+    return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), documents)
+
+
+_CAN: dict[Side, str] = {
+    "left": "continues a text",
+    "both": "fills in hidden tokens and sees the text on both sides of them",
+}
+
+
+def _does_not_fit(probe: Probe, experiment: Experiment) -> ConfigError:
+    fitting = []
+    for name, other in PROBES.items():
+        if any(find_denoiser(experiment, side, None) is not None for side in other.sides):
+            fitting.append(f"--probe={name}")
+    remedy = f"use {' or '.join(fitting)}" if fitting else "no probe fits"
+    mode = f" with --mode={probe.mode!r}" if probe.mode is not None else ""
+    return ConfigError(
+        f"--probe={probe.name} needs a model that {' or '.join(_CAN[side] for side in probe.chosen_sides)}, which "
+        f"objective.name={experiment.objective_name!r}{mode} on {experiment.model.architecture} does not train: "
+        f"{remedy}, or another layout with --config"
+    )
