@@ -129,7 +129,7 @@ def with_interval(name: str, value: float, interval: Interval | None) -> dict[st
 def interval_fields(unit: str) -> dict[str, Any]:
     """Returns the JSON fields that describe the intervals. unit: what is resampled, such as "documents"."""
     return {
-        "interval": f"{CONFIDENCE:.0%} BCa bootstrap over {unit}",
+        "interval": f"{CONFIDENCE:.0%}, expanded BCa bootstrap over {unit}",
         "resamples": NUM_RESAMPLES,
         "bootstrap_seed": SEED,
     }
