@@ -26,7 +26,7 @@ def read_jsonl(path: str, on_unreadable: str, skipped: Skipped) -> Iterator[RawD
                 continue
             try:
                 yield _document(path, line)
-            except _InvalidLine as error:
+            except InvalidLine as error:
                 if on_unreadable != "skip":
                     raise ConfigError(
                         f"{path}:{number} {error}: fix that line, or set data.on_unreadable='skip'"
@@ -35,36 +35,42 @@ def read_jsonl(path: str, on_unreadable: str, skipped: Skipped) -> Iterator[RawD
                 skipped.lines += 1
 
 
-class _InvalidLine(ValueError):
+class InvalidLine(ValueError):
     """An invalid line. The message states the problem and is printed after the line's number."""
 
 
-def _document(path: str, line: bytes) -> RawDocument:
+def read_object(line: bytes) -> Any:
+    """Returns the JSON value of a line. Raises InvalidLine for a line that is not UTF-8 or not JSON."""
     try:
-        fields = json.loads(line.decode("utf-8"))
+        return json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise _InvalidLine(f"is not UTF-8 (byte {error.start} of the line)") from None
+        raise InvalidLine(f"is not UTF-8 (byte {error.start} of the line)") from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise _InvalidLine(f"is not JSON ({_message(error)})") from None
+        raise InvalidLine(f"is not JSON ({_message(error)})") from None
+
+
+def _document(path: str, line: bytes) -> RawDocument:
+    fields = read_object(line)
     keys = set(fields) if isinstance(fields, dict) else set()
     if {"prompt", "response"} <= keys and "text" not in keys:
-        return RawDocument(path, _string(fields, "response"), _string(fields, "prompt", may_be_empty=True))
+        return RawDocument(path, string_field(fields, "response"), string_field(fields, "prompt", may_be_empty=True))
     if "text" in keys and not {"prompt", "response"} & keys:
-        label = _string(fields, "label", may_be_empty=True) if "label" in keys else ""
-        return RawDocument(path, _string(fields, "text"), label=label)
-    raise _InvalidLine("must be an object with the keys 'prompt' and 'response', or 'text' and optionally 'label'")
+        label = string_field(fields, "label", may_be_empty=True) if "label" in keys else ""
+        return RawDocument(path, string_field(fields, "text"), label=label)
+    raise InvalidLine("must be an object with the keys 'prompt' and 'response', or 'text' and optionally 'label'")
 
 
-def _string(fields: dict[str, Any], key: str, *, may_be_empty: bool = False) -> str:
+def string_field(fields: dict[str, Any], key: str, *, may_be_empty: bool = False) -> str:
+    """Returns the text at `key`. Raises InvalidLine for a value that is not text, or that is blank."""
     value = fields[key]
     if not isinstance(value, str):
-        raise _InvalidLine(f"has {value!r:.40} for {key!r}, which must be a string")
+        raise InvalidLine(f"has {value!r:.40} for {key!r}, which must be a string")
     if not (value.strip() or may_be_empty):
-        raise _InvalidLine(f"has no text in {key!r}")
+        raise InvalidLine(f"has no text in {key!r}")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise _InvalidLine(f"has half of a surrogate pair in {key!r}, at character {error.start}") from None
+        raise InvalidLine(f"has half of a surrogate pair in {key!r}, at character {error.start}") from None
     return value
 
 

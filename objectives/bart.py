@@ -1,7 +1,7 @@
 """BART's denoising (Lewis et al. 2020; fairseq data/denoising_dataset.py): read a corrupted text, write the text."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -58,7 +58,13 @@ class BART(Objective):
     mask_random: float
     rotate: float
 
-    prompting: ClassVar = Rewrite()
+    @property
+    def prompting(self):
+        if not self.mask_rate:
+            return Rewrite()
+        if self.replace_length == 0:
+            return Rewrite(hidden_as="gap")
+        return Rewrite(hidden_as="mask" if self.mask_length == "span_poisson" else "masks")
 
     def check(self, field):
         for name in ("permute_sentences", "mask_rate", "mask_random", "rotate"):

@@ -1,7 +1,7 @@
 """Denoising: a noise mask, and how inputs and targets show the noise (Raffel et al. 2020, section 3.3)."""
 
 import abc
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from objectives.algebra.sequences import append
 from objectives.algebra.views import (
     ALL_TOKENS,
     NOISE_TOKENS,
+    NONNOISE_TOKENS,
     SENTINEL_PER_SPAN,
     SENTINEL_PER_TOKEN,
     SPANS_AFTER_SENTINELS,
@@ -21,6 +22,12 @@ from objectives.algebra.views import (
 from objectives.objective import InputsTargets, Objective
 from objectives.prompting import InfillSpans, InfillTokens, Prompting, Rewrite
 from objectives.rows.lengths import OutputLengths
+
+_HIDDEN_AS: dict[View, Literal["sentinel", "sentinels", "gap"]] = {
+    SENTINEL_PER_SPAN: "sentinel",
+    SENTINEL_PER_TOKEN: "sentinels",
+    NONNOISE_TOKENS: "gap",
+}
 
 
 class Denoising(Objective):
@@ -70,7 +77,7 @@ class Denoising(Objective):
         if self._has_unique_tokens:
             return InfillTokens()
         if self.targets_view is ALL_TOKENS:
-            return Rewrite()
+            return Rewrite(hidden_as=_HIDDEN_AS.get(self.inputs_view, ""))
         raise TypeError(f"{type(self).__name__} must define prompting: its views do not determine how it is prompted")
 
     @property

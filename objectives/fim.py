@@ -47,7 +47,10 @@ class FIM(CLM):
     documents: ClassVar = ("pack", "split")
     has_inputs: ClassVar = False
     byte_metric: ClassVar = "fim_bits_per_byte"  # of the reordered text, its three sentinels and the EOS of middles too
-    prompting: ClassVar = InfillMiddle()
+
+    @property
+    def prompting(self):
+        return InfillMiddle(spm=self.spm_rate == 1.0)
 
     def check(self, field):
         for name in ("fim_rate", "spm_rate"):

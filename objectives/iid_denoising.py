@@ -66,8 +66,12 @@ class IIDDenoising(Denoising):
 
     @property
     def prompting(self):
-        has_spans = self.inputs == "unique_sentinels" and self.targets == "noise_spans"
-        return InfillSpans() if has_spans else Rewrite()
+        if self.inputs == "unique_sentinels" and self.targets == "noise_spans":
+            return InfillSpans()
+        return Rewrite(
+            hidden_as={"unique_sentinels": "sentinel", "sentinels": "sentinels", "drop": "gap"}[self.inputs],
+            writes={"noise_spans": "spans", "noise_tokens": "tokens", "full": "text"}[self.targets],
+        )
 
     def check(self, field):
         check_density(self.noise_density, f"{field}.noise_density")

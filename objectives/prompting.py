@@ -1,7 +1,7 @@
 """How a trained model is prompted: how an objective lays out a prompt, and where the model's answer is inserted.
 
 Each class is one way. `text` is the tokens of the prompt; `answer` is the tokens that the model generates, without EOS;
-both are int32 [n].
+both are int32 [n]. `hide` lays out raw text instead, some of whose tokens are hidden, for train/probes.
 """
 
 import abc
@@ -13,6 +13,7 @@ import numpy as np
 
 from contract import rng
 from contract.vocab import Vocab
+from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
 
 Task = Literal["respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite", "fill_masks"]
 
@@ -48,6 +49,15 @@ class Prompting(abc.ABC):
         del vocab
         return answer
 
+    def hide(self, text: np.ndarray, start: int, stop: int, vocab: Vocab) -> PromptTokens | None:
+        """Lays out raw `text`, with its tokens `start`, ..., `stop` - 1 hidden, as the objective does in training.
+
+        The targets continue with the hidden tokens after `targets_start`. None if the objective hides no such tokens;
+        causal models, for example, hide the end of a text alone.
+        """
+        del text, start, stop, vocab
+        return None
+
     def special_tokens(self, vocab: Vocab) -> np.ndarray:
         """int32 [n]: the special tokens that a prompt may contain."""
         return vocab.sentinels
@@ -76,6 +86,9 @@ class Continue(Prompting):
     def lay_out(self, text, vocab):
         return PromptTokens(np.zeros(0, np.int32), text)
 
+    def hide(self, text, start, stop, vocab):
+        return Continue.lay_out(self, text[:start], vocab) if stop == len(text) else None
+
     def demonstration(self, tokens, corrupt, vocab):
         text, truth = np.split(tokens, [len(tokens) // 2])
         return text, truth
@@ -95,6 +108,11 @@ class ContinueInputs(Prompting):
     def lay_out(self, text, vocab):
         ends = [vocab.sentinel(0), vocab.eos] if self.sentinel else [vocab.eos]
         return PromptTokens(_ids([*text, *ends]), _ids([]))
+
+    def hide(self, text, start, stop, vocab):
+        if stop < len(text):
+            return None
+        return self.lay_out(text[:start], vocab)._replace(targets_start=_ids([vocab.sentinel(0)] * self.sentinel))
 
     def continuation(self, answer, vocab):
         has_sentinel = self.sentinel and answer[:1].tolist() == [vocab.sentinel(0)]
@@ -120,8 +138,14 @@ class Respond(Prompting):
         return PromptTokens(_ids([*text, *([vocab.eos] if self.inputs_eos else [])]), _ids([]))
 
 
+@dataclasses.dataclass(frozen=True)
 class InfillMiddle(Continue):
-    """The model continues the text, or fills in the place that the first sentinel marks: FIM."""
+    """The model continues the text, or fills in the place that the first sentinel marks: FIM.
+
+    spm: whether the suffix comes before the prefix (SPM); by default the prefix comes first (PSM).
+    """
+
+    spm: bool = False
 
     task: ClassVar[Task] = "infill_middle"
 
@@ -131,7 +155,14 @@ class InfillMiddle(Continue):
             return super().lay_out(text, vocab)
         prefix_token, suffix_token, middle_token = vocab.sentinels[:3]
         prefix, suffix = text[: hole[0]], text[hole[0] + 1 :]
+        if self.spm:
+            return PromptTokens(_ids([]), _ids([prefix_token, suffix_token, *suffix, middle_token, *prefix]))
         return PromptTokens(_ids([]), _ids([prefix_token, *prefix, suffix_token, *suffix, middle_token]))
+
+    def hide(self, text, start, stop, vocab):
+        if stop == len(text):
+            return super().hide(text, start, stop, vocab)
+        return self.lay_out(_ids([*text[:start], vocab.sentinel(0), *text[stop:]]), vocab)
 
     def complete(self, text, answer, vocab):
         if vocab.sentinel(0) in text:
@@ -154,17 +185,40 @@ class InfillSpans(Prompting):
     def lay_out(self, text, vocab):
         return PromptTokens(_ids([*text, vocab.eos]), _ids([]))
 
+    def hide(self, text, start, stop, vocab):
+        sentinel = vocab.sentinel(0)
+        inputs = self.lay_out(_ids([*text[:start], sentinel, *text[stop:]]), vocab).inputs
+        return PromptTokens(inputs, _ids([sentinel]))
+
     def complete(self, text, answer, vocab):
         return replace_sentinels(text, spans_by_sentinel(answer, vocab), vocab)
 
 
+@dataclasses.dataclass(frozen=True)
 class Rewrite(Prompting):
-    """The model reads the text as inputs and writes the targets: BART's original text, T5's dropped tokens."""
+    """The model reads the text as inputs and writes the targets: BART's original text, T5's dropped tokens.
+
+    hidden_as: what the inputs show in place of hidden tokens: one mask or the first sentinel for all of them ("mask",
+        "sentinel"), one for each of them ("masks", "sentinels"), or nothing ("gap"). "": the objective hides no tokens.
+    writes: the targets: the whole "text", the hidden "tokens", or these after the first sentinel ("spans").
+    """
+
+    hidden_as: Literal["mask", "sentinel", "masks", "sentinels", "gap", ""] = ""
+    writes: Literal["text", "tokens", "spans"] = "text"
 
     task: ClassVar[Task] = "rewrite"
 
     def lay_out(self, text, vocab):
         return PromptTokens(_ids([*text, vocab.eos]), _ids([]))
+
+    def hide(self, text, start, stop, vocab):
+        if not self.hidden_as:
+            return None
+        count = {"gap": 0, "mask": 1, "sentinel": 1}.get(self.hidden_as, stop - start)
+        shown = vocab.mask if self.hidden_as.startswith("mask") else vocab.sentinel(0)
+        inputs = self.lay_out(_ids([*text[:start], *[shown] * count, *text[stop:]]), vocab).inputs
+        targets_start = {"text": text[:start], "tokens": [], "spans": [vocab.sentinel(0)]}[self.writes]
+        return PromptTokens(inputs, _ids(targets_start))
 
     def complete(self, text, answer, vocab):
         return answer
@@ -176,8 +230,12 @@ class Rewrite(Prompting):
         return None
 
 
+@dataclasses.dataclass(frozen=True)
 class InfillTokens(Rewrite):
     """The model writes the tokens that the text marks with the first sentinel, one token for each."""
+
+    hidden_as: Literal["mask", "sentinel", "masks", "sentinels", "gap", ""] = "sentinels"
+    writes: Literal["text", "tokens", "spans"] = "tokens"
 
     task: ClassVar[Task] = "infill_tokens"
 
@@ -206,6 +264,10 @@ class FillMasks(Prompting):
     def lay_out(self, text, vocab):
         return PromptTokens(_ids([vocab.cls, *text, vocab.sep]), _ids([]))
 
+    def hide(self, text, start, stop, vocab):
+        """As in the base class, but the model predicts each hidden token in place of its mask."""
+        return self.lay_out(_ids([*text[:start], *[vocab.mask] * (stop - start), *text[stop:]]), vocab)
+
     def complete(self, text, answer, vocab):
         """`text` with its masks replaced by `answer`, one token for each mask."""
         filled = text.copy()
@@ -224,26 +286,6 @@ class FillMasks(Prompting):
         count = np.array([max(round(self.mask_rate * len(tokens)), 1)])
         is_masked = rng.choose_mask(np.zeros(1, np.uint64), np.ones((1, len(tokens)), bool), count)[0]
         return np.where(is_masked, vocab.mask, tokens).astype(np.int32), tokens
-
-
-def spans_by_sentinel(answer: np.ndarray, vocab: Vocab) -> dict[int, np.ndarray]:
-    """Returns sentinel number -> the tokens in `answer`, int [n], between that sentinel and the next sentinel.
-
-    Sentinels may be in any order. If a sentinel repeats, its first span is returned. Tokens before the first sentinel
-    are dropped.
-    """
-    starts = np.flatnonzero(np.isin(answer, vocab.sentinels))
-    spans: dict[int, np.ndarray] = {}
-    for span in np.split(answer, starts)[1:]:
-        spans.setdefault(int(vocab.sentinel(span[0])), span[1:])  # sentinel() is its own inverse
-    return spans
-
-
-def replace_sentinels(text: np.ndarray, spans: dict[int, np.ndarray], vocab: Vocab) -> np.ndarray:
-    """`text`, int [n], with each sentinel of `spans` replaced by its tokens, int32. Other sentinels remain."""
-    number = {int(vocab.sentinel(k)): k for k in spans}
-    parts = [spans[number[token]] if token in number else [token] for token in text.tolist()]
-    return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32)
 
 
 def _ids(tokens) -> np.ndarray:

@@ -7,6 +7,12 @@ equal for runs that hold out the same text. train.eval_windows windows are score
 With --config=configs/OTHER.py [--config.a.b=value ...] the same model is scored under another config: its objective,
 layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision and the
 split are the run's. The line then names the config and the overrides.
+
+With --probe=NAME the model answers a question instead, which is the same for every run (train/probes):
+  continuation           nats and bits per byte of the second half of held-out texts, given the first half
+  infilling              exact match and nats per byte of one hidden span, given the text on both sides of it
+  pseudo_log_likelihood  nats per byte of each token, or word, given the rest of the text
+  minimal_pairs          which sentence of each pair in --path=FILE.jsonl is likelier
 """
 
 import json
@@ -19,6 +25,7 @@ from train.command import config_fields, config_name, config_overrides, define_c
 from train.experiment import Experiment
 from train.heldout import evaluate, score_all
 from train.overlap import describe_trained_on
+from train.probes.command import answer, check_probe, define_probe_flags, make_probe
 from train.restore import load_experiment, load_params, reading_mesh
 from train.run import make_run
 from train.scoring import scoring_experiment, scoring_params
@@ -27,27 +34,36 @@ _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint to evaluate. Default: the newest.", flag_values=_FLAGS)
-_ALL = flags.DEFINE_bool("all", False, "Score all held-out windows.", _FLAGS)
+define_probe_flags(_FLAGS)
 
 
 def main() -> None:
     """Evaluates a checkpoint of a run, under the run's config or another one, and prints one JSON line."""
     parse_flags(_FLAGS, __doc__)
+    probe = make_probe(_FLAGS)
     trained = load_experiment(_WORKDIR.value)
     experiment = trained if _FLAGS["config"].value is None else _other_experiment(trained)
+    if probe is not None:
+        check_probe(probe, experiment)
     mesh = reading_mesh(trained, batch_size=experiment.train.batch_size)
     params, step = load_params(trained, _WORKDIR.value, _STEP.value, mesh=mesh)
-    if _ALL.value:
+    if _FLAGS["all"].value:
         experiment = score_all(experiment)
-    run = make_run(experiment, mesh=mesh)
+    run = make_run(experiment, mesh=mesh) if probe is None or probe.reads_corpus else None
     line = {"step": step, "split": "eval"}
     if _FLAGS["config"].value is not None:
         params = scoring_params(trained, experiment, params)
         line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
-        for note in describe_trained_on(trained, run):
-            print(f"note: {note}", file=sys.stderr, flush=True)
-    digest = heldout_digest(run.heldout_documents, experiment.data.split)
-    print(json.dumps(line | evaluate(run, params) | {"heldout_digest": digest}))
+        if run is not None:
+            for note in describe_trained_on(trained, run):
+                print(f"note: {note}", file=sys.stderr, flush=True)
+    if probe is None:
+        line |= evaluate(run, params)
+    else:
+        line |= answer(probe, experiment, params, run.heldout_documents if run is not None else None, mesh)
+    if run is not None:
+        line["heldout_digest"] = heldout_digest(run.heldout_documents, experiment.data.split)
+    print(json.dumps(line))
 
 
 def _other_experiment(trained: Experiment) -> Experiment:

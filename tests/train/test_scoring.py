@@ -1,23 +1,21 @@
 """A checkpoint scored under another config: the same model's numbers, or one line that says why it cannot be."""
 
 import json
-import os
 import sys
 
-import jax
 import numpy as np
 import pytest
 
 from contract.errors import ConfigError
 from tests.table import small_config
+from tests.train.small_runs import save_random_run
 from tests.train.subprocesses import ROOT
 from train import evaluate
-from train.checkpoint import Checkpoints
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
 from train.restore import load_experiment, load_params
 from train.run import make_run
-from train.run_config import read_config, write_config
+from train.run_config import read_config
 
 RUNS = {  # name -> objective, architecture and config fields
     "clm": ("clm", "decoder_only", {"optimizer__learning_rate": 1e-2}),
@@ -43,21 +41,8 @@ def workdirs(corpus, tmp_path_factory):
         if name == "clm":
             train_and_evaluate(make_experiment(config), folders[name])
             continue
-        run = make_run(make_experiment(config), show_progress=False)
-        write_config(folders[name], run.experiment.config | {"corpus": {"fingerprint": run.store.content_digest}})
-        checkpoints = Checkpoints(os.path.join(folders[name], "checkpoints"), keep=1)
-        checkpoints.save(0, random_state(run))
-        checkpoints.close()
+        save_random_run(config, folders[name])
     return folders
-
-
-def random_state(run):
-    """A state with random parameters; initializers take seconds to compile."""
-    rng = np.random.default_rng(0)
-    state = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), run.state_shapes)
-    return state._replace(
-        params=jax.tree.map(lambda leaf: rng.normal(0.0, 0.1, leaf.shape).astype(leaf.dtype), state.params)
-    )
 
 
 @pytest.fixture

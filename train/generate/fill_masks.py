@@ -45,16 +45,32 @@ def masked_batch(experiment: Experiment, text: np.ndarray) -> Batch:
     Raises ConfigError if the text is longer than a row.
     """
     vocab, length = experiment.vocab, experiment.data.inputs_length
-    prompting = experiment.denoisers[0].objective.prompting
-    tokens = prompting.lay_out(text, vocab).inputs[None]
+    tokens = experiment.denoisers[0].objective.prompting.lay_out(text, vocab).inputs[None]
     check_length(tokens.shape[1], length, f"data.inputs_length={length}")
-    token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
+    order = attention_order(experiment, tokens)
+    return masked_rows(experiment, Sequences(tokens, np.array([tokens.shape[1]])), length, order)
+
+
+def attention_order(experiment: Experiment, tokens: np.ndarray) -> np.ndarray | None:
+    """Returns the attention order, int32 [1, W], of a run with a single UniLM pattern. tokens: laid out, int32 [1, W].
+
+    None for a run with several patterns, or with none: all tokens attend to each other.
+    """
+    prompting = experiment.denoisers[0].objective.prompting
     has_one_pattern = len(experiment.denoisers) == 1 and isinstance(prompting, FillMasks)
-    attention_order = prompting.attention_order(tokens) if has_one_pattern else None
-    inputs = Sequences(tokens, np.array([tokens.shape[1]]))
-    examples = Masked(inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=attention_order)
+    return prompting.attention_order(tokens) if has_one_pattern else None
+
+
+def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: np.ndarray | None = None) -> Batch:
+    """Returns a batch of rows of `length` positions, one for each of `inputs`, laid out and with masks to predict.
+
+    The targets are the inputs: what the masks hide is not known here. order: the attention order, int32 [E, W].
+    """
+    tokens, vocab, num_rows = inputs.tokens, experiment.vocab, len(inputs.lengths)
+    token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
+    examples = Masked(inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=order)
     shape = RowShape(experiment.model.architecture, length, 0, 1)
-    return layout.encoder_only(examples, np.zeros(1, np.int64), np.zeros(1, np.int32), 1, shape, vocab)
+    return layout.encoder_only(examples, np.arange(num_rows), np.zeros(num_rows, np.int32), num_rows, shape, vocab)
 
 
 def mask_probabilities(experiment: Experiment, params: Params, text: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from objectives.rows.lengths import RowShape
 from train.experiment import Experiment
 
 _SENTINEL = r"<extra_id_\d+>"  # as Vocab.names() writes them
-_TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite")
-_INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "infill_tokens", "rewrite")
+TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite")
+INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "infill_tokens", "rewrite")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Prompt:
 def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Prompt, list[str]]:
     """Returns `text` as a prompt for a denoiser of the run, and notes for the user.
 
-    Tasks are tried in the order of _TASKS or, if the text has sentinels ("<extra_id_0>"), of _INFILLING_TASKS. The
+    Tasks are tried in the order of TASKS or, if the text has sentinels ("<extra_id_0>"), of INFILLING_TASKS. The
     prompt is for the first denoiser of the first task that the run has, with prefix LM before CLM. If this denoiser
     fills in spans and the text has no sentinel, a sentinel is appended.
 
@@ -103,13 +104,29 @@ def prompt_batch(experiment: Experiment, prompt: Prompt, num_rows: int) -> Batch
     # Inputs are targets shifted right, which drops the last target: append one, so that all given tokens are inputs.
     targets = np.append(prompt.targets_start, np.int32(vocab.eos))
     examples = InputsTargets(_repeat(prompt.inputs, num_rows), _repeat(targets, num_rows))
-    row_ids, denoiser_ids = np.arange(num_rows), np.zeros(num_rows, np.int32)
     if model.has_encoder:
-        shape = RowShape(model.architecture, data.inputs_length, len(targets), 1)
-        return layout.encoder_decoder(examples, row_ids, denoiser_ids, num_rows, shape, vocab)
-    shape = RowShape(model.architecture, len(prompt.inputs) + len(targets), 0, 1)
+        return lay_out_rows(experiment, examples, data.inputs_length, len(targets))
+    return lay_out_rows(experiment, examples, len(prompt.inputs) + len(targets), 0)
+
+
+def lay_out_rows(experiment: Experiment, examples: InputsTargets, inputs_length: int, targets_length: int) -> Batch:
+    """Returns E examples for a model with a decoder, one in each row, as in training.
+
+    inputs_length, targets_length: positions of a row, as in RowShape.
+    """
+    model, num_rows = experiment.model, len(examples.inputs.lengths)
+    row_ids, denoiser_ids = np.arange(num_rows), np.zeros(num_rows, np.int32)
+    shape = RowShape(model.architecture, inputs_length, targets_length, 1)
+    if model.has_encoder:
+        return layout.encoder_decoder(examples, row_ids, denoiser_ids, num_rows, shape, experiment.vocab)
     return layout.decoder_only(
-        examples, row_ids, denoiser_ids, num_rows, shape, vocab, bidirectional_inputs=data.bidirectional_inputs
+        examples,
+        row_ids,
+        denoiser_ids,
+        num_rows,
+        shape,
+        experiment.vocab,
+        bidirectional_inputs=experiment.data.bidirectional_inputs,
     )
 
 
@@ -159,7 +176,11 @@ def _check_sentinels(text: str, vocab: Vocab, most: int) -> None:
         raise ConfigError(f"--prompt has the sentinels {', '.join(written)}: number them {', '.join(expected)}")
 
 
-def _choose_denoiser(experiment: Experiment, mode: str | None, *, has_sentinels: bool) -> Denoiser:
+def denoisers_with_mode(experiment: Experiment, mode: str | None) -> list[Denoiser]:
+    """Returns the run's denoisers that predict tokens and have this mode token; None: all that predict tokens.
+
+    Raises ConfigError if there are none.
+    """
     denoisers = [denoiser for denoiser in experiment.denoisers if denoiser.objective.prompting is not None]
     if not denoisers:
         raise not_a_language_model(experiment)
@@ -168,12 +189,29 @@ def _choose_denoiser(experiment: Experiment, mode: str | None, *, has_sentinels:
     if not candidates:
         available = f"its denoisers have {', '.join(modes)}" if modes else "it has none, so omit --mode"
         raise ConfigError(f"--mode={mode!r} is not a mode of this run: {available}")
-    for task in _INFILLING_TASKS if has_sentinels else _TASKS:
-        suitable = [denoiser for denoiser in candidates if denoiser.objective.prompting.task == task]
+    return candidates
+
+
+def first_denoiser(denoisers: Sequence[Denoiser], tasks: Sequence[Task]) -> Denoiser | None:
+    """Returns the first denoiser of the first task that one of `denoisers` has, with prefix LM before CLM."""
+    for task in tasks:
+        suitable = [denoiser for denoiser in denoisers if denoiser.objective.prompting.task == task]
         if suitable:
-            return max(suitable, key=lambda denoiser: denoiser.objective.has_inputs)  # prefix LM before CLM
+            return max(suitable, key=lambda denoiser: denoiser.objective.has_inputs)
+    return None
+
+
+def _choose_denoiser(experiment: Experiment, mode: str | None, *, has_sentinels: bool) -> Denoiser:
+    candidates = denoisers_with_mode(experiment, mode)
+    denoiser = first_denoiser(candidates, INFILLING_TASKS if has_sentinels else TASKS)
+    if denoiser is not None:
+        return denoiser
     subject = "this run" if mode is None else f"--mode={mode!r}"
-    others = {repr(d.mode): None for d in denoisers if d.objective.prompting.task == "infill_spans"}
+    others = {
+        repr(d.mode): None
+        for d in denoisers_with_mode(experiment, None)
+        if d.objective.prompting.task == "infill_spans"
+    }
     remedy = f", or choose --mode={' or '.join(others)}" if others else ""
     raise ConfigError(f"--prompt has sentinels, and {subject} fills in no spans: remove them{remedy}")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from objectives.prompting import replace_sentinels, spans_by_sentinel
+from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
 from tests.train import subprocesses
 from tests.train.generate.test_prompts import BART, FIM
 from tests.train.tiny_experiments import random_params, tiny_experiment

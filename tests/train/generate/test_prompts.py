@@ -7,7 +7,7 @@ from configs.bart import VARIANTS
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
-from objectives.prompting import replace_sentinels, spans_by_sentinel
+from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
 from tests.objectives.helpers import sequence, vocab
 from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, random_params, tiny_experiment
 from train.generate.fill_masks import candidates, mask_probabilities, masked_batch, read_masked_prompt, token_repr

@@ -1,0 +1,64 @@
+"""The commands of docs/comparing.md run as they are written, on small runs and a small corpus."""
+
+import json
+import re
+import shlex
+import sys
+
+import pytest
+
+from tests.table import small_config
+from tests.train.small_runs import save_random_run
+from tests.train.subprocesses import ROOT
+from train import evaluate
+
+COMMANDS = re.findall(r"^python -m train\.evaluate (.*)$", (ROOT / "docs" / "comparing.md").read_text(), re.MULTILINE)
+RUNS = {
+    "ul2": ("ul2", "encoder_decoder"),
+    "clm": ("clm", "decoder_only"),
+    "mlm": ("mlm", "encoder_only"),
+    "electra": ("electra", "encoder_only"),
+}
+# Shorter rows and texts than by default, on the tests' corpus.
+SMALL_CONFIG = ["--config.data.inputs_length=40", "--config.data.targets_length=40", "--config.train.eval_batches=1"]
+SMALL_PROBE = ["--length=34", "--places=1"]
+
+
+@pytest.fixture(scope="module")
+def folder(corpus, tmp_path_factory):
+    """A folder with the names that the commands use."""
+    folder = tmp_path_factory.mktemp("comparing")
+    (folder / "configs").symlink_to(ROOT / "configs")
+    (folder / "corpus").symlink_to(corpus / "text")
+    pairs = [{"good": f"It is {k}.", "bad": f"Is it {k}.", "phenomenon": "ab"[k % 2]} for k in range(4)]
+    (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
+    for name, pair in RUNS.items():
+        (folder / "runs" / name).mkdir(parents=True)
+        save_random_run(small_config(*pair, **text), str(folder / "runs" / name))
+    return folder
+
+
+def test_there_are_commands_for_configs_and_for_every_probe():
+    assert len(COMMANDS) >= 12
+    probes = set(re.findall(r"--probe=(\w+)", "\n".join(COMMANDS)))
+    assert probes == {"continuation", "infilling", "pseudo_log_likelihood", "minimal_pairs"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_prints_one_json_line(command, folder, corpus, monkeypatch, capsys):
+    arguments = shlex.split(command)
+    if "--config=" in command:
+        path = [] if "--config.data.path" in command else [f"--config.data.path={corpus / 'text'}"]
+        arguments += ["--config.data.source=text", *path, f"--config.data.cache_dir={corpus / 'cache'}"]
+        arguments += SMALL_CONFIG
+    if "--probe=" in command and "minimal_pairs" not in command:
+        arguments += SMALL_PROBE
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["evaluate", *arguments])
+    evaluate.main()
+    [line] = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    asked = re.search(r"--probe=(\w+)", command)
+    assert found.get("probe") == (asked and asked[1])
+    assert ("loss" in found) == (asked is None)

@@ -1,0 +1,50 @@
+"""--probe=infilling: exact match and nats per byte of one hidden span of held-out text, both sides of it visible."""
+
+import dataclasses
+from typing import ClassVar
+
+from contract.errors import ConfigError
+from train.probes.probe import interval_fields
+from train.probes.scorer import hide
+from train.probes.text import TextProbe, score_windows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Infilling(TextProbe):
+    """Hides one span of each window, of each of the lengths `spans`, in the form that the objective hides spans.
+
+    Span corruption and UL2 show a sentinel, BART its mask, FIM the suffix before the middle. exact_match is the share
+    of windows in which greedy decoding writes the true span; whether the model then ends the span is not asked.
+
+    Encoders show one mask for each token and predict the hidden tokens independently of each other, so the sum of their
+    nats is not the likelihood of the span. It is named masked_nats_per_byte, and their exact match is that of the
+    likeliest token at each mask.
+    """
+
+    spans: tuple[int, ...] = (3, 8, 32)
+
+    name: ClassVar = "infilling"
+    sides: ClassVar = ("both",)
+
+    def check(self, experiment):
+        super().check(experiment)
+        if not self.spans or min(self.spans) < 1:
+            raise ConfigError(f"--spans={','.join(map(str, self.spans))} must be lengths of 1 or more tokens")
+        if max(self.spans) + 2 > self.length:
+            raise ConfigError(
+                f"--length={self.length} has no room for a hidden span of {max(self.spans)} tokens and a token on each "
+                f"side: set --length={max(self.spans) + 2} or more, or shorter --spans"
+            )
+
+    def measure(self, model, documents):
+        denoiser, vocab = self.denoisers(model.experiment)["both"], model.experiment.vocab
+        prefix = "" if model.experiment.model.has_decoder else "masked_"
+        by_length = {}
+        for length in self.spans:
+
+            def hidden_span(window, length=length):
+                return [hide(denoiser, window.tokens, *window.span(length), vocab)]
+
+            result = score_windows(model, self.windows(documents, shortest=length + 2), hidden_span, per_window=1)
+            by_length[str(length)] = result.counts() | result.exact_match() | result.per_byte(prefix)
+        return {"denoiser": denoiser.name, "length": self.length, "spans": by_length} | interval_fields("documents")
