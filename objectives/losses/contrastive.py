@@ -41,7 +41,8 @@ def info_nce(
     if rows is None:
         rows = _all_rows(labels_B)
     else:
-        is_key_K = jnp.resize(rows.weights_B > 0, len(keys_KxD))
+        is_row_B = rows.weights_B > 0
+        is_key_K = is_row_B if hard_negatives_BxD is None else jnp.concatenate([is_row_B, is_row_B])
         logits_BxK = jnp.where(is_key_K, logits_BxK, -jnp.inf)
     return class_cross_entropy(logits_BxK, labels_B, rows, num_groups=num_groups)
 
