@@ -37,7 +37,7 @@ from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
 from data.writer import write_store
 
-_FORMAT = 4
+_FORMAT = 5
 _ARRAYS = (
     "offsets",
     "digests",
