@@ -87,9 +87,12 @@ def choose_ngrams(
     sizes = np.diff(np.flatnonzero(starts.ravel()[places]), append=len(places))  # of the words of all rows in order
     exists = valid_positions(counts, int(counts.max()))
     order, follows = _ngram_order(keys, counts, exists, weights)
-    in_order, is_follower = np.zeros(exists.shape, np.int64), np.zeros_like(exists)
-    in_order[exists], is_follower[exists] = sizes[order], follows
-    head = np.maximum.accumulate(np.where(is_follower, 0, np.arange(exists.shape[1])), axis=1)
+    in_order, head = np.zeros(exists.shape, np.int32), np.zeros(exists.shape, np.int32)
+    in_order[exists] = sizes[order]
+    head[:] = np.arange(exists.shape[1])
+    if len(weights) > 1:
+        head[exists] *= ~follows
+        np.maximum.accumulate(head, axis=1, out=head)
     needed = in_order if cut is None else in_order + _missing(keys, sizes, counts, exists, cut, order, head)
     taken = np.empty(len(sizes), bool)
     taken[order] = _fitting(in_order, needed, head, budgets)[exists]
@@ -110,17 +113,17 @@ def _missing(
     order: np.ndarray,
     head: np.ndarray,
 ) -> np.ndarray:
-    """int64 [E, M]: how many tokens more than its size must fit for a word, in order, to be chosen.
+    """int32 [E, M]: how many tokens more than its size must fit for a word, in order, to be chosen.
 
     For a part of a word: how many tokens it is shorter than the whole word that is drawn for it. For the words of an
     n-gram that follow the first word of the row: as many tokens as for this word. sizes: int64 [n], of all words; the
     other arguments are those of `choose_ngrams`, `_ngram_order` and `_fitting`.
     """
-    table = np.zeros(exists.shape, np.int64)
+    table = np.zeros(exists.shape, np.int32)
     table[exists] = sizes
     is_inner = valid_positions(counts - 1, exists.shape[1])
     is_inner[:, 0] = False
-    missing = np.zeros((2, len(sizes)), np.int64)  # of first words, and of last words
+    missing = np.zeros((2, len(sizes)), np.int32)  # of first words, and of last words
     ends = np.cumsum(counts)
     for of_words, tag, is_cut, parts in zip(missing, (3, 4), cut, (ends - counts, ends - 1), strict=True):
         rows = np.flatnonzero(is_cut & (counts > 0))
@@ -128,9 +131,9 @@ def _missing(
         whole = random_column(rng.fold_in(keys[rows], tag), is_inner[rows] & (table[rows] >= sizes[part, None]))
         found = whole >= 0
         of_words[part[found]] = table[rows[found], whole[found]] - sizes[part[found]]
-    first, last = np.zeros((2, *exists.shape), np.int64)
+    first, last = np.zeros((2, *exists.shape), np.int32)
     first[exists], last[exists] = missing[0, order], missing[1, order]
-    so_far = np.cumsum(first, axis=1)
+    so_far = np.cumsum(first, axis=1, dtype=np.int32)
     return last + so_far - take(so_far - first, head)
 
 
@@ -144,8 +147,9 @@ def _ngram_order(
     """
     heads = exists if len(weights) == 1 else exists & _cuts(rng.fold_in(keys, 0), exists.shape[1], weights)
     order, rows = _shuffled(rng.fold_in(keys, 1), heads, exists), np.repeat(np.arange(len(keys)), counts)
-    follows = ~heads[rows, order]
+    follows = np.zeros(len(order), bool)
     if len(weights) > 1:
+        follows = ~heads[rows, order]
         order += _first_heads(rng.fold_in(keys, 5), counts)[rows]
         order -= np.where(order >= counts[rows], counts[rows], 0)
     return order + (np.cumsum(counts) - counts)[rows], follows
@@ -184,23 +188,24 @@ def _shuffled(keys: np.ndarray, heads: np.ndarray, exists: np.ndarray) -> np.nda
 def _fitting(sizes: np.ndarray, needed: np.ndarray, head: np.ndarray, budgets: np.ndarray) -> np.ndarray:
     """bool [E, M]: the words chosen in order, each if the rest of budgets[e] is at least the number of tokens needed.
 
-    sizes: int64 [E, M], what a chosen word takes of the budget; 0 where there is no word. needed: int64 [E, M], at
-    least `sizes`. head: int64 [E, M], the place of the first word of each word's n-gram; the words between must be
+    sizes: int32 [E, M], what a chosen word takes of the budget; 0 where there is no word. needed: int32 [E, M], at
+    least `sizes`. head: int32 [E, M], the place of the first word of each word's n-gram; the words between must be
     chosen for the word to be chosen. Each pass finds the first word of a row that does not fit, and drops this and all
     later words that need more than the rest of the budget at that word: the rest cannot grow. The loop ends because
     every pass drops a word.
     """
-    taken, place = sizes > 0, np.arange(sizes.shape[1])
+    taken, place = sizes > 0, np.arange(sizes.shape[1], dtype=np.int32)
+    budgets = budgets.astype(np.int32)
     undecided = np.arange(len(sizes))
     while len(undecided):
         size, need, fits, budget = sizes[undecided], needed[undecided], taken[undecided], budgets[undecided, None]
-        used_before = np.cumsum(size * fits, axis=1) - size
+        used_before = np.cumsum(size * fits, axis=1, dtype=np.int32) - size
         over = fits & (used_before + need > budget)
         some = over.any(axis=1)
         undecided, need, fits = undecided[some], need[some], fits[some]
         first = over[some].argmax(axis=1)[:, None]
         rest = budget[some] - take(used_before[some], first)
         dropped = (place >= first) & fits & (need > rest)
-        last_dropped = np.maximum.accumulate(np.where(dropped, place, -1), axis=1)
+        last_dropped = np.maximum.accumulate(np.where(dropped, place, np.int32(-1)), axis=1)
         taken[undecided] = fits & (last_dropped < head[undecided])
     return taken
