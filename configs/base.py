@@ -133,7 +133,7 @@ def get_config() -> ConfigDict:
     config.train.grad_accum_steps = 1  # parts of a batch, computed one after another to save memory
     config.train.log_every = 20  # steps between reports of training metrics
     config.train.eval_every = 200  # steps between evaluations
-    config.train.eval_windows = 512  # most held-out windows in an evaluation, of all denoisers together; 0: all
+    config.train.eval_windows = 512  # most held-out windows in an evaluation, at least one of each denoiser; 0: all
     config.train.checkpoint_every = 200  # steps between checkpoints
     config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too
     config.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops

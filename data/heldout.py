@@ -30,6 +30,10 @@ class ScoredExamples(NamedTuple):
     groups: np.ndarray  # int64 [E], the example's group: its number among all places for examples in the batch
     denoiser_ids: np.ndarray  # int32 [E]
     documents: np.ndarray  # int64 [E], the number in the store of the document in which the example begins
+    # int32 [P], int64 [P, 2]: a denoiser and two documents, of which one of its examples begins in the first and
+    # continues into the second
+    shared_by: np.ndarray
+    shared: np.ndarray
 
 
 class Heldout:
@@ -39,8 +43,10 @@ class Heldout:
       batches: the batches by number, 0, ..., batches.end - 1.
       num_groups: the groups in a batch: the most examples in a row times the rows.
       num_windows: int64 [K], the windows of each denoiser.
+      num_raw_tokens: int64 [K], the tokens of these windows.
       num_documents: int64 [K], the documents of which each denoiser reads a part.
-      shares: float64 [K], the denoisers' shares of the windows in training, as means over the run; their sum is 1.
+      shares: float64 [K], the denoisers' shares of the raw tokens in training; their sum is 1. If the shares change
+        during the run: the means of the first and the last.
     """
 
     def __init__(
@@ -69,16 +75,17 @@ class Heldout:
         readers = [WindowReader(documents, windows) for windows in spec.windows]
         weights, ramps = example_weights(spec, readers)
         final = [ramp.weight if ramp else weight for weight, ramp in zip(weights, ramps, strict=True)]
-        mean_weights = (np.asarray(weights) / sum(weights) + np.asarray(final) / sum(final)) / 2
-        self.shares = mean_weights
-        read = np.flatnonzero(mean_weights > 0)
+        mean_lengths = [reader.mean_length for reader in readers]
+        tokens = (np.multiply(of_windows, mean_lengths) for of_windows in (weights, final))
+        self.shares = np.mean([of_tokens / of_tokens.sum() for of_tokens in tokens], axis=0)
+        read = np.flatnonzero(self.shares > 0)
         most = max(num_windows // len(read), 1) if num_windows else None
         order = _VisitOrder([readers[k] for k in read], seed=seed, most=most)
         self._examples = ExampleReader([readers[k] for k in read], read.tolist(), order, spec, seed=seed)
         self.num_windows = np.zeros(len(readers), np.int64)
         self.num_windows[read] = order.num_windows
         self._per_row = spec.examples_per_row
-        self._count_documents(order.total)
+        self._count(order.total)
         rows = np.asarray(local_rows, np.int64)
         self.num_groups = batch_size * self._most_in_row
 
@@ -96,16 +103,27 @@ class Heldout:
         drawn = self.batches.draw(n, 1)
         rows = drawn.windows // self._per_row
         place = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        return ScoredExamples(rows * self._most_in_row + place, drawn.denoiser_ids, drawn.documents)
+        continues = ~drawn.slices.begins
+        example = (np.cumsum(drawn.slices.begins) - 1)[continues]
+        into = self._examples.in_store(drawn.reader_ids[example], drawn.slices.documents[continues])
+        return ScoredExamples(
+            groups=rows * self._most_in_row + place,
+            denoiser_ids=drawn.denoiser_ids,
+            documents=drawn.documents,
+            shared_by=drawn.denoiser_ids[example],
+            shared=np.stack([drawn.documents[example], into], axis=1),
+        )
 
-    def _count_documents(self, total: int) -> None:
-        """Sets the number of documents that each denoiser reads, and the most examples in a row."""
+    def _count(self, total: int) -> None:
+        """Sets the tokens and the number of documents that each denoiser reads, and the most examples in a row."""
+        self.num_raw_tokens = np.zeros(len(self.num_windows), np.int64)
         read: dict[int, list[np.ndarray]] = {}
         self._most_in_row = 1
         at_once = -(-_DRAWN_AT_ONCE // self._per_row) * self._per_row
         for begin in range(0, total, at_once):
             drawn = self._examples.draw(np.arange(begin, min(begin + at_once, total)))
             self._most_in_row = max(self._most_in_row, int(np.bincount(drawn.windows // self._per_row).max()))
+            np.add.at(self.num_raw_tokens, drawn.denoiser_ids, drawn.lengths)
             example = np.cumsum(drawn.slices.begins) - 1
             for k in np.unique(drawn.denoiser_ids).tolist():
                 of_denoiser = drawn.denoiser_ids[example] == k

@@ -100,7 +100,8 @@ def _check_fields(corpus: CorpusConfig) -> None:
 
 def _check_disjoint(source: Source, heldout: Source) -> None:
     """Raises ConfigError where a file is in both."""
-    both = [name for name, *_ in heldout.identity["files"] if name in {name for name, *_ in source.identity["files"]}]
+    paths = {os.path.realpath(name) for name, *_ in source.identity["files"]}
+    both = [name for name, *_ in heldout.identity["files"] if os.path.realpath(name) in paths]
     if both:
         raise ConfigError(
             f"{source.where} and {heldout.where} both name {both[0]}{f' and {len(both) - 1} more' * (len(both) > 1)}: "

@@ -13,6 +13,8 @@ from data.store import TokenStore
 
 Unit = Literal["file", "document", "label"]
 
+_NOT_BY_CHANCE = 100  # bytes of a text that two documents hardly have in common by chance
+
 
 @dataclasses.dataclass(frozen=True)
 class Split:
@@ -87,21 +89,31 @@ def unit_digests(store: TokenStore, unit: Unit) -> np.ndarray:
 
 
 def heldout_digest(heldout: Documents, split: Split) -> str:
-    """Returns a digest of the contents of the held-out units: equal for all runs that hold out the same text."""
-    distinct = np.unique(unit_digests(heldout.store, unit_of(heldout.store, split))[heldout.index])
-    return hashlib.blake2b(distinct.tobytes(), digest_size=8).hexdigest()
+    """Returns a digest of the held-out text: equal for all runs that hold out the same text.
 
-
-def trained_on(heldout: Documents, train: Documents) -> int:
-    """Returns how many of the documents `heldout` are text of the documents `train`, which may be of another store.
-
-    A document counts if `train` has an equal one, or one that is cut in another way out of the same file.
+    In a split by file it is a digest of the files' contents, however documents are cut from them.
     """
-    ours, theirs = heldout.store, train.store
-    is_known = np.isin(ours.digests[heldout.index], theirs.digests[train.index])
-    if ours.meta["cut"] != theirs.meta["cut"]:
-        is_known |= np.isin(ours.file_digests[heldout.index], theirs.file_digests[train.index])
-    return int(is_known.sum())
+    store = heldout.store
+    contents = store.file_digests if unit_of(store, split) == "file" else store.text_digests
+    return hashlib.blake2b(np.unique(contents[heldout.index]).tobytes(), digest_size=8).hexdigest()
+
+
+def trained_on(documents: Documents, train: Documents, heldout: Documents) -> int:
+    """Returns how many of `documents` are text of `train`, of a run whose split has the sides `train` and `heldout`.
+
+    The stores may differ. A document of a file that the run read counts if the file is on the training side. If the
+    file is on both sides, because its documents were split, the document counts if it is on the training side, and also
+    if it is on neither, because it was cut in another way. A document of a file that the run did not read counts if the
+    run trained on an equal document of 100 bytes or more; shorter texts may be equal by chance. Text that is contained
+    in a longer document or was edited is not found.
+    """
+    ours, theirs = documents.store, train.store
+    files, texts = ours.file_digests[documents.index], ours.text_digests[documents.index]
+    in_train, in_heldout = (np.isin(files, theirs.file_digests[side.index]) for side in (train, heldout))
+    text_in_train, text_in_heldout = (np.isin(texts, theirs.text_digests[side.index]) for side in (train, heldout))
+    is_trained = in_train & ~(in_heldout & text_in_heldout)
+    is_long = ours.text_bytes[documents.index] >= _NOT_BY_CHANCE
+    return int((is_trained | (~in_train & ~in_heldout & text_in_train & is_long)).sum())
 
 
 def _is_heldout(store: TokenStore, split: Split) -> np.ndarray:

@@ -7,6 +7,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | tokens.bin | the smallest unsigned dtype for all ids, [N] | all documents, concatenated, each with an EOS |
 | offsets.npy | int64 [documents + 1] | document d is tokens[offsets[d] : offsets[d + 1]], its EOS last |
 | digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
+| text_digests.npy | uint64 [documents] | BLAKE2b of the document's prompt and text |
 | duplicate_ids.npy | int64 [documents] | the first document with the same prompt and text, or itself |
 | near_duplicate_ids.npy | int64 [documents] | the first document of its near-identical group (data/minhash.py) |
 | text_bytes.npy, token_bytes.npy | int64 [documents] | UTF-8 bytes of the document, and those that its tokens spell |
@@ -37,7 +38,7 @@ from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
 from data.writer import write_store
 
-_FORMAT = 5
+_FORMAT = 6
 _ARRAYS = (
     "offsets",
     "digests",
@@ -50,6 +51,7 @@ _ARRAYS = (
     "label_ids",
     "unigram_counts",
     "file_digests",
+    "text_digests",
     "is_heldout",
 )
 _STALE_SECONDS = 24 * 3600
@@ -62,7 +64,7 @@ class TokenStore:
       folder: the store's folder.
       meta: the contents of meta.json.
       tokens, offsets, digests, duplicate_ids, near_duplicate_ids, text_bytes, token_bytes, name_ids, prompt_lengths,
-        label_ids, unigram_counts, file_digests, is_heldout: as in the module's table.
+        label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
     """
 
     offsets: np.ndarray
@@ -76,6 +78,7 @@ class TokenStore:
     label_ids: np.ndarray
     unigram_counts: np.ndarray
     file_digests: np.ndarray
+    text_digests: np.ndarray
     is_heldout: np.ndarray
 
     def __init__(self, folder: Path):

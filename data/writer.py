@@ -81,7 +81,7 @@ class _Writer:
         self.dtype = np.min_scalar_type(num_ids - 1)
         self.offsets, self.digests, self.name_ids = array("q", [0]), array("Q"), array("i")
         self.prompt_lengths, self.label_ids = array("i"), array("i")
-        self.file_digests, self.is_heldout = array("Q"), array("b")
+        self.file_digests, self.text_digests, self.is_heldout = array("Q"), array("Q"), array("b")
         self.text_bytes, self.token_bytes = array("q"), array("q")
         self.signatures = Signatures()
         self.sampled_texts = 0
@@ -92,7 +92,6 @@ class _Writer:
         self.num_bytes = 0
         self.pending_tokens = 0
         self._pending: list[np.ndarray] = []
-        self._text_digests = array("Q")  # of the whole text, unlike `digests`
         self._tokens = tokens
         self._tokens_hash = hashlib.blake2b(digest_size=8)
         self._tokenizer = tokenizer
@@ -122,8 +121,7 @@ class _Writer:
         self.digests.append(text_digest(prompt_bytes or text_bytes))
         self.file_digests.append(document.file_digest)
         self.is_heldout.append(document.is_heldout)
-        whole = prompt_bytes + b"\0" + text_bytes
-        self._text_digests.append(text_digest(whole) if prompt_bytes else self.digests[-1])
+        self.text_digests.append(text_digest(prompt_bytes + text_bytes))
         self.signatures.add(prompt_bytes + b" " + text_bytes if prompt_bytes else text_bytes)
         self.name_ids.append(self.names.setdefault(document.name, len(self.names)))
         self.prompt_lengths.append(prompt.size)
@@ -135,10 +133,10 @@ class _Writer:
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the store, by name."""
         names = (
-            *("offsets", "digests", "file_digests", "name_ids", "prompt_lengths"),
+            *("offsets", "digests", "file_digests", "text_digests", "name_ids", "prompt_lengths"),
             *("label_ids", "text_bytes", "token_bytes"),
         )
-        duplicate_ids = first_of_each(np.asarray(self._text_digests))
+        duplicate_ids = first_of_each(np.asarray(self.text_digests))
         return {
             **{name: np.asarray(getattr(self, name)) for name in names},
             "duplicate_ids": duplicate_ids,

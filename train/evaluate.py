@@ -55,7 +55,7 @@ def main() -> None:
         params = scoring_params(trained, experiment, params)
         line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
         if run is not None:
-            for note in describe_trained_on(trained, run):
+            for note in describe_trained_on(trained, _WORKDIR.value, run):
                 print(f"note: {note}", file=sys.stderr, flush=True)
     if probe is None:
         line |= evaluate(run, params)

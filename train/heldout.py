@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import jax
@@ -71,29 +71,37 @@ class DocumentSums:
         self._heldout = heldout
         self._names = denoiser_names
         self._byte_metric, self._covered = byte_metric, bytes_covered
-        self._numbers: dict[int, int] = {}  # document's number in the store -> column of the sums
-        # float64 [K, D]; D grows
-        self._sums = {name: np.zeros((len(denoiser_names), 0)) for name in _SUMS}
+        self._columns: dict[int, int] = {}  # document's number in the store -> column of the sums
+        self._sums = {name: np.zeros((len(denoiser_names), 64)) for name in _SUMS}
+        # (denoiser, column, column) of each two documents of which an example contains a part
+        self._shared: set[tuple[int, int, int]] = set()
 
     def add(self, n: int, sums: dict[str, Any]) -> None:
         """Adds the Sums of batch n, whose groups are examples."""
         examples = self._heldout.examples(n)
-        distinct, inverse = np.unique(examples.documents, return_inverse=True)
-        columns = np.array([self._numbers.setdefault(d, len(self._numbers)) for d in distinct.tolist()])[inverse]
-        new = len(self._numbers) - self._sums["loss_sum"].shape[1]
-        for name in self._sums:
-            self._sums[name] = np.pad(self._sums[name], ((0, 0), (0, new)))
+        columns = self._columns_of(examples.documents)
+        for name, total in self._sums.items():
             if f"{name}_by_group" in sums:
                 by_group = np.asarray(sums[f"{name}_by_group"], np.float64)
-                np.add.at(self._sums[name], (examples.denoiser_ids, columns), by_group[examples.groups])
+                np.add.at(total, (examples.denoiser_ids, columns), by_group[examples.groups])
+        pairs = self._columns_of(examples.shared.ravel()).reshape(-1, 2)
+        self._shared.update(zip(examples.shared_by.tolist(), *pairs.T.tolist(), strict=True))
+
+    def _columns_of(self, documents: np.ndarray) -> np.ndarray:
+        columns = [self._columns.setdefault(document, len(self._columns)) for document in documents.tolist()]
+        size = self._sums["loss_sum"].shape[1]
+        if len(self._columns) > size:
+            added = ((0, 0), (0, 2 * len(self._columns) - size))
+            self._sums = {name: np.pad(total, added) for name, total in self._sums.items()}
+        return np.asarray(columns, np.int64)
 
     def metrics(self, ratios: dict[str, Any]) -> dict[str, float]:
         """Returns the metrics of all added sums. ratios: name -> (sum, weight), as in Sums."""
-        # The denoisers' sums are weighted so that the loss of a mixture is that of its shares, whatever number of
-        # windows of each denoiser is scored.
+        # The sums are weighted so that each denoiser has its share of the raw tokens in training, whatever number of
+        # its windows is scored, and however long they are.
         heldout, names = self._heldout, self._names
         factors = np.divide(
-            heldout.shares, heldout.num_windows, out=np.zeros(len(names)), where=heldout.num_windows > 0
+            heldout.shares, heldout.num_raw_tokens, out=np.zeros(len(names)), where=heldout.num_raw_tokens > 0
         )
         weighted = {name: factors[:, None] * sums for name, sums in self._sums.items()}
         by_denoiser = {f"{name}_by_group": sums.sum(axis=1) for name, sums in self._sums.items()}
@@ -101,27 +109,37 @@ class DocumentSums:
         metrics = summarize(total | by_denoiser | {"ratios": ratios}, names)
         if total["bytes_sum"] > 0:
             metrics |= byte_metrics(self._byte_metric, total, self._covered)
-        metrics |= _finite("loss_stderr", _standard_error(weighted["loss_sum"], weighted["weight_sum"]))
+        shared = {(i, j) for _, i, j in self._shared}
+        metrics |= _finite("loss_stderr", _standard_error(weighted["loss_sum"], weighted["weight_sum"], shared))
         for k, name in enumerate(names):
             loss, weight = (self._sums[key][k : k + 1] for key in ("loss_sum", "weight_sum"))
             if weight.sum() > 0:
-                metrics |= _finite(f"loss_stderr/{name}", _standard_error(loss, weight))
+                shared = {(i, j) for denoiser_id, i, j in self._shared if denoiser_id == k}
+                metrics |= _finite(f"loss_stderr/{name}", _standard_error(loss, weight, shared))
                 metrics[f"documents/{name}"] = int(heldout.num_documents[k])
                 metrics[f"tokens/{name}"] = round(float(weight.sum()))
         return metrics
 
 
-def _standard_error(loss: np.ndarray, weight: np.ndarray) -> float:
-    """The standard error of sum(loss) / sum(weight), both [K, D], over documents as independent clusters.
+def _standard_error(loss: np.ndarray, weight: np.ndarray, shared: Set[tuple[int, int]]) -> float:
+    """The standard error of sum(loss) / sum(weight), both [K, D], over documents.
 
-    Linearized ratio estimator (Cochran 1977, Sampling Techniques, section 6.4). NaN for fewer than two documents.
+    Linearized ratio estimator (Cochran 1977, Sampling Techniques, section 6.4), with documents as clusters. An example
+    with text of two documents counts for the first of them, so these two are correlated, and the estimator includes the
+    products of the residuals of such documents, as Conley (1999) does for neighbors. NaN for fewer than two documents.
+
+    shared: columns of two documents of which an example contains a part.
     """
     read = weight.sum(axis=0) > 0
     count, total = int(read.sum()), weight.sum()
     if count < 2:
         return math.nan
-    residuals = (loss.sum(axis=0) - loss.sum() / total * weight.sum(axis=0))[read]
-    return math.sqrt(count / (count - 1) * float(np.square(residuals).sum())) / float(total)
+    residuals = (loss.sum(axis=0) - loss.sum() / total * weight.sum(axis=0)) * read
+    independent = float(np.square(residuals).sum())
+    first, second = np.asarray(sorted({(min(pair), max(pair)) for pair in shared}), np.int64).reshape(-1, 2).T
+    correlated = 2 * float((residuals[first] * residuals[second])[first != second].sum())
+    # The sum of products can be negative by chance, and never makes the documents better than independent.
+    return math.sqrt(count / (count - 1) * (independent + max(correlated, 0.0))) / float(total)
 
 
 def _finite(name: str, value: float) -> dict[str, float]:

@@ -4,20 +4,21 @@ import dataclasses
 import os
 
 from contract.errors import ConfigError
-from data.documents import Documents
+from data.near_duplicates import near_duplicates
 from data.split import split_documents, trained_on
 from data.store import open_or_build
 from train.experiment import Experiment
 from train.restore import load_experiment
 from train.run import Run
+from train.run_config import read_config
 
 
 def check_start(run: Run) -> list[str]:
     """Checks that the run of `train.init_from` did not train on held-out text of `run`, and returns notes.
 
     Includes the runs from which that run was started in turn. A note says where text could not be compared, because a
-    corpus is not on this machine. Raises ConfigError for trained text, unless train.init_from_overlap is "allow"; it is
-    then a note.
+    corpus is not on this machine or has changed. Raises ConfigError for trained text, unless train.init_from_overlap is
+    "allow"; it is then a note.
     """
     notes, workdir = [], run.experiment.train.init_from
     seen: set[str] = set()
@@ -27,44 +28,41 @@ def check_start(run: Run) -> list[str]:
             notes.append(f"held-out text was not compared with the training text of {workdir}, which does not exist")
             break
         start = load_experiment(workdir)
-        count = _trained_documents(start, run)
+        count, unknown = _count_trained(start, workdir, run)
         found = f"{count} of {len(run.heldout_documents):,} held-out documents are training text of {workdir}"
-        if count is None:
-            notes.append(
-                f"held-out text was not compared with the training text of {workdir}, whose corpus "
-                f"(data.source={start.data.source!r}, data.path={start.data.path!r}) cannot be read here"
-            )
-        elif count and run.experiment.train.init_from_overlap == "error":
+        if count and run.experiment.train.init_from_overlap == "error":
             raise ConfigError(
                 f"train.init_from={run.experiment.train.init_from}: {found}: set the fields heldout_fraction, "
-                "split_seed, split_by and heldout_path of data as in that run, or train.init_from_overlap='allow'"
+                "split_seed, split_by and heldout_path of data as in that run, and document_per too if its corpus is "
+                "one file; or train.init_from_overlap='allow'"
             )
-        elif count:
+        if count:
             notes.append(found)
+        if unknown:
+            notes.append(f"held-out text was compared with the training text of {workdir} in part or not: {unknown}")
         workdir = start.train.init_from
     return notes
 
 
-def describe_trained_on(trained: Experiment, run: Run) -> list[str]:
-    """Returns notes on held-out text of `run` that is training text of `trained`."""
-    count = _trained_documents(trained, run)
-    if count is None:
-        return ["the scored text was not compared with the run's training text, whose corpus cannot be read here"]
-    if not count:
-        return []
-    return [f"{count} of {len(run.heldout_documents):,} held-out documents are training text of the run"]
+def describe_trained_on(trained: Experiment, workdir: str, run: Run) -> list[str]:
+    """Returns notes on held-out text of `run` that is training text of `trained`, the run in `workdir`."""
+    count, unknown = _count_trained(trained, workdir, run)
+    notes = []
+    if count:
+        notes.append(f"{count} of {len(run.heldout_documents):,} held-out documents are training text of the run")
+    if unknown:
+        notes.append(f"the scored text was compared with the run's training text in part or not: {unknown}")
+    return notes
 
 
-def _trained_documents(trained: Experiment, run: Run) -> int | None:
-    """The number of held-out documents of `run` that `trained` trained on; None if its corpus cannot be read."""
-    documents = _train_documents(trained, run)
-    return None if documents is None else trained_on(run.heldout_documents, documents)
-
-
-def _train_documents(trained: Experiment, run: Run) -> Documents | None:
+def _count_trained(trained: Experiment, workdir: str, run: Run) -> tuple[int, str]:
+    """The held-out documents of `run` that `trained` trained on, and why they may not be all; "" if they are."""
     data = dataclasses.replace(trained.data, cache_dir=run.experiment.data.cache_dir)
     try:
-        store = open_or_build(data, trained.tokenizer, progress=False)
-    except ConfigError:
-        return None
-    return split_documents(store, data.split)[0]
+        store = open_or_build(data, trained.tokenizer)
+    except ConfigError as error:
+        return 0, f"its corpus cannot be read here ({error})"
+    train, heldout = split_documents(store, data.split)
+    train, _ = near_duplicates(train, heldout, data.near_duplicates)
+    same_text = read_config(workdir).get("corpus", {}).get("fingerprint") == store.content_digest
+    return trained_on(run.heldout_documents, train, heldout), "" if same_text else "its corpus has changed since"

@@ -82,9 +82,14 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
 
 
 def _check_same_heldout(runs: Sequence[str]) -> None:
-    """Raises ConfigError if the runs hold out different text. Runs of earlier versions have no digest of the text."""
+    """Raises ConfigError if the runs hold out different text, or if it is not known which."""
     digests = {run: read_config(run).get("corpus", {}).get("heldout") for run in runs}
     for run, digest in digests.items():
+        if digest is None:
+            raise ConfigError(
+                f"{run}/config.json does not say which text was held out (corpus.heldout), because an earlier version "
+                "wrote it: draw the run alone, or use --split=train"
+            )
         if digest != digests[runs[0]]:
             raise ConfigError(
                 f"{runs[0]} and {run} hold out different text (corpus.heldout {digests[runs[0]]} and {digest} in "

@@ -137,13 +137,39 @@ def test_windows_of_whole_documents(documents):
     assert len(set(order.tolist())) == 3
 
 
-def test_shares_are_the_means_over_the_run_in_the_unit_of_the_mixture(documents):
+def test_shares_are_those_of_the_raw_tokens_in_training(documents):
+    np.testing.assert_allclose(heldout_of(documents, mix_by="token").shares, [0.75, 0.25])
+    tokens = np.array([0.75 * 40, 0.25 * 11])
+    np.testing.assert_allclose(heldout_of(documents).shares, tokens / tokens.sum(), rtol=0.01)
     ramps = (Ramp(0, 10, 0.25), Ramp(0, 10, 0.75))
     specs = [dataclasses.replace(spec, ramp=ramp) for spec, ramp in zip(SPECS, ramps, strict=True)]
-    np.testing.assert_allclose(heldout_of(documents, specs).shares, [0.5, 0.5])
-    np.testing.assert_allclose(heldout_of(documents).shares, [0.75, 0.25])
-    by_token = heldout_of(documents, mix_by="token").shares
-    assert by_token[1] / by_token[0] == pytest.approx(40 / 11 / 3, rel=0.02)
+    np.testing.assert_allclose(heldout_of(documents, specs, mix_by="token").shares, [0.5, 0.5])
+
+
+def test_raw_tokens_are_those_of_the_scored_windows(documents):
+    """With "split", a capped evaluation reads short documents first, so its windows are shorter than in training."""
+    specs = [WindowSpec("a", 0.5, 200, "split", False), WindowSpec("b", 0.5, 20, "split", False)]
+    heldout = heldout_of(documents, specs, num_windows=60, mix_by="token")
+    np.testing.assert_allclose(heldout.shares, [0.5, 0.5])
+    counts = np.zeros(2, int)
+    for n in range(heldout.batches.end):
+        batch = heldout.batches[n]
+        np.add.at(counts, batch["denoiser_ids"], (batch["tokens"] > 0).sum(axis=1))
+    assert heldout.num_raw_tokens.tolist() == counts.tolist() and heldout.num_windows.tolist() == [30, 30]
+
+
+def test_documents_that_share_an_example(documents):
+    joined = WindowSpec("joined", 1.0, 40, "join", True)
+    heldout = heldout_of(documents, [joined], num_windows=0, batch_size=1000)
+    examples = heldout.examples(0)
+    assert len(examples.shared) and (examples.shared[:, 0] != examples.shared[:, 1]).all()
+    expected = set()
+    for window in range(int(heldout.num_windows[0])):
+        touched = np.unique(np.repeat(np.arange(30), np.diff(documents.ends(True), prepend=0))[window * 40 :][:40])
+        expected |= {(int(touched[0]), int(other)) for other in touched[1:]}
+    assert set(map(tuple, examples.shared.tolist())) == expected
+    packed = dataclasses.replace(joined, documents="pack")
+    assert not len(heldout_of(documents, [packed]).examples(0).shared)
 
 
 def test_a_denoiser_that_is_never_drawn_is_not_scored(documents):

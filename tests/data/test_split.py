@@ -26,7 +26,15 @@ def memory_store(digests, file_digests=None, cut="file"):
     digests = np.asarray(digests, np.uint64)
     files = digests if file_digests is None else np.asarray(file_digests, np.uint64)
     is_heldout = np.zeros(len(digests), bool)
-    return Store(digests=digests, file_digests=files, is_heldout=is_heldout, meta={"cut": cut}, labels=[""])
+    return Store(
+        digests=digests,
+        text_digests=digests,
+        file_digests=files,
+        is_heldout=is_heldout,
+        text_bytes=np.full(len(digests), 200),
+        meta={"cut": cut},
+        labels=[""],
+    )
 
 
 def split(digests, fraction, seed=0, split_by="auto", **fields):
@@ -159,13 +167,43 @@ def test_files_on_both_sides(tmp_path):
         open_or_build(stdlib, make_tokenizer(stdlib))
 
 
-def test_trained_on_counts_equal_documents_and_other_cuts_of_a_file():
-    store = memory_store([1, 2, 3, 4], [10, 10, 20, 30], "line")
-    train = Documents(store, np.array([0, 2]), "training")
-    same_cut = memory_store([2, 3, 9], [10, 20, 10], "line")
-    assert trained_on(Documents(same_cut, np.arange(3), "held-out"), train) == 1  # document 3
-    functions = memory_store([7, 8, 9], [10, 30, 40], "function")
-    assert trained_on(Documents(functions, np.arange(3), "held-out"), train) == 1  # the file 10
+def count_trained(documents, digests, train, heldout, *, text_bytes=200):
+    """trained_on, for documents and a run of documents (text, file)."""
+    ours, theirs = (memory_store(*zip(*pairs, strict=True)) for pairs in (documents, digests))
+    ours.text_bytes = np.full(len(documents), text_bytes)
+    sides = (Documents(theirs, np.array(side, int), "x") for side in (train, heldout))
+    return trained_on(Documents(ours, np.arange(len(documents)), "held-out"), *sides)
+
+
+RUN = [(1, 10), (2, 10), (3, 20), (2, 20)]  # texts of two files; text 2 is in both
+
+
+def test_documents_of_files_on_the_training_side_are_trained_on():
+    assert count_trained(RUN, RUN, [0, 1], [2, 3]) == 2  # file 10, however it is cut
+    assert count_trained([(7, 10), (8, 20), (9, 20)], RUN, [0, 1], [2, 3]) == 1
+
+
+def test_equal_texts_of_a_held_out_file_are_not_trained_on():
+    """The same split twice: text 2 of the held-out file 20 is also a text of file 10."""
+    assert count_trained(RUN[2:], RUN, [0, 1], [2, 3]) == 0
+
+
+def test_documents_of_a_file_that_was_split_itself():
+    one_file = [(1, 10), (2, 10), (3, 10)]
+    assert count_trained(one_file, one_file, [0, 2], [1]) == 2
+    assert count_trained([(8, 10), (9, 10)], one_file, [0, 2], [1]) == 2  # cut in another way: some part was read
+
+
+def test_equal_texts_of_other_files_are_trained_on_unless_they_are_short():
+    assert count_trained([(1, 30), (3, 30), (5, 30)], RUN, [0, 1], [2, 3]) == 1
+    assert count_trained([(1, 30)], RUN, [0, 1], [2, 3], text_bytes=99) == 0
+
+
+def test_the_digest_of_held_out_text_is_of_its_contents():
+    ours, theirs = memory_store([1, 2], [1, 1], "JSON line"), memory_store([1, 3], [1, 1], "JSON line")
+    for split_by in ("auto", "label"):
+        digests = {heldout_digest(Documents(s, np.arange(2), "x"), Split(0.5, 0, split_by)) for s in (ours, theirs)}
+        assert len(digests) == 2
 
 
 def test_the_sides_of_the_tests_store(tmp_path):

@@ -20,10 +20,14 @@ def run_of(corpus, **overrides):
     return make_run(make_experiment(fields(corpus, **overrides)), show_progress=False)
 
 
+def write_run(workdir, run):
+    write_config(workdir, run.experiment.config | {"corpus": {"fingerprint": run.store.content_digest}})
+
+
 @pytest.fixture
 def clm(corpus, tmp_path):
     """The workdir of a run with 0.3 of the files held out."""
-    write_config(tmp_path / "clm", make_experiment(fields(corpus)).config)
+    write_run(tmp_path / "clm", run_of(corpus))
     return str(tmp_path / "clm")
 
 
@@ -56,22 +60,31 @@ def test_training_text_that_is_held_out_here_is_refused_with_its_number(corpus, 
 
 
 def test_the_starts_of_the_start_count_too(corpus, clm, tmp_path):
-    config = make_experiment(fields(corpus, train__init_from=clm, data__split_seed=1)).config
-    write_config(tmp_path / "second", config)
+    write_run(tmp_path / "second", run_of(corpus, train__init_from=clm, data__split_seed=1))
     with pytest.raises(ConfigError, match=f"are training text of {clm}"):
         check_start(run_of(corpus, train__init_from=str(tmp_path / "second"), data__split_seed=1))
 
 
+def test_the_same_lines_and_paragraphs_twice(corpus, tmp_path):
+    """Equal lines of files on both sides are no reason to refuse the same config."""
+    for document_per in ("line", "paragraph"):
+        write_run(tmp_path / document_per, run_of(corpus, data__document_per=document_per))
+        start = str(tmp_path / document_per)
+        assert check_start(run_of(corpus, data__document_per=document_per, train__init_from=start)) == []
+
+
 def test_text_that_cannot_be_compared_is_noted(corpus, clm, tmp_path):
     config = read_config(clm)
-    config["data"]["path"] = str(tmp_path / "elsewhere")
-    write_config(clm, config)
+    write_config(clm, config | {"data": config["data"] | {"path": str(tmp_path / "elsewhere")}})
     [note] = check_start(run_of(corpus, train__init_from=clm))
-    assert note.startswith(f"held-out text was not compared with the training text of {clm}, whose corpus")
+    assert f"training text of {clm} in part or not: its corpus cannot be read here" in note
+    write_config(clm, config | {"corpus": {"fingerprint": "of other text"}})
+    [note] = check_start(run_of(corpus, train__init_from=clm))
+    assert note.endswith("in part or not: its corpus has changed since")
 
 
 def test_notes_on_scored_text(corpus, clm):
     trained = load_experiment(clm)
-    assert describe_trained_on(trained, run_of(corpus)) == []
-    [note] = describe_trained_on(trained, run_of(corpus, data__split_seed=1))
+    assert describe_trained_on(trained, clm, run_of(corpus)) == []
+    [note] = describe_trained_on(trained, clm, run_of(corpus, data__split_seed=1))
     assert note.endswith("held-out documents are training text of the run")

@@ -75,5 +75,8 @@ def test_runs_that_hold_out_different_text_are_not_compared(run, tmp_path):
     write_config(tmp_path / "other", {"corpus": {"heldout": "bb"}})
     with pytest.raises(ConfigError, match=r"hold out different text \(corpus\.heldout aa and bb in config\.json\)"):
         plot([run, str(tmp_path / "other")], "x.svg", metric="loss", split="eval")
+    write_config(tmp_path / "other", {})
+    with pytest.raises(ConfigError, match=r"other/config\.json does not say which text was held out"):
+        plot([run, str(tmp_path / "other")], "x.svg", metric="loss", split="eval")
     pytest.importorskip("matplotlib")
     plot([run, str(tmp_path / "other")], str(tmp_path / "x.svg"), metric="loss", split="train")
