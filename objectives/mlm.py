@@ -122,7 +122,7 @@ class MLM(Objective):
             return rng.choose_mask(keys, candidates, counts)
         if self.mask_unit == "token":
             return choose_ngrams(keys, candidates, candidates, counts, self.ngram_weights)
-        starts, cut = word_starts(text.tokens, candidates, vocab), cut_words(text.tokens, candidates, vocab)
+        starts, cut = word_starts(text.tokens, candidates, vocab, whole), cut_words(text.tokens, candidates, vocab)
         if whole is not None:
             cut = CutWords(cut.first & ~whole, cut.last & ~whole)
         return choose_ngrams(keys, candidates, starts, counts, self.ngram_weights, cut)

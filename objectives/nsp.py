@@ -7,7 +7,9 @@ import numpy as np
 
 from contract import rng
 from objectives.algebra.noise import valid_positions
-from objectives.sentence_pairs import CUT, Pair, SentencePairs, draw_labels, first_kind
+from objectives.sentence_pairs import CUT, END, Pair, SentencePairs, draw_labels, first_kind
+
+_LEAST_REST = 8  # tokens by which a short B may be shortened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,10 +18,10 @@ class NSP(SentencePairs):
 
     A window is cut at the first end of a sentence from a place on that is drawn uniformly in its first half: A is the
     text before, and the true B is the text after. The window of the other document is cut in the same way, from the
-    same place on, at the same kind of end, and the random B is the text after. The longer B is then shortened at its
-    end to the length of the shorter one. So A, and the lengths of A and B, do not depend on the label, and the two
-    texts between which the label decides have the same law: both begin with a sentence, and end where a window or its
-    document does.
+    same place on, at the same kind of end, and the random B is the text after. Both are then shortened at their end, to
+    the length of the shorter one and by up to an eighth more, drawn uniformly. So A, and the lengths of A and B, do not
+    depend on the label, and both B begin with a sentence and end anywhere: without the eighth, a true B after a long A
+    would end where its document does, and the random B, shortened to its length, inside a sentence.
 
     Deviations: BERT cuts a text at the end of any of its sentences, and trims pairs that are too long at the front or
     the end; its random B has as many whole sentences as fit. A pair for which one of the windows has no sentence end to
@@ -40,6 +42,8 @@ class NSP(SentencePairs):
         cut, other_cut = (first_kind(of_kinds, has_pair).argmax(axis=1) for of_kinds in (cuts, other_cuts))
 
         second = np.minimum(most - np.maximum(cut, other_cut), np.minimum(used - cut, other_used - other_cut))
+        longest_rest = np.maximum(second // 8, np.minimum(second - 1, _LEAST_REST))
+        second = second - rng.integers(rng.fold_in(keys, END), 0, np.maximum(longest_rest, 0))
         second_begins = np.where(labels == 1, tokens.shape[1] + other_cut, cut)
         has_label = labels >= 0
         first = np.where(has_label, cut, used)

@@ -16,8 +16,8 @@ from objectives.mlm import FIRST_FREE_TAG, MLM
 from objectives.prompting import FillMasks
 from objectives.rows.lengths import OutputLengths
 
-# Tags of keys: for the used length of a window, for where it is cut, and for the label.
-USED, CUT, LABEL = range(FIRST_FREE_TAG, FIRST_FREE_TAG + 3)
+# Tags of keys: for the used length of a window, for where it is cut, for the label, and for the end of B.
+USED, CUT, LABEL, END = range(FIRST_FREE_TAG, FIRST_FREE_TAG + 4)
 NO_PAIR = -1  # the label of a text that has no pair
 
 

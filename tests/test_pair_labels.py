@@ -87,9 +87,7 @@ def pairs_of(config, documents, tokenizer, folder, num_pairs):
     config = config.get_config("tiny")
     config.data.tokenizer = tokenizer
     experiment = make_experiment(config.to_dict())
-    batches = experiment.batches(
-        all_documents(store_of(folder, documents, tokenizer=tokenizer)), shuffle=True, batch_size=500
-    )
+    batches = experiment.batches(all_documents(store_of(folder, documents, tokenizer=tokenizer)), batch_size=500)
     edges, labels = [], []
     while sum(map(len, labels)) < num_pairs:
         batch = batches[len(labels)]

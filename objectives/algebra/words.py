@@ -17,18 +17,49 @@ class CutWords(NamedTuple):
     last: np.ndarray
 
 
-def word_starts(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """bool [E, W]: the first token of each word. tokens: int32 [E, W]; ordinary: bool [E, W], the tokens of words.
+def word_starts(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab, whole: np.ndarray | None = None) -> np.ndarray:
+    """bool [E, W]: the first token of each word.
 
     A word begins with whitespace or punctuation, and ends before the next whitespace or punctuation or before a token
     that is not ordinary. The words of "x = f(a.b)" are "x", " =", " f", "(a", ".b" and ")". This is ALBERT's rule for
     SentencePiece; BERT's tokenizer marks word pieces with "##" and splits punctuation off both sides.
+
+    Whitespace at the end of a text begins no word, and belongs to the word before. As a word of its own it would be
+    short, and so be chosen more often than other tokens.
+
+    Args:
+      tokens: int32 [E, W].
+      ordinary: bool [E, W], the tokens of words; a text ends before a token that is not ordinary.
+      vocab: marks whitespace and punctuation.
+      whole: bool [E], the rows whose last text is not cut; None: no row. Whitespace that ends a text that may be cut can
+        be the beginning of a word.
     """
     starts = vocab.marked(tokens, SPACE | PUNCTUATION)
     starts[:, 1:] &= ~vocab.marked(tokens[:, :-1], BLANK)
     starts[:, 1:] |= ~ordinary[:, :-1]
     starts[:, 0] = True
-    return starts & ordinary
+    starts &= ordinary
+    _join_last_blanks(starts, tokens, ordinary, vocab, np.zeros(len(tokens), bool) if whole is None else whole)
+    return starts
+
+
+def _join_last_blanks(
+    starts: np.ndarray, tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab, whole: np.ndarray
+) -> None:
+    """Clears `starts` where only whitespace follows until the end of a text."""
+    is_end = ordinary.copy()
+    is_end[:, :-1] &= ~ordinary[:, 1:]
+    cut = ~whole & is_end.any(axis=1)
+    last = starts.shape[1] - 1 - is_end[:, ::-1].argmax(axis=1)
+    is_end[cut, last[cut]] = False
+    rows, columns = np.nonzero(is_end)
+    while len(rows):
+        is_blank = vocab.marked(tokens[rows, columns], BLANK) & (columns > 0)
+        rows, columns = rows[is_blank], columns[is_blank]
+        starts_text = ~ordinary[rows, columns - 1]
+        begins = starts[rows, columns]
+        starts[rows[begins & ~starts_text], columns[begins & ~starts_text]] = False
+        rows, columns = rows[~begins], columns[~begins] - 1
 
 
 def cut_words(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab) -> CutWords:

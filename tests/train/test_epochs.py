@@ -32,7 +32,7 @@ def run_of(corpus, **overrides):
 def test_every_document_is_read_once_per_epoch(batch_size, corpus):
     run = resolve_epochs(run_of(corpus, train__batch_size=batch_size))
     steps, documents = run.experiment.train.steps, run.train_documents
-    made = run.experiment.batches(documents, shuffle=True, transform=lambda windows, rows: windows)
+    made = run.experiment.batches(documents, transform=lambda windows, rows: windows)
     examples = [
         windows.tokens[k, : windows.lengths[k]].tobytes()
         for windows in map(made.__getitem__, range(steps))
