@@ -45,9 +45,15 @@ def check_start(run: Run) -> list[str]:
 
 
 def describe_trained_on(trained: Experiment, workdir: str, run: Run) -> list[str]:
-    """Returns notes on held-out text of `run` that is training text of `trained`, the run in `workdir`."""
+    """Returns notes on the scored text of `run`, relative to the training text of `trained`, the run in `workdir`."""
     count, unknown = _count_trained(trained, workdir, run)
-    notes = []
+    notes, data = [], run.experiment.data
+    if read_config(workdir).get("corpus", {}).get("fingerprint") != run.store.content_digest:
+        path = f", data.path={data.path!r}" if data.path else ""
+        notes.append(
+            f"data.source={data.source!r}{path}, data.document_per={data.document_per!r} is not the corpus that the run "
+            "was trained on"
+        )
     if count:
         notes.append(f"{count} of {len(run.heldout_documents):,} held-out documents are training text of the run")
     if unknown:

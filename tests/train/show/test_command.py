@@ -132,7 +132,14 @@ def test_an_invalid_batch_is_a_warning(corpus, monkeypatch):
     dataset, rows = chunks(experiment, documents)
     chunk = dataset[0]
     chunk.batch["decoder_input_tokens"][:] = chunk.batch["decoder_target_tokens"]  # not shifted
-    monkeypatch.setattr(show_page, "chunks", lambda *_: ([chunk] * 100, rows))
+
+    class Repeated:
+        num_windows, weights, ramps = dataset.num_windows, dataset.weights, dataset.ramps
+
+        def __getitem__(self, n):
+            return chunk
+
+    monkeypatch.setattr(show_page, "chunks", lambda *_: (Repeated(), rows))
     page = make_page(experiment, documents, title="", num_examples=1)
     assert page.warnings == [
         "invalid batch: decoder_input_tokens are not decoder_target_tokens shifted right within segments"
