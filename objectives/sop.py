@@ -18,8 +18,8 @@ class SOP(SentencePairs):
     Both begin after, and end with, the same kind of end: a line break, or a stop in a window with fewer than three line
     breaks. The place between A and B is drawn uniformly. The parts of sentences at the ends of a window are omitted,
     because a swapped pair would begin or end inside them; where the window begins or ends with its document, its first
-    or last sentence is whole. A last sentence of a document without an end mark is omitted, and so are the whitespace
-    tokens between a stop and the next sentence.
+    or last sentence is whole. Omitted are a last sentence of a document without an end mark, and the whitespace tokens
+    between a stop and the next sentence.
 
     Deviations: ALBERT trims pairs that are too long, at the front or the end, which cuts sentences. A window with fewer
     than two whole sentences has no pair; ALBERT gives it a random B and labels it as swapped.

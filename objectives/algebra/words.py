@@ -31,8 +31,8 @@ def word_starts(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab, whole: n
       tokens: int32 [E, W].
       ordinary: bool [E, W], the tokens of words; a text ends before a token that is not ordinary.
       vocab: marks whitespace and punctuation.
-      whole: bool [E], the rows whose last text is not cut; None: no row. Whitespace at the end of a text that may be cut
-        can be the beginning of a word.
+      whole: bool [E], the rows whose last text is not cut; None: no row. Whitespace at the end of a text that may be
+        cut can be the beginning of a word.
     """
     starts = vocab.marked(tokens, SPACE | PUNCTUATION)
     starts[:, 1:] &= ~vocab.marked(tokens[:, :-1], BLANK)
