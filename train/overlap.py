@@ -51,8 +51,8 @@ def describe_trained_on(trained: Experiment, workdir: str, run: Run) -> list[str
     if read_config(workdir).get("corpus", {}).get("fingerprint") != run.store.content_digest:
         path = f", data.path={data.path!r}" if data.path else ""
         notes.append(
-            f"data.source={data.source!r}{path}, data.document_per={data.document_per!r} is not the corpus that the run "
-            "was trained on"
+            f"data.source={data.source!r}{path}, data.document_per={data.document_per!r} is not the corpus that the "
+            "run was trained on"
         )
     if count:
         notes.append(f"{count} of {len(run.heldout_documents):,} held-out documents are training text of the run")
