@@ -51,7 +51,7 @@ def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windo
     If documents are packed, each window is two documents.
     """
     generator, specs, vocab = np.random.default_rng(seed), experiment.window_specs, experiment.vocab
-    weights = np.asarray([spec.mean_weight for spec in specs])
+    weights = np.asarray([spec.weight + spec.final_weight for spec in specs])
     denoiser_ids = generator.choice(len(specs), ROWS, p=weights / weights.sum()).astype(np.int32)
     lengths, row_ids = np.asarray([specs[k].raw_length for k in denoiser_ids]), np.arange(ROWS)
     if experiment.data.documents == "pack":

@@ -62,23 +62,26 @@ def in_either_order(first, second):
     return {(first, second, 0): 1 / 2, (second, first, 1): 1 / 2}
 
 
+def shortened(a, b, label, share):
+    """The frequencies of pairs with each beginning of a short B."""
+    return {(a, b[:n], label): share / len(b) for n in range(1, len(b) + 1)}
+
+
 def test_b_follows_a_or_is_from_another_document():
     """Both windows are cut at the first line end from place 1, 2, 3 or 4 on: after a and x, or after bb and yyy. The
-    longer B is shortened to the length of the shorter one."""
+    longer B is shortened to the length of the shorter one, and both by up to 8 tokens more."""
     assert pairs(NSP, "a\nbb\nccc", "x\nyyy\nzzzz") == about(
-        {
-            ("a\n", "bb\nccc", 0): 1 / 4,
-            ("a\n", "yyy\nzz", 1): 1 / 4,
-            ("a\nbb\n", "ccc", 0): 1 / 4,
-            ("a\nbb\n", "zzz", 1): 1 / 4,
-        }
+        shortened("a\n", "bb\nccc", 0, 1 / 4)
+        | shortened("a\n", "yyy\nzz", 1, 1 / 4)
+        | shortened("a\nbb\n", "ccc", 0, 1 / 4)
+        | shortened("a\nbb\n", "zzz", 1, 1 / 4)
     )
 
 
 def test_both_texts_are_cut_at_the_same_kind_of_end():
     """The first stop of the other window is before its first line break. From place 3 on the texts have no end."""
     for text, a, true_b, random_b in (("a\nbb ccc", "a\n", "bb", "zz"), ("a. bb ccc", "a.", " bb c", " y\nzz")):
-        expected = {(a, true_b, 0): 1 / 3, (a, random_b, 1): 1 / 3, (text, "", -1): 1 / 3}
+        expected = shortened(a, true_b, 0, 1 / 3) | shortened(a, random_b, 1, 1 / 3) | {(text, "", -1): 1 / 3}
         assert pairs(NSP, text, "x. y\nzz") == about(expected)
 
 
@@ -104,23 +107,18 @@ def test_the_first_and_the_last_sentence_of_a_document_are_whole():
 
 
 def test_a_document_begins_with_a_sentence_as_other_sentences_begin():
-    """After a stop with whitespace, and not with a line break, which ends the sentence before it."""
+    """Without the whitespace after a stop, and not with a line break, which ends the sentence before it."""
     stops = dict(begins=True, sentence_ends="stops")
-    assert pairs(SOP, " a. b. c. d", **stops) == about(
-        {
-            pair: 1 / 2 * share
-            for ab in ((" a.", " b. c."), (" a. b.", " c."))
-            for pair, share in in_either_order(*ab).items()
-        }
-    )
-    assert pairs(SOP, "a. b. c. d", **stops) == about(in_either_order(" b.", " c."))
+    for text, first_two in ((" a. b. c. d", "a. b."), ("a. b. c. d", "a. b."), ("a.  b. c. d", "a.  b.")):
+        halves = (in_either_order("a.", "b. c."), in_either_order(first_two, "c."))
+        assert pairs(SOP, text, **stops) == about({pair: share / 2 for half in halves for pair, share in half.items()})
     assert pairs(SOP, "\na\nb\nc", begins=True) == about(in_either_order("a\n", "b\n"))
 
 
 def test_lines_and_sentences_within_lines_are_not_mixed():
     """Three line ends are enough for a pair. With two, the stops are used, if there are three."""
     assert pairs(SOP, "w\na. b. c\nd\ne. f") == about(in_either_order("a. b. c\n", "d\n"))
-    assert pairs(SOP, "w\na. b. c. d\ne") == about(in_either_order(" b.", " c."))
+    assert pairs(SOP, "w\na. b. c. d\ne") == about(in_either_order("b.", "c."))
 
 
 @pytest.mark.parametrize("text", ["abc", "a", "a\nbb\n", "a\nbb\nccc", "a\nb. c\nd. e"])
@@ -212,7 +210,7 @@ def test_a_row_of_a_batch_contains_a_pair_its_token_types_and_its_label():
                           other, np.asarray([4]))  # fmt: skip
         batch = collate(windows, 1)
         check_batch(batch, "encoder_only")
-        if batch["sentence_labels"][0]:
+        if batch["sentence_labels"][0] and (batch["encoder_segment_ids"] > 0).sum() == 7:  # all of "yz"
             break
     assert batch["encoder_input_tokens"].tolist() == [[CLS, *byte_ids("a\n"), SEP, *byte_ids("yz"), SEP, 0, 0, 0]]
     assert batch["encoder_token_types"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 0, 0, 0]]

@@ -25,7 +25,10 @@ def evaluated(run):
 
 def scored(run):
     """The scored targets of the held-out batches, int [n]."""
-    batches = [{name: np.asarray(array) for name, array in batch.items()} for batch in run.heldout_batches()]
+    batches = [
+        {name: np.asarray(array) for name, array in batch.items()}
+        for batch in map(run.heldout.batches.__getitem__, range(run.heldout.batches.end))
+    ]
     return np.concatenate([b["decoder_target_tokens"][b["decoder_loss_weights"] > 0] for b in batches])
 
 
