@@ -107,9 +107,9 @@ def test_rows_too_short_for_several_denoisers_raise_with_lengths_that_fit_all(
     inputs, targets, architecture, examples_per_row
 ):
     denoisers = {
-        "few": SpanCorruption(0.15, 3.0, False),
-        "many": SpanCorruption(0.5, 3.0, False),
-        "long": SpanCorruption(0.15, 64.0, False),
+        "few": SpanCorruption(0.15, 3.0, False, "composition"),
+        "many": SpanCorruption(0.5, 3.0, False, "composition"),
+        "long": SpanCorruption(0.15, 64.0, False, "composition"),
         "half": PrefixLM(0.5, "uniform", True),
     }
     lengths, names = [objective.output_lengths for objective in denoisers.values()], list(denoisers)
