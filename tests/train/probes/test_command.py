@@ -33,6 +33,8 @@ RUNS = {  # name -> objective, architecture and config fields
 }
 LENGTH = ("--length=36",)
 PAIRS = [("It is. ", "Is it. ", "x"), ("one two", "two one", "x"), ("abc", "cba", "y"), ("same", "same", "y")]
+PAIRS += [("a fox. ", "fox a. ", "x"), ("the cat", "cat the", "x"), ("it was", "was it", "y"), ("of it", "it of", "y")]
+PAIRS += [("no one", "one no", "x"), ("up to", "to up", "y")]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ def test_continuation_scores_the_same_tokens_of_the_same_documents_for_every_run
     assert found["tokens"] == found["bytes"] == 8 * 18 and found["unknown_tokens"] == 0
     assert found["bits_per_byte"] == pytest.approx(found["nats_per_byte"] / math.log(2))
     assert found["denoiser"] == {"ul2": "s"}.get(name, name)
-    assert_interval(found, "nats_per_byte"), assert_interval(found, "bits_per_byte")
+    assert found["nats_per_byte_interval"] is found["bits_per_byte_interval"] is None  # two documents
     assert found["interval"] == "95%, expanded BCa bootstrap over documents" and found["resamples"] == 10_000
 
 
@@ -115,7 +117,7 @@ def test_infilling_scores_spans_of_three_lengths(probe, name):
     assert list(found["spans"]) == ["3", "8", "32"]
     for length, fields in found["spans"].items():
         assert fields["windows"] == 8 and fields["tokens"] == fields["bytes"] == 8 * int(length)
-        assert_interval(fields, metric), assert_interval(fields, "exact_match")
+        assert metric in fields and "exact_match" in fields
     assert {"nats_per_byte", "masked_nats_per_byte"} - found["spans"]["3"].keys() == (
         {"nats_per_byte", "masked_nats_per_byte"} - {metric}
     )
@@ -146,12 +148,14 @@ SCORES = {
 def test_minimal_pairs_have_the_scores_of_the_architecture(probe, name):
     found = probe(name, "minimal_pairs")
     assert [key for key in found if key.endswith("likelihood")] == SCORES[name]
-    assert found["pairs"] == found["pairs_in_file"] == 4 and found["tokens"] == found["bytes"] == 42
+    assert found["pairs"] == found["pairs_in_file"] == 10 and found["tokens"] == found["bytes"] == 114
     for score in SCORES[name]:
-        assert found[score]["ties"] == 1 and found[score]["accuracy"] in (0.125, 0.375, 0.625, 0.875)
+        assert found[score]["ties"] == 1 and found[score]["accuracy"] * 10 % 1 == pytest.approx(0.5)
+        assert_interval(found[score], "accuracy")
         groups = found[score]["groups"]
-        assert {group: fields["pairs"] for group, fields in groups.items()} == {"x": 2, "y": 2}
-        assert np.mean([fields["accuracy"] for fields in groups.values()]) == found[score]["accuracy"]
+        assert {group: fields["pairs"] for group, fields in groups.items()} == {"x": 5, "y": 5}
+        assert all(fields["accuracy_interval"] is None for fields in groups.values())  # 5 pairs are too few
+        assert np.mean([fields["accuracy"] for fields in groups.values()]) == pytest.approx(found[score]["accuracy"])
 
 
 def test_a_single_stack_can_be_asked_for_pseudo_log_likelihood(probe):
