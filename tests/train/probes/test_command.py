@@ -123,6 +123,20 @@ def test_infilling_scores_spans_of_three_lengths(probe, name):
     )
 
 
+def test_infilling_counts_hidden_spans_of_whitespace(probe, corpus, tmp_path):
+    """The spans of two documents of letters, and of one that has three spaces around each letter."""
+    fractions = []
+    for name, texts in {"letters": ["abc" * 40, "xyz" * 40], "spaces": ["   a" * 40, "xyz" * 40]}.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts * 2))
+        arguments = ["--config=tests/small_config.py:fim,decoder_only", f"--config.data.path={tmp_path / name}.txt"]
+        arguments += [f"--config.data.cache_dir={corpus / 'cache'}", "--config.data.document_per=line"]
+        arguments += ["--config.data.heldout_fraction=0.75", "--config.data.split_by=document"]
+        found = probe("fim", "infilling", "--length=12", "--places=64", "--spans=1,4", *arguments)["spans"]
+        fractions.append([found[length]["whitespace_span_fraction"] for length in ("1", "4")])
+    assert fractions[0] == [0.0, 0.0]
+    assert 0.1 < fractions[1][0] < 0.9 and fractions[1][1] == 0.0
+
+
 def test_a_mode_chooses_the_denoiser(probe):
     assert probe("ul2", "infilling", "--length=12", "--spans=2", "--num_documents=1")["denoiser"] == "r1"
     found = probe("ul2", "infilling", "--length=12", "--spans=2", "--num_documents=1", "--mode=[X]")
@@ -187,7 +201,22 @@ REFUSED = {
         "objective.name='clm' on decoder_only does not train: use --probe=continuation or --probe=minimal_pairs",
     ),
     "no pseudo-log-likelihood": (("clm", "pseudo_log_likelihood"), "objective.name='clm' on decoder_only does not"),
-    "no score": (("clm", "minimal_pairs", "--score=pseudo_log_likelihood"), "--probe=minimal_pairs needs a model that"),
+    "no score": (
+        ("clm", "minimal_pairs", "--score=pseudo_log_likelihood"),
+        "objective.name='clm' on decoder_only does not train: remove --score, or another layout with --config",
+    ),
+    "unit without a score": (
+        ("clm", "minimal_pairs", "--unit=word"),
+        "--unit=word has no effect on the score log_likelihood: remove it$",
+    ),
+    "unit and another score": (
+        ("ul2", "minimal_pairs", "--unit=token", "--score=log_likelihood"),
+        "--unit=token has no effect on the score log_likelihood: remove it$",
+    ),
+    "unit of a model with two sides": (
+        ("fim", "minimal_pairs", "--unit=word"),
+        "log_likelihood: remove it, or add --score=pseudo_log_likelihood",
+    ),
     "a pattern of UniLM that sees one side": (("left_to_right", "infilling"), "does not train: no probe fits"),
     "rotation hides nothing": (("rotation", "continuation"), "does not train: no probe fits, or another layout"),
     "no language model": (("simcse", "infilling"), "does not train the prediction of tokens"),
@@ -204,18 +233,26 @@ REFUSED = {
     "unit": (("mlm", "minimal_pairs", "--unit=byte"), "--unit=byte must be token or word"),
     "limit": (("clm", "minimal_pairs", "--limit=0"), "--limit=0 must be 1 or more"),
     "length": (("clm", "continuation", "--length=1"), "--length=1 must be 2 or more"),
+    "length of a row": (
+        ("clm", "continuation", "--length=100000000"),
+        "--length=100000000 is longer than a row of data.inputs_length=40: set --length=96 or less",
+    ),
+    "length of rows": (
+        ("ul2", "infilling", "--length=1000"),
+        "--length=1000 is longer than a row of data.inputs_length=40 and data.targets_length=40: set --length=96 or",
+    ),
     "room for spans": (("ul2", "infilling", "--length=33"), "--length=33 has no room for a hidden span of 32 tokens"),
     "spans": (("ul2", "infilling", "--spans=a"), "--spans=a must be integers"),
     "no span": (("ul2", "infilling", "--spans=0"), "--spans=0 must be lengths of 1 or more"),
     "mode": (("ul2", "continuation", "--mode=[Y]"), r"--mode='\[Y\]' is not a mode of this run"),
-    "mode that fills in": (("ul2", "infilling", "--mode=[S]"), r"objective.name='mixture' with --mode='\[S\]' on"),
+    "mode that fills in": (("ul2", "infilling", "--mode=[S]"), r"with --mode='\[S\]' on .* train: remove --mode, or"),
     "positions": (
         ("learned", "infilling"),
         "takes 98 positions, special tokens included, and the model has 40",
     ),
     "corpus": (
         ("clm", "continuation", "--config=tests/small_config.py:clm,decoder_only"),
-        "none of the 68 held-out documents has 3 tokens, the fewest that this probe can use",
+        "none of the 78 held-out documents has 3 tokens, the fewest that this probe can use",
     ),
 }
 
