@@ -77,11 +77,11 @@ def assert_interval(fields, name):
 @pytest.mark.parametrize("name", ["clm", "fim", "ul2", "prefix_lm", "bart"])
 def test_continuation_scores_the_same_tokens_of_the_same_documents_for_every_run(probe, name):
     found = probe(name, "continuation", *LENGTH)
-    assert (found["probe"], found["step"], found["documents"], found["windows"]) == ("continuation", 0, 2, 8)
-    assert found["tokens"] == found["bytes"] == 8 * 18 and found["unknown_tokens"] == 0
+    assert (found["probe"], found["step"], found["documents"], found["windows"]) == ("continuation", 0, 4, 16)
+    assert found["tokens"] == found["bytes"] == 16 * 18 and found["unknown_tokens"] == 0
     assert found["bits_per_byte"] == pytest.approx(found["nats_per_byte"] / math.log(2))
     assert found["denoiser"] == {"ul2": "s"}.get(name, name)
-    assert found["nats_per_byte_interval"] is found["bits_per_byte_interval"] is None  # two documents
+    assert found["nats_per_byte_interval"] is found["bits_per_byte_interval"] is None  # four documents
     assert found["interval"] == "95%, expanded BCa bootstrap over documents" and found["resamples"] == 10_000
 
 
@@ -116,7 +116,7 @@ def test_infilling_scores_spans_of_three_lengths(probe, name):
     metric = "masked_nats_per_byte" if name in ("mlm", "learned") else "nats_per_byte"
     assert list(found["spans"]) == ["3", "8", "32"]
     for length, fields in found["spans"].items():
-        assert fields["windows"] == 8 and fields["tokens"] == fields["bytes"] == 8 * int(length)
+        assert fields["windows"] == 16 and fields["tokens"] == fields["bytes"] == 16 * int(length)
         assert metric in fields and "exact_match" in fields
     assert {"nats_per_byte", "masked_nats_per_byte"} - found["spans"]["3"].keys() == (
         {"nats_per_byte", "masked_nats_per_byte"} - {metric}
