@@ -20,7 +20,7 @@ RUNS = {
     "electra": ("electra", "encoder_only"),
 }
 # Shorter rows and texts than by default, on the tests' corpus.
-SMALL_CONFIG = ["--config.data.inputs_length=40", "--config.data.targets_length=40", "--config.train.eval_batches=1"]
+SMALL_CONFIG = ["--config.data.inputs_length=40", "--config.data.targets_length=40", "--config.train.eval_windows=8"]
 SMALL_PROBE = ["--length=34", "--places=1"]
 
 
