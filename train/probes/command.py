@@ -113,11 +113,16 @@ _CAN: dict[Side, str] = {
 
 
 def _does_not_fit(probe: Probe, experiment: Experiment) -> ConfigError:
-    fitting = []
-    for name, other in PROBES.items():
-        if any(find_denoiser(experiment, side, None) is not None for side in other.sides):
-            fitting.append(f"--probe={name}")
-    remedy = f"use {' or '.join(fitting)}" if fitting else "no probe fits"
+    def fits(other: Probe | type[Probe], mode: str | None = probe.mode) -> bool:
+        return any(find_denoiser(experiment, side, mode) is not None for side in other.sides)
+
+    if fits(probe):
+        remedy = "remove --score"  # the flag that chooses among the sides of a probe
+    elif probe.mode is not None and fits(probe, mode=None):
+        remedy = "remove --mode"
+    else:
+        fitting = [f"--probe={name}" for name, other in PROBES.items() if fits(other)]
+        remedy = f"use {' or '.join(fitting)}" if fitting else "no probe fits"
     mode = f" with --mode={probe.mode!r}" if probe.mode is not None else ""
     return ConfigError(
         f"--probe={probe.name} needs a model that {' or '.join(_CAN[side] for side in probe.chosen_sides)}, which "

@@ -1,9 +1,12 @@
 """--probe=infilling: exact match and nats per byte of one hidden span of held-out text, both sides of it visible."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 from contract.errors import ConfigError
+from data.tokenizer import Tokenizer
+from train.probes.heldout import Window
 from train.probes.probe import interval_fields
 from train.probes.scorer import hide
 from train.probes.text import TextProbe, score_windows
@@ -15,6 +18,10 @@ class Infilling(TextProbe):
 
     Span corruption and UL2 show a sentinel, BART its mask, FIM the suffix before the middle. exact_match is the share
     of windows in which greedy decoding writes the true span; whether the model then ends the span is not asked.
+
+    whitespace_span_fraction is the share of the hidden spans that are whitespace only, such as indentation. Such spans
+    are easy to fill in, so a model that has learned little else has about this exact match. The fraction depends on the
+    text and the tokenizer, not on the model.
 
     Encoders show one mask for each token and predict the hidden tokens independently of each other, so the sum of their
     nats is not the likelihood of the span. It is named masked_nats_per_byte, and their exact match is that of the
@@ -45,6 +52,16 @@ class Infilling(TextProbe):
             def hidden_span(window, length=length):
                 return [hide(denoiser, window.tokens, *window.span(length), vocab)]
 
-            result = score_windows(model, self.windows(documents, shortest=length + 2), hidden_span, per_window=1)
-            by_length[str(length)] = result.counts() | result.exact_match() | result.per_byte(prefix)
+            windows = self.windows(documents, shortest=length + 2)
+            result = score_windows(model, windows, hidden_span, per_window=1)
+            fields = result.counts() | result.exact_match()
+            fields["whitespace_span_fraction"] = _whitespace_span_fraction(windows, length, model.experiment.tokenizer)
+            by_length[str(length)] = fields | result.per_byte(prefix)
         return {"denoiser": denoiser.name, "length": self.length, "spans": by_length} | interval_fields("documents")
+
+
+def _whitespace_span_fraction(windows: Sequence[Window], length: int, tokenizer: Tokenizer) -> float:
+    """Returns the share of `windows` whose span of `length` tokens is whitespace only."""
+    spans = [window.tokens[slice(*window.span(length))] for window in windows]
+    # SentencePiece drops a space at the start of the decoded text, so a span that is one space decodes to "".
+    return sum(not tokenizer.decode(span).strip() for span in spans) / len(spans)

@@ -8,14 +8,16 @@ import numpy as np
 
 from contract.errors import ConfigError
 from objectives import Denoiser
+from train.experiment import Experiment
 from train.probes.bootstrap import mean_interval
 from train.probes.pairs import Pair, draw_pairs, read_pairs
-from train.probes.probe import LanguageModel, Probe, Side, check_at_least, interval_fields, with_interval
+from train.probes.probe import LanguageModel, Probe, Side, check_at_least, find_denoiser, interval_fields, with_interval
 from train.probes.pseudo_likelihood import Unit, check_unit, hide_each_unit
 from train.probes.scorer import Example, hide
 
 Score = Literal["log_likelihood", "pseudo_log_likelihood"]
 _SIDE: dict[Score, Side] = {"log_likelihood": "left", "pseudo_log_likelihood": "both"}
+_UNIT: Unit = "token"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,14 +33,14 @@ class MinimalPairs(Probe):
     limit: the most pairs of a group; None: all.
     score: one of the two scores. None: both for an encoder-decoder that is trained for both; for a single stack
         log_likelihood if it continues texts, else pseudo_log_likelihood.
-    unit: what the pseudo-log-likelihood hides at a time: "token" or "word".
+    unit: what the pseudo-log-likelihood hides at a time: "token" or "word". None: "token".
     """
 
     path: str | None = None
     group: str | None = None
     limit: int | None = None
     score: Score | None = None
-    unit: Unit = "token"
+    unit: Unit | None = None
 
     name: ClassVar = "minimal_pairs"
     reads_corpus: ClassVar = False
@@ -55,7 +57,13 @@ class MinimalPairs(Probe):
             check_at_least("limit", self.limit, 1)
         if self.score is not None and self.score not in _SIDE:
             raise ConfigError(f"--score={self.score} must be {' or '.join(get_args(Score))}")
-        check_unit(self.unit)
+        if self.unit is not None:
+            check_unit(self.unit)
+            asked = self._asked(experiment)
+            if asked and "pseudo_log_likelihood" not in asked:  # `asked` is empty for a model that does not fit
+                can = self.score is None and find_denoiser(experiment, "both", self.mode) is not None
+                remedy = "remove it, or add --score=pseudo_log_likelihood" if can else "remove it"
+                raise ConfigError(f"--unit={self.unit} has no effect on the score log_likelihood: {remedy}")
 
     def measure(self, model, documents):
         found = read_pairs(self.path, self.group)
@@ -70,14 +78,16 @@ class MinimalPairs(Probe):
             "bytes": sum(len((pair.good + pair.bad).encode()) for pair in pairs),
             "unknown_tokens": int(sum((text == tokenizer.vocab.unk).sum() for text in texts)),
         }
-        denoisers = self.denoisers(model.experiment)
-        for score, side in _SIDE.items():
-            if side in denoisers and (side == "left" or len(denoisers) == 1 or self._asks_both(model)):
-                fields[score] = self._accuracy(model, score, denoisers[side], pairs, texts)
+        for score, denoiser in self._asked(model.experiment).items():
+            fields[score] = self._accuracy(model, score, denoiser, pairs, texts)
         return fields | interval_fields("pairs, drawn within each group")
 
-    def _asks_both(self, model: LanguageModel) -> bool:
-        return model.experiment.model.architecture == "encoder_decoder"
+    def _asked(self, experiment: Experiment) -> dict[Score, Denoiser]:
+        """Returns the scores that the model is asked for, each with the denoiser of its layout."""
+        denoisers = self.denoisers(experiment)
+        if len(denoisers) == 2 and experiment.model.architecture != "encoder_decoder":
+            del denoisers["both"]
+        return {score: denoisers[side] for score, side in _SIDE.items() if side in denoisers}
 
     def _accuracy(
         self, model: LanguageModel, score: Score, denoiser: Denoiser, pairs: list[Pair], texts: list[np.ndarray]
@@ -90,7 +100,7 @@ class MinimalPairs(Probe):
         names, groups = np.unique([pair.group for pair in pairs], return_inverse=True)
         fields = {"denoiser": denoiser.name}
         if score == "pseudo_log_likelihood":
-            fields["unit"] = self.unit
+            fields["unit"] = self.unit or _UNIT
         fields |= with_interval("accuracy", float(values.mean()), mean_interval(values, groups))
         fields["ties"] = int((difference == 0).sum())
         fields["groups"] = {
@@ -112,7 +122,7 @@ class MinimalPairs(Probe):
                 if score == "log_likelihood":
                     of_text = [hide(denoiser, text, 0, len(text), vocab)]
                 else:
-                    of_text = hide_each_unit(denoiser, text, self.unit, vocab)
+                    of_text = hide_each_unit(denoiser, text, self.unit or _UNIT, vocab)
                 for example in of_text:
                     owners.append(k)
                     yield example

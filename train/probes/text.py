@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from contract.errors import ConfigError
 from data.documents import Documents
 from train.probes.bootstrap import ratio_interval
 from train.probes.heldout import Window, heldout_windows
@@ -20,7 +21,8 @@ class TextProbe(Probe):
 
     num_documents: how many documents; None: all.
     places: the most windows of a document.
-    length: tokens in a window.
+    length: tokens in a window; a shorter document is one window. At most the default, a row of the run, or the two
+        rows of an encoder-decoder, whichever is longer.
     """
 
     num_documents: int | None = 256
@@ -32,9 +34,26 @@ class TextProbe(Probe):
             check_at_least("num_documents", self.num_documents, 1)
         check_at_least("places", self.places, 1)
         check_at_least("length", self.length, 2)
+        row, model = experiment.row_shape, experiment.model
+        is_pair = model.has_encoder and model.has_decoder
+        fields = ("inputs_length", "targets_length") if is_pair else ("inputs_length",)
+        most = max(sum(getattr(row, field) for field in fields), TextProbe.length)
+        if self.length > most:
+            names = " and ".join(f"data.{field}={getattr(row, field)}" for field in fields)
+            raise ConfigError(f"--length={self.length} is longer than a row of {names}: set --length={most} or less")
 
     def windows(self, documents: Documents, shortest: int) -> list[Window]:
-        """Returns the windows, of `shortest` tokens or more. Raises ConfigError if no document is long enough."""
+        """Returns the windows, of `shortest` tokens or more.
+
+        Raises ConfigError if no document is long enough, and if `length` is above the default and longer than every
+        document.
+        """
+        longest = int(np.diff(documents.ends(eos=False), prepend=0).max(initial=0)) - 1  # the first token is in no window
+        most = max(longest, TextProbe.length)
+        if self.length > most:
+            raise ConfigError(
+                f"--length={self.length} is longer than every held-out document: set --length={most} or less"
+            )
         return heldout_windows(
             documents, count=self.num_documents, places=self.places, length=self.length, shortest=shortest
         )

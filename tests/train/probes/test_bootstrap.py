@@ -39,12 +39,31 @@ def test_the_interval_of_an_accuracy_covers_the_truth_in_95_percent_of_files():
     assert 0.92 <= covered / trials <= 0.98
 
 
+@pytest.mark.parametrize("pairs", [2, 3, 10])
+def test_the_interval_of_an_accuracy_covers_the_truth_with_few_pairs_in_each_group(pairs):
+    """67 groups, as BLiMP has. With draws of as many pairs as the group has, 2 pairs covered 83% and 3 pairs 86%."""
+    rng, covered, trials = np.random.default_rng(1), 0, 300
+    rates, strata = rng.uniform(0.4, 0.9, 67)[:, None], np.repeat(np.arange(67), pairs)
+    for _ in range(trials):
+        low, high = mean_interval((rng.random((67, pairs)) < rates).astype(float).ravel(), strata)
+        covered += low <= rates.mean() <= high
+    assert 0.92 <= covered / trials <= 0.98
+
+
 def test_pairs_are_drawn_within_their_group():
-    """Each group is all right or all wrong, so every draw has the same accuracy; drawn together they would vary."""
-    values = np.repeat([1.0, 0.0], [30, 70])
-    assert mean_interval(values, np.repeat([0, 1], [30, 70])) == (0.3, 0.3)
+    """Two groups of different difficulty: drawn together, pairs would vary between the groups too."""
+    values = np.repeat([1.0, 0.0, 1.0, 0.0], [29, 1, 2, 68])
+    low, high = mean_interval(values, np.repeat([0, 1], [30, 70]))
+    assert 0.27 < low < 0.31 < high < 0.36
     low, high = mean_interval(values, np.zeros(100, int))
-    assert 0.18 < low < 0.26 and 0.35 < high < 0.42
+    assert 0.18 < low < 0.27 and 0.35 < high < 0.43
+
+
+def test_a_group_of_one_pair_has_no_spread():
+    values, strata = np.tile([0.0, 1.0], 10), np.repeat(np.arange(5), 4)
+    assert mean_interval(values, strata) is not None
+    assert mean_interval(np.append(values, 1.0), np.append(strata, 5)) is None
+    assert mean_interval(values, np.arange(20)) is None
 
 
 def test_an_accuracy_is_resampled_as_a_ratio_over_pairs_is():
@@ -73,7 +92,15 @@ def test_quantiles_of_students_t():
         assert bootstrap._student_t(1.959964, freedom) == pytest.approx(quantile, abs=5e-3)
 
 
-def test_data_without_variation_and_too_few_data():
-    assert ratio_interval(np.full(5, 2.0), np.ones(5)) == (2.0, 2.0)
-    assert mean_interval(np.ones(5), np.zeros(5, int)) == (1.0, 1.0)
-    assert ratio_interval(np.ones(1), np.ones(1)) is None and mean_interval(np.ones(1), np.zeros(1, int)) is None
+def test_fewer_than_eight_documents_or_pairs_have_no_interval():
+    values = np.tile([0.0, 1.0, 1.0], 3)
+    for n, has_interval in {1: False, 2: False, 7: False, 8: True}.items():
+        assert (ratio_interval(values[:n], np.ones(n)) is not None) == has_interval
+        assert (mean_interval(values[:n], np.zeros(n, int)) is not None) == has_interval
+    assert mean_interval(values[:8], np.repeat([0, 1], 4)) is None  # 6 degrees of freedom
+
+
+def test_data_without_variation_have_no_interval():
+    assert ratio_interval(np.full(9, 2.0), np.ones(9)) is None
+    assert mean_interval(np.ones(9), np.zeros(9, int)) is None
+    assert mean_interval(np.repeat([1.0, 0.0], [30, 70]), np.repeat([0, 1], [30, 70])) is None

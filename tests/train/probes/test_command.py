@@ -33,6 +33,8 @@ RUNS = {  # name -> objective, architecture and config fields
 }
 LENGTH = ("--length=36",)
 PAIRS = [("It is. ", "Is it. ", "x"), ("one two", "two one", "x"), ("abc", "cba", "y"), ("same", "same", "y")]
+PAIRS += [("a fox. ", "fox a. ", "x"), ("the cat", "cat the", "x"), ("it was", "was it", "y"), ("of it", "it of", "y")]
+PAIRS += [("no one", "one no", "x"), ("up to", "to up", "y")]
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +77,11 @@ def assert_interval(fields, name):
 @pytest.mark.parametrize("name", ["clm", "fim", "ul2", "prefix_lm", "bart"])
 def test_continuation_scores_the_same_tokens_of_the_same_documents_for_every_run(probe, name):
     found = probe(name, "continuation", *LENGTH)
-    assert (found["probe"], found["step"], found["documents"], found["windows"]) == ("continuation", 0, 2, 8)
-    assert found["tokens"] == found["bytes"] == 8 * 18 and found["unknown_tokens"] == 0
+    assert (found["probe"], found["step"], found["documents"], found["windows"]) == ("continuation", 0, 4, 16)
+    assert found["tokens"] == found["bytes"] == 16 * 18 and found["unknown_tokens"] == 0
     assert found["bits_per_byte"] == pytest.approx(found["nats_per_byte"] / math.log(2))
     assert found["denoiser"] == {"ul2": "s"}.get(name, name)
-    assert_interval(found, "nats_per_byte"), assert_interval(found, "bits_per_byte")
+    assert found["nats_per_byte_interval"] is found["bits_per_byte_interval"] is None  # four documents
     assert found["interval"] == "95%, expanded BCa bootstrap over documents" and found["resamples"] == 10_000
 
 
@@ -114,11 +116,25 @@ def test_infilling_scores_spans_of_three_lengths(probe, name):
     metric = "masked_nats_per_byte" if name in ("mlm", "learned") else "nats_per_byte"
     assert list(found["spans"]) == ["3", "8", "32"]
     for length, fields in found["spans"].items():
-        assert fields["windows"] == 8 and fields["tokens"] == fields["bytes"] == 8 * int(length)
-        assert_interval(fields, metric), assert_interval(fields, "exact_match")
+        assert fields["windows"] == 16 and fields["tokens"] == fields["bytes"] == 16 * int(length)
+        assert metric in fields and "exact_match" in fields
     assert {"nats_per_byte", "masked_nats_per_byte"} - found["spans"]["3"].keys() == (
         {"nats_per_byte", "masked_nats_per_byte"} - {metric}
     )
+
+
+def test_infilling_counts_hidden_spans_of_whitespace(probe, corpus, tmp_path):
+    """The spans of two documents of letters, and of one that has three spaces around each letter."""
+    fractions = []
+    for name, texts in {"letters": ["abc" * 40, "xyz" * 40], "spaces": ["   a" * 40, "xyz" * 40]}.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts * 2))
+        arguments = ["--config=tests/small_config.py:fim,decoder_only", f"--config.data.path={tmp_path / name}.txt"]
+        arguments += [f"--config.data.cache_dir={corpus / 'cache'}", "--config.data.document_per=line"]
+        arguments += ["--config.data.heldout_fraction=0.75", "--config.data.split_by=document"]
+        found = probe("fim", "infilling", "--length=12", "--places=64", "--spans=1,4", *arguments)["spans"]
+        fractions.append([found[length]["whitespace_span_fraction"] for length in ("1", "4")])
+    assert fractions[0] == [0.0, 0.0]
+    assert 0.1 < fractions[1][0] < 0.9 and fractions[1][1] == 0.0
 
 
 def test_a_mode_chooses_the_denoiser(probe):
@@ -146,12 +162,14 @@ SCORES = {
 def test_minimal_pairs_have_the_scores_of_the_architecture(probe, name):
     found = probe(name, "minimal_pairs")
     assert [key for key in found if key.endswith("likelihood")] == SCORES[name]
-    assert found["pairs"] == found["pairs_in_file"] == 4 and found["tokens"] == found["bytes"] == 42
+    assert found["pairs"] == found["pairs_in_file"] == 10 and found["tokens"] == found["bytes"] == 114
     for score in SCORES[name]:
-        assert found[score]["ties"] == 1 and found[score]["accuracy"] in (0.125, 0.375, 0.625, 0.875)
+        assert found[score]["ties"] == 1 and found[score]["accuracy"] * 10 % 1 == pytest.approx(0.5)
+        assert_interval(found[score], "accuracy")
         groups = found[score]["groups"]
-        assert {group: fields["pairs"] for group, fields in groups.items()} == {"x": 2, "y": 2}
-        assert np.mean([fields["accuracy"] for fields in groups.values()]) == found[score]["accuracy"]
+        assert {group: fields["pairs"] for group, fields in groups.items()} == {"x": 5, "y": 5}
+        assert all(fields["accuracy_interval"] is None for fields in groups.values())  # 5 pairs are too few
+        assert np.mean([fields["accuracy"] for fields in groups.values()]) == pytest.approx(found[score]["accuracy"])
 
 
 def test_a_single_stack_can_be_asked_for_pseudo_log_likelihood(probe):
@@ -183,7 +201,22 @@ REFUSED = {
         "objective.name='clm' on decoder_only does not train: use --probe=continuation or --probe=minimal_pairs",
     ),
     "no pseudo-log-likelihood": (("clm", "pseudo_log_likelihood"), "objective.name='clm' on decoder_only does not"),
-    "no score": (("clm", "minimal_pairs", "--score=pseudo_log_likelihood"), "--probe=minimal_pairs needs a model that"),
+    "no score": (
+        ("clm", "minimal_pairs", "--score=pseudo_log_likelihood"),
+        "objective.name='clm' on decoder_only does not train: remove --score, or another layout with --config",
+    ),
+    "unit without a score": (
+        ("clm", "minimal_pairs", "--unit=word"),
+        "--unit=word has no effect on the score log_likelihood: remove it$",
+    ),
+    "unit and another score": (
+        ("ul2", "minimal_pairs", "--unit=token", "--score=log_likelihood"),
+        "--unit=token has no effect on the score log_likelihood: remove it$",
+    ),
+    "unit of a model with two sides": (
+        ("fim", "minimal_pairs", "--unit=word"),
+        "log_likelihood: remove it, or add --score=pseudo_log_likelihood",
+    ),
     "a pattern of UniLM that sees one side": (("left_to_right", "infilling"), "does not train: no probe fits"),
     "rotation hides nothing": (("rotation", "continuation"), "does not train: no probe fits, or another layout"),
     "no language model": (("simcse", "infilling"), "does not train the prediction of tokens"),
@@ -200,18 +233,26 @@ REFUSED = {
     "unit": (("mlm", "minimal_pairs", "--unit=byte"), "--unit=byte must be token or word"),
     "limit": (("clm", "minimal_pairs", "--limit=0"), "--limit=0 must be 1 or more"),
     "length": (("clm", "continuation", "--length=1"), "--length=1 must be 2 or more"),
+    "length of a row": (
+        ("clm", "continuation", "--length=100000000"),
+        "--length=100000000 is longer than a row of data.inputs_length=40: set --length=96 or less",
+    ),
+    "length of rows": (
+        ("ul2", "infilling", "--length=1000"),
+        "--length=1000 is longer than a row of data.inputs_length=40 and data.targets_length=40: set --length=96 or",
+    ),
     "room for spans": (("ul2", "infilling", "--length=33"), "--length=33 has no room for a hidden span of 32 tokens"),
     "spans": (("ul2", "infilling", "--spans=a"), "--spans=a must be integers"),
     "no span": (("ul2", "infilling", "--spans=0"), "--spans=0 must be lengths of 1 or more"),
     "mode": (("ul2", "continuation", "--mode=[Y]"), r"--mode='\[Y\]' is not a mode of this run"),
-    "mode that fills in": (("ul2", "infilling", "--mode=[S]"), r"objective.name='mixture' with --mode='\[S\]' on"),
+    "mode that fills in": (("ul2", "infilling", "--mode=[S]"), r"with --mode='\[S\]' on .* train: remove --mode, or"),
     "positions": (
         ("learned", "infilling"),
         "takes 98 positions, special tokens included, and the model has 40",
     ),
     "corpus": (
         ("clm", "continuation", "--config=tests/small_config.py:clm,decoder_only"),
-        "none of the 68 held-out documents has 3 tokens, the fewest that this probe can use",
+        "none of the 78 held-out documents has 3 tokens, the fewest that this probe can use",
     ),
 }
 

@@ -6,6 +6,7 @@ import pytest
 from contract.errors import ConfigError
 from data.documents import Documents
 from tests.table import small_experiment
+from train.probes.continuation import Continuation
 from train.probes.heldout import heldout_windows
 from train.run import make_run
 
@@ -85,3 +86,10 @@ def test_a_corpus_without_a_long_enough_document_is_refused_in_one_line(document
     with pytest.raises(ConfigError, match="none of the 15 held-out documents has 1000001 tokens, the fewest") as error:
         heldout_windows(documents, count=None, places=1, length=2_000_000, shortest=1_000_000)
     assert "\n" not in str(error.value)
+
+
+def test_a_length_above_every_document_is_refused(documents):
+    most = max(len(documents.tokens(i)) for i in range(len(documents))) - 1
+    assert len(Continuation(length=most).windows(documents, shortest=2)) >= len(documents)
+    with pytest.raises(ConfigError, match=f"--length={most + 1} is longer than every held-out .*--length={most} or le"):
+        Continuation(length=most + 1).windows(documents, shortest=2)

@@ -62,8 +62,21 @@ def test_values_are_sums_over_all_windows_divided_once():
     text = HiddenText(documents, np.array([3.0, 5.0, 4.0]), np.array([2, 2, 4]), np.array([1, 1, 2]), zeros, zeros > 0)
     fields = text.per_byte()
     assert fields["nats_per_byte"] == 12 / 8 and fields["bits_per_byte"] == pytest.approx(1.5 / math.log(2))
-    assert fields["nats_per_byte_interval"] == [1.0, 2.0]  # the two documents have 2 and 1 nats per byte
+    assert fields["nats_per_byte_interval"] is None  # two documents
     assert text.counts() == {"documents": 2, "windows": 3, "tokens": 4, "bytes": 8, "unknown_tokens": 0}
+
+
+def test_the_intervals_are_over_documents():
+    """Windows of the same document vary more than documents do."""
+    documents, ones = np.repeat(np.arange(8), 2), np.ones(16, int)
+    nats = np.tile([0.5, 1.5], 8) + documents / 100
+    text = HiddenText(documents, nats, ones, ones, 0 * ones, nats > 1.53)
+    fields = text.per_byte() | text.exact_match()
+    low, high = fields["nats_per_byte_interval"]
+    assert 1.0 < low < fields["nats_per_byte"] < high < 1.07
+    assert fields["bits_per_byte_interval"] == pytest.approx([low / math.log(2), high / math.log(2)])
+    low, high = fields["exact_match_interval"]
+    assert 0.0 <= low < fields["exact_match"] == 0.25 < high <= 0.5
 
 
 def test_exact_windows_are_counted():
