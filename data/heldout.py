@@ -85,6 +85,7 @@ class Heldout:
         self.num_windows = np.zeros(len(readers), np.int64)
         self.num_windows[read] = order.num_windows
         self._per_row = spec.examples_per_row
+        self._num_read = order.total
         self._count(order.total)
         rows = np.asarray(local_rows, np.int64)
         self.num_groups = batch_size * self._most_in_row
@@ -113,6 +114,16 @@ class Heldout:
             shared_by=drawn.denoiser_ids[example],
             shared=np.stack([drawn.documents[example], into], axis=1),
         )
+
+    def places(self, most: int) -> np.ndarray:
+        """The places in the store, int64 [n], of the tokens in the windows of all batches.
+
+        If the windows have more than `most` tokens: of the tokens in every second, third, ... window.
+        """
+        step = max(-(-int(self.num_raw_tokens.sum()) // most), 1)
+        starts, lengths = self._examples.draw(np.arange(0, self._num_read, step)).slices[:2]
+        ends = np.cumsum(lengths)
+        return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
 
     def _count(self, total: int) -> None:
         """Sets the tokens and the number of documents that each denoiser reads, and the most examples in a row."""

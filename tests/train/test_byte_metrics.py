@@ -11,7 +11,7 @@ from data.trigram import trigram_loss
 from tests.table import reads_corpus, small_experiment
 from train.evaluate import evaluate
 from train.run import make_run
-from train.summary import summary_lines
+from train.summary import count_text, summary_lines
 
 
 def run_of(corpus, name, **overrides):
@@ -25,7 +25,7 @@ def evaluated(run):
 
 def scored(run):
     """The scored targets of the held-out batches, int [n]."""
-    batches = [{name: np.asarray(array) for name, array in batch.items()} for batch in run.heldout_batches()]
+    batches = [run.heldout.batches[n] for n in range(run.heldout.batches.end)]
     return np.concatenate([b["decoder_target_tokens"][b["decoder_loss_weights"] > 0] for b in batches])
 
 
@@ -76,12 +76,27 @@ def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigra
     unknown = (run.store.tokens == run.experiment.vocab.unk).sum() / run.store.unigram_counts.sum()
     assert lines["tokens"].startswith(f"{unknown:.2%} of the corpus's tokens are unknown; the tokens spell ")
     assert lines["copies"] == str(run.overlap) and lines["copies"].startswith(
-        "of 2 held-out documents, 0 are identical"
+        f"of {len(run.heldout_documents)} held-out documents, 0 are identical"
     )
-    loss = trigram_loss(run.train_documents, run.heldout_documents, 1)
-    assert lines["trigram"].startswith(f"{loss.nats:.3f} nats per token") and "does not" not in lines["trigram"]
-    assert "not what this objective scores" in summary_lines(run_of(corpus, "prefix_lm"), "")["trigram"]
+    loss = trigram_loss(run.train_documents, run.heldout, 1)
+    assert loss.heldout_tokens == len(scored(run)) == run.heldout.num_raw_tokens.sum()
+    assert lines["trigram"].startswith(f"{loss.nats:.3f} nats per token")
+    assert lines["trigram"].endswith(
+        f"on {count_text(loss.heldout_tokens)} tokens of the held-out windows that an evaluation reads"
+    )
     assert "trigram" not in summary_lines(run_of(corpus, "classification"), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_scored"), [("multi_token_prediction", True), ("prefix_lm", False), ("fim", False)]
+)
+def test_the_summary_says_where_the_objective_does_not_score_what_the_trigram_model_does(corpus, name, is_scored):
+    line = summary_lines(run_of(corpus, name), "")["trigram"]
+    assert line.endswith(", of text in its order, which is not what this objective scores") == (not is_scored)
+
+
+def test_small_numbers_of_tokens_are_in_full():
+    assert [count_text(n) for n in (0, 3214, 99_999, 100_000, 4_194_304)] == ["0", "3,214", "99,999", "0.1M", "4.2M"]
 
 
 def test_a_run_drops_near_identical_training_documents_and_keeps_the_held_out_ones(corpus, tmp_path):
