@@ -9,7 +9,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
 | text_digests.npy | uint64 [documents] | BLAKE2b of the document's prompt and text |
 | duplicate_ids.npy | int64 [documents] | the first document with the same prompt and text, or itself |
-| near_duplicate_ids.npy | int64 [documents] | the first document of its near-identical group (data/minhash.py) |
+| near_duplicate_pairs.npy | int64 [pairs, 2] | near-identical (data/minhash.py): the first documents with two texts |
 | text_bytes.npy, token_bytes.npy | int64 [documents] | UTF-8 bytes of the document, and those that its tokens spell |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
 | file_digests.npy | uint64 [documents] | BLAKE2b of the text that the document is cut from: a file, a TFDS example |
@@ -38,12 +38,12 @@ from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
 from data.writer import write_store
 
-_FORMAT = 6
+_FORMAT = 7
 _ARRAYS = (
     "offsets",
     "digests",
     "duplicate_ids",
-    "near_duplicate_ids",
+    "near_duplicate_pairs",
     "text_bytes",
     "token_bytes",
     "name_ids",
@@ -63,14 +63,14 @@ class TokenStore:
     Attributes:
       folder: the store's folder.
       meta: the contents of meta.json.
-      tokens, offsets, digests, duplicate_ids, near_duplicate_ids, text_bytes, token_bytes, name_ids, prompt_lengths,
-        label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
+      tokens, offsets, digests, duplicate_ids, near_duplicate_pairs, text_bytes, token_bytes, name_ids,
+        prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
     """
 
     offsets: np.ndarray
     digests: np.ndarray
     duplicate_ids: np.ndarray
-    near_duplicate_ids: np.ndarray
+    near_duplicate_pairs: np.ndarray
     text_bytes: np.ndarray
     token_bytes: np.ndarray
     name_ids: np.ndarray
