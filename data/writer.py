@@ -115,7 +115,8 @@ class _Writer:
         self.pending_tokens += length
         self.num_bytes += num_bytes
         self.text_bytes.append(num_bytes)
-        self.token_bytes.append(self._tokenizer.num_bytes(prompt) + self._tokenizer.num_bytes(text))
+        spelled = self._tokenizer.num_bytes(prompt) + self._tokenizer.num_bytes(text)
+        self.token_bytes.append(spelled - self._tokenizer.dummy_bytes * (1 + bool(prompt.size)))
         self.offsets.append(self.offsets[-1] + length)
         # All responses to one prompt have the same digest, and are on the same side of a split by document.
         self.digests.append(text_digest(prompt_bytes or text_bytes))
