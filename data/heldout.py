@@ -14,7 +14,7 @@ from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import BatchSpec, Windows
 from data.batches import Batches, example_weights
 from data.documents import Documents
-from data.examples import ExampleReader
+from data.examples import DrawnExamples, ExampleReader
 from data.order import Drawn, permute
 from data.windows import WindowReader
 
@@ -30,6 +30,7 @@ class ScoredExamples(NamedTuple):
     groups: np.ndarray  # int64 [E], the example's group: its number among all places for examples in the batch
     denoiser_ids: np.ndarray  # int32 [E]
     documents: np.ndarray  # int64 [E], the number in the store of the document in which the example begins
+    texts: np.ndarray  # int64 [E], the prompts and the other texts, encoded apart, whose first token is in the example
     # int32 [P], int64 [P, 2]: a denoiser and two documents, of which one of its examples begins in the first and
     # continues into the second
     shared_by: np.ndarray
@@ -85,6 +86,7 @@ class Heldout:
         self.num_windows = np.zeros(len(readers), np.int64)
         self.num_windows[read] = order.num_windows
         self._per_row = spec.examples_per_row
+        self._num_read = order.total
         self._count(order.total)
         rows = np.asarray(local_rows, np.int64)
         self.num_groups = batch_size * self._most_in_row
@@ -110,9 +112,31 @@ class Heldout:
             groups=rows * self._most_in_row + place,
             denoiser_ids=drawn.denoiser_ids,
             documents=drawn.documents,
+            texts=np.add.reduceat(self._texts_begun(drawn), np.flatnonzero(drawn.slices.begins)),
             shared_by=drawn.denoiser_ids[example],
             shared=np.stack([drawn.documents[example], into], axis=1),
         )
+
+    def _texts_begun(self, drawn: DrawnExamples) -> np.ndarray:
+        """int64 [n]: the prompts and the other texts that begin in each slice."""
+        example = np.cumsum(drawn.slices.begins) - 1
+        documents = self._examples.in_store(drawn.reader_ids[example], drawn.slices.documents)
+        store = self._examples.readers[0].documents.store
+        starts, ends = drawn.slices.starts, drawn.slices.starts + drawn.slices.lengths
+        begun = (starts == store.offsets[documents]).astype(np.int64)
+        prompt_lengths = store.prompt_lengths[documents]
+        after_prompt = store.offsets[documents] + prompt_lengths
+        return begun + ((prompt_lengths > 0) & (starts <= after_prompt) & (after_prompt < ends))
+
+    def places(self, most: int) -> np.ndarray:
+        """The places in the store, int64 [n], of the tokens in the windows of all batches.
+
+        If the windows have more than `most` tokens: of the tokens in every second, third, ... window.
+        """
+        step = max(-(-int(self.num_raw_tokens.sum()) // most), 1)
+        starts, lengths = self._examples.draw(np.arange(0, self._num_read, step)).slices[:2]
+        ends = np.cumsum(lengths)
+        return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
 
     def _count(self, total: int) -> None:
         """Sets the tokens and the number of documents that each denoiser reads, and the most examples in a row."""

@@ -24,8 +24,8 @@ class Overlap:
     Attributes:
       heldout: held-out documents.
       identical: held-out documents whose text is also the text of a training document.
-      near_identical: further held-out documents with a training document in their group of near-identical documents.
-      train: training documents whose group has a held-out document.
+      near_identical: further held-out documents that are near-identical to a training document.
+      train: training documents that are identical or near-identical to a held-out document.
       dropped: whether these training documents are dropped.
       searched: whether near-identical documents were searched; False for more than MAX_DOCUMENTS documents.
     """
@@ -68,9 +68,8 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
             f"data.near_duplicates='drop' is for corpora of up to {MAX_DOCUMENTS:,} documents, and this one has "
             f"{len(store):,}: deduplicate its files, and set data.near_duplicates='keep'"
         )
-    identical = _in(store.duplicate_ids, heldout, train)
-    in_train = _in(store.near_duplicate_ids, heldout, train)
-    in_heldout = _in(store.near_duplicate_ids, train, heldout)
+    identical, near_identical = _copies(heldout, train)
+    in_heldout = np.logical_or(*_copies(train, heldout))
     if choice == "drop" and in_heldout.all():
         raise ConfigError(
             f"data.near_duplicates='drop' leaves no training document: all {len(train):,} are near-identical to "
@@ -79,7 +78,7 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
     overlap = Overlap(
         heldout=len(heldout),
         identical=int(identical.sum()),
-        near_identical=int((in_train & ~identical).sum()),
+        near_identical=int((near_identical & ~identical).sum()),
         train=int(in_heldout.sum()),
         dropped=choice == "drop",
         searched=searched,
@@ -89,14 +88,21 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
 
 def describe_copies(store: TokenStore) -> str:
     """One line: how many documents of a store are copies of earlier ones."""
-    number = np.arange(len(store))
-    identical, near = ((ids != number).sum() for ids in (store.duplicate_ids, store.near_duplicate_ids))
+    identical = (store.duplicate_ids != np.arange(len(store))).sum()
+    near = len(np.unique(store.near_duplicate_pairs[:, 1]))
     line = f"{identical:,} of {len(store):,} documents are identical to an earlier one"
     if not store.meta["near_duplicates_searched"]:
         return f"{line}; near-identical ones are not counted in corpora of more than {MAX_DOCUMENTS:,} documents"
-    return f"{line}, and {near - identical:,} near-identical (Jaccard similarity >= {JACCARD})"
+    return f"{line}, and {near:,} other ones are near-identical to one (Jaccard similarity >= {JACCARD})"
 
 
-def _in(group_ids: np.ndarray, documents: Documents, others: Documents) -> np.ndarray:
-    """bool [len(documents)]: whether a document of `others` is in the document's group."""
-    return np.isin(group_ids[documents.index], group_ids[others.index])
+def _copies(documents: Documents, others: Documents) -> tuple[np.ndarray, np.ndarray]:
+    """bool [len(documents)] each: whether a document of `others` is identical, and whether one is near-identical."""
+    store = documents.store
+    texts = store.duplicate_ids[documents.index]
+    in_others, near = np.zeros((2, len(store)), bool)  # of texts, by the first document that has each
+    in_others[store.duplicate_ids[others.index]] = True
+    first, second = store.near_duplicate_pairs.T
+    near[first[in_others[second]]] = True
+    near[second[in_others[first]]] = True
+    return in_others[texts], near[texts]

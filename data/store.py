@@ -9,8 +9,8 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
 | text_digests.npy | uint64 [documents] | BLAKE2b of the document's prompt and text |
 | duplicate_ids.npy | int64 [documents] | the first document with the same prompt and text, or itself |
-| near_duplicate_ids.npy | int64 [documents] | the first document of its near-identical group (data/minhash.py) |
-| text_bytes.npy, token_bytes.npy | int64 [documents] | UTF-8 bytes of the document, and those that its tokens spell |
+| near_duplicate_pairs.npy | int64 [pairs, 2] | near-identical (data/minhash.py): the first documents with two texts |
+| text_bytes.npy, token_bytes.npy | int64 [documents] | UTF-8 bytes of the text; of its tokens without dummy bytes |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
 | file_digests.npy | uint64 [documents] | BLAKE2b of the text that the document is cut from: a file, a TFDS example |
 | is_heldout.npy | bool [documents] | whether the document is of data.heldout_path |
@@ -38,12 +38,12 @@ from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
 from data.writer import write_store
 
-_FORMAT = 6
+_FORMAT = 7
 _ARRAYS = (
     "offsets",
     "digests",
     "duplicate_ids",
-    "near_duplicate_ids",
+    "near_duplicate_pairs",
     "text_bytes",
     "token_bytes",
     "name_ids",
@@ -63,14 +63,14 @@ class TokenStore:
     Attributes:
       folder: the store's folder.
       meta: the contents of meta.json.
-      tokens, offsets, digests, duplicate_ids, near_duplicate_ids, text_bytes, token_bytes, name_ids, prompt_lengths,
-        label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
+      tokens, offsets, digests, duplicate_ids, near_duplicate_pairs, text_bytes, token_bytes, name_ids,
+        prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
     """
 
     offsets: np.ndarray
     digests: np.ndarray
     duplicate_ids: np.ndarray
-    near_duplicate_ids: np.ndarray
+    near_duplicate_pairs: np.ndarray
     text_bytes: np.ndarray
     token_bytes: np.ndarray
     name_ids: np.ndarray
@@ -134,11 +134,20 @@ class TokenStore:
     def bytes_covered(self, index: np.ndarray | None = None) -> float:
         """The share of the UTF-8 bytes of documents `index`, int64 [n], or of all, that their tokens spell.
 
-        Below 1 where tokens are unknown or the tokenizer's normalization removes characters. Above 1 where the
-        tokenizer adds characters, as SentencePiece does with a space before every document.
+        Below 1 where tokens are unknown or the tokenizer's normalization removes characters. Characters that the
+        tokenizer adds to one document do not make up for those that it removes from another.
         """
         index = slice(None) if index is None else index
-        return float(self.token_bytes[index].sum() / self.text_bytes[index].sum())
+        text_bytes, token_bytes = self.text_bytes[index], self.token_bytes[index]
+        return float(np.minimum(text_bytes, token_bytes).sum() / text_bytes.sum())
+
+    def in_text(self, index: np.ndarray) -> np.ndarray:
+        """float64 [n]: the share of the bytes of the tokens of documents `index`, int64 [n], that are bytes of text.
+
+        Below 1 where the tokenizer's normalization makes a document longer, as NFKC does with ligatures. Without dummy
+        bytes.
+        """
+        return np.minimum(self.text_bytes[index] / np.maximum(self.token_bytes[index], 1), 1.0)
 
 
 def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True) -> TokenStore:

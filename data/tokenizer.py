@@ -11,11 +11,13 @@ from contract.errors import ConfigError
 from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
 from data.config import CorpusConfig
 
-# Flags of SentencePiece's trainer with which every text round-trips. Without the last three, characters that the model
-# has no piece for are unknown tokens, and line ends and runs of spaces are lost. See docs/tokenizers.md.
+# Flags of SentencePiece's trainer with which every text round-trips. Without the last four, characters that the model
+# has no piece for are unknown tokens, line ends and runs of spaces are lost, and a space is put before every text. See
+# docs/tokenizers.md.
 SENTENCEPIECE_FLAGS = (
     "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1 "
-    "--byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false"
+    "--byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false "
+    "--add_dummy_prefix=false"
 )
 _PUNCTUATION = tuple(mark.encode() for mark in string.punctuation)
 
@@ -26,12 +28,15 @@ class Tokenizer:
     Attributes:
       vocab: the special ids.
       adds_pad: whether the vocabulary has a pad id that the tokenizer's model does not have.
+      dummy_bytes: how many bytes of the tokens of every text are not in the text: 1 for a SentencePiece model that puts
+        a space before each text or after it (add_dummy_prefix), otherwise 0.
       fingerprint: changes whenever `encode` would return other ids. It does not depend on mode tokens and sentinels, so
         a token store stays valid when these change.
     """
 
     vocab: Vocab
     adds_pad: bool = False
+    dummy_bytes: int = 0
     fingerprint: str
 
     def encode(self, text: str) -> np.ndarray:
@@ -39,7 +44,7 @@ class Tokenizer:
         raise NotImplementedError
 
     def num_bytes(self, ids: np.ndarray) -> int:
-        """The number of UTF-8 bytes of raw text that `ids`, int [...], spell. For bits per byte.
+        """The number of UTF-8 bytes that `ids`, int [...], spell, with the dummy bytes of texts. For bits per byte.
 
         Special ids have 0 bytes. So has unk, whose text is unknown: TokenStore.bytes_covered is the share of a text's
         bytes that its tokens spell.
@@ -161,6 +166,8 @@ class SentencePieceTokenizer(Tokenizer):
         self._piece_bytes = np.zeros(self.vocab.size, np.int64)
         for id_, text in texts.items():
             self._piece_bytes[id_] = len(text)
+        # Of one character that is a word, whose only space can be the one that the model adds.
+        self.dummy_bytes = int(any(b" " in texts.get(id_, b"") for id_ in self.encode("a").tolist()))
 
     def _is_text(self, id_: int) -> bool:
         model = self._model

@@ -15,29 +15,34 @@ from typing import NamedTuple
 import numpy as np
 
 from data.documents import Documents
+from data.heldout import Heldout
+from data.store import TokenStore
 
 TRAIN_TOKENS = 1 << 22  # counted at most, so that the start of a run takes no longer for larger corpora
-HELDOUT_TOKENS = 1 << 20  # scored at most
+HELDOUT_TOKENS = 1 << 20  # scored, up to one window more
 
 
 class TrigramLoss(NamedTuple):
-    """The loss of a trigram model, in nats per held-out token with one EOS per document."""
+    """The loss of a trigram model, in nats per held-out token."""
 
     nats: float
     train_tokens: int
     heldout_tokens: int
 
 
-def trigram_loss(train: Documents, heldout: Documents, eos: int) -> TrigramLoss:
-    """The mean loss on the held-out documents of a trigram model of the training documents.
+def trigram_loss(train: Documents, heldout: Heldout, eos: int) -> TrigramLoss:
+    """The mean loss, on the tokens of the held-out windows, of a trigram model of the training documents.
 
-    Reads up to TRAIN_TOKENS and HELDOUT_TOKENS tokens: documents in the order of their digests, which is random and
-    does not depend on the seed, the last one cut.
+    The windows are those that an evaluation reads, so that documents have the weights that they have in its loss. The
+    two tokens before a token are those of its document, also where its window begins between them.
+
+    Counts up to TRAIN_TOKENS tokens: documents in the order of their digests, which is random and does not depend on
+    the seed, the last one cut. Scores about HELDOUT_TOKENS tokens at most, as Heldout.places selects them.
     """
-    size = len(train.store.unigram_counts)
+    store = train.store
     counted = _triples(train, TRAIN_TOKENS, eos)
-    scored = _triples(heldout, HELDOUT_TOKENS, eos)
-    model = TrigramModel(counted, size)
+    scored = _triples_at(heldout.places(HELDOUT_TOKENS), store, eos)
+    model = TrigramModel(counted, len(store.unigram_counts))
     return TrigramLoss(float(-np.log(model.probability(*scored)).mean()), len(counted[0]), len(scored[0]))
 
 
@@ -94,3 +99,10 @@ def _triples(documents: Documents, limit: int, eos: int) -> np.ndarray:
     triples = np.stack([padded[:-2], padded[1:-1], padded[2:]])
     triples[0, ends[: len(order) - 1]] = eos  # not the last token of the document before
     return triples
+
+
+def _triples_at(places: np.ndarray, store: TokenStore, eos: int) -> np.ndarray:
+    """int64 [3, n]: as `_triples`, of the tokens at `places` in the store, int64 [n]."""
+    begins = store.offsets[np.searchsorted(store.offsets, places, side="right") - 1]
+    before = (np.where(places - k >= begins, store.tokens[places - k], eos) for k in (2, 1))
+    return np.stack([*before, store.tokens[places]]).astype(np.int64)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColum
 
 from contract.errors import ConfigError
 from data.files import text_digest
-from data.minhash import Signatures, first_of_each
+from data.minhash import NearDuplicateSearch, first_of_each
 from data.raw import RawDocument, Skipped
 from data.sources import Source
 from data.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
     """
     skipped = Skipped()
     with open(folder / "tokens.bin", "wb") as tokens, _progress_bar(source, progress) as show_progress:
-        writer = _Writer(tokens, tokenizer)
+        writer = _Writer(tokens, tokenizer, NearDuplicateSearch(folder))
         for document in source.documents(skipped):
             if not writer.add(document):
                 skipped.empty += 1
@@ -59,7 +59,7 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
         "num_tokens": writer.offsets[-1],
         "num_bytes": writer.num_bytes,
         "num_unknown": int(writer.unigram_counts[tokenizer.vocab.unk]),
-        "near_duplicates_searched": writer.signatures.complete,
+        "near_duplicates_searched": writer.search.complete,
         "sampled_texts": writer.sampled_texts,
         "changed_texts": writer.changed_texts,
         "content_digest": writer.content_digest(),
@@ -75,7 +75,7 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
 class _Writer:
     """Appends documents to tokens.bin, a million tokens at a time, and keeps a few numbers per document in memory."""
 
-    def __init__(self, tokens: BinaryIO, tokenizer: Tokenizer):
+    def __init__(self, tokens: BinaryIO, tokenizer: Tokenizer, search: NearDuplicateSearch):
         vocab = tokenizer.vocab
         num_ids = max(vocab.content_end, vocab.eos + 1, vocab.unk + 1)
         self.dtype = np.min_scalar_type(num_ids - 1)
@@ -83,7 +83,7 @@ class _Writer:
         self.prompt_lengths, self.label_ids = array("i"), array("i")
         self.file_digests, self.text_digests, self.is_heldout = array("Q"), array("Q"), array("b")
         self.text_bytes, self.token_bytes = array("q"), array("q")
-        self.signatures = Signatures()
+        self.search = search
         self.sampled_texts = 0
         self.changed_texts: list[list[str]] = []  # pairs: part of a sampled text, and what its tokens decode to
         self.names: dict[str, int] = {}
@@ -115,14 +115,15 @@ class _Writer:
         self.pending_tokens += length
         self.num_bytes += num_bytes
         self.text_bytes.append(num_bytes)
-        self.token_bytes.append(self._tokenizer.num_bytes(prompt) + self._tokenizer.num_bytes(text))
+        spelled = self._tokenizer.num_bytes(prompt) + self._tokenizer.num_bytes(text)
+        self.token_bytes.append(spelled - self._tokenizer.dummy_bytes * (1 + bool(prompt.size)))
         self.offsets.append(self.offsets[-1] + length)
         # All responses to one prompt have the same digest, and are on the same side of a split by document.
         self.digests.append(text_digest(prompt_bytes or text_bytes))
         self.file_digests.append(document.file_digest)
         self.is_heldout.append(document.is_heldout)
         self.text_digests.append(text_digest(prompt_bytes + text_bytes))
-        self.signatures.add(prompt_bytes + b" " + text_bytes if prompt_bytes else text_bytes)
+        self.search.add(prompt_bytes + b" " + text_bytes if prompt_bytes else text_bytes)
         self.name_ids.append(self.names.setdefault(document.name, len(self.names)))
         self.prompt_lengths.append(prompt.size)
         self.label_ids.append(self.labels.setdefault(document.label, len(self.labels)))
@@ -137,10 +138,11 @@ class _Writer:
             *("label_ids", "text_bytes", "token_bytes"),
         )
         duplicate_ids = first_of_each(np.asarray(self.text_digests))
+        distinct = np.flatnonzero(duplicate_ids == np.arange(len(duplicate_ids)))
         return {
             **{name: np.asarray(getattr(self, name)) for name in names},
             "duplicate_ids": duplicate_ids,
-            "near_duplicate_ids": self.signatures.groups() if self.signatures.complete else duplicate_ids,
+            "near_duplicate_pairs": self.search.pairs(distinct) if self.search.complete else np.zeros((0, 2), np.int64),
             "unigram_counts": self.unigram_counts,
             "is_heldout": np.asarray(self.is_heldout, bool),
         }

@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import jax
 import numpy as np
 
 from data.batches import loader
-from data.heldout import Heldout
+from data.heldout import Heldout, ScoredExamples
 from models.transformer import Params
 from train import sharding
 from train.experiment import Experiment
@@ -38,6 +38,8 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
         experiment.denoiser_names,
         byte_metric=experiment.byte_metric,
         bytes_covered=run.store.bytes_covered(run.heldout_documents.index),
+        dummy_bytes=experiment.tokenizer.dummy_bytes,
+        in_text=run.store.in_text,
     )
     ratios: dict[str, Any] = {}
     for n, sums in enumerate(map(jax.device_get, _sums(run, params))):
@@ -65,9 +67,22 @@ class DocumentSums:
     """Sums over held-out examples, by denoiser and by the document in which the example begins."""
 
     def __init__(
-        self, heldout: Heldout, denoiser_names: Sequence[str], *, byte_metric: str = "", bytes_covered: float = 1.0
+        self,
+        heldout: Heldout,
+        denoiser_names: Sequence[str],
+        *,
+        byte_metric: str = "",
+        bytes_covered: float = 1.0,
+        dummy_bytes: int = 0,
+        in_text: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
-        """byte_metric, bytes_covered: as the arguments of train.metrics.byte_metrics."""
+        """
+        Args:
+          byte_metric, bytes_covered: as the arguments of train.metrics.byte_metrics.
+          dummy_bytes: Tokenizer.dummy_bytes.
+          in_text: TokenStore.in_text; None: all bytes are bytes of text.
+        """
+        self._dummy_bytes, self._in_text = dummy_bytes, in_text
         self._heldout = heldout
         self._names = denoiser_names
         self._byte_metric, self._covered = byte_metric, bytes_covered
@@ -82,10 +97,21 @@ class DocumentSums:
         columns = self._columns_of(examples.documents)
         for name, total in self._sums.items():
             if f"{name}_by_group" in sums:
-                by_group = np.asarray(sums[f"{name}_by_group"], np.float64)
-                np.add.at(total, (examples.denoiser_ids, columns), by_group[examples.groups])
+                values = np.asarray(sums[f"{name}_by_group"], np.float64)[examples.groups]
+                if name == "bytes_sum":
+                    values = self._bytes_of_text(values, examples)
+                np.add.at(total, (examples.denoiser_ids, columns), values)
         pairs = self._columns_of(examples.shared.ravel()).reshape(-1, 2)
         self._shared.update(zip(examples.shared_by.tolist(), *pairs.T.tolist(), strict=True))
+
+    def _bytes_of_text(self, num_bytes: np.ndarray, examples: ScoredExamples) -> np.ndarray:
+        """The bytes of the examples' tokens, float64 [E], without those that the tokenizer adds to the text.
+
+        An objective with a byte metric scores all tokens of an example. An example of several documents has the share
+        of the first of them.
+        """
+        num_bytes = num_bytes - self._dummy_bytes * examples.texts
+        return num_bytes if self._in_text is None else num_bytes * self._in_text(examples.documents)
 
     def _columns_of(self, documents: np.ndarray) -> np.ndarray:
         columns = [self._columns.setdefault(document, len(self._columns)) for document in documents.tolist()]

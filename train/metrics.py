@@ -52,17 +52,16 @@ def byte_metrics(name: str, sums: Mapping[str, Any], covered: float) -> dict[str
 
     Args:
       name: of the bits per byte: the objective's `byte_metric`, which names the scored tokens.
-      sums: with loss_sum, in nats, and bytes_sum, the bytes that the scored tokens spell.
+      sums: with loss_sum, in nats, and bytes_sum, the bytes of text that the scored tokens spell.
       covered: TokenStore.bytes_covered of the held-out documents.
 
     Returns a dict with
       <name>: bits of loss, summed over the scored tokens, per byte of text that these tokens spell. Unknown tokens have
-        a loss and no bytes. Bytes that the tokenizer adds to the text are not counted.
+        a loss and no bytes.
       bytes_covered: the share of the held-out documents' bytes that their tokens spell. Only values at equal coverage,
         which is 1 for a tokenizer that loses no text, are comparable.
     """
-    true_bytes = float(sums["bytes_sum"]) / max(covered, 1.0)
-    return {name: float(sums["loss_sum"]) / math.log(2) / true_bytes, "bytes_covered": min(covered, 1.0)}
+    return {name: float(sums["loss_sum"]) / math.log(2) / float(sums["bytes_sum"]), "bytes_covered": covered}
 
 
 def perplexity(loss: float) -> float:

@@ -52,7 +52,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "model": f"{model.architecture}, {run.num_params / 1e6:,.2f}M parameters, {experiment.config['precision']}",
         "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
         "corpus": (
-            f"{data.source}: {store.meta['num_tokens'] / 1e6:,.1f}M tokens; "
+            f"{data.source}: {count_text(store.meta['num_tokens'])} tokens; "
             f"{len(run.train_documents):,} documents to train on, {len(run.heldout_documents):,} held out"
         ),
         "tokens": describe_coverage(store),
@@ -73,13 +73,20 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
 
 
 def _trigram_line(run: Run) -> str:
-    """Returns the loss of a trigram model on the held-out text, and what it is compared with."""
-    loss = trigram_loss(run.train_documents, run.heldout_documents, run.experiment.vocab.eos)
-    compared = "" if run.experiment.byte_metric else "; of text in its order, which is not what this objective scores"
+    """Returns the loss of a trigram model on the text that an evaluation reads, and what the loss compares with."""
+    loss = trigram_loss(run.train_documents, run.heldout, run.experiment.vocab.eos)
+    is_scored = run.experiment.byte_metric == "bits_per_byte"
+    compared = "" if is_scored else ", of text in its order, which is not what this objective scores"
     return (
         f"{loss.nats:.3f} nats per token, {loss.nats / np.log(2):.3f} bits: a trigram model of "
-        f"{loss.train_tokens / 1e6:,.1f}M training tokens, on {loss.heldout_tokens / 1e6:,.1f}M held-out ones{compared}"
+        f"{count_text(loss.train_tokens)} training tokens, on {count_text(loss.heldout_tokens)} tokens of the held-out "
+        f"windows that an evaluation reads{compared}"
     )
+
+
+def count_text(count: int) -> str:
+    """Returns a number of tokens: in millions from 100,000 on, in full below."""
+    return f"{count / 1e6:,.1f}M" if count >= 100_000 else f"{count:,}"
 
 
 def print_shares(experiment: Experiment, counters: Counters, display: Display) -> None:

@@ -8,8 +8,9 @@ import pytest
 from contract.errors import ConfigError
 from data.coverage import coverage_warnings, describe_coverage
 from data.prepare import main
-from data.tokenizer import SentencePieceTokenizer
-from tests.data.corpus import store_of
+from data.store import open_or_build
+from data.tokenizer import SentencePieceTokenizer, make_tokenizer
+from tests.data.corpus import corpus_config, store_of
 
 # What the error message for a model without a pad id advised before.
 LOSSY = "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1"
@@ -43,9 +44,38 @@ def test_a_model_trained_as_the_error_message_advises_loses_no_text(lossless, tm
     store = store_of(tmp_path, TEXTS, tokenizer=lossless)
     assert store.unknown_fraction == 0 and coverage_warnings(store) == []
     assert (store.meta["sampled_texts"], store.meta["changed_texts"]) == (3, [])
-    # The space that the model writes before each text is not a byte of it.
-    assert (store.token_bytes - store.text_bytes).tolist() == [1, 1, 1]
-    assert store.bytes_covered() > 1
+    assert store.token_bytes.tolist() == store.text_bytes.tolist() and store.bytes_covered() == 1
+    tokenizer = SentencePieceTokenizer(lossless, num_sentinels=1, mode_tokens=())
+    assert tokenizer.dummy_bytes == 0
+    for text in (" a", "  a", "a  ", " ", "\n", "\t é\n\n", "ﬁ", "\x00", "the 語\r\n"):
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text and tokenizer.num_bytes(ids) == len(text.encode())
+
+
+def test_the_space_before_each_text_is_not_a_byte_of_it_and_does_not_make_up_for_lost_bytes(tmp_path):
+    flags = f"{LOSSY} --byte_fallback=true --normalization_rule_name=identity"
+    lossless = train_model(tmp_path / "a", f"{flags} --remove_extra_whitespaces=false")
+    assert SentencePieceTokenizer(lossless, num_sentinels=1, mode_tokens=()).dummy_bytes == 1
+    store = store_of(tmp_path / "1", TEXTS, tokenizer=lossless)
+    assert store.token_bytes.tolist() == store.text_bytes.tolist() and store.bytes_covered() == 1
+    store = store_of(tmp_path / "2", ["a  cat", "a cat"], tokenizer=train_model(tmp_path / "b", flags))
+    assert store.token_bytes.tolist() == [5, 5] and store.bytes_covered() == 10 / 11
+
+
+def test_documents_that_normalization_makes_longer_do_not_make_up_for_shorter_ones(tmp_path):
+    store = store_of(tmp_path, ["a  cat", "½½"], tokenizer=train_model(tmp_path / "m", f"{LOSSY} --byte_fallback=true"))
+    assert store.text_bytes.tolist() == [6, 4] and store.token_bytes.tolist() == [5, 10]  # 1, U+2044, 2
+    assert store.bytes_covered() == (5 + 4) / 10
+    assert store.in_text(np.array([0, 1])).tolist() == [1.0, 0.4]
+
+
+def test_prompts_and_responses_have_a_space_of_their_own(tmp_path):
+    (tmp_path / "pairs.jsonl").write_text('{"prompt": "a fox", "response": "jumps"}\n{"prompt": "", "response": "b"}')
+    flags = f"{LOSSY} --byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false"
+    changes = {"tokenizer": train_model(tmp_path / "m", flags), "source": "jsonl", "path": f"{tmp_path}/pairs.jsonl"}
+    corpus = corpus_config(tmp_path, **changes)
+    store = open_or_build(corpus, make_tokenizer(corpus))
+    assert store.token_bytes.tolist() == store.text_bytes.tolist() == [10, 1]
 
 
 def test_a_model_that_loses_text_is_warned_about(lossy, tmp_path):
@@ -81,7 +111,9 @@ def test_prepare_prints_coverage_copies_and_warnings(lossy, tmp_path, capsys):
     main(["prepare", *flags, f"--tokenizer={lossy}"])
     printed = capsys.readouterr().out
     assert re.search(r"coverage +[1-9][\d.]*% of the corpus's tokens are unknown; the tokens spell [\d.]+% of", printed)
-    assert re.search(r"copies +1 of 4 documents are identical to an earlier one, and 0 near-identical", printed)
+    assert re.search(
+        r"copies +1 of 4 documents are identical to an earlier one, and 0 other ones are near-identical", printed
+    )
     assert printed.count("\nwarning: ") == 2
     main(["prepare", *flags])
     printed = capsys.readouterr().out

@@ -8,8 +8,9 @@ import pytest
 from contract.errors import ConfigError
 from data import minhash
 from data import near_duplicates as module
-from data.documents import Documents, split_documents
+from data.documents import Documents
 from data.near_duplicates import describe_copies, near_duplicates
+from data.split import Split, split_documents
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config, store_of
@@ -35,7 +36,8 @@ def test_copies_by_hand(tmp_path):
     a, b, c, d = texts(4)
     store = store_of(tmp_path, [a, edited(a), b, b, c, edited(c), edited(c) + " more", d])
     assert store.duplicate_ids.tolist() == [0, 1, 2, 2, 4, 5, 6, 7] and store.duplicate_ids.dtype == np.int64
-    assert store.near_duplicate_ids.tolist() == [0, 0, 2, 2, 4, 4, 4, 7]
+    assert store.near_duplicate_pairs.tolist() == [[0, 1], [4, 5], [4, 6], [5, 6]]
+    assert store.near_duplicate_pairs.dtype == np.int64
     train, heldout = sides(store, [1, 3, 4])
     kept, overlap = near_duplicates(train, heldout, "keep")
     assert kept is train
@@ -48,7 +50,8 @@ def test_copies_by_hand(tmp_path):
     assert dropped.index.tolist() == [7] and dropped.label == "training" and heldout.index.tolist() == [1, 3, 4]
     assert str(overlap).endswith("training documents; their copies in training are dropped: 4")
     assert describe_copies(store) == (
-        "1 of 8 documents are identical to an earlier one, and 3 near-identical (Jaccard similarity >= 0.8)"
+        "1 of 8 documents are identical to an earlier one, and 3 other ones are near-identical to one (Jaccard "
+        "similarity >= 0.8)"
     )
 
 
@@ -67,7 +70,7 @@ def test_the_split_leaves_near_identical_documents_on_both_sides_and_drop_remove
     """The leak: the split keeps identical documents together, but not edited copies."""
     originals = texts(60)
     store = store_of(tmp_path, originals + list(map(edited, originals)))
-    train, heldout = split_documents(store, 0.2, 0)
+    train, heldout = split_documents(store, Split(0.2, 0, "document"))
     leaked = set(heldout.index % 60) & set(train.index % 60)
     assert len(leaked) > 10
     _, overlap = near_duplicates(train, heldout, "keep")
@@ -84,16 +87,16 @@ def test_prompts_are_part_of_the_text(tmp_path):
     corpus = corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "pairs.jsonl"))
     store = open_or_build(corpus, make_tokenizer(corpus))
     assert store.digests[0] == store.digests[1]
-    assert store.duplicate_ids.tolist() == store.near_duplicate_ids.tolist() == [0, 1, 2, 0]
+    assert store.duplicate_ids.tolist() == [0, 1, 2, 0] and store.near_duplicate_pairs.shape == (0, 2)
 
 
-def test_groups_do_not_depend_on_the_tokenizer(tmp_path):
+def test_pairs_do_not_depend_on_the_tokenizer(tmp_path):
     spm = pytest.importorskip("sentencepiece")
     a, b = texts(2)
     model = str(tmp_path / "m")
     spm.SentencePieceTrainer.train(sentence_iterator=iter([a, b]), model_prefix=model, vocab_size=100, pad_id=3)
     stores = [store_of(tmp_path, [a, b, edited(a)], tokenizer=tokenizer) for tokenizer in ("byte", f"{model}.model")]
-    assert [store.near_duplicate_ids.tolist() for store in stores] == [[0, 1, 0]] * 2
+    assert [store.near_duplicate_pairs.tolist() for store in stores] == [[[0, 2]]] * 2
 
 
 def test_beyond_the_limit_identical_documents_are_counted_and_drop_is_refused(tmp_path, monkeypatch):
@@ -127,3 +130,38 @@ def test_sides_of_two_stores_raise(tmp_path):
     train, heldout = (Documents(store, np.array([0]), "") for store in sides_of)
     with pytest.raises(ValueError, match="one token store"):
         near_duplicates(train, heldout, "keep")
+
+
+def versions():
+    """Twelve versions of a text of 300 words; neighbors share 90% of their 5-grams, the first and the last none."""
+    words, found = texts(1)[0].split(), []
+    for k in range(12):
+        found.append(" ".join(words))
+        words[25 * k : 25 * (k + 1)] = [f"v{k}_{i}" for i in range(25)]
+    return found
+
+
+def test_only_the_neighbors_of_a_held_out_version_are_its_copies(tmp_path):
+    store = store_of(tmp_path, versions())
+    train, heldout = sides(store, [5])
+    dropped, overlap = near_duplicates(train, heldout, "drop")
+    assert (overlap.near_identical, overlap.train) == (1, 2)
+    assert sorted(dropped.index.tolist()) == [0, 1, 2, 3, 7, 8, 9, 10, 11]
+
+
+def test_documents_that_share_a_template_below_the_threshold_are_no_copies(tmp_path):
+    """200 of 238 words are equal: a similarity of 196 / 272 = .72, whose estimate is above .8 for some pairs."""
+    template = texts(1)[0].split()[:200]
+    store = store_of(tmp_path, [" ".join([*template, *text.split()[:38]]) for text in texts(200, seed=1)])
+    _, overlap = near_duplicates(*sides(store, range(20)), "keep")
+    assert (overlap.heldout, overlap.near_identical, overlap.train) == (20, 0, 0)
+
+
+def test_copies_of_the_second_of_two_identical_documents_are_found(tmp_path):
+    a, b = texts(2)
+    store = store_of(tmp_path, [a, b, a, edited(a), edited(a)])
+    assert store.near_duplicate_pairs.tolist() == [[0, 3]]
+    _, overlap = near_duplicates(*sides(store, [2]), "keep")
+    assert (overlap.identical, overlap.near_identical, overlap.train) == (1, 0, 3)
+    _, overlap = near_duplicates(*sides(store, [4]), "keep")
+    assert (overlap.identical, overlap.near_identical, overlap.train) == (1, 0, 3)

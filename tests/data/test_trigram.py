@@ -6,8 +6,10 @@ import math
 import numpy as np
 import pytest
 
+from contract.windows import BatchSpec, WindowSpec
 from data import trigram
 from data.documents import Documents
+from data.heldout import Heldout
 from data.trigram import TrigramModel, trigram_loss
 from tests.data.corpus import store_of
 
@@ -70,6 +72,15 @@ def test_by_hand():
     assert model.probability(*np.array([[0], [0], [4]])) == pytest.approx(one)  # neither context occurs
 
 
+def heldout_of(documents, length=1000, num_windows=0, *, cut="split", eos=True):
+    """The windows that an evaluation reads; with the defaults each document with its EOS."""
+    spec = BatchSpec((WindowSpec("x", 1.0, length, cut, eos),), 1, pad_id=0, mix_by="example")
+    rows = range(4)
+    return Heldout(
+        documents, spec, lambda windows, *_: windows, batch_size=4, local_rows=rows, seed=0, num_windows=num_windows
+    )
+
+
 def test_the_loss_of_documents_is_that_of_their_texts(tmp_path):
     texts = ["abab", "b", "abc", "ca", "aab"]
     store = store_of(tmp_path, texts)
@@ -77,25 +88,46 @@ def test_the_loss_of_documents_is_that_of_their_texts(tmp_path):
     ids = [[ord(c) + 3 for c in text] for text in texts]
     expected = reference([ids[i] for i in (0, 1, 4)], len(store.unigram_counts))
     losses = [-math.log(expected((u, v), w)) for u, v, w in triples_of([ids[2], ids[3]]).T.tolist()]
-    loss = trigram_loss(train, heldout, EOS)
+    loss = trigram_loss(train, heldout_of(heldout), EOS)
     assert (loss.train_tokens, loss.heldout_tokens) == (4 + 1 + 3 + 3, 3 + 2 + 2)
     assert loss.nats == pytest.approx(np.mean(losses), rel=1e-12)
 
 
-def test_tokens_are_bounded_and_do_not_depend_on_the_order_of_the_documents(tmp_path, monkeypatch):
+@pytest.mark.parametrize("cut", ["join", "split"])
+def test_the_loss_is_of_the_tokens_in_the_windows_that_an_evaluation_reads(tmp_path, cut):
+    """The long document is easy, and an evaluation of 10 windows reads a few of its 43, and of all short documents."""
+    random = np.random.default_rng(0)
+    short = ["".join(random.choice(list("abcd"), size=30)) for _ in range(8)]
+    store = store_of(tmp_path, ["ab" * 200, "cab" * 100, "ab" * 600, *short])
+    train, documents = (Documents(store, np.arange(11)[half], "") for half in (slice(0, 2), slice(2, 11)))
+    expected = reference([store.tokens[store.offsets[d] : store.offsets[d + 1] - 1].tolist() for d in (0, 1)], 259)
+    heldout = heldout_of(documents, length=28, num_windows=10, cut=cut)
+    losses = []
+    for n in range(heldout.batches.end):
+        for slice_ in zip(*heldout.batches.draw(n, 1).slices[:2], strict=True):
+            begin = store.offsets[np.searchsorted(store.offsets, slice_[0], side="right") - 1]
+            for place in range(slice_[0], slice_[0] + slice_[1]):
+                context = [int(store.tokens[p]) if p >= begin else EOS for p in (place - 2, place - 1)]
+                losses.append(-math.log(expected(tuple(context), int(store.tokens[place]))))
+    loss = trigram_loss(train, heldout, EOS)
+    assert loss.heldout_tokens == len(losses) == heldout.num_raw_tokens.sum() < 400
+    assert loss.nats == pytest.approx(np.mean(losses), rel=1e-12)
+    assert loss.nats > 2 * trigram_loss(train, heldout_of(documents), EOS).nats  # that of all held-out text
+
+
+def test_tokens_are_bounded_and_do_not_depend_on_the_order_of_the_training_documents(tmp_path, monkeypatch):
     store = store_of(tmp_path, [f"text {i} of some" for i in range(40)])
+    heldout = heldout_of(Documents(store, np.arange(30, 40), ""))
+    assert trigram_loss(Documents(store, np.arange(30), ""), heldout, EOS)[1:] == (30 * 16 - 10, 160)
     monkeypatch.setattr(trigram, "TRAIN_TOKENS", 100)
     monkeypatch.setattr(trigram, "HELDOUT_TOKENS", 50)
-    losses = [
-        trigram_loss(*(Documents(store, half[::step], "") for half in (np.arange(30), np.arange(30, 40))), EOS)
-        for step in (1, -1)
-    ]
-    assert losses[0] == losses[1] and losses[0][1:] == (100, 50)
+    losses = [trigram_loss(Documents(store, np.arange(30)[::step], ""), heldout, EOS) for step in (1, -1)]
+    assert losses[0] == losses[1] and losses[0][1:] == (100, 48)  # every fourth of ten windows
 
 
 def test_real_text_is_below_the_unigram_entropy(corpus):
     paths = sorted((corpus / "text").glob("*.txt"))
     store = store_of(corpus.parent / "trigram", [path.read_text(encoding="utf-8") for path in paths])
     train, heldout = (Documents(store, np.arange(30)[half], "") for half in (slice(0, 25), slice(25, 30)))
-    loss = trigram_loss(train, heldout, EOS).nats
+    loss = trigram_loss(train, heldout_of(heldout), EOS).nats
     assert 1.5 < loss < 2.5 < store.unigram_entropy()

@@ -11,7 +11,7 @@ from data.trigram import trigram_loss
 from tests.table import reads_corpus, small_experiment
 from train.evaluate import evaluate
 from train.run import make_run
-from train.summary import summary_lines
+from train.summary import count_text, summary_lines
 
 
 def run_of(corpus, name, **overrides):
@@ -25,10 +25,7 @@ def evaluated(run):
 
 def scored(run):
     """The scored targets of the held-out batches, int [n]."""
-    batches = [
-        {name: np.asarray(array) for name, array in batch.items()}
-        for batch in map(run.heldout.batches.__getitem__, range(run.heldout.batches.end))
-    ]
+    batches = [run.heldout.batches[n] for n in range(run.heldout.batches.end)]
     return np.concatenate([b["decoder_target_tokens"][b["decoder_loss_weights"] > 0] for b in batches])
 
 
@@ -68,9 +65,27 @@ def test_unknown_tokens_and_bytes_that_no_token_spells_are_metrics(corpus, lossy
     assert metrics["unknown_fraction"] > 0.02
     documents, tokenizer = run.heldout_documents, run.experiment.tokenizer
     texts = [pathlib.Path(documents.name(i)).read_text(encoding="utf-8") for i in range(len(documents))]
-    spelled = sum(tokenizer.num_bytes(tokenizer.encode(text)) for text in texts)
+    spelled = sum(tokenizer.num_bytes(tokenizer.encode(text)) - 1 for text in texts)  # a space before each text
     assert metrics["bytes_covered"] == pytest.approx(spelled / sum(len(text.encode()) for text in texts), rel=1e-9)
     assert metrics["bytes_covered"] < 0.95
+
+
+@pytest.mark.parametrize("documents", ["join", "pack"])
+def test_bits_per_byte_do_not_count_the_space_that_sentencepiece_puts_before_a_text(corpus, tmp_path, documents):
+    spm = pytest.importorskip("sentencepiece")
+    (tmp_path / "lines.txt").write_text("".join(f"the quick brown fox {i}\n" for i in range(400)))
+    flags = "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1 --byte_fallback=true --normalization_rule_name=identity "
+    flags += "--remove_extra_whitespaces=false --vocab_size=300 --hard_vocab_limit=false --minloglevel=2"
+    spm.SentencePieceTrainer.train(f"--input={tmp_path}/lines.txt --model_prefix={tmp_path}/m {flags}")
+    fields = {"data__path": f"{tmp_path}/lines.txt", "data__document_per": "line", "data__documents": documents}
+    run = run_of(corpus, "clm", **fields, data__tokenizer=f"{tmp_path}/m.model", train__eval_windows=0)
+    metrics, targets = evaluated(run), scored(run)
+    store, index = run.store, run.heldout_documents.index
+    everything = np.concatenate([store.tokens[store.offsets[d] : store.offsets[d + 1]] for d in index])
+    assert sorted(targets) == sorted(everything)  # so the text of all scored tokens is the held-out documents'
+    bits = metrics["loss"] * len(targets) / math.log(2)
+    assert metrics["bits_per_byte"] == pytest.approx(bits / store.text_bytes[index].sum(), rel=1e-5)
+    assert metrics["bytes_covered"] == 1.0
 
 
 def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigram_model_reaches(corpus, lossy):
@@ -79,12 +94,27 @@ def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigra
     unknown = (run.store.tokens == run.experiment.vocab.unk).sum() / run.store.unigram_counts.sum()
     assert lines["tokens"].startswith(f"{unknown:.2%} of the corpus's tokens are unknown; the tokens spell ")
     assert lines["copies"] == str(run.overlap) and lines["copies"].startswith(
-        "of 2 held-out documents, 0 are identical"
+        f"of {len(run.heldout_documents)} held-out documents, 0 are identical"
     )
-    loss = trigram_loss(run.train_documents, run.heldout_documents, 1)
-    assert lines["trigram"].startswith(f"{loss.nats:.3f} nats per token") and "does not" not in lines["trigram"]
-    assert "not what this objective scores" in summary_lines(run_of(corpus, "prefix_lm"), "")["trigram"]
+    loss = trigram_loss(run.train_documents, run.heldout, 1)
+    assert loss.heldout_tokens == len(scored(run)) == run.heldout.num_raw_tokens.sum()
+    assert lines["trigram"].startswith(f"{loss.nats:.3f} nats per token")
+    assert lines["trigram"].endswith(
+        f"on {count_text(loss.heldout_tokens)} tokens of the held-out windows that an evaluation reads"
+    )
     assert "trigram" not in summary_lines(run_of(corpus, "classification"), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_scored"), [("multi_token_prediction", True), ("prefix_lm", False), ("fim", False)]
+)
+def test_the_summary_says_where_the_objective_does_not_score_what_the_trigram_model_does(corpus, name, is_scored):
+    line = summary_lines(run_of(corpus, name), "")["trigram"]
+    assert line.endswith(", of text in its order, which is not what this objective scores") == (not is_scored)
+
+
+def test_small_numbers_of_tokens_are_in_full():
+    assert [count_text(n) for n in (0, 3214, 99_999, 100_000, 4_194_304)] == ["0", "3,214", "99,999", "0.1M", "4.2M"]
 
 
 def test_a_run_drops_near_identical_training_documents_and_keeps_the_held_out_ones(corpus, tmp_path):

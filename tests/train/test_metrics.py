@@ -57,9 +57,6 @@ def test_byte_metrics_by_hand():
     assert byte_metrics("bits_per_byte", found, 1.0) == {"bits_per_byte": pytest.approx(bits), "bytes_covered": 1.0}
     # Unknown tokens: 2% of the text's bytes are in no token.
     assert byte_metrics("bits_per_byte", found, 0.98) == {"bits_per_byte": pytest.approx(bits), "bytes_covered": 0.98}
-    # A space before each text of 4 bytes: 5 bytes of tokens are 4 of text.
-    added = byte_metrics("fim_bits_per_byte", {"loss_sum": 6.0, "bytes_sum": 5.0}, 1.25)
-    assert added == {"fim_bits_per_byte": pytest.approx(bits), "bytes_covered": 1.0}
 
 
 def lines(workdir):
