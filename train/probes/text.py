@@ -48,7 +48,8 @@ class TextProbe(Probe):
         Raises ConfigError if no document is long enough, and if `length` is above the default and longer than every
         document.
         """
-        longest = int(np.diff(documents.ends(eos=False), prepend=0).max(initial=0)) - 1  # the first token is in no window
+        # Without the first token, which is in no window.
+        longest = int(np.diff(documents.ends(eos=False), prepend=0).max(initial=0)) - 1
         most = max(longest, TextProbe.length)
         if self.length > most:
             raise ConfigError(
