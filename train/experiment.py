@@ -15,7 +15,6 @@ from contract.windows import BatchSpec, Windows, WindowSpec
 from data.batches import Batches, batches
 from data.documents import Documents
 from data.heldout import Heldout
-from data.sources import check_source
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
 from models.transformer import Params
@@ -35,7 +34,7 @@ from train.config import (
 from train.learners import make_learner
 from train.learners.learner import Learner, LearnerSetup
 from train.objective_config import make_objective
-from train.optimizer import make_optimizer
+from train.section_checks import check_sections
 
 # Vocabulary sizes are rounded up to a multiple of this number, so that mesh axes divide them. T5 does the same (32,100
 # ids, 32,128 rows).
@@ -192,7 +191,7 @@ def make_experiment(
     if steps is not None:
         config = {**config, "train": {**config["train"], "steps": steps}}
         sections = dataclasses.replace(sections, train=dataclasses.replace(sections.train, steps=steps))
-    _check_sections(sections)
+    check_sections(sections)
     data = sections.data
     tokenizer = make_tokenizer(data)
     objective = make_objective(sections.objective)
@@ -248,34 +247,6 @@ def _learner_setup(sections: ExperimentConfig, num_groups: int) -> LearnerSetup:
     )
 
 
-def _check_sections(sections: ExperimentConfig) -> None:
-    """Raises ConfigError for values of single sections that cannot work."""
-    data, train, loss, mesh = sections.data, sections.train, sections.loss, sections.mesh
-    check_source(data.source)
-    _check_positive(data, "data", "inputs_length", "targets_length", "examples_per_row", "num_sentinels")
-    _check_positive(train, "train", "batch_size", "grad_accum_steps", "log_every", "eval_every")
-    _check_positive(train, "train", "checkpoint_every", "max_nonfinite_updates")
-    if train.eval_windows < 0:
-        raise ConfigError(f"train.eval_windows={train.eval_windows} must be 0 (all held-out windows) or more")
-    if train.batch_size % train.grad_accum_steps:
-        raise ConfigError(
-            f"train.batch_size={train.batch_size} must be a multiple of train.grad_accum_steps={train.grad_accum_steps}"
-        )
-    if not 0 <= loss.label_smoothing < 1 or not 0 <= loss.z_loss < float("inf"):
-        raise ConfigError(
-            f"loss.label_smoothing={loss.label_smoothing} must be in [0, 1) and "
-            f"loss.z_loss={loss.z_loss} must be 0 (off) or more, and finite"
-        )
-    if loss.chunk_size < 0:
-        raise ConfigError(f"loss.chunk_size={loss.chunk_size} must be 0 (all logits at once) or more")
-    if mesh.backend == "pmap" and (mesh.fsdp, mesh.tensor) != (1, 1):
-        raise ConfigError(
-            f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp} and mesh.tensor="
-            f"{mesh.tensor} to 1, or mesh.backend='jit'"
-        )
-    make_optimizer(sections.optimizer, train.assumed_steps)  # raises for fields that cannot work
-
-
 def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | None:
     """Returns the example numbers between which the mixture's weights change; None if the weights are constant."""
     if all(row.weight == row.final_weight for row in mixture.denoisers.values()):
@@ -322,12 +293,6 @@ def _model_config(
     if model.architecture == "encoder_only" and types > model.num_token_types:
         return dataclasses.replace(model, num_token_types=types)
     return model
-
-
-def _check_positive(section: Any, name: str, *fields: str) -> None:
-    for field in fields:
-        if getattr(section, field) < 1:
-            raise ConfigError(f"{name}.{field}={getattr(section, field)} must be 1 or more")
 
 
 def _plain(value: Any) -> Any:
