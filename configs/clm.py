@@ -6,8 +6,8 @@
 Presets: tiny (default: small Llama blocks); small (also named base), medium, large, xl (GPT-2: 124M, 355M, 774M, 1.6B);
 7b, 13b (Llama); 70b (Llama 2).
 
-Tiny on two CPU cores that were also busy with other work: 6 minutes, 500 steps, held-out loss 1.626, 2.35 bits per
-byte; the corpus's unigram entropy is 3.236.
+Tiny on two CPU cores: 500 steps, held-out loss 1.926 (standard error 0.039), 2.78 bits per byte; the corpus's
+unigram entropy is 3.236, and a trigram model has a loss of 1.933 on the same windows.
 """
 
 from ml_collections import ConfigDict

@@ -4,7 +4,7 @@
 
 Presets: tiny (default), base (the paper's baseline: T5 v1.0 base). T5 calls this objective all_permute.
 
-Tiny on two CPU cores: 600 steps, held-out loss 1.222; the corpus's unigram entropy is 3.236.
+Tiny on two CPU cores: 600 steps, held-out loss 1.550 (standard error 0.038); the corpus's unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict

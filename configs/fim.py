@@ -6,7 +6,7 @@
 Half of the reordered documents are in SPM format (objectives/fim.py). Presets: as in configs/clm.py; only the objective
 differs.
 
-Tiny on two CPU cores: 500 steps, held-out loss 1.702; the corpus's unigram entropy is 3.236.
+Tiny on two CPU cores: 500 steps, held-out loss 1.956 (standard error 0.038); the corpus's unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict

@@ -13,7 +13,7 @@ Sizes: tiny (default), base (the paper's baseline: T5 v1.0 base). Variants, by T
   iid_15_m_f        MASS-style: each noise token is replaced by the same sentinel; the targets are the whole text
   iid_15_r10s90_f   BERT-style: as iid_15_m_f, with a random token in place of a tenth of the sentinels
 
-Tiny on two CPU cores: 500 steps, held-out loss 1.829; the corpus's unigram entropy is 3.236.
+Tiny on two CPU cores: 500 steps, held-out loss 1.858 (standard error 0.014); the corpus's unigram entropy is 3.236.
 """
 
 import math

@@ -14,7 +14,8 @@ al., the total number of layers, heads included, is that of configs/clm.py. With
 therefore has n - 1 layers fewer: Llama 7b has 29 layers and three further heads. Tiny keeps all of its 4 layers,
 because only one would remain.
 
-Tiny on two CPU cores: 500 steps, held-out loss of the next token 1.731; the corpus's unigram entropy is 3.236.
+Tiny on two CPU cores: 500 steps, held-out loss of the next token 1.988 (standard error 0.032); the corpus's
+unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict

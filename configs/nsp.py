@@ -8,8 +8,7 @@ Variants:
   nsp        default: the sum of the two losses, as in BERT
   mlm_only   an ablation: exactly the same pairs, sentence types and masks, without the NSP loss
 
-Tiny on two CPU cores: 1000 steps, held-out loss 1.291 per masked token, NSP accuracy 0.62. NSP accuracy stays near 0.5
-until about step 600.
+Tiny on two CPU cores: 1000 steps, held-out loss 1.461 per masked token (standard error 0.032), NSP accuracy 0.56.
 """
 
 from ml_collections import ConfigDict

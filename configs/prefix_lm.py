@@ -6,8 +6,7 @@
 
 Presets: tiny (default), small, base, large, xl, xxl (T5 v1.1's sizes).
 
-Tiny on two CPU cores that were also busy with other work: 6 minutes, 500 steps, held-out loss 1.570; the corpus's
-unigram entropy is 3.236.
+Tiny on two CPU cores: 500 steps, held-out loss 1.891 (standard error 0.045); the corpus's unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict

@@ -19,7 +19,7 @@ below the table, and the defaults of Hugging Face's Trainer): 3 epochs, 5 for 13
 An encoder-decoder (--config.model.architecture=encoder_decoder) was pre-trained on inputs that end in EOS: add
 --config.objective.inputs_eos=True.
 
-Tiny on two CPU cores, from scratch: 400 steps, held-out loss 2.055 per token of the response.
+Tiny on two CPU cores, from scratch: 400 steps, held-out loss 2.122 per token of the response (standard error 0.024).
 """
 
 from ml_collections import ConfigDict

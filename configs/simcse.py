@@ -13,9 +13,7 @@ longer document is split into texts of 30 tokens. Variants:
   simcse     default: the contrastive loss alone; no token is masked
   with_mlm   plus masked language modeling, with weight 0.1
 
-A held-out batch contains neighboring texts of one document, which are harder negatives than those in training.
-
-Tiny on two CPU cores: 300 steps, held-out loss 0.798 nats per text; accuracy 0.75: for this share of the texts the most
+Tiny on two CPU cores: 300 steps, held-out loss 0.279 nats per text; accuracy 0.93: for this share of the texts the most
 similar of 32 second encodings is that of the same text.
 """
 

@@ -8,7 +8,8 @@ to be comparable with configs/nsp.py. Deviation: ALBERT shares the parameters of
   sop        default: the sum of the two losses
   mlm_only   an ablation: exactly the same pairs, sentence types and masks, without the SOP loss
 
-Tiny on two CPU cores: 1000 steps, held-out loss 2.053 per token of masked whole words, SOP accuracy 0.66.
+Tiny on two CPU cores: 1000 steps, held-out loss 2.370 per token of masked whole words (standard error 0.048), SOP
+accuracy 0.52: a tiny model does not learn the order of lines of code in this time.
 """
 
 from ml_collections import ConfigDict
