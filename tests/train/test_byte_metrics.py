@@ -73,19 +73,23 @@ def test_unknown_tokens_and_bytes_that_no_token_spells_are_metrics(corpus, lossy
 @pytest.mark.parametrize("documents", ["join", "pack"])
 def test_bits_per_byte_do_not_count_the_space_that_sentencepiece_puts_before_a_text(corpus, tmp_path, documents):
     spm = pytest.importorskip("sentencepiece")
-    (tmp_path / "lines.txt").write_text("".join(f"the quick brown fox {i}\n" for i in range(400)))
+    (tmp_path / "lines.txt").write_text("".join(f"the quick fox{' jumps' * (i % 30)} {i}\n" for i in range(400)))
     flags = "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1 --byte_fallback=true --normalization_rule_name=identity "
     flags += "--remove_extra_whitespaces=false --vocab_size=300 --hard_vocab_limit=false --minloglevel=2"
     spm.SentencePieceTrainer.train(f"--input={tmp_path}/lines.txt --model_prefix={tmp_path}/m {flags}")
     fields = {"data__path": f"{tmp_path}/lines.txt", "data__document_per": "line", "data__documents": documents}
-    run = run_of(corpus, "clm", **fields, data__tokenizer=f"{tmp_path}/m.model", train__eval_windows=0)
-    metrics, targets = evaluated(run), scored(run)
-    store, index = run.store, run.heldout_documents.index
-    everything = np.concatenate([store.tokens[store.offsets[d] : store.offsets[d + 1]] for d in index])
-    assert sorted(targets) == sorted(everything)  # so the text of all scored tokens is the held-out documents'
-    bits = metrics["loss"] * len(targets) / math.log(2)
-    assert metrics["bits_per_byte"] == pytest.approx(bits / store.text_bytes[index].sum(), rel=1e-5)
-    assert metrics["bytes_covered"] == 1.0
+    for count in (0, 3):
+        run = run_of(corpus, "clm", **fields, data__tokenizer=f"{tmp_path}/m.model", train__eval_windows=count)
+        metrics, targets, store = evaluated(run), scored(run), run.store
+        places = run.heldout.places(10**6)
+        assert sorted(targets) == sorted(store.tokens[places])
+        # Each document whose first token is scored has one space more in its tokens than in its text.
+        begun = np.isin(places, store.offsets[run.heldout_documents.index]).sum()
+        num_bytes = run.experiment.tokenizer.num_bytes(targets) - begun
+        assert count or num_bytes == store.text_bytes[run.heldout_documents.index].sum()
+        bits = metrics["loss"] * len(targets) / math.log(2)
+        assert metrics["bits_per_byte"] == pytest.approx(bits / num_bytes, rel=1e-5)
+        assert metrics["bytes_covered"] == 1.0
 
 
 def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigram_model_reaches(corpus, lossy):
