@@ -33,8 +33,8 @@ What the paper does not specify, and the field that decides it:
 Any objectives that share an architecture can be mixed in such a table. configs/ul2r.py has weights that change during
 the run.
 
-Tiny on two CPU cores: 2 minutes, 600 steps, held-out loss 2.339 (standard error 0.030; r1 2.30, r2 2.28, s 2.24, x1 2.54,
-x2 2.40, x3 2.14, x4 2.16); the corpus's unigram entropy is 3.236.
+Tiny on two CPU cores: 2 minutes, 600 steps, held-out loss 2.339 (standard error 0.030; r1 2.30, r2 2.28, s 2.24,
+x1 2.54, x2 2.40, x3 2.14, x4 2.16); the corpus's unigram entropy is 3.236.
 """
 
 from ml_collections import ConfigDict
