@@ -11,13 +11,16 @@ import pytest
 from contract.errors import ConfigError
 from data.raw import Skipped
 from data.sources import open_source
+from data.split import Split, split_documents
+from data.store import open_or_build
+from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
 
-def write_dataset(name, examples, folder, file_format="array_record", **features):
-    """Prepares `examples` as dataset name:1.0.0, with one split `train`."""
+def write_dataset(name, examples, folder, file_format="array_record", validation=(), **features):
+    """Prepares `examples` as dataset name:1.0.0, with split `train` and, if there are such examples, `validation`."""
 
     class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         VERSION = tfds.core.Version("1.0.0")
@@ -26,10 +29,11 @@ def write_dataset(name, examples, folder, file_format="array_record", **features
             return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
         def _split_generators(self, dl_manager):
-            return {"train": self._generate_examples()}
+            splits = {"train": examples} | ({"validation": validation} if validation else {})
+            return {split: self._generate_examples(of_split) for split, of_split in splits.items()}
 
-        def _generate_examples(self):
-            yield from enumerate(examples)
+        def _generate_examples(self, of_split):
+            yield from enumerate(of_split)
 
     Builder.name = name
     Builder(data_dir=folder, file_format=file_format).download_and_prepare()
@@ -44,11 +48,34 @@ def prepared(tmp_path_factory):
         patch.setitem(sys.modules, "importlib_resources", importlib.resources)
         examples = [{"text": "one\n\ntwo", "n": 0}, {"text": "  ", "n": 1}, {"text": "drüben", "n": 2}]
         write_dataset("tiny_texts", examples, folder, text=text, n=tfds.features.Scalar(np.int32))
+        lines = [{"text": f"first of {k}\n\nsecond of {k}"} for k in range(9)]
+        write_dataset("tiny_splits", lines[:6], folder, validation=lines[6:], text=text)
         write_dataset("tiny_labels", [{"label": 3}], folder, label=tfds.features.Scalar(np.int32))
         write_dataset("tiny_latin", [{"text": b"\xff"}], folder, text=text)
         write_dataset("tiny_numbers", [{"text": 3}], folder, text=tfds.features.Scalar(np.int32))
     tfds.core.add_data_dir(folder)
     return folder
+
+
+def split_of(corpus, fraction=0.3):
+    """The texts of the training and the held-out documents."""
+    tokenizer = make_tokenizer(corpus)
+    sides = split_documents(open_or_build(corpus, tokenizer), Split(fraction, 0, "auto"))
+    return [{tokenizer.decode(side.tokens(i)) for i in range(len(side))} for side in sides]
+
+
+def test_a_split_of_the_dataset_is_held_out(prepared, tmp_path):
+    corpus = corpus_config(tmp_path, source="tfds", path="tiny_splits", heldout_path="validation")
+    train, heldout = split_of(corpus)
+    assert len(train) == 6 and heldout == {f"first of {k}\n\nsecond of {k}" for k in (6, 7, 8)}
+    with pytest.raises(ConfigError, match=r"has no split 'test', only .*: set data\.heldout_path to one of these"):
+        open_source(corpus_config(tmp_path, source="tfds", path="tiny_splits", heldout_path="test"))
+
+
+def test_paragraphs_follow_their_example(prepared, tmp_path):
+    train, heldout = split_of(corpus_config(tmp_path, source="tfds", path="tiny_splits", document_per="paragraph"))
+    assert len(train) + len(heldout) == 12 and heldout
+    assert not {text[-1] for text in train} & {text[-1] for text in heldout}
 
 
 def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
