@@ -19,9 +19,9 @@ def step_metrics(losses, weights, f1, useful):
         "loss_sum": losses.sum(),
         "weight_sum": weights.sum(),
         "correct_sum": np.float32(1.0),
-        "loss_sum_by_denoiser": losses,
-        "weight_sum_by_denoiser": weights,
-        "correct_sum_by_denoiser": np.ones(2, np.float32),
+        "loss_sum_by_group": losses,
+        "weight_sum_by_group": weights,
+        "correct_sum_by_group": np.ones(2, np.float32),
         "ratios": {"macro_f1": (np.asarray(f1[0], np.float32), np.asarray(f1[1], np.float32))},
     }
     step = {"grad_norm": 1.0, "useful_token_fraction": useful, "scored_tokens": 4, "skipped_count": 0}
