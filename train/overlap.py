@@ -39,7 +39,7 @@ def check_start(run: Run) -> list[str]:
         if count:
             notes.append(found)
         if unknown:
-            notes.append(f"held-out text was compared with the training text of {workdir} in part or not: {unknown}")
+            notes.append(f"held-out text cannot be compared with all training text of {workdir}: {unknown}")
         workdir = start.train.init_from
     return notes
 
@@ -57,7 +57,7 @@ def describe_trained_on(trained: Experiment, workdir: str, run: Run) -> list[str
     if count:
         notes.append(f"{count} of {len(run.heldout_documents):,} held-out documents are training text of the run")
     if unknown:
-        notes.append(f"the scored text was compared with the run's training text in part or not: {unknown}")
+        notes.append(f"the scored text cannot be compared with all training text of the run: {unknown}")
     return notes
 
 

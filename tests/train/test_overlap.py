@@ -77,10 +77,10 @@ def test_text_that_cannot_be_compared_is_noted(corpus, clm, tmp_path):
     config = read_config(clm)
     write_config(clm, config | {"data": config["data"] | {"path": str(tmp_path / "elsewhere")}})
     [note] = check_start(run_of(corpus, train__init_from=clm))
-    assert f"training text of {clm} in part or not: its corpus cannot be read here" in note
+    assert f"cannot be compared with all training text of {clm}: its corpus cannot be read here" in note
     write_config(clm, config | {"corpus": {"fingerprint": "of other text"}})
     [note] = check_start(run_of(corpus, train__init_from=clm))
-    assert note.endswith("in part or not: its corpus has changed since")
+    assert note.endswith(f"all training text of {clm}: its corpus has changed since")
 
 
 def test_notes_on_scored_text(corpus, clm):
