@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -65,4 +66,4 @@ def test_a_run_prints_its_warnings_at_the_end(corpus, tmp_path, capsys, rate, wa
     train_and_evaluate(make_experiment(fields), str(tmp_path / "run"))
     printed = capsys.readouterr().out
     assert ("WARNING: the held-out loss at step 4, " in printed) == warned
-    assert "trigram  " in printed and "copies  of 2 held-out documents, 0 are identical" in printed
+    assert "trigram  " in printed and re.search(r"copies  of \d+ held-out documents, 0 are identical", printed)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.train.subprocesses import run_main, start_main
+from train.run_config import read_config
 
 STEPS = 60
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
@@ -123,6 +124,7 @@ def test_evaluate_prints_the_metrics_that_the_run_logged(uninterrupted):
     status, stdout, stderr = run_main(f"--workdir={uninterrupted}", module="train.evaluate")
     assert status == 0, stderr
     printed = json.loads(stdout)
+    assert printed.pop("heldout_digest") == read_config(uninterrupted)["corpus"]["heldout"]
     logged = [line for line in metrics_of(uninterrupted) if line["split"] == "eval"][-1]
     assert printed.keys() == logged.keys() - TOTALS and printed["step"] == STEPS
     for name in printed.keys() - {"split"}:
