@@ -9,6 +9,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.rng import mix64, seed_bits
 from data.documents import Documents
+from data.files import text_digest
 from data.store import TokenStore
 
 Unit = Literal["file", "document", "label"]
@@ -83,8 +84,8 @@ def unit_digests(store: TokenStore, unit: Unit) -> np.ndarray:
             raise ConfigError(
                 "data.split_by='label' needs a label for every document: set it to 'file' or 'document', or add labels"
             )
-        digests = [hashlib.blake2b(label.encode("utf-8"), digest_size=8).digest() for label in store.labels]
-        return np.array([int.from_bytes(digest) for digest in digests], np.uint64)[store.label_ids]
+        digests = [text_digest(label.encode("utf-8")) for label in store.labels]
+        return np.array(digests, np.uint64)[store.label_ids]
     return store.file_digests if unit == "file" else store.digests
 
 

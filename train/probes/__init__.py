@@ -1,4 +1,4 @@
-"""Common-ground probes: questions that every suitable run is asked about the same text, in the form it was trained for.
+"""Common-ground probes: measurements of every suitable run on the same text, in the form it was trained for.
 
 PROBES maps the value of --probe to the class. To add a probe, subclass Probe in a file of this package and add it here.
 """

@@ -33,7 +33,7 @@ _INTEGERS = {
 def define_probe_flags(flag_values: flags.FlagValues) -> None:
     """Defines --probe and the flags of the probes."""
     names = ", ".join(PROBES)
-    flags.DEFINE_string("probe", None, f"Asks a question of the model instead: {names}.", flag_values)
+    flags.DEFINE_string("probe", None, f"Computes a probe instead: {names}.", flag_values)
     for name, text in _HELP.items():
         flags.DEFINE_string(name, None, text, flag_values)
     for name, text in _INTEGERS.items():

@@ -8,7 +8,7 @@ from contract import rng
 from contract.errors import ConfigError
 from data.documents import Documents
 
-_SEED = rng.seed_bits(0, "probe")  # the same for every run, so that all are asked about the same text
+_SEED = rng.seed_bits(0, "probe")  # the same for every run, so that all runs are scored on the same text
 _OFFSET, _CHOICE, _SPAN = range(3)  # tags of keys
 
 

@@ -17,7 +17,7 @@ class Infilling(TextProbe):
     """Hides one span of each window, of each of the lengths `spans`, in the form that the objective hides spans.
 
     Span corruption and UL2 show a sentinel, BART its mask, FIM the suffix before the middle. exact_match is the share
-    of windows in which greedy decoding writes the true span; whether the model then ends the span is not asked.
+    of windows in which greedy decoding writes the true span; whether the model then ends the span is not measured.
 
     whitespace_span_fraction is the share of the hidden spans that are whitespace only, such as indentation. Such spans
     are easy to fill in, so a model that has learned little else has about this exact match. The fraction depends on the

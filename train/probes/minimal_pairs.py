@@ -59,8 +59,8 @@ class MinimalPairs(Probe):
             raise ConfigError(f"--score={self.score} must be {' or '.join(get_args(Score))}")
         if self.unit is not None:
             check_unit(self.unit)
-            asked = self._asked(experiment)
-            if asked and "pseudo_log_likelihood" not in asked:  # `asked` is empty for a model that does not fit
+            found = self._scores_of(experiment)
+            if found and "pseudo_log_likelihood" not in found:  # no score is found for a model that does not fit
                 can = self.score is None and find_denoiser(experiment, "both", self.mode) is not None
                 remedy = "remove it, or add --score=pseudo_log_likelihood" if can else "remove it"
                 raise ConfigError(f"--unit={self.unit} has no effect on the score log_likelihood: {remedy}")
@@ -78,12 +78,12 @@ class MinimalPairs(Probe):
             "bytes": sum(len((pair.good + pair.bad).encode()) for pair in pairs),
             "unknown_tokens": int(sum((text == tokenizer.vocab.unk).sum() for text in texts)),
         }
-        for score, denoiser in self._asked(model.experiment).items():
+        for score, denoiser in self._scores_of(model.experiment).items():
             fields[score] = self._accuracy(model, score, denoiser, pairs, texts)
         return fields | interval_fields("pairs, drawn within each group")
 
-    def _asked(self, experiment: Experiment) -> dict[Score, Denoiser]:
-        """Returns the scores that the model is asked for, each with the denoiser of its layout."""
+    def _scores_of(self, experiment: Experiment) -> dict[Score, Denoiser]:
+        """Returns the scores that are computed, each with the denoiser of its layout."""
         denoisers = self.denoisers(experiment)
         if len(denoisers) == 2 and experiment.model.architecture != "encoder_decoder":
             del denoisers["both"]

@@ -1,4 +1,4 @@
-"""The interface of probes: questions about text that every suitable run is asked in the same form.
+"""The interface of probes: measurements of every suitable run on the same text.
 
 A probe is a frozen dataclass whose fields are flags of `python -m train.evaluate --probe=NAME`.
 """
@@ -33,7 +33,7 @@ _BOTH_TASKS: tuple[Task, ...] = (*INFILLING_TASKS, "fill_masks")
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModel:
-    """What a probe asks: a run's language model, in the layout of the run or of another config.
+    """What a probe measures: a run's language model, in the layout of the run or of another config.
 
     Attributes:
       experiment: its `model` is the language model (train.restore.language_model).
@@ -61,7 +61,7 @@ class LanguageModel:
 class Probe(abc.ABC):
     """One probe.
 
-    mode: the mode token of the denoiser in whose layout the model is asked; None: that of the first suitable denoiser.
+    mode: the mode token of the denoiser in whose layout the model is scored; None: that of the first suitable denoiser.
     """
 
     mode: str | None = None
@@ -87,7 +87,7 @@ class Probe(abc.ABC):
         return self.sides
 
     def denoisers(self, experiment: Experiment) -> dict[Side, Denoiser]:
-        """Returns the denoiser in whose layout the model is asked, for each of `chosen_sides` that the run can see.
+        """Returns the denoiser in whose layout the model is scored, for each of `chosen_sides` that the run can see.
 
         The denoiser is chosen as train.generate chooses the denoiser of a prompt. Raises ConfigError if no denoiser has
         the mode.
