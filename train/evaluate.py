@@ -8,7 +8,7 @@ With --config=configs/OTHER.py [--config.a.b=value ...] the same model is scored
 layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision and the
 split are the run's. The line then names the config and the overrides.
 
-With --probe=NAME the model answers a question instead, which is the same for every run (train/probes):
+With --probe=NAME a quantity is computed instead that has the same meaning for every run (train/probes):
   continuation           nats and bits per byte of the second half of held-out texts, given the first half
   infilling              exact match and nats per byte of one hidden span, given the text on both sides of it
   pseudo_log_likelihood  nats per byte of each token, or word, given the rest of the text
