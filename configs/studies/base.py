@@ -1,0 +1,201 @@
+"""The parts of a study, as plain dicts. train/ablate/study.py checks them.
+
+A file of configs/studies has a function get_study() that returns `study(...)`:
+
+    def get_study():
+        return study(
+            question="Does the masking rate matter?",
+            config="configs/mlm.py",
+            baseline="mask_15",
+            variants={
+                "mask_15": variant(),
+                "mask_40": variant({"objective.mask_rate": 0.4}),
+            },
+            budget=raw_tokens(4_000_000),
+            measures={"loss": heldout_loss(config="configs/mlm.py")},
+        )
+
+A name of a variant or measure has lower-case letters, digits and underscores. A config is written as on the command
+line, with an optional preset; overrides are {"objective.mask_rate": 0.4}, as in --config.objective.mask_rate=0.4.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def study(
+    *,
+    question: str,
+    config: str,
+    baseline: str,
+    variants: Mapping[str, dict],
+    budget: dict[str, Any],
+    measures: Mapping[str, dict],
+    overrides: Mapping[str, Any] | None = None,
+    seeds: int = 3,
+    published: Sequence[dict] = (),
+    notes: str = "",
+) -> dict[str, Any]:
+    """Returns a study.
+
+    Args:
+      question: what the study answers, one sentence; the title of its report.
+      config: of the variants that do not name one.
+      baseline: the variant with which all others are compared.
+      variants: name -> `variant(...)`.
+      budget: `raw_tokens(...)` or `flops(...)`: how much each run trains.
+      measures: name -> `heldout_loss(...)` and so on. The first one decides about the learning rates of a sweep.
+      overrides: fields of every run, before the variant's own.
+      seeds: runs of each variant: `seed` is 0, ..., seeds - 1.
+      published: `published(...)` results of the literature, to compare with.
+      notes: what a reader must know to read the results, such as what differs from a paper; a paragraph of the report.
+    """
+    return dict(
+        question=question,
+        config=config,
+        baseline=baseline,
+        variants={name: dict(fields) for name, fields in variants.items()},
+        budget=budget,
+        measures={name: dict(fields) for name, fields in measures.items()},
+        overrides=dict(overrides or {}),
+        seeds=seeds,
+        published=[dict(result) for result in published],
+        notes=notes,
+    )
+
+
+def variant(
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    config: str = "",
+    start: dict[str, Any] | None = None,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
+) -> dict[str, Any]:
+    """Returns a variant of a study.
+
+    Args:
+      overrides: fields of its runs.
+      config: "": the study's.
+      start: `stage(...)`, an earlier run from which the variant's run starts (train.init_from).
+      sweep: one field -> its values. Each value is tried once, with a seed that the study does not use otherwise, and
+        the value with the best first measure is the variant's.
+    """
+    return dict(overrides=dict(overrides or {}), config=config, start=dict(start or {}), sweep=dict(sweep or {}))
+
+
+def stage(config: str, share: float, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns the first part of a variant's training, which has `share` of the budget, above 0 and below 1."""
+    return dict(config=config, share=share, overrides=dict(overrides or {}))
+
+
+def raw_tokens(amount: float) -> dict[str, Any]:
+    """Returns a budget of tokens of training text, whatever part of them is hidden or scored."""
+    return dict(unit="raw_tokens", amount=float(amount))
+
+
+def flops(amount: float) -> dict[str, Any]:
+    """Returns a budget of model FLOPs (models/flops.py): forward and backward passes, without recomputation."""
+    return dict(unit="flops", amount=float(amount))
+
+
+def heldout_loss(
+    *, config: str = "", overrides: Mapping[str, Any] | None = None, metric: str = "loss", better: str = "lower"
+) -> dict[str, Any]:
+    """Returns the measure `metric` of train.evaluate, under the run's own config or under a common one.
+
+    config: the config under which all runs are scored, as in `train.evaluate --config`. "": the run's own, which
+      compares runs of one objective alone.
+    """
+    return dict(kind="heldout", config=config, overrides=dict(overrides or {}), metric=metric, better=better)
+
+
+def probe(
+    name: str,
+    metric: str,
+    *,
+    better: str = "lower",
+    config: str = "",
+    overrides: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """Returns the measure `metric` of `train.evaluate --probe=NAME`, such as probe("continuation", "bits_per_byte").
+
+    metric: a field of the probe's JSON line; "by_length.8.exact_match" is a field within a field.
+    config, overrides: the layout in which the model is scored; "": the run's own.
+    fields: of the probe (train/probes), such as num_documents=64.
+    """
+    return dict(
+        kind="probe",
+        probe=name,
+        metric=metric,
+        better=better,
+        config=config,
+        overrides=dict(overrides or {}),
+        fields=dict(fields),
+    )
+
+
+def fine_tuning(
+    metric: str = "accuracy",
+    *,
+    config: str = "configs/classification.py",
+    overrides: Mapping[str, Any] | None = None,
+    better: str = "higher",
+) -> dict[str, Any]:
+    """Returns the measure `metric` of the last evaluation of a run of `config` that starts from the variant's run.
+
+    The fine-tuned model has the shape, the vocabulary, the precision and the seed of the variant's run. Measures with
+    the same config and overrides share one run.
+    """
+    return dict(kind="fine_tuning", config=config, overrides=dict(overrides or {}), metric=metric, better=better)
+
+
+def throughput() -> dict[str, Any]:
+    """Returns the measure of raw tokens of text per second of training steps, without compilation and evaluations."""
+    return dict(kind="throughput", better="higher")
+
+
+def tokens_to_loss(loss: float) -> dict[str, Any]:
+    """Returns the measure of raw tokens until the held-out loss is `loss`, linear between evaluations.
+
+    A run that does not reach the loss has no value, and the report counts such runs.
+    """
+    return dict(kind="tokens_to_loss", loss=float(loss), better="lower")
+
+
+def samples(*prompts: str) -> dict[str, Any]:
+    """Returns texts that each run generates greedily from the prompts: shown in the report, not compared."""
+    return dict(kind="samples", prompts=list(prompts))
+
+
+def published(
+    source: str,
+    *,
+    measure: str,
+    metric: str,
+    values: Mapping[str, float] | None = None,
+    better_than: Sequence[tuple[str, str]] = (),
+    better: str = "higher",
+    sd: float = 0.0,
+) -> dict[str, Any]:
+    """Returns a result of the literature.
+
+    Args:
+      source: paper and table.
+      measure: the measure of the study whose order of variants is compared with the paper's.
+      metric: what the paper measures, such as "GLUE".
+      values: variant -> the paper's value; the order of each variant and the baseline is compared.
+      better_than: pairs (variant, variant) of which a paper says, without numbers used here, that the first is better.
+      better: "higher" or "lower", of `values`.
+      sd: the paper's standard deviation between runs, in units of `values`; 0: not given. Differences of `values` within
+        two standard deviations of a difference are counted as "not told by the paper".
+    """
+    return dict(
+        source=source,
+        measure=measure,
+        metric=metric,
+        values=dict(values or {}),
+        better_than=[tuple(pair) for pair in better_than],
+        better=better,
+        sd=float(sd),
+    )

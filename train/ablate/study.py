@@ -1,0 +1,212 @@
+"""A study, made from a file of configs/studies and checked: variants x seeds, a budget and measures."""
+
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from contract.errors import ConfigError
+from train.config import from_mapping
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+# Fields of the runs' length, which the budget sets, and of the start, which a variant's `start` sets.
+_SET_BY_STUDY = ("seed", "train.steps", "train.epochs", "train.init_from")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """The first part of a variant's training."""
+
+    config: str
+    share: float
+    overrides: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """configs.studies.base.variant."""
+
+    config: str
+    overrides: dict[str, Any]
+    start: Stage | None
+    sweep: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How much each run trains."""
+
+    unit: Literal["raw_tokens", "flops"]
+    amount: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """configs.studies.base.published."""
+
+    source: str
+    measure: str
+    metric: str
+    values: dict[str, Any]
+    better_than: tuple[tuple[str, str], ...]
+    better: Literal["higher", "lower"]
+    sd: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """configs.studies.base.study, checked.
+
+    Attributes:
+      measures: name -> fields. `kind` is one of train/ablate/measures.py, `better` is "higher" or "lower"; samples have
+        no `better`.
+    """
+
+    question: str
+    config: str
+    baseline: str
+    variants: dict[str, Variant]
+    budget: Budget
+    measures: dict[str, dict[str, Any]]
+    overrides: dict[str, Any]
+    seeds: int
+    published: tuple[Published, ...]
+    notes: str
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The measures that have a value, in order."""
+        return tuple(name for name, fields in self.measures.items() if fields["kind"] != "samples")
+
+    def config_of(self, variant: str) -> str:
+        """The config file, with preset, of a variant."""
+        return self.variants[variant].config or self.config
+
+
+def study_name(path: str) -> str:
+    """Returns the name of the study in the file `path`, such as "masking_rate"."""
+    return pathlib.Path(path).stem
+
+
+def load_study(path: str) -> Study:
+    """Returns the study that `get_study()` of the file `path` returns.
+
+    Raises ConfigError, one line, for a file without a study and for a study that cannot work.
+    """
+    if not os.path.isfile(path):
+        studies = ", ".join(sorted(file.stem for file in pathlib.Path("configs/studies").glob("[!_]*.py")))
+        raise ConfigError(f"--study={path} is not a file: name one of configs/studies ({studies}), with .py")
+    spec = importlib.util.spec_from_file_location(f"_study_{study_name(path)}", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"--study={path} is not a Python file: name one of configs/studies, with .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        fields = module.get_study()
+    except Exception as error:  # a study is a program and can raise anything
+        raise ConfigError(f"--study={path} cannot be read: {type(error).__name__}: {error}") from error
+    return make_study(fields, path)
+
+
+def make_study(fields: Mapping[str, Any], path: str) -> Study:
+    """Returns the study of nested plain dicts, as configs/studies/base.py makes them. path: for messages.
+
+    Raises ConfigError, one line, for a study that cannot work.
+    """
+    where = f"--study={path}"
+    if not isinstance(fields, Mapping):
+        raise ConfigError(f"{where}: get_study() must return configs.studies.base.study(...), not {fields!r}")
+    try:
+        study = from_mapping(
+            Study,
+            fields
+            | {"variants": {name: _variant(name, values) for name, values in fields.get("variants", {}).items()}}
+            | {"published": tuple(_published(values) for values in fields.get("published", ()))},
+            "",
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}".replace("config field ", "")) from error
+    _check(study, where)
+    return study
+
+
+def _variant(name: str, values: Mapping[str, Any]) -> Variant:
+    field = f"variants.{name}"
+    start = from_mapping(Stage, values["start"], f"{field}.start") if values.get("start") else None
+    checked = from_mapping(_VariantFields, values, field)
+    return Variant(checked.config, checked.overrides, start, checked.sweep)
+
+
+def _published(values: Mapping[str, Any]) -> Published:
+    return from_mapping(Published, {**values, "better_than": tuple(values.get("better_than", ()))}, "published")
+
+
+@dataclasses.dataclass(frozen=True)
+class _VariantFields:
+    """A variant as a study's file has it."""
+
+    config: str
+    overrides: dict[str, Any]
+    start: dict[str, Any]
+    sweep: dict[str, Any]
+
+
+def _check(study: Study, where: str) -> None:
+    """Raises ConfigError for a study that cannot work, as far as its own fields show it."""
+    for kind, names in (("variant", study.variants), ("measure", study.measures)):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise ConfigError(f"{where}: {kind} {name!r} must have lower-case letters, digits and underscores only")
+    if len(study.variants) < 2:
+        raise ConfigError(f"{where}: a study needs two variants or more, and this one has {len(study.variants)}")
+    if study.baseline not in study.variants:
+        raise ConfigError(
+            f"{where}: baseline={study.baseline!r} is not one of its variants {', '.join(study.variants)}"
+        )
+    if not study.compared:
+        raise ConfigError(f"{where}: measures must contain one that is not of kind 'samples'")
+    if study.seeds < 1:
+        raise ConfigError(f"{where}: seeds={study.seeds} must be 1 or more")
+    if not 0 < study.budget.amount < float("inf"):
+        raise ConfigError(f"{where}: budget.amount={study.budget.amount} must be above 0 and finite")
+    _check_overrides(study.overrides, where)
+    for name, variant in study.variants.items():
+        _check_variant(variant, f"{where}: variant {name}")
+    for result in study.published:
+        unknown = [name for name in _variants_of(result) if name not in study.variants]
+        if result.measure not in study.compared:
+            raise ConfigError(f"{where}: published, {result.source}: measure={result.measure!r} is not of the study")
+        if unknown:
+            raise ConfigError(f"{where}: published, {result.source}: {unknown[0]!r} is not a variant of the study")
+
+
+def _check_variant(variant: Variant, where: str) -> None:
+    _check_overrides(variant.overrides, where)
+    if variant.start is not None:
+        _check_overrides(variant.start.overrides, f"{where}, start")
+        if not 0 < variant.start.share < 1:
+            raise ConfigError(f"{where}: start.share={variant.start.share} must be above 0 and below 1")
+    if len(variant.sweep) > 1:
+        raise ConfigError(f"{where}: sweep has the fields {', '.join(variant.sweep)}: sweep one field")
+    for field, values in variant.sweep.items():
+        _check_overrides({field: values}, where)
+        if not isinstance(values, list | tuple) or len(values) < 2 or len(set(map(repr, values))) < len(values):
+            raise ConfigError(f"{where}: sweep of {field} must have two different values or more, not {values!r}")
+        if field in variant.overrides:
+            raise ConfigError(f"{where}: {field} is both swept and overridden: remove one")
+
+
+def _check_overrides(overrides: Mapping[str, Any], where: str) -> None:
+    for field in overrides:
+        if field in _SET_BY_STUDY:
+            reason = "the study's seeds set it" if field == "seed" else "every run has the study's budget"
+            if field == "train.init_from":
+                reason = "a variant's start sets it"
+            raise ConfigError(f"{where}: {field} cannot be overridden, because {reason}: remove it")
+
+
+def _variants_of(result: Published) -> list[str]:
+    return [*result.values, *(name for pair in result.better_than for name in pair)]
