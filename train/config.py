@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import types
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
@@ -161,7 +162,11 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{field}={value!r} must be a group of fields")
-        return dict(value.items())
+        if args[1] is Any:
+            return dict(value.items())
+        return {name: _checked(item, args[1], f"{field}.{name}") for name, item in value.items()}
+    if origin is types.UnionType:  # of a type and None
+        return None if value is None else _checked(value, args[0], field)
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:

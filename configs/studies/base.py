@@ -59,7 +59,7 @@ def study(
         measures={name: dict(fields) for name, fields in measures.items()},
         overrides=dict(overrides or {}),
         seeds=seeds,
-        published=[dict(result) for result in published],
+        published=tuple(map(dict, published)),
         notes=notes,
     )
 
@@ -80,7 +80,7 @@ def variant(
       sweep: one field -> its values. Each value is tried once, with a seed that the study does not use otherwise, and
         the value with the best first measure is the variant's.
     """
-    return dict(overrides=dict(overrides or {}), config=config, start=dict(start or {}), sweep=dict(sweep or {}))
+    return dict(overrides=dict(overrides or {}), config=config, start=start, sweep=dict(sweep or {}))
 
 
 def stage(config: str, share: float, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -185,17 +185,17 @@ def published(
       measure: the measure of the study whose order of variants is compared with the paper's.
       metric: what the paper measures, such as "GLUE".
       values: variant -> the paper's value; the order of each variant and the baseline is compared.
-      better_than: pairs (variant, variant) of which a paper says, without numbers used here, that the first is better.
+      better_than: pairs (variant, variant); the paper says that the first is better, and its numbers are not used here.
       better: "higher" or "lower", of `values`.
-      sd: the paper's standard deviation between runs, in units of `values`; 0: not given. Differences of `values` within
-        two standard deviations of a difference are counted as "not told by the paper".
+      sd: the paper's standard deviation between runs, in units of `values`; 0: not given. Differences of `values` that
+        are smaller than two standard deviations of a difference do not count as an order.
     """
     return dict(
         source=source,
         measure=measure,
         metric=metric,
         values=dict(values or {}),
-        better_than=[tuple(pair) for pair in better_than],
+        better_than=tuple(map(tuple, better_than)),
         better=better,
         sd=float(sd),
     )

@@ -120,38 +120,11 @@ def make_study(fields: Mapping[str, Any], path: str) -> Study:
     if not isinstance(fields, Mapping):
         raise ConfigError(f"{where}: get_study() must return configs.studies.base.study(...), not {fields!r}")
     try:
-        study = from_mapping(
-            Study,
-            fields
-            | {"variants": {name: _variant(name, values) for name, values in fields.get("variants", {}).items()}}
-            | {"published": tuple(_published(values) for values in fields.get("published", ()))},
-            "",
-        )
+        study = from_mapping(Study, fields, "")
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}".replace("config field ", "")) from error
     _check(study, where)
     return study
-
-
-def _variant(name: str, values: Mapping[str, Any]) -> Variant:
-    field = f"variants.{name}"
-    start = from_mapping(Stage, values["start"], f"{field}.start") if values.get("start") else None
-    checked = from_mapping(_VariantFields, values, field)
-    return Variant(checked.config, checked.overrides, start, checked.sweep)
-
-
-def _published(values: Mapping[str, Any]) -> Published:
-    return from_mapping(Published, {**values, "better_than": tuple(values.get("better_than", ()))}, "published")
-
-
-@dataclasses.dataclass(frozen=True)
-class _VariantFields:
-    """A variant as a study's file has it."""
-
-    config: str
-    overrides: dict[str, Any]
-    start: dict[str, Any]
-    sweep: dict[str, Any]
 
 
 def _check(study: Study, where: str) -> None:
