@@ -99,6 +99,11 @@ class Experiment:
         return jax.eval_shape(lambda: self.learner.init_params(jax.random.key(0)))
 
     @property
+    def num_params(self) -> int:
+        """The number of parameters."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.params_shapes))
+
+    @property
     def byte_metric(self) -> str:
         """The name of the bits of loss per byte (Objective.byte_metric); "" if the denoisers do not share one."""
         names = {denoiser.objective.byte_metric for denoiser in self.denoisers}

@@ -52,11 +52,6 @@ class Run:
         return jax.tree.map(lambda shape: shape.sharding, self.state_shapes)
 
     @property
-    def num_params(self) -> int:
-        """The number of parameters."""
-        return sum(leaf.size for leaf in jax.tree.leaves(self.state_shapes.params))
-
-    @property
     def peak_seconds(self) -> float | None:
         """The seconds of a step's model FLOPs (models/flops.py) at the peak of all devices; None if that is unknown.
 
@@ -127,9 +122,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     config = experiment.train
     check_microbatch(config, mesh)
     attention_of(experiment, platform_of(mesh.devices.flat[0]))
-    store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
-    train_documents, heldout_documents = split_documents(store, experiment.data.split)
-    train_documents, overlap = near_duplicates(train_documents, heldout_documents, experiment.data.near_duplicates)
+    corpus = open_corpus(experiment, show_progress=show_progress)
     optimizer = make_optimizer(experiment.optimizer, config.assumed_steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
@@ -137,10 +130,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     run = Run(
         experiment=experiment,
         mesh=mesh,
-        store=store,
-        train_documents=train_documents,
-        heldout_documents=heldout_documents,
-        overlap=overlap,
+        **vars(corpus),
         optimizer=optimizer,
         state_shapes=state_shapes,
         batch_sharding=batch_sharding,
@@ -148,6 +138,27 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     )
     _ = run._train_dataset, run.heldout  # raises at the start instead of at the first evaluation
     return run
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """The text of an experiment: the attributes of Run with the same names."""
+
+    store: TokenStore
+    train_documents: Documents
+    heldout_documents: Documents
+    overlap: Overlap
+
+
+def open_corpus(experiment: Experiment, *, show_progress: bool = True) -> Corpus:
+    """Opens or builds the token store of an experiment and splits its documents.
+
+    show_progress: whether to show a bar while the token store is built.
+    """
+    store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
+    train_documents, heldout_documents = split_documents(store, experiment.data.split)
+    train_documents, overlap = near_duplicates(train_documents, heldout_documents, experiment.data.near_duplicates)
+    return Corpus(store, train_documents, heldout_documents, overlap)
 
 
 def compiled_train_step(

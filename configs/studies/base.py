@@ -165,7 +165,7 @@ def tokens_to_loss(loss: float) -> dict[str, Any]:
 
 def samples(*prompts: str) -> dict[str, Any]:
     """Returns texts that each run generates greedily from the prompts: shown in the report, not compared."""
-    return dict(kind="samples", prompts=list(prompts))
+    return dict(kind="samples", prompts=prompts)
 
 
 def published(

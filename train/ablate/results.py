@@ -30,6 +30,7 @@ class Outcome:
       swept: the field of a sweep -> the value that the sweep chose.
       commands: the commands that repeat the run and its measures.
       heldout_digest: of the held-out text, equal for runs that compare.
+      environment: what the run was trained on: name -> text, such as "device": "cpu x 1", "jax": "0.10.2".
     """
 
     variant: str
@@ -45,6 +46,7 @@ class Outcome:
     swept: Mapping[str, Any]
     commands: Sequence[str]
     heldout_digest: str
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Results:
       outcomes: of complete runs, in the order of variants and seeds.
       problems: every other run of the study.
       sweeps: all values that were tried.
-      environment: what the runs ran on: name -> text, such as "device": "cpu x 1", "jax": "0.10.2".
+      environment: what the complete runs were trained on; where they differ, the values are joined by "; ".
     """
 
     name: str

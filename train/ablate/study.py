@@ -111,6 +111,19 @@ def load_study(path: str) -> Study:
     return make_study(fields, path)
 
 
+def with_changes(study: Study, *, seeds: int | None, budget: float | None) -> Study:
+    """Returns `study` with another number of seeds or another budget, in the study's unit; None: as it is."""
+    if seeds is not None:
+        if seeds < 1:
+            raise ConfigError(f"--seeds={seeds} must be 1 or more")
+        study = dataclasses.replace(study, seeds=seeds)
+    if budget is not None:
+        if not 0 < budget < float("inf"):
+            raise ConfigError(f"--budget={budget} must be above 0 and finite")
+        study = dataclasses.replace(study, budget=Budget(study.budget.unit, budget))
+    return study
+
+
 def make_study(fields: Mapping[str, Any], path: str) -> Study:
     """Returns the study of nested plain dicts, as configs/studies/base.py makes them. path: for messages.
 
@@ -145,7 +158,7 @@ def _check(study: Study, where: str) -> None:
         raise ConfigError(f"{where}: seeds={study.seeds} must be 1 or more")
     if not 0 < study.budget.amount < float("inf"):
         raise ConfigError(f"{where}: budget.amount={study.budget.amount} must be above 0 and finite")
-    _check_overrides(study.overrides, where)
+    check_overrides(study.overrides, where)
     for name, variant in study.variants.items():
         _check_variant(variant, f"{where}: variant {name}")
     for result in study.published:
@@ -157,22 +170,23 @@ def _check(study: Study, where: str) -> None:
 
 
 def _check_variant(variant: Variant, where: str) -> None:
-    _check_overrides(variant.overrides, where)
+    check_overrides(variant.overrides, where)
     if variant.start is not None:
-        _check_overrides(variant.start.overrides, f"{where}, start")
+        check_overrides(variant.start.overrides, f"{where}, start")
         if not 0 < variant.start.share < 1:
             raise ConfigError(f"{where}: start.share={variant.start.share} must be above 0 and below 1")
     if len(variant.sweep) > 1:
         raise ConfigError(f"{where}: sweep has the fields {', '.join(variant.sweep)}: sweep one field")
     for field, values in variant.sweep.items():
-        _check_overrides({field: values}, where)
+        check_overrides({field: values}, where)
         if not isinstance(values, list | tuple) or len(values) < 2 or len(set(map(repr, values))) < len(values):
             raise ConfigError(f"{where}: sweep of {field} must have two different values or more, not {values!r}")
         if field in variant.overrides:
             raise ConfigError(f"{where}: {field} is both swept and overridden: remove one")
 
 
-def _check_overrides(overrides: Mapping[str, Any], where: str) -> None:
+def check_overrides(overrides: Mapping[str, Any], where: str) -> None:
+    """Raises ConfigError for a field that the study sets."""
     for field in overrides:
         if field in _SET_BY_STUDY:
             reason = "the study's seeds set it" if field == "seed" else "every run has the study's budget"
