@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Self
 
@@ -9,9 +10,14 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+_SAME_REQUEST_SECONDS = 1.0
+
 
 class StopRequest:
     """Within this context, the first SIGTERM or SIGINT is a request to stop. The second one ends the program.
+
+    A signal within a second of the first one is the same request: a scheduler may signal a process and its parent, which
+    forwards the signal.
 
     Args:
       warn: called with a message when the first signal arrives.
@@ -22,6 +28,7 @@ class StopRequest:
     def __init__(self, warn: Callable[[str], None], *, every: int):
         self._warn, self._every = warn, every
         self._received = False
+        self._received_at = 0.0
         self._previous_handlers = {}
 
     def __enter__(self) -> Self:
@@ -42,9 +49,11 @@ class StopRequest:
         return bool(multihost_utils.process_allgather(np.asarray(self._received)).any())
 
     def _handle(self, number: int, _) -> None:
+        if self._received and time.monotonic() - self._received_at < _SAME_REQUEST_SECONDS:
+            return
         if self._received:
             signal.signal(number, self._previous_handlers[number])
             os.kill(os.getpid(), number)
             return
-        self._received = True
+        self._received, self._received_at = True, time.monotonic()
         self._warn(f"{signal.Signals(number).name}: saving a checkpoint, then stopping; a second signal stops at once")

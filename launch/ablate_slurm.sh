@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# sbatch --array=0-7 launch/ablate_slurm.sh --study=configs/studies/masking_rate.py --out=/shared/studies/masking_rate
+# One GPU for each task of the array; a task does its part of the study's runs. All tasks must share the file system of
+# --out. Afterwards the same command with --report, without sbatch, writes the report of all parts.
+#SBATCH --job-name=cloze-study
+#SBATCH --ntasks=1
+#SBATCH --gpus-per-task=1
+#SBATCH --cpus-per-task=8
+#SBATCH --time=24:00:00
+#SBATCH --signal=TERM@120      # two minutes before the time limit: the run saves a checkpoint and stops
+#SBATCH --requeue              # after a requeue the same command continues, and repeats nothing
+#SBATCH --open-mode=append
+
+set -euo pipefail
+source "${CLOZE_VENV:-.venv}/bin/activate"
+first="${SLURM_ARRAY_TASK_MIN}"
+srun python -m train.ablate --worker="$((SLURM_ARRAY_TASK_ID - first))/${SLURM_ARRAY_TASK_COUNT}" "$@"
