@@ -3,6 +3,7 @@ r"""Classification, to evaluate a pre-trained model on a downstream task: which 
     python -m train.main --config=configs/mlm.py
     python -m train.main --config=configs/classification.py --config.train.init_from=runs/mlm
     python -m train.main --config=configs/classification.py --config.model.architecture=decoder_only
+    python -m train.main --config=configs/classification.py --config.model.architecture=encoder_decoder
     python -m train.main --config=configs/classification.py --config.data.source=jsonl --config.data.path=mine.jsonl \
         --config.objective.classes="('bad', 'good')" --config.data.on_unusable=error
 
@@ -31,6 +32,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.documents = "split"
     config.data.on_unusable = "skip"
     config.data.inputs_length = 256
+    config.data.targets_length = 1  # an encoder-decoder predicts the class from one position of its decoder
     config.data.bidirectional_inputs = False
     config.optimizer.learning_rate = 5e-4
     config.train.steps = 300

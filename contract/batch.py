@@ -19,7 +19,7 @@ Optional fields, which only some objectives make:
 |---|---|---|---|
 | encoder_token_types | int32 [B, S] | encoder-only | 0 in sentence A, 1 in sentence B |
 | encoder_attention_order | int32 [B, S] | encoder-only | a token attends to the tokens of its segment whose order is at most the token's own; without this field, to its whole segment |
-| sentence_labels | int32 [B] | encoder-only, decoder-only | the class of the row's text or pair of sentences; -1 without one |
+| sentence_labels | int32 [B] | all | the class of the row's text or pair of sentences; -1 without one |
 
 A packed decoder-only row with two examples, (inputs 5 6, targets 7 1) and (inputs 8, targets 9 1), T = 10, pad 0, EOS 1
 (the objective decides where EOS is; here it ends the targets):
@@ -56,7 +56,7 @@ FIELDS: dict[str, Dtypes] = {
     },
 }
 OPTIONAL_FIELDS: dict[str, Dtypes] = {
-    "encoder_decoder": {},
+    "encoder_decoder": {"sentence_labels": np.int32},
     "decoder_only": {"sentence_labels": np.int32},
     "encoder_only": {
         "encoder_token_types": np.int32,

@@ -21,12 +21,15 @@ class Classification(Objective):
 
     The class is predicted from one position, the only one with a loss weight: in an encoder from [CLS], which precedes
     the text (Devlin et al. 2019); in a decoder from the position that has read the whole text, whose target is an EOS
-    (Radford et al. 2018). In an encoder a [SEP] ends the text.
+    (Radford et al. 2018). In an encoder a [SEP] ends the text. On an encoder-decoder the encoder reads the text and an
+    EOS, as in pre-training, and the class is predicted from the only position of the decoder, which reads its start
+    token and attends to the encoder (EncT5, Liu et al. 2021). Deviation: EncT5 keeps one layer of the decoder and has
+    a new embedding for its start. BART's decoder reads the text a second time instead.
     """
 
     classes: tuple[str, ...]
 
-    architectures: ClassVar = frozenset({"encoder_only", "decoder_only"})
+    architectures: ClassVar = frozenset({"encoder_only", "decoder_only", "encoder_decoder"})
     documents: ClassVar = ("split",)
     extra_columns: ClassVar = ("labels",)
     one_example_per_row: ClassVar = True
@@ -44,7 +47,7 @@ class Classification(Objective):
         return []
 
     def output_lengths(self, raw):
-        return OutputLengths(raw + 1, np.ones_like(raw), raw + 2)  # an encoder adds [CLS] and [SEP]; a decoder an EOS
+        return OutputLengths(raw + 1, np.ones_like(raw), raw + 2)  # see objectives/rows/layout.py
 
     def corrupt(self, tokens, lengths, keys, vocab, *, labels):
         end = Sequences(np.full((len(tokens), 1), vocab.eos, np.int32), np.ones(len(tokens), np.int64))

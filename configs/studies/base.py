@@ -99,14 +99,22 @@ def flops(amount: float) -> dict[str, Any]:
 
 
 def heldout_loss(
-    *, config: str = "", overrides: Mapping[str, Any] | None = None, metric: str = "loss", better: str = "lower"
+    *,
+    config: str = "",
+    overrides: Mapping[str, Any] | None = None,
+    metric: str = "loss",
+    better: str = "lower",
+    only: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns the measure `metric` of train.evaluate, under the run's own config or under a common one.
 
     config: the config under which all runs are scored, as in `train.evaluate --config`. "": the run's own, which
       compares runs of one objective alone.
+    only: the variants that are measured, the baseline among them, where the measure does not fit all; (): all variants.
     """
-    return dict(kind="heldout", config=config, overrides=dict(overrides or {}), metric=metric, better=better)
+    return dict(
+        kind="heldout", config=config, overrides=dict(overrides or {}), metric=metric, better=better, only=tuple(only)
+    )
 
 
 def probe(
@@ -116,12 +124,14 @@ def probe(
     better: str = "lower",
     config: str = "",
     overrides: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
     **fields: Any,
 ) -> dict[str, Any]:
     """Returns the measure `metric` of `train.evaluate --probe=NAME`, such as probe("continuation", "bits_per_byte").
 
     metric: a field of the probe's JSON line; "by_length.8.exact_match" is a field within a field.
     config, overrides: the layout in which the model is scored; "": the run's own.
+    only: as in `heldout_loss`.
     fields: of the probe (train/probes), such as num_documents=64.
     """
     return dict(
@@ -131,6 +141,7 @@ def probe(
         better=better,
         config=config,
         overrides=dict(overrides or {}),
+        only=tuple(only),
         fields=dict(fields),
     )
 
@@ -141,13 +152,21 @@ def fine_tuning(
     config: str = "configs/classification.py",
     overrides: Mapping[str, Any] | None = None,
     better: str = "higher",
+    only: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns the measure `metric` of the last evaluation of a run of `config` that starts from the variant's run.
 
     The fine-tuned model has the shape, the vocabulary, the precision and the seed of the variant's run. Measures with
-    the same config and overrides share one run.
+    the same config and overrides share one run. only: as in `heldout_loss`.
     """
-    return dict(kind="fine_tuning", config=config, overrides=dict(overrides or {}), metric=metric, better=better)
+    return dict(
+        kind="fine_tuning",
+        config=config,
+        overrides=dict(overrides or {}),
+        metric=metric,
+        better=better,
+        only=tuple(only),
+    )
 
 
 def throughput() -> dict[str, Any]:

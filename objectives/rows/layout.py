@@ -112,7 +112,8 @@ def encoder_decoder(
 ) -> Batch:
     """Returns a batch in which the encoder reads the inputs and the decoder predicts the targets.
 
-    Without inputs the encoder reads a single EOS.
+    Without inputs the encoder reads a single EOS. Examples with labels have one row each, and the encoder reads an EOS
+    after their inputs.
 
     Args:
       examples: E examples.
@@ -124,7 +125,8 @@ def encoder_decoder(
 
     Raises ValueError where the examples of a row are longer than the row.
     """
-    inputs, targets = _never_empty(examples.inputs, vocab.eos), examples.targets
+    inputs, targets, labels = examples
+    inputs = _never_empty(inputs, vocab.eos) if labels is None else append(inputs, vocab.eos)
     encoder = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
     decoder = _Runs(row_ids, targets.lengths[:, None], num_rows, shape.targets_length)
     target_tokens = _fill(*targets, at=decoder.filled, into=np.full(decoder.filled.shape, vocab.pad, np.int32))
@@ -132,6 +134,7 @@ def encoder_decoder(
         **_encoder_fields(encoder, inputs, vocab),
         **_decoder_fields(decoder, target_tokens, denoiser_ids, vocab),
         "decoder_loss_weights": decoder.spread(1, np.float32),
+        **({} if labels is None else {"sentence_labels": _by_row(labels, row_ids, num_rows)}),
     }
 
 

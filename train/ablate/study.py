@@ -5,7 +5,7 @@ import importlib.util
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from contract.errors import ConfigError
@@ -97,7 +97,8 @@ def load_study(path: str) -> Study:
     Raises ConfigError, one line, for a file without a study and for a study that cannot work.
     """
     if not os.path.isfile(path):
-        studies = ", ".join(sorted(file.stem for file in pathlib.Path("configs/studies").glob("[!_]*.py")))
+        files = pathlib.Path("configs/studies").glob("[!_]*.py")
+        studies = ", ".join(sorted({file.stem for file in files} - {"base", "common"}))
         raise ConfigError(f"--study={path} is not a file: name one of configs/studies ({studies}), with .py")
     spec = importlib.util.spec_from_file_location(f"_study_{study_name(path)}", path)
     if spec is None or spec.loader is None:
@@ -158,6 +159,8 @@ def _check(study: Study, where: str) -> None:
         raise ConfigError(f"{where}: seeds={study.seeds} must be 1 or more")
     if not 0 < study.budget.amount < float("inf"):
         raise ConfigError(f"{where}: budget.amount={study.budget.amount} must be above 0 and finite")
+    for name, fields in study.measures.items():
+        _check_only(study, fields.get("only", ()), f"{where}: measure {name}")
     check_overrides(study.overrides, where)
     for name, variant in study.variants.items():
         _check_variant(variant, f"{where}: variant {name}")
@@ -167,6 +170,18 @@ def _check(study: Study, where: str) -> None:
             raise ConfigError(f"{where}: published, {result.source}: measure={result.measure!r} is not of the study")
         if unknown:
             raise ConfigError(f"{where}: published, {result.source}: {unknown[0]!r} is not a variant of the study")
+
+
+def _check_only(study: Study, only: Sequence[str], where: str) -> None:
+    unknown = [name for name in only if name not in study.variants]
+    if unknown:
+        raise ConfigError(f"{where}: only={unknown[0]!r} is not a variant of the study")
+    if only and study.baseline not in only:
+        raise ConfigError(
+            f"{where}: only={tuple(only)} lacks the baseline {study.baseline!r}, with which the others are compared"
+        )
+    if len(only) == 1:
+        raise ConfigError(f"{where}: only={tuple(only)} compares nothing: name two variants or more")
 
 
 def _check_variant(variant: Variant, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Fine-tuning an encoder or a decoder to predict the class of a row's text."""
+"""Fine-tuning a Transformer to predict the class of a row's text."""
 
 import dataclasses
 
@@ -23,8 +23,8 @@ class ClassificationLearner(Learner):
     Ratio: macro_f1, the mean F1, over rows, of the classes that occur as a label or as a prediction.
 
     Parameters: `transformer`, and `classifier`, which reads the Transformer's state at the row's only position with a
-    loss weight: [CLS] in an encoder, the last token of the text in a decoder. The parameters contain the Transformer's
-    token head, which is not trained.
+    loss weight: [CLS] in an encoder, the last token of the text in a decoder, the decoder's start token in an
+    encoder-decoder. The parameters contain the Transformer's token head, which is not trained.
     """
 
     objective: Classification

@@ -1,0 +1,50 @@
+"""What several studies have in common: short runs on the embedded corpus, shapes, and measures of any objective.
+
+These measures mean the same for runs of different objectives: docs/comparing.md. A run's own held-out loss does not,
+because each objective scores other tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from configs import architectures, base
+from configs.studies.base import fine_tuning, probe
+
+# About 400 to 500 steps: five evaluations, of few windows.
+SHORT_RUNS = {"train.log_every": 50, "train.eval_every": 100, "train.eval_windows": 128}
+
+# The fine-tuning of configs/classification.py, half as long.
+_FINE_TUNING = {"train.steps": 150, "train.eval_every": 150}
+
+
+def shape(fields: Mapping[str, Any], **others: Any) -> dict[str, Any]:
+    """Returns overrides for a shape of configs/architectures.py in the tiny size, except for its architecture.
+
+    others: fields of config.model that differ, such as num_layers=4.
+    """
+    fields = {**fields, **base.TINY_SIZES, **others}
+    return {f"model.{field}": value for field, value in fields.items() if field != "architecture"}
+
+
+T5_BLOCKS = shape(architectures.T5_V1_1["base"])
+LLAMA_BLOCKS = shape(architectures.LLAMA["7b"])
+
+
+def classification() -> dict[str, dict[str, Any]]:
+    """Returns the measures of classification after fine-tuning: accuracy and macro F1 of held-out texts."""
+    return {metric: fine_tuning(metric, overrides=_FINE_TUNING) for metric in ("accuracy", "macro_f1")}
+
+
+def continuation(only: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Returns the measure of bits per byte of the second half of held-out texts."""
+    return {"continuation": probe("continuation", "bits_per_byte", only=only)}
+
+
+def infilling(only: Sequence[str] = (), spans: Sequence[int] = (3, 8, 32)) -> dict[str, dict[str, Any]]:
+    """Returns the measures of bits per byte of hidden spans of 3, 8 and 32 tokens; not for encoders."""
+    return {f"infilling_{span}": probe("infilling", f"spans.{span}.bits_per_byte", only=only) for span in spans}
+
+
+def exact_infilling(only: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Returns the measure of the share of hidden spans of 3 tokens that the model writes exactly; for encoders too."""
+    return {"exact_infilling_3": probe("infilling", "spans.3.exact_match", better="higher", only=only)}

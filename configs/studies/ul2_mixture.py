@@ -1,0 +1,94 @@
+"""Which parts of UL2's mixture matter, and is it better than its parts? Tay et al. (2022), on an encoder-decoder.
+
+    python -m train.ablate --study=configs/studies/ul2_mixture.py --out=studies/ul2_mixture
+    python -m train.ablate --study=configs/studies/ul2_mixture_decoder.py --out=studies/ul2_mixture_decoder
+
+The second study has the same variants on a decoder; it is a study of its own, so that each variant is compared with a
+baseline of its own architecture.
+
+  ul2         the seven denoisers, in equal shares
+  no_modes    without the mode tokens
+  no_x        without the four X denoisers
+  no_s        without the S denoiser
+  clm, plm, sc    causal LM, prefix LM, span corruption alone
+  sclm        span corruption and causal LM
+  unilm       causal LM, prefix LM and denoising of single tokens (configs/ul2_baselines.py)
+
+Measures:
+  accuracy, macro_f1        of all, after the same fine-tuning
+  continuation              of all: bits per byte of the second half of a text. Where a mixture has a denoiser that
+                            continues text, its layout and mode token are used, and otherwise a span at the end
+  infilling_3, _8, _32      of the variants that see both sides: bits per byte of one hidden span
+
+Why this is fair: all variants have the same model, vocabulary, learning rate, rows and raw tokens, and are scored on
+the same hidden bytes. A run's own loss is over its own denoisers and cannot be compared.
+"""
+
+from configs.studies.base import published, raw_tokens, study, variant
+from configs.studies.common import SHORT_RUNS, classification, continuation, infilling
+
+_SCLM, _UNILM = "configs/ul2_baselines.py:sclm", "configs/ul2_baselines.py:unilm"
+_DENOISERS = ("r1", "r2", "s", "x1", "x2", "x3", "x4")
+
+
+def _without(*names: str) -> dict:
+    return {f"objective.denoisers.{name}.weight": 0.0 for name in names}
+
+
+def get_study(architecture: str = "encoder_decoder", inputs_length: int = 128, batch_size: int = 16):
+    """Returns the study for one architecture.
+
+    inputs_length: of an encoder's row, or of a decoder's, which has to hold inputs and targets.
+    """
+    return study(
+        question=f"Which parts of UL2's mixture matter, and is it better than its parts? ({architecture})",
+        config="configs/ul2.py",
+        baseline="ul2",
+        variants={
+            "ul2": variant(),
+            "no_modes": variant({f"objective.denoisers.{name}.mode": "" for name in _DENOISERS}),
+            "no_x": variant(_without("x1", "x2", "x3", "x4")),
+            "no_s": variant(_without("s")),
+            "clm": variant(_without("sc"), config=_SCLM),
+            "plm": variant(_without("clm", "iid"), config=_UNILM),
+            "sc": variant(_without("clm"), config=_SCLM),
+            "sclm": variant(config=_SCLM),
+            "unilm": variant(config=_UNILM),
+        },
+        budget=raw_tokens(800_000),
+        measures={
+            **classification(),
+            **continuation(),
+            **infilling(only=("ul2", "no_modes", "no_x", "no_s", "sc", "sclm", "unilm")),
+        },
+        overrides=SHORT_RUNS
+        | {
+            "model.architecture": architecture,
+            "data.inputs_length": inputs_length,
+            "train.batch_size": batch_size,
+        },
+        published=[
+            published(
+                "Tay et al. (2022), abstract: UL2 outperforms T5-like and GPT-like models across several setups",
+                measure="accuracy",
+                metric="fine-tuned and one-shot tasks",
+                better_than=[("ul2", "sc"), ("ul2", "clm")],
+            ),
+            published(
+                "T5Gemma, project page: encoder-decoders that were adapted with distillation, unlike here",
+                measure="accuracy",
+                metric="representations",
+                better_than=[("ul2", "plm")],
+            ),
+            published(
+                "T5Gemma, project page: encoder-decoders that were adapted with distillation, unlike here",
+                measure="continuation",
+                metric="generation",
+                better_than=[("plm", "ul2")],
+                better="lower",
+            ),
+        ],
+        notes="Equal parameters, rows and raw tokens. Rows have the same number of positions whatever a variant puts "
+        "into them, so a step costs the same; a window's length, and with it the number of steps, differs. The numbers "
+        "of the paper's tables could not be confirmed, nor could the shares of its SC + LM and UniLM mixtures.",
+    )
