@@ -151,7 +151,7 @@ def _check(study: Study, where: str) -> None:
         raise ConfigError(f"{where}: a study needs two variants or more, and this one has {len(study.variants)}")
     if study.baseline not in study.variants:
         raise ConfigError(
-            f"{where}: baseline={study.baseline!r} is not one of its variants {', '.join(study.variants)}"
+            f"{where}: baseline={study.baseline!r} is not a variant: use {', '.join(study.variants)}"
         )
     if not study.compared:
         raise ConfigError(f"{where}: measures must contain one that is not of kind 'samples'")

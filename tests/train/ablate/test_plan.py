@@ -34,10 +34,14 @@ def test_a_budget_of_flops_is_met_by_each_variant(corpus):
 
 
 def test_a_start_has_its_share_of_the_budget(corpus):
-    variants = {"clm": variant(), "both": variant({}, config="configs/prefix_lm.py", start=stage("configs/clm.py", 0.5))}
-    plan = make_plan(small_study(corpus, variants=variants, baseline="clm"), {})
+    variants = {
+        "clm": variant(),
+        "both": variant({}, config="configs/prefix_lm.py", start=stage("configs/clm.py", 0.5)),
+    }
+    # A row of 32 positions has 30 tokens of prefix LM: 15 steps of CLM and 16 of prefix LM are 1920 tokens each.
+    plan = make_plan(small_study(corpus, variants=variants, baseline="clm", budget=raw_tokens(3840)), {})
     both = plan.variants["both"]
-    assert both.start.steps == both.main.steps == 2 and both.raw_tokens == 512
+    assert (both.start.steps, both.main.steps, both.raw_tokens) == (15, 16, 3840)
     assert both.start.fields["objective"]["name"] == "clm" and both.main.fields["objective"]["name"] == "prefix_lm"
 
 
@@ -46,7 +50,7 @@ def test_a_start_has_its_share_of_the_budget(corpus):
     [
         ({"budget": raw_tokens(640 + 64)}, "variant slow: the nearest number of steps, 5, is 640 raw_tokens"),
         ({"budget": raw_tokens(100)}, r"is 1 steps, which optimizer.warmup_steps=1 does not fit"),
-        ({"variants": {"slow": variant(), "b": variant({"optimizer.learning_rate": 2e-3})}}, "slow and b are equal"),
+        ({"variants": {"slow": variant(), "b": variant({"optimizer.learning_rate": 2e-2})}}, "slow and b are equal"),
         ({"variants": {"slow": variant(), "b": variant({"model.nope": 1})}}, "variant b: unknown config field in"),
         ({"variants": {"slow": variant(), "b": variant({"model.num_heads": -1})}}, "variant b: "),
         ({"variants": {"slow": variant(), "b": variant({"data.split_seed": 1})}}, "hold out different text"),

@@ -56,11 +56,17 @@ def test_a_study_keeps_what_its_file_says():
         ({"budget": dict(unit="epochs", amount=1.0)}, "budget.unit='epochs' must be one of 'raw_tokens', 'flops'"),
         ({"measures": {}}, "measures must contain one"),
         ({"measures": {"text": samples("x")}}, "measures must contain one"),
-        ({"overrides": {"train.steps": 5}}, "train.steps cannot be overridden, because every run has the study's budget"),
+        (
+            {"overrides": {"train.steps": 5}},
+            "train.steps cannot be overridden, because every run has the study's budget",
+        ),
         ({"overrides": {"seed": 5}}, "seed cannot be overridden, because the study's seeds set it"),
         ({"variants": {"a": variant(), "b": variant({"train.epochs": 2.0})}}, "variant b: train.epochs cannot be"),
         ({"variants": {"a": variant(), "b": variant({"train.init_from": "x"})}}, "a variant's start sets it"),
-        ({"variants": {"a": variant(), "b": variant(start=stage("c", 1.0))}}, "start.share=1.0 must be above 0 and below"),
+        (
+            {"variants": {"a": variant(), "b": variant(start=stage("c", 1.0))}},
+            "start.share=1.0 must be above 0 and below",
+        ),
         ({"variants": {"a": variant(), "b": variant(sweep={"x.y": [1]})}}, "two different values or more"),
         ({"variants": {"a": variant(), "b": variant(sweep={"x": [1, 2], "y": [1, 2]})}}, "sweep one field"),
         ({"variants": {"a": variant(), "b": variant({"x.y": 1}, sweep={"x.y": [1, 2]})}}, "both swept and overridden"),
@@ -80,7 +86,9 @@ def test_an_unknown_field_is_refused_with_the_nearest_name():
 
 
 def test_a_file_that_is_not_a_study_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"--study=nope.py is not a file: name one of configs/studies \(.*masking_rate"):
+    with pytest.raises(
+        ConfigError, match=r"--study=nope.py is not a file: name one of configs/studies \(.*masking_rate"
+    ):
         load_study("nope.py")
     broken = tmp_path / "broken.py"
     broken.write_text("1/0\n")
