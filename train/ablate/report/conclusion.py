@@ -1,11 +1,11 @@
 """The first paragraph of a report: what the numbers support, and what they do not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from train.ablate.report.analysis import Analysis
 from train.ablate.report.numbers import decimals_of, large, listed, number, plural
 from train.ablate.report.orders import Order, count
-from train.ablate.report.statistics import POWER, Comparison
+from train.ablate.report.statistics import POWER
 from train.ablate.results import Results
 
 _MOST_NAMES = 4
@@ -20,9 +20,9 @@ def conclude(results: Results, analyses: Mapping[str, Analysis], orders: Sequenc
         sentences.append(_what_was_done(results))
         for analysis in analyses.values():
             sentences += _measure(analysis, results)
-        sentences += _papers(orders)
+        sentences += [*_unseen(analyses.values()), *_papers(orders)]
         sentences.append(
-            "All of this holds for these models, this text and this budget; the intervals contain the noise between "
+            "The results hold for these models, this text and this budget, and the intervals contain the noise between "
             "training seeds alone."
         )
     return " ".join(sentences)
@@ -69,61 +69,79 @@ def _what_was_done(results: Results) -> str:
     variants = list(dict.fromkeys(outcome.variant for outcome in results.outcomes))
     seeds = len({outcome.seed for outcome in results.outcomes})
     budget = f"{large(study.budget.amount)} {_UNITS[study.budget.unit]}"
-    return f"{plural(len(variants), 'variant')} were trained on {budget} each, with {plural(seeds, 'seed')}.".replace(
-        "1 variant were", "1 variant was"
-    )
+    were = "was" if len(variants) == 1 else "were"
+    trained = plural(len(variants), "variant")
+    if results.problems:
+        trained = f"{len(variants)} of {plural(len(study.variants), 'variant')}"
+    up_to = "up to " if results.problems else ""
+    return f"{trained} {were} trained with {up_to}{plural(seeds, 'seed')}, each run on {budget}."
 
 
 def _measure(analysis: Analysis, results: Results) -> list[str]:
-    """Returns what the runs say about a measure: differences from the baseline, the best, and what stays unknown."""
+    """Returns what the runs say about a measure: differences from the baseline, and the best."""
     name, baseline = f"`{analysis.measure}`", results.study.baseline
     if analysis.is_own:
         return [f"{name} scores each variant on its own objective and does not compare them."]
     if analysis.best is None:
         return [f"{name} has no variant with a value in each complete run."]
-    told = [
-        _told(analysis, 1, "better"),
-        _told(analysis, -1, "worse"),
-    ]
-    said = [text for text in told if text]
-    unknown = [variant for variant, comparison in analysis.to_baseline.items() if not comparison.sign]
-    if said:
-        sentence = f"In {name} ({analysis.better} is better), {listed(said)} than `{baseline}`"
+    tested = {variant: pair for variant, pair in analysis.to_baseline.items() if pair.p is not None}
+    begin = f"In {name} ({analysis.better} is better),"
+    if not tested:
+        return [f"{begin} no difference from `{baseline}` is tested; {_best(analysis)}"]
+    said = [text for text in (_told(analysis, 1, "better"), _told(analysis, -1, "worse")) if text]
+    unknown = [variant for variant, pair in tested.items() if not pair.sign]
+    if not said:
+        sentence = f"{begin} no variant can be told from `{baseline}`"
+    else:
+        sentence = f"{begin} {listed(said)} than `{baseline}`"
         if unknown:
             sentence += f", and {_names(unknown)} cannot be told from `{baseline}`"
-    else:
-        sentence = f"In {name} ({analysis.better} is better), no variant can be told from `{baseline}`"
-    return [f"{sentence}.", _best(analysis), *_unseen(analysis, unknown)]
+    if len(tested) < len(analysis.to_baseline):
+        untested = [variant for variant in analysis.to_baseline if variant not in tested]
+        sentence += f"; {_names(untested)} {'is' if len(untested) == 1 else 'are'} not tested"
+    return [f"{sentence}.", _capital(_best(analysis))]
 
 
 def _told(analysis: Analysis, rank: int, word: str) -> str:
     """Returns "`a` (by 0.1) and `b` (by 0.05) are better", the largest differences first, or ""."""
     found = [comparison for comparison in analysis.to_baseline.values() if analysis.rank(comparison) == rank]
     found.sort(key=lambda comparison: -abs(comparison.difference or 0.0))
-    decimals = decimals_of(analysis)
+    decimals = max(decimals_of(analysis) - 1, 0)
     names = [f"`{pair.first}` (by {number(abs(pair.difference or 0.0), decimals)})" for pair in found]
     return f"{listed(names, _MOST_NAMES)} {'is' if len(names) == 1 else 'are'} {word}" if names else ""
 
 
 def _best(analysis: Analysis) -> str:
-    extreme = "highest" if analysis.better == "higher" else "lowest"
-    rivals = [variant for variant, comparison in analysis.to_best.items() if not comparison.sign]
-    if not rivals:
-        return f"`{analysis.best}` has the {extreme} mean and is beyond noise better than all other variants."
-    if len(rivals) == len(analysis.to_best):
-        return f"`{analysis.best}` has the {extreme} mean, but no other variant can be told from it."
-    return f"`{analysis.best}` has the {extreme} mean; {_names(rivals)} cannot be told from it."
+    extreme = f"the {'highest' if analysis.better == 'higher' else 'lowest'} mean is that of `{analysis.best}`"
+    tested = {variant: pair for variant, pair in analysis.to_best.items() if pair.p is not None}
+    rivals = [variant for variant, pair in tested.items() if not pair.sign]
+    if not tested:
+        return f"{extreme}."
+    if len(rivals) == len(tested):
+        return f"{extreme}, but no other variant can be told from it."
+    if rivals:
+        return f"{extreme}; {_names(rivals)} cannot be told from it."
+    others = "all other variants" if len(tested) == len(analysis.to_best) else "all other variants that are tested"
+    return f"{extreme}, which is better than {others}, beyond noise."
 
 
-def _unseen(analysis: Analysis, unknown: Sequence[str]) -> list[str]:
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _unseen(analyses: Iterable[Analysis]) -> list[str]:
     """Says that variants which cannot be told apart are not shown to be equal."""
-    tested: list[Comparison] = [analysis.to_baseline[variant] for variant in unknown]
-    if analysis.detectable is None or not any(comparison.p is not None for comparison in tested):
+    smallest = [
+        f"{number(analysis.detectable, decimals_of(analysis))} in `{analysis.measure}`"
+        for analysis in analyses
+        if analysis.detectable is not None
+        and any(pair.p is not None and not pair.sign for pair in analysis.to_baseline.values())
+    ]
+    if not smallest:
         return []
-    smallest = number(analysis.detectable, decimals_of(analysis))
     return [
-        f"This does not show that they are equal: with these seeds a difference from the baseline has to be about "
-        f"{smallest} to be found with a probability of {POWER:.0%}."
+        "Variants that cannot be told apart are not shown to be equal: with these seeds, only a difference from the "
+        f"baseline of about {listed(smallest)} would be found with a probability of {POWER:.0%}."
     ]
 
 

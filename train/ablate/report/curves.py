@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from train.ablate.report.analysis import objectives_differ
+from train.ablate.report.numbers import large
 from train.ablate.results import Curve, Results
 from train.pyplot import COLOURS, import_pyplot, to_svg
 
@@ -15,7 +16,7 @@ _MOST_IN_ONE = 6  # more variants get a panel each
 _STYLES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (8, 2)), (0, (1, 2)))
 _MARKERS = "os^DvPX"
 _OTHERS = "0.72"  # grey of the variants behind a panel's own
-_EARLY = 0.25  # of the training: its losses do not set the range of the vertical axis
+_EARLY = 0.5  # of the training: its losses do not set the range of the vertical axis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,10 +86,15 @@ def _one_panel(pyplot: Any, lines: Sequence[_Line], label: str) -> Any:
             markevery=(place % marked, marked),
         )
     _label_ends(axes, lines)
+    axes.xaxis.set_major_formatter(_format_total)
     axes.set_xlabel(label)
     axes.set_ylabel("held-out loss")
     axes.grid(alpha=0.25)
     return figure
+
+
+def _format_total(value: float, _: int) -> str:
+    return large(value)
 
 
 def _label_ends(axes: Any, lines: Sequence[_Line]) -> None:
@@ -143,7 +149,8 @@ def _panels(pyplot: Any, lines: Sequence[_Line], baseline: str, label: str) -> A
         axes.plot(line.places, line.mean, color=COLOURS[1], linewidth=1.8, zorder=4)
         axes.set_title(line.variant, fontsize=9, loc="left", fontweight="bold")
         axes.grid(alpha=0.2)
-        axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
+        axes.xaxis.set_major_locator(pyplot.MaxNLocator(3))
+        axes.xaxis.set_major_formatter(_format_total)
     _set_range(grid.flat[0], lines)
     for axes in list(grid.flat)[len(lines) :]:
         axes.set_visible(False)
@@ -178,5 +185,5 @@ def caption(results: Results, x: str) -> str:
     )
     return (
         f"Held-out loss over {AXES[x]}. Thick lines are means over seeds, thin lines are seeds. Losses in the first "
-        f"quarter of the training may be above the frame.{panels}{own}"
+        f"half of the training may be above the frame.{panels}{own}"
     )

@@ -14,14 +14,14 @@ def draw_dots(analysis: Analysis, baseline: str, name: str) -> str:
         return ""
     pyplot = import_pyplot("train.ablate --report")
     with pyplot.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure, axes = pyplot.subplots(figsize=(7.2, 1.0 + 0.28 * len(rows)), layout="constrained")
+        figure, axes = pyplot.subplots(figsize=(7.2, 1.0 + 0.32 * len(rows)), layout="constrained")
         mean = analysis.summaries[baseline].mean
         if mean is not None and not analysis.is_own:
             axes.axvline(mean, color=COLOURS[2], linewidth=1, linestyle="--", zorder=1)
         for row, variant in enumerate(rows):
             summary = analysis.summaries[variant]
             seeds = list(analysis.values[variant].values())
-            axes.plot(seeds, [row] * len(seeds), "o", markersize=4, markerfacecolor="white", color="0.45", zorder=2)
+            axes.plot(seeds, [row + 0.28] * len(seeds), "o", markersize=3.5, markerfacecolor="none", color="0.35")
             if summary.low is not None:
                 axes.plot([summary.low, summary.high], [row, row], color=COLOURS[1], linewidth=1.6, zorder=3)
             if summary.mean is not None:
@@ -49,6 +49,7 @@ def caption(analysis: Analysis, baseline: str) -> str:
     line = "" if analysis.is_own else f" The dashed line is the mean of the baseline `{baseline}`."
     best = "" if analysis.best is None else " The diamond is the best mean."
     return (
-        f"`{analysis.measure}`: means over seeds with 95% intervals (filled), and the values of the seeds (hollow)."
+        f"`{analysis.measure}`: means over seeds with 95% intervals (filled) and, below them, the values of the seeds "
+        "(hollow)."
         f"{best}{line}"
     )

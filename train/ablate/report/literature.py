@@ -7,7 +7,15 @@ from train.ablate.report.blocks import Block, Heading, Paragraph, Table
 from train.ablate.report.numbers import decimals_of, number, probability, with_interval
 from train.ablate.report.orders import VERDICTS, Order, count
 
-_HEADER = ("the paper: better", "than", "the paper's values", "here: first minus second", "p (Holm)", "here", "verdict")
+_HEADER = (
+    "the paper: better",
+    "than",
+    "the paper's values",
+    "here: first minus second",
+    "p (Holm)",
+    "sign here",
+    "verdict",
+)
 
 
 def literature_blocks(orders: Sequence[Order], analyses: Mapping[str, Analysis], heading: Heading) -> list[Block]:
@@ -55,8 +63,6 @@ def _row(order: Order, analyses: Mapping[str, Analysis]) -> list[str]:
     else:
         gain = here if analysis.better == "higher" else -here
         direction = "equal" if gain == 0 else "first is better" if gain > 0 else "second is better"
-        if order.ours.sign == 0 and gain:
-            direction += ", within noise" if order.ours.p is not None else ", no test"
     return [
         f"`{order.first}`",
         f"`{order.second}`",

@@ -43,5 +43,6 @@ def _inline(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    text = re.sub(r"([\\*_#`~$])|(\[)", r"\\\g<0>", text)
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Returns text with what GitHub's Markdown takes for emphasis, links, math, HTML and entities escaped."""
+    text = re.sub(r"[\\*_#`~$]|\](?=\()", r"\\\g<0>", text)
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", text))

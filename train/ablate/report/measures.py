@@ -13,8 +13,8 @@ _RANKS = {1: "better", 0: "cannot be told", -1: "worse"}
 READING = (
     "Brackets are 95% intervals over seeds (t distribution). A difference is paired: it is the mean over seeds of the "
     "variant minus the baseline at the same seed, and its interval is that of this one comparison. p is that of the "
-    "paired t test after Holm's correction for all comparisons of the column. A variant is better or worse only if this "
-    "p is below 0.05; an interval without 0 is not enough. The best variant is known only after the runs are, so "
+    "paired t test after Holm's correction for all comparisons of the column. A variant is better or worse only if "
+    "this p is below 0.05; an interval without 0 is not enough. The best variant is known only after the runs are, so "
     "comparisons with it are corrected for all pairs of variants."
 )
 

@@ -29,7 +29,7 @@ def method_blocks(results: Results, analyses: Mapping[str, Analysis]) -> list[Bl
             "in common; Holm's step-down correction, over all comparisons with the baseline of one measure, over all "
             "pairs of variants for comparisons with the best, and over the pairs of one published result. Measures "
             "are not corrected for each other. A comparison without a test counts in the correction. The smallest "
-            "detectable difference is from the noncentral t distribution."
+            "detectable difference is that of a paired t test with a power of 80%."
         ),
         Heading("Variants", 3),
         Table(

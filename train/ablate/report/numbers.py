@@ -57,9 +57,9 @@ def probability(p: float | None) -> str:
 
 
 def large(value: float) -> str:
-    """Returns a count with three digits and a unit: 1.00M; 3.20e15 above the billions."""
+    """Returns a count with three digits and a unit: 1M; 3.2e15 above the billions."""
     if value >= 1e12:
-        return f"{value:.2e}".replace("e+", "e")
+        return f"{value:.3g}".replace("e+", "e")
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g}{unit}"

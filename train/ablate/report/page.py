@@ -16,7 +16,7 @@ body { color: var(--text); background: var(--page); font: 16px/1.5 system-ui, sa
 h1 { font-size: 1.6rem; line-height: 1.25; margin-bottom: 0.3rem; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 0.6rem; border-bottom: 1px solid var(--line); padding-bottom: 0.2rem; }
 h3 { font-size: 1rem; margin: 1.4rem 0 0.4rem; }
-p { max-width: 46rem; }
+p, figcaption { max-width: 46rem; }
 p.conclusion { background: var(--tint); border-left: 4px solid var(--accent); padding: 0.7rem 1rem; }
 p.warning { background: var(--tint); border-left: 4px solid var(--warning); padding: 0.7rem 1rem; }
 p.note, figcaption { color: var(--quiet); font-size: 0.85rem; }
@@ -28,6 +28,7 @@ th { border-bottom: 2px solid var(--quiet); vertical-align: bottom; }
 .number { text-align: right; white-space: nowrap; }
 tr > :first-child { white-space: nowrap; }
 code, pre { font: 0.88em ui-monospace, monospace; }
+h1 code, h2 code, h3 code { font: inherit; }
 pre { background: var(--tint); padding: 0.6rem 0.8rem; overflow-x: auto; white-space: pre-wrap;
   overflow-wrap: anywhere; }
 figure { margin: 1rem 0; }

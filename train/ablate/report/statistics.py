@@ -3,12 +3,14 @@
 import dataclasses
 import itertools
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy import integrate, optimize, stats
 
-LEVEL = 0.95  # of intervals; a difference is beyond noise if its corrected p is below 1 - LEVEL
+LEVEL = 0.95  # of intervals
+ALPHA = 0.05  # a difference is beyond noise if its corrected p is below
 POWER = 0.8  # of the smallest detectable difference
 # Values are float32 sums, so a spread below this share of the values is rounding and says nothing about noise.
 _RESOLUTION = float(np.finfo(np.float32).eps)
@@ -54,7 +56,7 @@ class Comparison:
     @property
     def sign(self) -> int:
         """1, 0 or -1 for a difference beyond noise that is positive, for none, and for one that is negative."""
-        if self.corrected is None or self.difference is None or self.corrected >= 1 - LEVEL:
+        if self.corrected is None or self.difference is None or self.corrected >= ALPHA:
             return 0
         return int(math.copysign(1, self.difference))
 
@@ -147,16 +149,16 @@ def holm(p: Sequence[float]) -> list[float]:
 def smallest_detectable(comparisons: Sequence[Comparison]) -> float | None:
     """Returns the smallest true difference that these comparisons find with probability POWER; None without a test.
 
-    It is a two-sided paired t test at the level of Holm's first and strictest step. The spread of the differences is the root mean square over the comparisons, and the number of seeds
-    is the smallest that a test has.
+    The tests are two-sided paired t tests at the level of Holm's first and strictest step. The spread is the root mean
+    square, over the comparisons, of the standard deviation of the differences, and the number of seeds is their median.
     """
     tested = [comparison for comparison in comparisons if comparison.spread is not None]
     if not tested:
         return None
-    num_seeds = min(comparison.num_seeds for comparison in tested)
+    num_seeds = statistics.median_low([comparison.num_seeds for comparison in tested])
     spread = math.sqrt(sum(comparison.spread**2 for comparison in tested if comparison.spread) / len(tested))
     freedom = num_seeds - 1
-    critical = stats.t.isf((1 - LEVEL) / (2 * len(comparisons)), freedom)
+    critical = stats.t.isf(ALPHA / (2 * len(comparisons)), freedom)
 
     shift = optimize.brentq(
         lambda shift: power(shift, critical, freedom) - POWER,

@@ -71,13 +71,15 @@ def _beginning(results: Results, analyses: Mapping[str, Analysis], orders: Seque
         Paragraph(conclude(results, analyses, orders), "conclusion"),
     ]
     if results.problems:
-        rows = [
-            [f"`{problem.variant}`", str(problem.seed), problem.state, problem.text] for problem in results.problems
-        ]
+        groups: dict[tuple[str, str, str], list[str]] = {}
+        for problem in results.problems:
+            groups.setdefault((problem.variant, problem.state, problem.text), []).append(str(problem.seed))
+        rows = [[f"`{variant}`", ", ".join(seeds), *rest] for (variant, *rest), seeds in groups.items()]
+        total = len(results.problems) + len(results.outcomes)
         blocks += [
             Heading("What is missing"),
-            Paragraph(f"{len(rows)} of {len(rows) + len(results.outcomes)} runs gave no result.", "warning"),
-            Table(["variant", "seed", "state", "reason"], rows, numbers=(1,)),
+            Paragraph(f"{len(results.problems)} of {total} runs gave no result.", "warning"),
+            Table(["variant", "seeds", "state", "reason"], rows),
         ]
     return [*blocks, Paragraph(study.notes)] if study.notes else blocks
 
