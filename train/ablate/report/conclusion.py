@@ -18,7 +18,7 @@ def conclude(results: Results, analyses: Mapping[str, Analysis], orders: Sequenc
     if results.outcomes:
         sentences += _headline(analyses)
         sentences.append(_what_was_done(results))
-        for analysis in analyses.values():
+        for analysis in sorted(analyses.values(), key=lambda analysis: analysis.is_own):
             sentences += _measure(analysis, results)
         sentences += [*_unseen(analyses.values()), *_papers(orders)]
         sentences.append(
@@ -140,8 +140,8 @@ def _unseen(analyses: Iterable[Analysis]) -> list[str]:
     if not smallest:
         return []
     return [
-        "Variants that cannot be told apart are not shown to be equal: with these seeds, only a difference from the "
-        f"baseline of about {listed(smallest)} would be found with a probability of {POWER:.0%}."
+        "Variants that cannot be told apart are not shown to be equal: with these seeds, a difference from the "
+        f"baseline has to be about {listed(smallest)} to be found with a probability of {POWER:.0%}."
     ]
 
 

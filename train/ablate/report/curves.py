@@ -178,8 +178,8 @@ def caption(results: Results, x: str) -> str:
     )
     drawn = {outcome.variant for outcome in results.outcomes if len(outcome.curve.loss)}
     panels = (
-        " In each panel the variant of the title is blue, the baseline is the dashed orange line, and all other "
-        "variants are grey."
+        " In each panel the variant of the title is the thick solid line (blue), the baseline is dashed (orange), and "
+        "all other variants are thin (grey)."
         if len(drawn) > _MOST_IN_ONE
         else ""
     )

@@ -35,6 +35,7 @@ figure { margin: 1rem 0; }
 figure svg { display: block; background: #fff; max-width: 100%; height: auto; }
 summary { cursor: pointer; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } figure, tr, p { break-inside: avoid; }
+  table { font-size: 8pt; } th, td { padding-right: 0.5rem; } .number { white-space: normal; }
   h2, h3 { break-after: avoid; } div.wide { overflow: visible; } }
 """.strip()
 

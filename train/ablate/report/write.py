@@ -89,9 +89,10 @@ def _results(results: Results, analyses: Mapping[str, Analysis], orders: Sequenc
     blocks: list[Block] = [Heading("Results"), Paragraph(READING)]
     for name, analysis in analyses.items():
         blocks += [Heading(f"`{name}`", 3), *measure_blocks(analysis, results)]
-        dot_plot = dots.draw_dots(analysis, study.baseline, name)
-        if dot_plot:
-            blocks.append(Figure(name, dot_plot, dots.caption(analysis, study.baseline)))
+        figure = f"dots_{name}"
+        svg = dots.draw_dots(analysis, study.baseline, figure)
+        if svg:
+            blocks.append(Figure(figure, svg, dots.caption(analysis, study.baseline)))
     learning = []
     for x in curves.AXES:
         figure = f"curves_by_{x}"

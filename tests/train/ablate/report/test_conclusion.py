@@ -37,7 +37,7 @@ def test_nothing_told_comes_first():
     text = paragraph(make_results({"loss": NOISE}))
     assert text.startswith("No difference between variants is beyond the noise between seeds. 3 variants were trained")
     assert "no variant can be told from `base`. The lowest mean is that of `third`, but no other variant can" in text
-    assert "are not shown to be equal: with these seeds, only a difference from the baseline of about 0." in text
+    assert "are not shown to be equal: with these seeds, a difference from the baseline has to be about 0." in text
     assert " better than" not in text and "is worse" not in text
 
 
@@ -46,7 +46,7 @@ def test_an_unfinished_study_says_so_first():
     results = make_results({"loss": CLEAR | {"bad": [2.5]}}, problems=problems)
     text = paragraph(results)
     assert text.startswith("This study is not complete: 7 of 9 runs are complete (1 missing, 1 failed). What follows")
-    assert "`good` (by 0.5) is better than `base`; `bad` is not tested." in text
+    assert "`good` (by 0.50) is better than `base`; `bad` is not tested." in text
     assert "better than all other variants that are tested, beyond noise." in text
 
 
@@ -85,7 +85,7 @@ def test_losses_of_different_objectives_are_not_compared():
     assert analyses["common"].best == "good"
     text = paragraph(results)
     assert "`loss` scores each variant on its own objective and does not compare them." in text
-    assert "In `common` (lower is better), `good` (by 0.5) is better than `base`." in text
+    assert "In `common` (lower is better), `good` (by 0.50) is better than `base`." in text
     same = {name: variant({"train.batch_size": size}) for name, size in (("base", 8), ("good", 16))}
     assert not analyse(make_results({"loss": values}, measures={"loss": heldout_loss()}, variants=same))["loss"].is_own
 

@@ -131,7 +131,7 @@ def test_foreign_text_is_text(report):
 
 def test_the_figures_of_the_markdown_exist(report):
     names = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (report / "report.md").read_text())
-    assert names == ["figures/loss.svg", "figures/curves_by_raw_tokens.svg", "figures/curves_by_flops.svg"]
+    assert names == ["figures/dots_loss.svg", "figures/curves_by_raw_tokens.svg", "figures/curves_by_flops.svg"]
     assert all((report / name).read_text().startswith("<svg") for name in names)
 
 
@@ -166,7 +166,7 @@ def test_a_new_report_replaces_the_figures_of_an_old_one(tmp_path):
     pytest.importorskip("matplotlib")
     write_report(make_results({"old": VALUES}), str(tmp_path))
     write_report(make_results({"new": VALUES}), str(tmp_path))
-    assert {path.stem for path in tmp_path.glob("figures/*")} == {"new", "curves_by_raw_tokens", "curves_by_flops"}
+    assert {path.stem for path in tmp_path.glob("figures/*")} == {"dots_new", "curves_by_raw_tokens", "curves_by_flops"}
 
 
 def test_many_variants_have_a_panel_each(tmp_path):
