@@ -13,6 +13,7 @@ from absl import flags
 
 from contract.errors import ConfigError
 from train.command import parse_flags, run_command
+from train.pyplot import import_pyplot
 from train.run_config import read_config
 
 _FLAGS = flags.FlagValues()
@@ -57,14 +58,8 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
         curves = {run: read_curves(run, metric, split, x=x)[metric] for run in runs}
     if split == "eval" and len(runs) > 1:
         _check_same_heldout(runs)
-    try:
-        import matplotlib
-
-        matplotlib.use("agg")
-        from matplotlib import pyplot
-    except ImportError:
-        raise ConfigError("train.plot needs matplotlib: pip install -e '.[plot]'") from None
-    with matplotlib.rc_context({"svg.hashsalt": "cloze", "font.size": 9}):
+    pyplot = import_pyplot("train.plot")
+    with pyplot.rc_context({"svg.hashsalt": "cloze", "font.size": 9}):
         figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
         for name, (places, values) in curves.items():
             is_total = name in (metric, *runs)

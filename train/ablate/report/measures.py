@@ -1,0 +1,117 @@
+"""The table of each measure, and the values of every run."""
+
+from collections.abc import Mapping, Sequence
+
+from train.ablate.report.analysis import Analysis
+from train.ablate.report.blocks import Block, Paragraph, Table
+from train.ablate.report.numbers import decimals_of, listed, number, plural, probability, with_interval
+from train.ablate.report.statistics import Comparison
+from train.ablate.results import Results
+
+_RANKS = {1: "better", 0: "cannot be told", -1: "worse"}
+
+READING = (
+    "Brackets are 95% intervals over seeds (t distribution). A difference is paired: it is the mean over seeds of the "
+    "variant minus the baseline at the same seed, and its interval is that of this one comparison. p is that of the "
+    "paired t test after Holm's correction for all comparisons of the column. A variant is better or worse only if "
+    "this p is below 0.05; an interval without 0 is not enough. The best variant is known only after the runs are, so "
+    "comparisons with it are corrected for all pairs of variants."
+)
+
+
+def measure_blocks(analysis: Analysis, results: Results) -> list[Block]:
+    """Returns the table of a measure, and notes on what it lacks."""
+    study, decimals = results.study, decimals_of(analysis)
+    better = f"{analysis.better.capitalize()} is better."
+    if analysis.is_own:
+        rows = [
+            [f"`{variant}`", with_interval(summary, decimals), str(summary.num_seeds)]
+            for variant, summary in analysis.summaries.items()
+        ]
+        return [
+            Paragraph(
+                "Each variant is scored on its own objective. The objectives differ, so the values do not compare, and "
+                "no difference is tested."
+            ),
+            Table(["variant", "mean [95% interval]", "seeds"], rows, numbers=(1, 2)),
+            *_notes(analysis, results),
+        ]
+    header = [
+        "variant",
+        "mean [95% interval]",
+        "seeds",
+        f"minus {study.baseline} [95% interval]",
+        "p (Holm)",
+        f"against {study.baseline}",
+        "against the best",
+    ]
+    rows = [_row(variant, analysis, decimals) for variant in study.variants]
+    return [Paragraph(better), Table(header, rows, numbers=(1, 2, 3, 4)), *_notes(analysis, results)]
+
+
+def _row(variant: str, analysis: Analysis, decimals: int) -> list[str]:
+    summary = analysis.summaries[variant]
+    to_baseline = analysis.to_baseline.get(variant)
+    cells = [f"`{variant}`", with_interval(summary, decimals), str(summary.num_seeds)]
+    if to_baseline is None:
+        cells += ["baseline", "–", "–"]
+    else:
+        cells += [
+            with_interval(to_baseline, decimals),
+            probability(to_baseline.corrected),
+            _relation(analysis, to_baseline),
+        ]
+    to_best = analysis.to_best.get(variant)
+    best = "best mean" if variant == analysis.best else "–"
+    return [*cells, best if to_best is None else _relation(analysis, to_best)]
+
+
+def _relation(analysis: Analysis, comparison: Comparison) -> str:
+    return "no test" if comparison.p is None else _RANKS[analysis.rank(comparison)]
+
+
+def _notes(analysis: Analysis, results: Results) -> list[Block]:
+    """Returns what is not in the table: intervals, values and tests that there are none of, with the reasons."""
+    texts = []
+    if analysis.detectable is not None:
+        texts.append(
+            f"A difference from the baseline has to be about {number(analysis.detectable, decimals_of(analysis))} to "
+            "be found with a probability of 80%, at the strictest step of Holm's correction."
+        )
+    seeds = [summary.num_seeds for summary in analysis.summaries.values() if summary.num_seeds]
+    if seeds and max(seeds) == 1:
+        texts.append("One seed of each variant has no spread: there are no intervals and no tests.")
+    else:
+        reasons: dict[str, list[str]] = {}
+        for variant, comparison in analysis.to_baseline.items():
+            if comparison.reason:
+                reasons.setdefault(comparison.reason, []).append(f"`{variant}`")
+        texts += [f"No test with the baseline ({reason}): {listed(names)}." for reason, names in reasons.items()]
+        constant = [
+            f"`{variant}`"
+            for variant, summary in analysis.summaries.items()
+            if summary.num_seeds > 1 and summary.low is None
+        ]
+        if constant:
+            texts.append(f"No interval of the mean, because the values of all seeds are equal: {listed(constant)}.")
+    for variant, missing in analysis.lacking.items():
+        texts.append(
+            f"`{variant}`: {plural(missing, 'complete run')} without a value, left out of the mean, so that the "
+            "variant is not tested and cannot be the best."
+        )
+    return [Paragraph(" ".join(texts), "note")] if texts else []
+
+
+def values_of_runs(results: Results, analyses: Mapping[str, Analysis]) -> Table:
+    """Returns the value of every measure in every complete run."""
+    shown: Sequence[Analysis] = list(analyses.values())
+    decimals = {analysis.measure: 1 + decimals_of(analysis) for analysis in shown}
+    rows = [
+        [
+            f"`{outcome.variant}`",
+            str(outcome.seed),
+            *(number(outcome.values.get(name), places) for name, places in decimals.items()),
+        ]
+        for outcome in results.outcomes
+    ]
+    return Table(["variant", "seed", *decimals], rows, numbers=range(1, 2 + len(decimals)))
