@@ -1,0 +1,170 @@
+"""Reads the runs of a study of sizes as points of parameters, tokens and loss."""
+
+import glob
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+from contract.errors import ConfigError
+from models.transformer import Params
+from train.ablate.study import Study
+from train.experiment import make_experiment
+from train.paths import leaf_name
+from train.restore import config_for_reading
+from train.run_config import read_config
+
+Count = Literal["total", "non_embedding"]
+
+# The tables of the vocabulary, of positions and of sentence types, and the output table.
+_EMBEDDINGS = re.compile(r"(^|/)(token|position|token_type)_embedder/|(^|/)logits_dense/")
+
+
+class Point(NamedTuple):
+    """A run at its end.
+
+    Attributes:
+      run: its folder.
+      configuration: its folder without the seed. Runs that differ in their seeds alone share a configuration.
+      params: N.
+      tokens: D, raw tokens of text.
+      loss: of the last evaluation, in nats per scored token.
+      flops: model FLOPs of the training, as models/flops.py counts them.
+    """
+
+    run: str
+    configuration: str
+    params: float
+    tokens: float
+    loss: float
+    flops: float
+
+
+def folders_of(out: str) -> list[str]:
+    """Returns the folders that --out names: folders or globs, separated by commas.
+
+    Raises ConfigError for a name without a folder.
+    """
+    folders = []
+    for name in out.split(","):
+        found = sorted(filter(os.path.isdir, glob.glob(name))) if glob.has_magic(name) else [name]
+        if not found or not os.path.isdir(found[0]):
+            raise ConfigError(f"--out={name} is not a folder: name the --out of python -m train.ablate")
+        folders += found
+    return list(dict.fromkeys(map(os.path.normpath, folders)))
+
+
+def read_points(study: Study, folders: Sequence[str], count: Count) -> tuple[list[Point], list[str]]:
+    """Returns the finished runs of `study` in `folders`, and one line for each other run.
+
+    Reads DIR/runs/<variant>-seed<k>/. A run is finished if its last evaluation is at its last step. That evaluation is
+    the run's only point: with a learning rate that falls until the end of a run, the loss in the middle of a long run
+    is higher than that of a run which ends there (Hoffmann et al. 2022, section 3.1).
+
+    Raises ConfigError for a folder without runs of the study, and for runs whose losses do not compare.
+    """
+    points, left_out, compared = [], [], None
+    sizes: dict[str, float] = {}
+    for folder in folders:
+        names = _runs_of(folder, study)
+        for variant in study.variants:
+            if not names.get(variant):
+                left_out.append(f"{folder} has no run of variant {variant}")
+        for run in (run for runs in names.values() for run in runs):
+            result = _read(run)
+            if isinstance(result, str):
+                left_out.append(f"{run}: {result}")
+                continue
+            config, line = result
+            same = _must_agree(config)
+            compared = compared or (run, same)
+            _check_compares(run, same, *compared)
+            key = json.dumps([config["model"], config["objective"], config["data"]], sort_keys=True)
+            if key not in sizes:
+                sizes[key] = count_params(make_experiment(config_for_reading(config)).params_shapes, count)
+            points.append(
+                Point(
+                    run=run,
+                    configuration=run.rpartition("-seed")[0],
+                    params=sizes[key],
+                    tokens=line["raw_tokens"],
+                    loss=line["loss"],
+                    flops=line["flops"],
+                )
+            )
+    return points, left_out
+
+
+def count_params(shapes: Params, count: Count) -> int:
+    """Returns the number of parameters.
+
+    count: "total", as Hoffmann et al. (2022) count, or "non_embedding", as Kaplan et al. (2020) count: without the
+      tables of tokens, positions and sentence types, and without the output table.
+    """
+    return sum(
+        leaf.size
+        for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)
+        if count == "total" or not _EMBEDDINGS.search(leaf_name(path))
+    )
+
+
+def _runs_of(folder: str, study: Study) -> dict[str, list[str]]:
+    """Returns variant -> folders of its runs, by seed."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    inside = os.path.join(folder, "runs")
+    for name in os.listdir(inside) if os.path.isdir(inside) else []:
+        match = re.fullmatch(r"(\w+)-seed(\d+)", name)
+        if match and match[1] in study.variants:
+            found.setdefault(match[1], []).append((int(match[2]), os.path.join(inside, name)))
+    if not found:
+        raise ConfigError(
+            f"--out={folder}: {inside} has no runs of this study's variants ({', '.join(study.variants)}): "
+            "run python -m train.ablate with the same --study and --out first"
+        )
+    return {variant: [run for _, run in sorted(found[variant])] for variant in study.variants if variant in found}
+
+
+def _read(run: str) -> tuple[dict[str, Any], dict[str, Any]] | str:
+    """Returns a run's config and last evaluation, or why the run has no point."""
+    try:
+        config = read_config(run)
+        with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        evaluations = [line for line in lines if line["split"] == "eval"]
+        steps = config["train"]["steps"]
+        same_fields = _must_agree(config)
+    except (ConfigError, OSError):
+        return "not started, or its config.json or metrics.jsonl cannot be read"
+    except (ValueError, KeyError, TypeError):
+        return "damaged: config.json or metrics.jsonl does not have the fields of a run"
+    last = evaluations[-1] if evaluations else {"step": 0}
+    if last["step"] < steps:
+        return f"unfinished: the last evaluation is at step {last['step']} of {steps}"
+    if missing := [name for name in ("loss", "raw_tokens", "flops") if not last.get(name)]:
+        return f"the last evaluation has no finite {missing[0]}"
+    if None in same_fields.values():
+        return "its config.json has no corpus.heldout, because an earlier version wrote it"
+    return config, last
+
+
+def _must_agree(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields that runs must share for their losses to compare."""
+    return {
+        "corpus.heldout": config.get("corpus", {}).get("heldout"),
+        "corpus.tokenizer": config.get("corpus", {}).get("tokenizer"),
+        "objective": config["objective"],
+        "train.eval_windows": config["train"]["eval_windows"],
+        "data.inputs_length": config["data"]["inputs_length"],
+    }
+
+
+def _check_compares(run: str, same: Mapping[str, Any], first: str, first_same: Mapping[str, Any]) -> None:
+    for field, value in same.items():
+        if value != first_same[field]:
+            raise ConfigError(
+                f"{first} and {run} differ in {field} ({first_same[field]} and {value}), so their held-out losses do "
+                "not compare: fit runs that differ in size and tokens only"
+            )
