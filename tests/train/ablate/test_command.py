@@ -11,8 +11,10 @@ import time
 import pytest
 
 from configs.studies.base import fine_tuning, heldout_loss, probe, samples, throughput, tokens_to_loss, variant
+from contract.errors import ConfigError
 from tests.train.ablate.studies import on, small_fields, write_study
 from tests.train.subprocesses import ROOT
+from train.ablate.__main__ import main
 
 _TIMES = ("seconds", "environment")
 
@@ -105,17 +107,17 @@ def test_a_finished_study_repeats_nothing(finished):
     assert before == {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*") if file.is_file()}
 
 
-def test_another_study_in_the_folder_is_refused(finished, corpus, tmp_path):
+def test_another_study_in_the_folder_is_refused(finished, tmp_path, monkeypatch):
     study, out, _ = finished
-    for arguments, message in [
-        (["--config.optimizer.b2=0.9"], "has another study than"),
-        (["--budget=1024"], "study.budget is"),
-    ]:
-        refused = _ablate(study, out, *arguments)
-        assert refused.returncode == 1 and message in refused.stderr and refused.stderr.count("\n") == 1
     (tmp_path / "notes.txt").write_text("mine")
-    refused = _ablate(study, tmp_path)
-    assert refused.returncode == 1 and "has other files and no study" in refused.stderr
+    for folder, arguments, message in [
+        (out, ["--config.optimizer.b2=0.9"], "has another study than"),
+        (out, ["--budget=1024"], "study.budget is"),
+        (tmp_path, [], "has other files and no study"),
+    ]:
+        monkeypatch.setattr(sys, "argv", _command(study, folder, *arguments)[2:])
+        with pytest.raises(ConfigError, match=message):
+            main()
 
 
 def test_damaged_outcomes_are_named_when_reporting(finished, tmp_path):
@@ -197,8 +199,9 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(corpus, tmp_path):
         (["--dry_run", "--report"], "exclude each other"),
     ],
 )
-def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, corpus, tmp_path):
+def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, corpus, tmp_path, monkeypatch):
     study = write_study(tmp_path / "small.py", small_fields(corpus))
-    refused = _ablate(study, tmp_path / "out", *arguments)
-    assert refused.returncode == 1 and message in refused.stderr, refused.stderr
-    assert refused.stderr.count("\n") == 1 and not (tmp_path / "out").exists()
+    monkeypatch.setattr(sys, "argv", _command(study, tmp_path / "out", *arguments)[2:])
+    with pytest.raises(ConfigError) as error:
+        main()
+    assert message in str(error.value) and "\n" not in str(error.value) and not (tmp_path / "out").exists()
