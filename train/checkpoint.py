@@ -125,8 +125,8 @@ class Checkpoints:
     def restore_params(self, abstract_params: Mapping[str, Any], step: int | None = None) -> tuple[dict[str, Any], int]:
         """Returns parameters of the state saved as `step` (default: the newest one), bit for bit, and that step.
 
-        The rest of the state, such as the optimizer's arrays, is not read. The mesh may differ from that of the saved
-        state.
+        They are TrainState.eval_params: the averaged parameters, if the state has them. The rest of the state, such as
+        the optimizer's arrays, is not read. The mesh may differ from that of the saved state.
 
         abstract_params: module -> a tree of jax.ShapeDtypeStruct with shardings. Other modules are not read.
 
@@ -135,15 +135,17 @@ class Checkpoints:
         """
         step, folder = self._find(step)
         with _reading(folder):
-            saved, wanted = _saved(folder)["params"], dict(abstract_params)
-            read = {module: leaves for module, leaves in saved.items() if module in wanted}
-            _check_same_arrays(folder, array_types({"params": read}), array_types({"params": wanted}))
+            saved = _saved(folder)
+            field = "params" if saved.get("ema_params") is None else "ema_params"
+            wanted = {field: dict(abstract_params)}
+            read = {field: {module: leaves for module, leaves in saved[field].items() if module in wanted[field]}}
+            _check_same_arrays(folder, array_types(read), array_types(wanted))
             args = ocp.args.PyTreeRestore(
-                item={"params": wanted},
-                restore_args=ocp.checkpoint_utils.construct_restore_args({"params": wanted}),
+                item=wanted,
+                restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
                 partial_restore=True,
             )
-            return ocp.PyTreeCheckpointHandler().restore(folder / "state", args=args)["params"], step
+            return ocp.PyTreeCheckpointHandler().restore(folder / "state", args=args)[field], step
 
     def _find(self, step: int | None) -> tuple[int, Path]:
         """Returns `step`, or the newest if None, and its folder. Raises ConfigError if there is no such checkpoint."""

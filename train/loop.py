@@ -69,7 +69,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
         write_config(workdir, resolved)
     state = checkpoints.restore(run.state_shapes) if start else run.init_state()
     if config.init_from and not start:
-        state = state._replace(params=start_from(run, state.params, config.init_from))
+        state = state.starting_with(start_from(run, state.params, config.init_from))
     writer = MetricsWriter(workdir, resume_step=start)
     counters = Counters(experiment.denoiser_names, experiment.train_step_flops, run.count_windows, saved_counters)
 
@@ -94,7 +94,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str) -> None:
         else:
             for warning in final_warnings(experiment, workdir):
                 display.warn(warning)
-            display.message(sample_for_display(run, state.params))
+            display.message(sample_for_display(run, state.eval_params))
             display.message(
                 f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {workdir}. "
                 f"To continue, raise train.{'epochs' if config.epochs else 'steps'}; "
@@ -238,7 +238,7 @@ class _Loop:
         self.display.train(step, metrics)
 
     def _evaluate(self, step: int, state: TrainState) -> float | None:
-        metrics = evaluate(self.run, state.params)
+        metrics = evaluate(self.run, state.eval_params)
         self.writer.write(step, "eval", metrics | self.counters.metrics())
         self.display.eval(step, metrics)
         return metrics["loss"] if math.isfinite(metrics["loss"]) else None

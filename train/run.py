@@ -164,6 +164,7 @@ def compiled_train_step(
         grad_accum_steps=experiment.train.grad_accum_steps,
         seed=experiment.seed,
         axis_name="data" if uses_pmap else None,
+        ema_decay=experiment.train.ema_decay,
     )
     if uses_pmap:
         return jax.pmap(train_step, "data", in_axes=(None, 0), out_axes=None, donate_argnums=0)
@@ -213,7 +214,9 @@ def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
 
 
 def _init_state(experiment: Experiment, optimizer: optax.GradientTransformation) -> TrainState:
-    return init_state(experiment.learner, optimizer, experiment.seed, experiment.model.dtype)
+    return init_state(
+        experiment.learner, optimizer, experiment.seed, experiment.model.dtype, experiment.train.ema_decay
+    )
 
 
 def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
