@@ -91,6 +91,16 @@ class Checkpoints:
         """Returns the newest step that has a checkpoint; None if there is no checkpoint."""
         return self._manager.latest_step()
 
+    def steps(self) -> list[int]:
+        """Returns the steps that have a checkpoint, ascending."""
+        return sorted(self._manager.all_steps())
+
+    def delete_after(self, step: int) -> None:
+        """Deletes the checkpoints of steps after `step`."""
+        for later in self.steps():
+            if later > step:
+                self._manager.delete(later)
+
     def best_step(self) -> int | None:
         """Returns the step of the checkpoint with the lowest eval loss; None if no checkpoint has one."""
         step = self._manager.best_step()
@@ -153,8 +163,9 @@ class Checkpoints:
         if step is None or step not in self._manager.all_steps():
             if step is None:
                 raise ConfigError(f"no checkpoint in {self._directory}: train this run first")
-            steps = list(self._manager.all_steps())
-            raise ConfigError(f"no checkpoint of step {step} in {self._directory}: choose one of the steps {steps}")
+            raise ConfigError(
+                f"no checkpoint of step {step} in {self._directory}: choose one of the steps {self.steps()}"
+            )
         return step, self._manager.directory / str(step)
 
     def wait(self) -> None:

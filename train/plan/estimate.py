@@ -21,7 +21,7 @@ from train.learners.learner import Batch
 from train.optimizer import make_optimizer
 from train.plan.hlo import collective_bytes
 from train.plan.topology import Topology
-from train.run import abstract_state, attention_of, check_microbatch, compiled_train_step
+from train.run import abstract_state, attention_of, check_microbatch, compiled_train_step, seed_array
 from train.step import TrainState
 
 
@@ -223,7 +223,7 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
     step = compiled_train_step(experiment, optimizer, state_shardings, next(iter(batch.values())).sharding)
     begin = time.perf_counter()
     try:
-        program = step.lower(state, batch).compile()
+        program = step.lower(state, batch, seed_array(experiment.seed)).compile()
         seconds = time.perf_counter() - begin
     except jax.errors.JaxRuntimeError as error:
         needed, arguments = _bytes_needed(str(error)), _device_bytes(state) + _device_bytes(batch)
