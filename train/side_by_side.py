@@ -3,12 +3,13 @@
 import contextlib
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from rich.console import Console
@@ -19,6 +20,7 @@ from train.display import Display
 from train.epochs import resolve_epochs
 from train.experiment import Experiment
 from train.heldout import evaluate
+from train.learners.learner import Batch
 from train.loop import Steps, print_start, train
 from train.recorder import Recorder
 from train.run import Run, make_run, on_mesh, seed_array, seeded_train_step
@@ -122,15 +124,9 @@ class StackedRuns:
         self._runs = runs
         run = runs[0]
         self._seeds = np.stack([seed_array(run.experiment.seed) for run in runs])
-        self._batch_sharding = _stacked_sharding(run.batch_sharding)
-        shardings = jax.tree.map(_stacked_sharding, run.state_shardings)
-        step = jax.vmap(seeded_train_step(run.experiment, run.optimizer))
-        self._step = jax.jit(
-            on_mesh(step, run.batch_sharding),
-            in_shardings=(shardings, self._batch_sharding, None),
-            out_shardings=(shardings, None),
-            donate_argnums=0,
-        )
+        self._batch_sharding = stacked_sharding(run.batch_sharding)
+        shardings = jax.tree.map(stacked_sharding, run.state_shardings)
+        self._step = compiled_side_by_side_step(run.experiment, run.optimizer, run.state_shardings, run.batch_sharding)
         self._stack = jax.jit(
             lambda *states: jax.tree.map(lambda *arrays: jnp.stack(arrays), *states), out_shardings=shardings
         )
@@ -162,7 +158,26 @@ class StackedRuns:
         return self._step(state, batch, self._seeds)
 
 
-def _stacked_sharding(sharding: NamedSharding) -> NamedSharding:
+def compiled_side_by_side_step(
+    experiment: Experiment,
+    optimizer: optax.GradientTransformation,
+    state_shardings: TrainState,
+    batch_sharding: NamedSharding,
+) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
+    """Returns (states, batches, seeds) -> (states, metrics), all [K, ...], compiled on first use; donates the states.
+
+    The arguments are those of train.run.compiled_train_step; the shardings are those of a single run.
+    """
+    shardings = jax.tree.map(stacked_sharding, state_shardings)
+    return jax.jit(
+        on_mesh(jax.vmap(seeded_train_step(experiment, optimizer)), batch_sharding),
+        in_shardings=(shardings, stacked_sharding(batch_sharding), None),
+        out_shardings=(shardings, None),
+        donate_argnums=0,
+    )
+
+
+def stacked_sharding(sharding: NamedSharding) -> NamedSharding:
     """Returns the sharding of arrays that are stacked along a new first axis, which is not split."""
     return NamedSharding(sharding.mesh, P(None, *sharding.spec))
 

@@ -225,6 +225,17 @@ def test_a_gradient_that_is_not_finite_changes_no_other_run_and_the_error_names_
         assert found[-1][0] >= 3
 
 
+def test_a_request_to_stop_saves_all_runs_and_starts_no_further_group(corpus, alone, tmp_path, monkeypatch):
+    monkeypatch.setattr(side_by_side.StopRequest, "requested", lambda self, step: step == 3)
+    workdirs = [tmp_path / str(seed) for seed in SEEDS]
+    shutil.copytree(alone[0], workdirs[0])
+    shutil.rmtree(workdirs[0] / "checkpoints" / "6")
+    finished, printed = train_together(corpus, workdirs)
+    assert not finished and printed.count("stopped at step 3; its checkpoint is saved") == 2
+    assert [steps_of(workdir) for workdir in workdirs] == [[2, 4], [2, 3], [2, 3]]
+    assert len(lines_of(workdirs[0])) == len(lines_of(alone[0]))  # this run was not started
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
