@@ -212,11 +212,18 @@ def seed_array(seed: int) -> np.ndarray:
     return np.asarray(np.int64(seed).astype(np.int32))
 
 
-def on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable[..., Any]:
-    """`step`, traced with the sharding of activations and the platform that the models compile for."""
+def on_mesh(
+    step: Callable[..., Any],
+    batch_sharding: NamedSharding,
+    over_devices: Callable[..., Callable[..., jax.Array]] = sharding.over_devices,
+) -> Callable[..., Any]:
+    """`step`, traced with the sharding of activations and the platform that the models compile for.
+
+    over_devices: runs a fused attention kernel on the devices, with the arguments of train.sharding.over_devices.
+    """
     mesh = batch_sharding.mesh
     place = functools.partial(sharding.constrain_rows, sharding=batch_sharding)
-    over_devices = functools.partial(sharding.over_devices, mesh=mesh)
+    over_devices = functools.partial(over_devices, mesh=mesh)
 
     @functools.wraps(step)
     def placed_step(*args: Any) -> Any:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
@@ -25,6 +25,7 @@ from train.loop import Steps, print_start, train
 from train.recorder import Recorder
 from train.run import Run, make_run, on_mesh, seed_array, seeded_train_step
 from train.run_config import flatten
+from train.sharding import over_devices
 from train.signals import StopRequest
 from train.start import Start, first_state, make_start, make_workdir, open_checkpoints, write_start
 from train.step import TrainState
@@ -170,11 +171,31 @@ def compiled_side_by_side_step(
     """
     shardings = jax.tree.map(stacked_sharding, state_shardings)
     return jax.jit(
-        on_mesh(jax.vmap(seeded_train_step(experiment, optimizer)), batch_sharding),
+        on_mesh(jax.vmap(seeded_train_step(experiment, optimizer)), batch_sharding, over_devices_with_equal_heads),
         in_shardings=(shardings, stacked_sharding(batch_sharding), None),
         out_shardings=(shardings, None),
         donate_argnums=0,
     )
+
+
+def over_devices_with_equal_heads(
+    function: Callable[..., jax.Array], arguments: Sequence[str], result: str, *, mesh: Mesh
+) -> Callable[..., jax.Array]:
+    """Returns train.sharding.over_devices, of arguments whose dimensions "1" are broadcast to the number of heads.
+
+    Under jax.vmap, JAX's rule for cuDNN's attention reshapes a mask as if it had all heads, and fails for one head.
+    """
+    run = over_devices(function, [names.replace("1", "H") for names in arguments], result, mesh=mesh)
+
+    def run_with_equal_heads(*arrays: jax.Array) -> jax.Array:
+        heads = arrays[0].shape[arguments[0].index("H")]  # queries are the first argument
+        shapes = [
+            [heads if name == "1" else size for name, size in zip(names, array.shape, strict=True)]
+            for names, array in zip(arguments, arrays, strict=True)
+        ]
+        return run(*(jnp.broadcast_to(array, shape) for array, shape in zip(arrays, shapes, strict=True)))
+
+    return run_with_equal_heads
 
 
 def stacked_sharding(sharding: NamedSharding) -> NamedSharding:
