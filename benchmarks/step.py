@@ -44,8 +44,7 @@ from train.experiment import Experiment, make_experiment
 from train.hardware import chip_of
 from train.optimizer import make_optimizer
 from train.plan.estimate import abstract_batch
-from train.run import abstract_state, check_microbatch, compiled_train_step
-from train.step import init_state
+from train.run import abstract_state, check_microbatch, compiled_train_step, initial_state, seed_array
 
 WARM_UP_STEPS = 3
 SHAPE_VOCAB_SIZE = 512
@@ -126,14 +125,15 @@ def measure(experiment: Experiment, steps: int) -> dict[str, Any]:
     batch_sharding = sharding.batch_sharding(mesh)
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(experiment, mesh))
-    init = jax.jit(init_state, static_argnums=(0, 1, 2, 3), out_shardings=state_shardings)
-    state = init(experiment.learner, optimizer, experiment.seed, experiment.model.dtype)
+    init = jax.jit(initial_state, static_argnums=(0, 1), out_shardings=state_shardings)
+    seed = seed_array(experiment.seed)
+    state = init(experiment, optimizer, seed)
     train_step = compiled_train_step(experiment, optimizer, state_shardings, batch_sharding)
     batch = full_batch(experiment, batch_sharding)
     seconds = []
     for _ in range(1 + WARM_UP_STEPS + steps):
         start = time.perf_counter() if seconds else begin
-        state, metrics = train_step(state, batch)
+        state, metrics = train_step(state, batch, seed)
         jax.block_until_ready((state, metrics))
         seconds.append(time.perf_counter() - start)
     median = statistics.median(seconds[1 + WARM_UP_STEPS :])

@@ -131,6 +131,9 @@ def get_config() -> ConfigDict:
     config.train.epochs = 0.0  # passes, such as 3.0 or 0.5; resolved to updates when the corpus is open
     config.train.batch_size = 16  # rows of a batch, over all devices and processes
     config.train.grad_accum_steps = 1  # parts of a batch, computed one after another to save memory
+    # Decay of the exponential moving average of the parameters, in [0, 1), such as 0.999; 0: off. If on, evaluations,
+    # samples, train.generate and runs that start from this one read the averaged parameters (train/averaging.py).
+    config.train.ema_decay = 0.0
     config.train.log_every = 20  # steps between reports of training metrics
     config.train.eval_every = 200  # steps between evaluations
     config.train.eval_windows = 512  # most held-out windows in an evaluation, at least one of each denoiser; 0: all

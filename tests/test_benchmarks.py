@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks import compile as compile_benchmark
-from benchmarks import corruption, loss, pipeline, processes, step
+from benchmarks import corruption, loss, pipeline, processes, seeds, step
 from benchmarks.named_configs import every_variant, named_config
 from contract.errors import ConfigError
 
@@ -119,6 +119,14 @@ def test_corruption_reports_the_speed_of_each_named_config(monkeypatch, capsys):
     lines = lines_of(corruption, ["bart:token_deletion", "clm"], monkeypatch, capsys)
     assert [(line["objective"], line["row_length"]) for line in lines] == [("bart:token_deletion", 512), ("clm", 512)]
     assert all(0 < line["raw_tokens_per_second"] <= line["fastest_run"] for line in lines)
+
+
+def test_seeds_compares_the_step_of_several_seeds_with_as_many_steps(monkeypatch, capsys):
+    arguments = [*ARGUMENTS, "--seeds=2", "--architecture=decoder_only", "--config.seed=4"]
+    (line,) = lines_of(seeds, arguments, monkeypatch, capsys)
+    assert (line["benchmark"], line["seeds"], line["overrides"]) == ("seeds", 2, ["--config.seed=4"])
+    quotient = line["side_by_side_milliseconds"] / line["one_after_another_milliseconds"]
+    assert line["ratio"] == pytest.approx(quotient, abs=0.002)  # of one round
 
 
 def test_loss_reports_memory_and_time_ratios(monkeypatch, capsys):

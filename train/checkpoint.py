@@ -91,6 +91,16 @@ class Checkpoints:
         """Returns the newest step that has a checkpoint; None if there is no checkpoint."""
         return self._manager.latest_step()
 
+    def steps(self) -> list[int]:
+        """Returns the steps that have a checkpoint, ascending."""
+        return sorted(self._manager.all_steps())
+
+    def delete_after(self, step: int) -> None:
+        """Deletes the checkpoints of steps after `step`."""
+        for later in self.steps():
+            if later > step:
+                self._manager.delete(later)
+
     def best_step(self) -> int | None:
         """Returns the step of the checkpoint with the lowest eval loss; None if no checkpoint has one."""
         step = self._manager.best_step()
@@ -125,8 +135,8 @@ class Checkpoints:
     def restore_params(self, abstract_params: Mapping[str, Any], step: int | None = None) -> tuple[dict[str, Any], int]:
         """Returns parameters of the state saved as `step` (default: the newest one), bit for bit, and that step.
 
-        The rest of the state, such as the optimizer's arrays, is not read. The mesh may differ from that of the saved
-        state.
+        They are TrainState.eval_params: the averaged parameters, if the state has them. The rest of the state, such as
+        the optimizer's arrays, is not read. The mesh may differ from that of the saved state.
 
         abstract_params: module -> a tree of jax.ShapeDtypeStruct with shardings. Other modules are not read.
 
@@ -135,15 +145,17 @@ class Checkpoints:
         """
         step, folder = self._find(step)
         with _reading(folder):
-            saved, wanted = _saved(folder)["params"], dict(abstract_params)
-            read = {module: leaves for module, leaves in saved.items() if module in wanted}
-            _check_same_arrays(folder, array_types({"params": read}), array_types({"params": wanted}))
+            saved = _saved(folder)
+            field = "params" if saved.get("ema_params") is None else "ema_params"
+            wanted = {field: dict(abstract_params)}
+            read = {field: {module: leaves for module, leaves in saved[field].items() if module in wanted[field]}}
+            _check_same_arrays(folder, array_types(read), array_types(wanted))
             args = ocp.args.PyTreeRestore(
-                item={"params": wanted},
-                restore_args=ocp.checkpoint_utils.construct_restore_args({"params": wanted}),
+                item=wanted,
+                restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
                 partial_restore=True,
             )
-            return ocp.PyTreeCheckpointHandler().restore(folder / "state", args=args)["params"], step
+            return ocp.PyTreeCheckpointHandler().restore(folder / "state", args=args)[field], step
 
     def _find(self, step: int | None) -> tuple[int, Path]:
         """Returns `step`, or the newest if None, and its folder. Raises ConfigError if there is no such checkpoint."""
@@ -151,8 +163,9 @@ class Checkpoints:
         if step is None or step not in self._manager.all_steps():
             if step is None:
                 raise ConfigError(f"no checkpoint in {self._directory}: train this run first")
-            steps = list(self._manager.all_steps())
-            raise ConfigError(f"no checkpoint of step {step} in {self._directory}: choose one of the steps {steps}")
+            raise ConfigError(
+                f"no checkpoint of step {step} in {self._directory}: choose one of the steps {self.steps()}"
+            )
         return step, self._manager.directory / str(step)
 
     def wait(self) -> None:

@@ -68,6 +68,7 @@ class TrainConfig:
     epochs: float
     batch_size: int
     grad_accum_steps: int
+    ema_decay: float
     log_every: int
     eval_every: int
     eval_windows: int

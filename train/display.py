@@ -30,12 +30,27 @@ class Display:
     In a file or a pipe, `train` prints one line and `update` prints nothing. Only process 0 prints.
 
     Metrics have the names of train.metrics; a metric that is missing is not printed.
+
+    Args:
+      total_steps, start_step: of the run.
+      console: standard output by default.
+      live: False for lines as in a file on a terminal too, where several displays share the console.
+      label: at the start of each message and each line of metrics, such as "seed 1: ".
     """
 
-    def __init__(self, total_steps: int, start_step: int, *, console: Console | None = None):
+    def __init__(
+        self,
+        total_steps: int,
+        start_step: int,
+        *,
+        console: Console | None = None,
+        live: bool = True,
+        label: str = "",
+    ):
         self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._console.quiet = jax.process_index() != 0
-        self._is_live = self._console.is_interactive and not self._console.quiet
+        self._is_live = live and self._console.is_interactive and not self._console.quiet
+        self._label = label
         self._total = total_steps
         self._train: Mapping[str, float] = {}
         self._eval: Mapping[str, float] = {}
@@ -99,7 +114,7 @@ class Display:
 
     def _print(self, text: str, style: str = "") -> None:
         # Lines in a file or a pipe are not broken: programs read them.
-        self._console.print(Text(text, style=style), soft_wrap=not self._console.is_terminal)
+        self._console.print(Text(self._label + text, style=style), soft_wrap=not self._console.is_terminal)
 
     def _time_left(self) -> str:
         """Returns the estimated time to the end of the run, such as "1:02:03 left"; "" without an estimate."""

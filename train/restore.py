@@ -48,6 +48,8 @@ def load_params(
 ) -> tuple[Params, int]:
     """Returns the parameters of checkpoint `step` (None: the newest) on this machine's devices, and their step.
 
+    They are the averaged parameters if the run averages (train.ema_decay).
+
     mesh: `reading_mesh` by default; the mesh of the training run has no influence.
 
     Raises ConfigError if there is no such checkpoint.

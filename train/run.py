@@ -44,7 +44,9 @@ class Run:
     optimizer: optax.GradientTransformation
     state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: how a checkpoint is restored
     batch_sharding: NamedSharding
-    train_step: Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]  # donates the state
+    init_step: Callable[[np.ndarray], TrainState]  # compiled: seed_array(seed) -> the state before the first step
+    # compiled: (state, batch, seed_array(seed)) -> (state, metrics); donates the state
+    compiled_step: Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]
 
     @property
     def state_shardings(self) -> TrainState:
@@ -62,8 +64,22 @@ class Run:
 
     def init_state(self) -> TrainState:
         """The state before the first step. Each device initializes its own shards."""
-        init = functools.partial(_init_state, self.experiment, self.optimizer)
-        return jax.jit(init, out_shardings=self.state_shardings)()
+        return self.init_step(seed_array(self.experiment.seed))
+
+    def train_step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
+        """Returns the state after an update from a batch of `to_devices`, and metrics. Donates the state."""
+        return self.compiled_step(state, batch, seed_array(self.experiment.seed))
+
+    def with_seed(self, seed: int, init_from: str) -> "Run":
+        """Returns the run with another `seed` and `train.init_from`: corpus and compiled steps are the same."""
+        config = self.experiment.config
+        experiment = dataclasses.replace(
+            self.experiment,
+            config=config | {"seed": seed, "train": config["train"] | {"init_from": init_from}},
+            seed=seed,
+            train=dataclasses.replace(self.experiment.train, init_from=init_from),
+        )
+        return dataclasses.replace(self, experiment=experiment)
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
         """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads."""
@@ -97,7 +113,7 @@ class Run:
             unk=self.experiment.vocab.unk,
         )
         in_shardings = self.state_shardings.params, self.batch_sharding
-        return jax.jit(_on_mesh(step, self.batch_sharding), in_shardings=in_shardings)
+        return jax.jit(on_mesh(step, self.batch_sharding), in_shardings=in_shardings)
 
     def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array | np.ndarray]:
         """What `train_step` takes, made from this process's rows: the global batch; under pmap each device's rows."""
@@ -126,7 +142,6 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     optimizer = make_optimizer(experiment.optimizer, config.assumed_steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
-    train_step = compiled_train_step(experiment, optimizer, state_shardings, batch_sharding)
     run = Run(
         experiment=experiment,
         mesh=mesh,
@@ -134,7 +149,8 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
         optimizer=optimizer,
         state_shapes=state_shapes,
         batch_sharding=batch_sharding,
-        train_step=train_step,
+        init_step=jax.jit(functools.partial(initial_state, experiment, optimizer), out_shardings=state_shardings),
+        compiled_step=compiled_train_step(experiment, optimizer, state_shardings, batch_sharding),
     )
     _ = run._train_dataset, run.heldout  # raises at the start instead of at the first evaluation
     return run
@@ -166,32 +182,59 @@ def compiled_train_step(
     optimizer: optax.GradientTransformation,
     state_shardings: TrainState,
     batch_sharding: NamedSharding,
-) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
-    """The train step, compiled on first use as `mesh.backend` selects: jit over the mesh, or pmap with copied state."""
-    uses_pmap = experiment.mesh.backend == "pmap"
-    train_step = make_train_step(
-        experiment.learner,
-        optimizer,
-        grad_accum_steps=experiment.train.grad_accum_steps,
-        seed=experiment.seed,
-        axis_name="data" if uses_pmap else None,
-    )
-    if uses_pmap:
-        return jax.pmap(train_step, "data", in_axes=(None, 0), out_axes=None, donate_argnums=0)
+) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
+    """The train step, compiled on first use as `mesh.backend` selects: jit over the mesh, or pmap with copied state.
+
+    Its third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all seeds.
+    """
+    step = seeded_train_step(experiment, optimizer)
+    if experiment.mesh.backend == "pmap":
+        return jax.pmap(step, "data", in_axes=(None, 0, None), out_axes=None, donate_argnums=0)
 
     return jax.jit(
-        _on_mesh(train_step, batch_sharding),
-        in_shardings=(state_shardings, batch_sharding),
+        on_mesh(step, batch_sharding),
+        in_shardings=(state_shardings, batch_sharding, None),
         out_shardings=(state_shardings, None),
         donate_argnums=0,
     )
 
 
-def _on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable[..., Any]:
-    """`step`, traced with the sharding of activations and the platform that the models compile for."""
+def seeded_train_step(
+    experiment: Experiment, optimizer: optax.GradientTransformation
+) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
+    """The train step (train.step.make_train_step) as a function of the seed too, not compiled."""
+
+    def step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
+        train_step = make_train_step(
+            experiment.learner,
+            optimizer,
+            grad_accum_steps=experiment.train.grad_accum_steps,
+            seed=seed,
+            axis_name="data" if experiment.mesh.backend == "pmap" else None,
+            ema_decay=experiment.train.ema_decay,
+        )
+        return train_step(state, batch)
+
+    return step
+
+
+def seed_array(seed: int) -> np.ndarray:
+    """Returns an int32 [] of which jax.random.key makes the same key as of `seed`: the lowest 32 bits."""
+    return np.asarray(np.int64(seed).astype(np.int32))
+
+
+def on_mesh(
+    step: Callable[..., Any],
+    batch_sharding: NamedSharding,
+    over_devices: Callable[..., Callable[..., jax.Array]] = sharding.over_devices,
+) -> Callable[..., Any]:
+    """`step`, traced with the sharding of activations and the platform that the models compile for.
+
+    over_devices: runs a fused attention kernel on the devices, with the arguments of train.sharding.over_devices.
+    """
     mesh = batch_sharding.mesh
     place = functools.partial(sharding.constrain_rows, sharding=batch_sharding)
-    over_devices = functools.partial(sharding.over_devices, mesh=mesh)
+    over_devices = functools.partial(over_devices, mesh=mesh)
 
     @functools.wraps(step)
     def placed_step(*args: Any) -> Any:
@@ -219,12 +262,15 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and shardings on `mesh`, without the state."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
-    shapes = jax.eval_shape(functools.partial(_init_state, experiment, optimizer))
+    shapes = jax.eval_shape(functools.partial(initial_state, experiment, optimizer), seed_array(experiment.seed))
     return abstract(shapes, sharding.shardings(mesh, shapes))
 
 
-def _init_state(experiment: Experiment, optimizer: optax.GradientTransformation) -> TrainState:
-    return init_state(experiment.learner, optimizer, experiment.seed, experiment.model.dtype)
+def initial_state(
+    experiment: Experiment, optimizer: optax.GradientTransformation, seed: int | np.ndarray
+) -> TrainState:
+    """The state before the first step of `experiment` with the seed `seed`."""
+    return init_state(experiment.learner, optimizer, seed, experiment.model.dtype, experiment.train.ema_decay)
 
 
 def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:

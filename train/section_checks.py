@@ -15,6 +15,8 @@ def check_sections(sections: ExperimentConfig) -> None:
     _check_positive(data, "data", "inputs_length", "targets_length", "examples_per_row", "num_sentinels")
     _check_positive(train, "train", "batch_size", "grad_accum_steps", "log_every", "eval_every")
     _check_positive(train, "train", "checkpoint_every", "max_nonfinite_updates")
+    if not 0 <= train.ema_decay < 1:
+        raise ConfigError(f"train.ema_decay={train.ema_decay} must be 0 (parameters are not averaged) or more, below 1")
     if train.eval_windows < 0:
         raise ConfigError(f"train.eval_windows={train.eval_windows} must be 0 (all held-out windows) or more")
     if train.batch_size % train.grad_accum_steps:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from models.transformer import Params
+from train.averaging import averaged, initial_average
 from train.learners.learner import Batch, Learner, Sums
 from train.loss_scale import LossScale, adjusted, can_shrink, initial_loss_scale, scaled, unscaled
 
@@ -23,15 +24,39 @@ class TrainState(NamedTuple):
     # int32 []: updates skipped since the last good one, without those after which the loss scale could still shrink
     skipped_in_a_row_count: jax.Array
     loss_scale: LossScale | None = None  # float16 only
+    ema_params: Params | None = None  # float32, the average of `params` (train/averaging.py); None: not averaged
+
+    @property
+    def eval_params(self) -> Params:
+        """The parameters that evaluations, samples and other runs read: the averaged ones, if there are any."""
+        return self.params if self.ema_params is None else self.ema_params
+
+    def starting_with(self, params: Params) -> "TrainState":
+        """Returns a state before the first step with other parameters, with which their average starts too."""
+        average = None if self.ema_params is None else initial_average(params)
+        return self._replace(params=params, ema_params=average)
 
 
 def init_state(
-    learner: Learner, optimizer: optax.GradientTransformation, seed: int, precision: str = "float32"
+    learner: Learner,
+    optimizer: optax.GradientTransformation,
+    seed: int | jax.Array,
+    precision: str = "float32",
+    ema_decay: float = 0.0,
 ) -> TrainState:
-    """Returns the state before the first step: parameters from `seed`, and a loss scale if `precision` is "float16"."""
+    """Returns the state before the first step.
+
+    Args:
+      learner: initializes the parameters.
+      optimizer: initializes its state.
+      seed: of the parameters; an int or an int32 [], which may be traced.
+      precision: "float16" adds a loss scale.
+      ema_decay: `train.ema_decay`; above 0, adds the average of the parameters.
+    """
     params = learner.init_params(jax.random.key(seed))
     step, skipped, in_a_row = jnp.zeros((3,), jnp.int32)  # separate arrays: a donated state may not contain one twice
-    return TrainState(step, params, optimizer.init(params), skipped, in_a_row, initial_loss_scale(precision))
+    average = initial_average(params) if ema_decay else None
+    return TrainState(step, params, optimizer.init(params), skipped, in_a_row, initial_loss_scale(precision), average)
 
 
 def make_train_step(
@@ -39,8 +64,9 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     *,
     grad_accum_steps: int,
-    seed: int,
+    seed: int | jax.Array,
     axis_name: str | None = None,
+    ema_decay: float = 0.0,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
     """Returns (state, batch) -> (state, metrics): one update from one global batch, [B, ...] arrays.
 
@@ -49,8 +75,11 @@ def make_train_step(
 
     The loss of each of `grad_accum_steps` microbatches is divided by the weights of the whole batch, and the gradients
     are summed, so the update does not depend on the number of microbatches. An update whose gradients are not finite
-    leaves parameters and optimizer state unchanged. If the state has a loss scale (float16), the gradients are those of
-    the scaled loss, and every update adjusts the scale.
+    leaves parameters, optimizer state and averaged parameters unchanged. If the state has a loss scale (float16), the
+    gradients are those of the scaled loss, and every update adjusts the scale. If the state has averaged parameters,
+    they follow the parameters with `ema_decay` (train/averaging.py).
+
+    seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
 
     The metrics are the learner's Sums, grad_norm, useful_token_fraction (the share of positions that are not padding),
     scored_tokens (int32 [], the number of positions with a loss weight), both skipped counts, and loss_scale if the
@@ -78,19 +107,25 @@ def make_train_step(
         grad_norm = optax.global_norm(grads)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         finite = jnp.isfinite(grad_norm)
-        params, opt_state = jax.tree.map(
+        skipped_count = state.skipped_count + ~finite
+        params, ema_params = optax.apply_updates(state.params, updates), None
+        if state.ema_params is not None:
+            num_updates = state.step + 1 - skipped_count
+            ema_params = averaged(state.ema_params, params, decay=ema_decay, num_updates=num_updates)
+        params, opt_state, ema_params = jax.tree.map(
             functools.partial(jnp.where, finite),
-            (optax.apply_updates(state.params, updates), opt_state),
-            (state.params, state.opt_state),
+            (params, opt_state, ema_params),
+            (state.params, state.opt_state, state.ema_params),
         )
         skipped_at_minimum_scale = ~finite & ~can_shrink(state.loss_scale)
         state = TrainState(
             step=state.step + 1,
             params=params,
             opt_state=opt_state,
-            skipped_count=state.skipped_count + ~finite,
+            skipped_count=skipped_count,
             skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + skipped_at_minimum_scale),
             loss_scale=adjusted(state.loss_scale, finite),
+            ema_params=ema_params,
         )
         metrics = sums | {
             "grad_norm": grad_norm,

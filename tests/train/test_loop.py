@@ -6,8 +6,9 @@ from unittest import mock
 import numpy as np
 
 from tests.table import small_experiment
-from train import loop
-from train.line_sums import LineSums
+from train.loop import Steps, train
+from train.recorder import Recorder
+from train.start import Start
 
 STEPS = 4
 
@@ -23,7 +24,7 @@ class Metric:
         return 0
 
 
-def calls_of_a_run(monkeypatch):
+def calls_of_a_run(monkeypatch, tmp_path):
     """The calls of the loop in a run of four steps that logs, evaluates and saves at its end only."""
     events, never = [], {"train__log_every": 100, "train__eval_every": 100, "train__checkpoint_every": 100}
     experiment = small_experiment("clm", "decoder_only", train__steps=STEPS, **never)
@@ -42,19 +43,26 @@ def calls_of_a_run(monkeypatch):
         events.append(f"step {step}")
         return state, {"skipped_in_a_row_count": Metric(step, events), "scored_tokens": 0}
 
-    run = types.SimpleNamespace(
-        experiment=experiment, train_batches=train_batches, to_devices=to_devices, train_step=train_step
-    )
-    monkeypatch.setattr(loop, "evaluate", lambda run, params: {"loss": 1.0})
+    run = types.SimpleNamespace(experiment=experiment, count_windows=None)
+    monkeypatch.setattr("train.recorder.Counters", lambda *_: mock.Mock(metrics=dict, state=dict))
+    start = Start(str(tmp_path), mock.Mock(), 0, {}, None, [])
+    recorder = Recorder(run, start, mock.Mock(), lambda params: {"loss": 1.0})
     stop = mock.Mock()
     stop.requested.return_value = False
-    counters = mock.Mock(metrics=dict, state=dict)
-    loop._Loop(run, "", mock.Mock(), counters, LineSums(), mock.Mock(), mock.Mock(), stop).train(mock.Mock(), 0)
+    steps = Steps(
+        recorders=[recorder],
+        batches=train_batches,
+        to_devices=to_devices,
+        train_step=train_step,
+        metrics_of=lambda metrics, k: metrics,
+        state_of=lambda state, k: state,
+    )
+    train(steps, mock.Mock(), 0, stop)
     return events
 
 
-def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monkeypatch):
-    events = calls_of_a_run(monkeypatch)
+def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monkeypatch, tmp_path):
+    events = calls_of_a_run(monkeypatch, tmp_path)
     for step in range(1, STEPS):
         in_order = [f"read {step + 1}", f"place {step + 1}", f"step {step + 1}", f"wait for {step}"]
         assert [events.index(event) for event in in_order] == sorted(map(events.index, in_order))

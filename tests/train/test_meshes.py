@@ -31,7 +31,7 @@ def run_on(mesh):
     return make_run(make_experiment(small_config(
         "span_corruption", "decoder_only", data__source="text", data__path=corpus + "/text",
         data__cache_dir=corpus + "/cache", optimizer__warmup_steps=0, optimizer__learning_rate=1e-2,
-        train__steps=4, **fields)), show_progress=False)
+        train__steps=4, train__ema_decay=0.4, **fields)), show_progress=False)
 
 def train(run, state, start, steps):
     losses, batches = [], run.train_batches(start)
@@ -44,7 +44,8 @@ results = {{}}
 for name, mesh in meshes.items():
     run = run_on(mesh)
     state, losses = train(run, run.init_state(), 0, 3)
-    results[name] = losses
+    size = sum(float(abs(leaf).sum()) for leaf in jax.tree.leaves(state.ema_params))
+    results[name] = [*losses, size]
     if name != list(meshes)[0]:  # continue the checkpoint of the previous mesh
         checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=None)
         _, [loss] = train(run, checkpoints.restore(run.state_shapes), 2, 1)

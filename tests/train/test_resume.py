@@ -27,6 +27,7 @@ def arguments(corpus):
         "--config.train.checkpoint_every=10",
         "--config.model.dropout_rate=0.1",
         "--config.train.grad_accum_steps=2",
+        "--config.train.ema_decay=0.9",
     ]
 
 

@@ -21,7 +21,7 @@ from train.learners.learner import Batch
 from train.optimizer import make_optimizer
 from train.plan.hlo import collective_bytes
 from train.plan.topology import Topology
-from train.run import abstract_state, attention_of, check_microbatch, compiled_train_step
+from train.run import abstract_state, attention_of, check_microbatch, compiled_train_step, seed_array
 from train.step import TrainState
 
 
@@ -54,6 +54,7 @@ class Estimate:
     positions_per_step: int
     parameter_bytes: int
     optimizer_bytes: int
+    average_bytes: int  # the averaged parameters (train.ema_decay)
     batch_bytes: int
     activation_bytes: int  # kept for the backward pass, from shapes, before the compiler fuses operations
     temporary_bytes: int  # if compiled, all but arguments and results; otherwise activations and gradients
@@ -61,11 +62,16 @@ class Estimate:
     flops: float  # model FLOPs per step, of all devices (models/flops.py)
 
     @property
+    def state_bytes(self) -> int:
+        """The training state: parameters, optimizer state and averaged parameters."""
+        return self.parameter_bytes + self.optimizer_bytes + self.average_bytes
+
+    @property
     def total_bytes(self) -> int:
         """The largest memory in use at any time, as the compiler reports it if there is one."""
         if self.compiled is not None:
             return self.compiled.total_bytes
-        return self.parameter_bytes + self.optimizer_bytes + self.batch_bytes + self.temporary_bytes
+        return self.state_bytes + self.batch_bytes + self.temporary_bytes
 
     @property
     def fits(self) -> bool | None:
@@ -79,13 +85,13 @@ class Estimate:
     def roofline_seconds(self) -> float | None:
         """The lower bound of the time of a step; None if the chip is not known.
 
-        The larger of the time of the FLOPs at the chips' peak and the time to read and write parameters and optimizer
-        state, and to read the batch, at the memory bandwidth.
+        The larger of the time of the FLOPs at the chips' peak and the time to read and write the training state, and to
+        read the batch, at the memory bandwidth.
         """
         chip = self.topology.chip
         if chip is None:
             return None
-        moved = 2 * (self.parameter_bytes + self.optimizer_bytes) + self.batch_bytes
+        moved = 2 * self.state_bytes + self.batch_bytes
         return max(self.flops / self.topology.num_devices / chip.peak_flops, moved / chip.memory_bandwidth)
 
 
@@ -104,7 +110,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     attention = attention_of(experiment, topology.platform)
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
-    optimizer_bytes = _device_bytes(state) - parameters
+    average = _device_bytes(state.ema_params)
     with compiled_for(topology.platform, _placeholder_kernel):
         activations = _activation_bytes(experiment, state, batch, mesh)
     compiled = _compile(experiment, state, batch) if topology.devices else None
@@ -118,7 +124,8 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         num_params=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         positions_per_step=sum(array.size for array in segments),
         parameter_bytes=parameters,
-        optimizer_bytes=optimizer_bytes,
+        optimizer_bytes=_device_bytes(state) - parameters - average,
+        average_bytes=average,
         batch_bytes=batch_bytes,
         activation_bytes=activations,
         temporary_bytes=temporaries,
@@ -216,7 +223,7 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
     step = compiled_train_step(experiment, optimizer, state_shardings, next(iter(batch.values())).sharding)
     begin = time.perf_counter()
     try:
-        program = step.lower(state, batch).compile()
+        program = step.lower(state, batch, seed_array(experiment.seed)).compile()
         seconds = time.perf_counter() - begin
     except jax.errors.JaxRuntimeError as error:
         needed, arguments = _bytes_needed(str(error)), _device_bytes(state) + _device_bytes(batch)

@@ -44,6 +44,8 @@ def _memory(plan: Estimate) -> Iterator[tuple[str, int]]:
     """Yields name, bytes for each kind of memory, then their total. A name in brackets is not part of the total."""
     yield "parameters", plan.parameter_bytes
     yield "optimizer", plan.optimizer_bytes
+    if plan.average_bytes:
+        yield "averaged parameters", plan.average_bytes
     yield "batch", plan.batch_bytes
     if plan.compiled is None:
         yield "gradients", plan.parameter_bytes
@@ -52,7 +54,7 @@ def _memory(plan: Estimate) -> Iterator[tuple[str, int]]:
         yield "temporaries, with activations", plan.temporary_bytes
         yield "(activations from shapes, unfused)", plan.activation_bytes
         if not plan.compiled.refused:
-            shapes = plan.parameter_bytes + plan.optimizer_bytes + plan.batch_bytes
+            shapes = plan.state_bytes + plan.batch_bytes
             yield "layout of state and batch", plan.compiled.argument_bytes - shapes
             yield "results other than the state", plan.compiled.result_bytes
             yield "program", plan.compiled.code_bytes

@@ -33,6 +33,15 @@ def test_bytes_from_shapes_are_those_of_the_shards():
     assert whole.fits is None and whole.roofline_seconds is None
 
 
+def test_averaged_parameters_are_one_more_copy_of_the_parameters():
+    plain, averaged = small_plan(), small_plan(train__ema_decay=0.9)
+    assert plain.average_bytes == 0 and averaged.average_bytes == averaged.parameter_bytes == plain.parameter_bytes
+    assert averaged.optimizer_bytes == plain.optimizer_bytes
+    assert averaged.total_bytes - plain.total_bytes == plain.parameter_bytes
+    assert any("averaged parameters" in line for line in report_lines("configs/some.py", averaged))
+    assert not any("averaged parameters" in line for line in report_lines("configs/some.py", plain))
+
+
 def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
     """4 rows of 512, 1 per chip; 2 layers. XLA's attention keeps each layer's probabilities, cuDNN's the mask."""
     overrides = {"data__inputs_length": 512, "model__positions": "rope", "train__batch_size": 4}

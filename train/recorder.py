@@ -1,0 +1,171 @@
+"""What one run writes while it trains: lines of metrics, evaluations, checkpoints and messages."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from contract.errors import ConfigError
+from models.transformer import Params
+from train.counters import Counters
+from train.display import Display
+from train.final_warnings import final_warnings
+from train.generate.sample import sample_for_display
+from train.line_sums import LineSums
+from train.metrics import MetricsWriter, summarize
+from train.run import Run
+from train.schedules import make_schedule
+from train.start import Start
+from train.step import TrainState
+from train.summary import print_shares
+
+
+class Recorder:
+    """Writes the workdir of one run, and prints its messages. The loop calls the methods in this order:
+
+        recorder.restart_clock(step)               # before the first step, and after everything that is not a step
+        recorder.read(batch, seconds)              # each step
+        recorder.report(step, metrics, now)        # each step, once the device has made it
+        eval_loss = recorder.evaluate(step, state.eval_params)
+        recorder.save(step, state, eval_loss)
+        recorder.finish(state)                     # after the last step of this start
+
+    Args:
+      run: the run.
+      start: its start, in the workdir that is written.
+      display: prints the messages.
+      evaluate: parameters -> held-out metrics (train.heldout.evaluate).
+      name: at the start of an error, such as "seed 1 (runs/b): ", where several runs train side by side.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        start: Start,
+        display: Display,
+        evaluate: Callable[[Params], dict[str, float]],
+        *,
+        name: str = "",
+    ):
+        self.run, self.workdir, self.display = run, start.workdir, display
+        self._config = run.experiment.train
+        self._checkpoints, self._evaluate, self._name = start.checkpoints, evaluate, name
+        experiment = run.experiment
+        self._counters = Counters(
+            experiment.denoiser_names, experiment.train_step_flops, run.count_windows, start.counters
+        )
+        self._line_sums = LineSums(start.counters["line"] if start.counters else ())
+        self._writer = MetricsWriter(start.workdir, resume_step=start.step)
+        self._schedule = make_schedule(experiment.optimizer, self._config.steps)
+        self._positions = 0  # of a batch, in both stacks together
+
+    def restart_clock(self, step: int, now: float | None = None) -> None:
+        """Starts to measure the speed after `step`."""
+        self._clock, self._clock_step, self._waited = time.perf_counter() if now is None else now, step, 0.0
+        self._step_began = self._clock
+
+    def read(self, batch: Mapping[str, np.ndarray], seconds: float) -> None:
+        """Notes that the loop has waited for a batch, arrays [..., B, L], for `seconds`."""
+        self._waited += seconds
+        row = sum(array.shape[-1] for name, array in batch.items() if name.endswith("_segment_ids"))
+        self._positions = row * self._config.batch_size
+
+    def report(self, step: int, values: Mapping[str, Any], now: float) -> None:
+        """Adds a step to the totals. Every `train.log_every` steps, writes a line.
+
+        values: the metrics of the train step, on the host. now: time.perf_counter() at the end of the step.
+
+        Losses, accuracies and the learner's ratios are those of all batches since the line before, added up before the
+        division: means over their scored tokens, in float64. They are not finite if the loss of one batch is not.
+
+        In addition to those of `summarize`, the metrics are
+          learning_rate: of the step's update.
+          grad_norm: the global norm of the step's gradient, before clipping.
+          useful_token_fraction: the share of all positions that are not padding, in the batches since the last line.
+          skipped_updates: updates since the start of the run whose gradients were not finite.
+          tokens_per_second: positions that are not padding, of both stacks, per second since the last line.
+          data_wait_fraction: the share of the seconds since the last line that were spent waiting for batches.
+          mfu: model FLOPs utilization since the last line, where the peak is known.
+          the totals and shares since the start of the run: see Counters.
+
+        Raises ConfigError after `train.max_nonfinite_updates` updates in a row whose gradients were not finite.
+        """
+        skipped, scored_tokens = int(values["skipped_in_a_row_count"]), int(values["scored_tokens"])
+        self._line_sums.add(values)
+        self._counters.add_step(scored_tokens, now - self._step_began)
+        self._step_began = now
+        if skipped:
+            self.display.warn(f"step {step}: a gradient is not finite; the update was skipped ({skipped} in a row)")
+        if skipped >= self._config.max_nonfinite_updates:
+            raise ConfigError(
+                f"{self._name}stopped at step {step}: the gradients of {skipped} updates in a row were not finite "
+                f"(train.max_nonfinite_updates={self._config.max_nonfinite_updates}); lower optimizer.learning_rate, "
+                "lengthen optimizer.warmup_steps or set precision=float32. The newest checkpoint is intact"
+            )
+        self.display.update(step)
+        if step % self._config.log_every:
+            return
+        sums, useful_token_fraction = self._line_sums.take()
+        metrics = summarize(sums, self.run.experiment.denoiser_names)
+        metrics |= {
+            "learning_rate": float(self._schedule(step - 1 - int(values["skipped_count"]))),
+            "grad_norm": float(values["grad_norm"]),
+            "useful_token_fraction": useful_token_fraction,
+            "skipped_updates": int(values["skipped_count"]),
+        }
+        if "loss_scale" in values:
+            metrics["loss_scale"] = float(values["loss_scale"])
+        seconds, steps = now - self._clock, step - self._clock_step
+        if steps > 0:
+            tokens = steps * self._positions * metrics["useful_token_fraction"]
+            metrics |= {"tokens_per_second": tokens / seconds, "data_wait_fraction": self._waited / seconds}
+            if self.run.peak_seconds is not None:
+                metrics["mfu"] = self.run.peak_seconds * steps / seconds
+        self.restart_clock(step, now)
+        metrics |= self._counters.metrics() | self._counters.shares()
+        self._writer.write(step, "train", metrics)
+        self.display.train(step, metrics)
+
+    def evaluate(self, step: int, params: Params) -> float | None:
+        """Writes a line of held-out metrics and returns their loss; None if it is not finite."""
+        metrics = self._evaluate(params)
+        self._writer.write(step, "eval", metrics | self._counters.metrics())
+        self.display.eval(step, metrics)
+        return metrics["loss"] if math.isfinite(metrics["loss"]) else None
+
+    def save(self, step: int, state: TrainState, eval_loss: float | None) -> None:
+        """Starts to write a checkpoint. Returns once the arrays of `state` may be donated."""
+        totals = self._counters.state() | {"line": self._line_sums.state()}
+        self._checkpoints.save(step, state, eval_loss=eval_loss, counters=totals)
+
+    def finish(self, state: TrainState) -> bool:
+        """Waits for the checkpoints, prints how the run ended, and returns whether it made all of its steps."""
+        experiment, step = self.run.experiment, int(state.step)
+        self._checkpoints.wait()
+        print_shares(experiment, self._counters, self.display)
+        if step < self._config.steps:
+            self.display.message(
+                f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."
+            )
+            return False
+        for warning in final_warnings(experiment, self.workdir):
+            self.display.warn(warning)
+        self.display.message(sample_for_display(self.run, state.eval_params))
+        self.display.message(
+            f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {self.workdir}. "
+            f"To continue, raise train.{'epochs' if self._config.epochs else 'steps'}; {self._next_command()}"
+        )
+        return True
+
+    def close(self) -> None:
+        """Closes the files of metrics."""
+        self._writer.close()
+
+    def _next_command(self) -> str:
+        """Returns what to run after the training: train.generate, or train.evaluate if it predicts no tokens."""
+        experiment = self.run.experiment
+        if experiment.learner.language_model(experiment.params_shapes) is None:
+            return f"to evaluate: python -m train.evaluate --workdir={self.workdir}"
+        return f"to sample: python -m train.generate --workdir={self.workdir} --prompt=..."

@@ -1,0 +1,80 @@
+"""The start of a run in its workdir: a new run, or the continuation of the newest checkpoint."""
+
+import dataclasses
+import os
+from typing import Any
+
+from contract.errors import ConfigError
+from data.split import heldout_digest
+from train.checkpoint import Checkpoints
+from train.overlap import check_start
+from train.restore import start_from
+from train.run import Run
+from train.run_config import check_same_run, read_config, write_config
+from train.step import TrainState
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What is known of a run before its first step. Made by `make_start`."""
+
+    workdir: str
+    checkpoints: Checkpoints
+    step: int  # of the checkpoint that the run continues from; 0 for a new run
+    config: dict[str, Any]  # the resolved config, with the corpus
+    counters: dict[str, Any] | None  # those of that checkpoint
+    warnings: list[str]  # to be printed at the start of the run
+
+
+def make_workdir(workdir: str) -> None:
+    """Makes the folder of a run. Raises ConfigError if it cannot be written."""
+    try:
+        os.makedirs(workdir, exist_ok=True)
+        if not os.access(workdir, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied", workdir)
+    except OSError as error:
+        raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: choose another folder") from error
+
+
+def open_checkpoints(workdir: str, *, keep: int) -> Checkpoints:
+    """Returns the checkpoints in a run's folder. keep: `train.keep_checkpoints`."""
+    return Checkpoints(os.path.join(workdir, "checkpoints"), keep=keep)
+
+
+def make_start(run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | None = None) -> Start:
+    """Returns the start of `run` in `workdir` from the checkpoint `step` (default: the newest), and writes nothing.
+
+    Raises ConfigError if the workdir contains another run, and if held-out text of a new run is training text of the
+    run that `train.init_from` names.
+    """
+    experiment, newest = run.experiment, checkpoints.latest_step() or 0
+    step = newest if step is None else step
+    # Not run.store.folder.name, which differs between hosts whose files differ in their modification times alone.
+    corpus = {
+        "fingerprint": run.store.content_digest,
+        "tokenizer": experiment.tokenizer.fingerprint,
+        "heldout": heldout_digest(run.heldout_documents, experiment.data.split),
+    }
+    config = experiment.config | {"corpus": corpus}
+    if step:
+        changes = check_same_run(read_config(workdir), config)
+        warnings = [f"the run continues with a changed config: {change}" for change in changes]
+    else:
+        warnings = check_start(run) if experiment.train.init_from else []
+    if step < newest:
+        warnings.append(f"returns from step {newest} to the checkpoint of step {step}")
+    counters = checkpoints.counters(step) if step else None
+    return Start(workdir, checkpoints, step, config, counters, warnings)
+
+
+def write_start(start: Start) -> None:
+    """Writes the resolved config to config.json in the workdir."""
+    write_config(start.workdir, start.config)
+
+
+def first_state(run: Run, start: Start) -> TrainState:
+    """Returns the state of the checkpoint, or a new one, possibly with another run's Transformer (train.init_from)."""
+    if start.step:
+        return start.checkpoints.restore(run.state_shapes, start.step)
+    state, init_from = run.init_state(), run.experiment.train.init_from
+    return state.starting_with(start_from(run, state.params, init_from)) if init_from else state
