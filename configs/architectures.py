@@ -35,6 +35,7 @@ def _size(
 _RARELY_USED = dict(  # Every shape sets these too, so that an update replaces all fields of another shape.
     embedding_size=0,
     num_token_types=0,
+    share_stacks=False,
     relative_num_buckets=32,
     relative_max_distance=128,
     rope_theta=10000.0,

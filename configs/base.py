@@ -84,6 +84,8 @@ def get_config() -> ConfigDict:
     config.model.norm_epsilon = 1e-6  # added under the square root
     config.model.use_bias = False  # in dense layers, LayerNorm and the "bert" prediction head
     config.model.tie_embeddings = False  # whether the output table is the input table
+    # Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".
+    config.model.share_stacks = False
     config.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
     config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
     config.model.embedding_norm = False  # BERT: a norm right after the embeddings

@@ -29,6 +29,7 @@ class ModelConfig:
     norm_epsilon: float
     use_bias: bool
     tie_embeddings: bool
+    share_stacks: bool  # one set of layers for encoder and decoder
     scale_logits: bool
     scale_attention: bool
     embedding_norm: bool
@@ -117,6 +118,10 @@ def _check_combinations(config: ModelConfig) -> None:
             f"model.embedding_size={config.embedding_size} differs from model.d_model={config.d_model}: with "
             "model.tie_embeddings=True this needs model.prediction_head='bert', which projects states to the table's "
             "width"
+        )
+    if config.share_stacks and config.architecture != "encoder_decoder":
+        raise ValueError(
+            f"model.share_stacks=True needs two stacks: set it to False for model.architecture={config.architecture!r}"
         )
     if config.num_token_types and not config.has_encoder:
         raise ValueError(

@@ -115,12 +115,24 @@ def layer_keys(key: Array | None, num: int) -> Array | None:
 
 
 class Stack(nnx.Module):
-    """The layers of an encoder or a decoder; the final norm in pre-norm models; the shared relative position biases."""
+    """The layers of an encoder or a decoder; the final norm in pre-norm models; the shared relative position biases.
 
-    def __init__(self, config: ModelConfig, *, causal: bool, cross_attention: bool, rngs: nnx.Rngs):
+    layers: those of another stack, whose parameters this stack then has too; None: new layers. The final norm and the
+      biases are always the stack's own: the biases of an encoder and of a decoder are of different distances.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        causal: bool,
+        cross_attention: bool = False,
+        layers: Layer | None = None,
+        rngs: nnx.Rngs,
+    ):
         self.config = config
         self.causal = causal
-        self.layers = stack_layers(
+        self.layers = layers or stack_layers(
             lambda rngs: Layer(config, cross_attention=cross_attention, rngs=rngs), config.num_layers, rngs
         )
         if config.positions == "relative":

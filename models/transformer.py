@@ -37,10 +37,12 @@ class Transformer(nnx.Module):
             self.input_projection = Linear(
                 config, config.embedding_width, config.d_model, initializers.matrix(config), rngs=rngs
             )
-        if config.has_encoder:
+        if config.has_encoder and not config.share_stacks:
             self.encoder = Stack(config, causal=False, cross_attention=False, rngs=rngs)
         if config.has_decoder:
             self.decoder = Stack(config, causal=True, cross_attention=config.has_encoder, rngs=rngs)
+        if config.share_stacks:  # the encoder skips cross-attention
+            self.encoder = Stack(config, causal=False, layers=self.decoder.layers, rngs=rngs)
         if config.predicts_tokens and config.prediction_head == "bert":
             self.prediction_head = PredictionHead(config, rngs=rngs)
         if config.predicts_tokens and not config.tie_embeddings:

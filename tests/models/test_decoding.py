@@ -53,7 +53,14 @@ def decode(config, params, batch, cache_length=LENGTH):
     ],
 )
 def test_logits_with_a_cache_equal_those_of_one_pass(architecture, prefix, positions):
-    config = tiny.config(architecture=architecture, positions=positions)
+    check_logits(tiny.config(architecture=architecture, positions=positions), architecture, prefix)
+
+
+def test_shared_stacks_decode_with_a_cache():
+    check_logits(tiny.config(share_stacks=True), "encoder_decoder", prefix=False)
+
+
+def check_logits(config, architecture, prefix):
     params, batch = tiny.params(config), whole_rows(architecture, prefix)
     expected = tiny.run(config, params, batch)[:, PROMPT - 1 :]
     logits, _ = decode(config, params, batch)

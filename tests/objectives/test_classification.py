@@ -1,4 +1,4 @@
-"""Classification: the rows of an encoder and of a decoder."""
+"""Classification: the rows of every architecture."""
 
 import numpy as np
 import pytest
@@ -46,6 +46,22 @@ def test_a_decoder_predicts_the_label_after_the_text():
     assert batch["decoder_loss_weights"].tolist() == [[0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 0]]
     assert not batch["decoder_bidirectional_mask"].any()
     assert batch["sentence_labels"].tolist() == [1, 0]
+
+
+def test_an_encoder_decoder_predicts_the_label_at_the_decoders_start():
+    batch = collator("encoder_decoder")(WINDOWS, 2)
+    check_batch(batch, "encoder_decoder")
+    eos = VOCAB.eos
+    assert batch["encoder_input_tokens"].tolist() == [[10, 11, 12, eos, 0, 0], [20, eos, 0, 0, 0, 0]]
+    assert batch["encoder_segment_ids"].tolist() == [[1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0]]
+    assert batch["decoder_input_tokens"].tolist() == [[0, 0, 0, 0, 0, 0]] * 2
+    assert batch["decoder_target_tokens"].tolist() == [[eos, 0, 0, 0, 0, 0]] * 2
+    assert batch["decoder_loss_weights"].tolist() == batch["decoder_segment_ids"].tolist() == [[1, 0, 0, 0, 0, 0]] * 2
+    assert batch["sentence_labels"].tolist() == [1, 0]
+
+
+def test_an_encoders_longest_text_leaves_room_for_its_eos():
+    assert collator("encoder_decoder").batch_spec.windows[0].raw_length == 5
 
 
 @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])

@@ -71,6 +71,22 @@ def test_classification_starts_with_the_encoder_of_other_learners(corpus, tmp_pa
     jax.tree.map(np.testing.assert_array_equal, found, state.params["transformer"])
 
 
+@pytest.mark.parametrize("name", ["span_corruption", "ul2", "bart", "iid_denoising"])
+def test_classification_starts_with_an_encoder_decoder(corpus, tmp_path, name):
+    pretrained = make_run(make_experiment(fields(corpus, name, "encoder_decoder")), show_progress=False)
+    state = pretrained.init_state()
+    write_config(tmp_path, pretrained.experiment.config)
+    checkpoints = Checkpoints(os.path.join(tmp_path, "checkpoints"), keep=1)
+    checkpoints.save(1, state)
+    checkpoints.close()
+
+    config = fields(corpus, "classification", "encoder_decoder", **reads_corpus("classification", corpus))
+    config["model"], config["data"]["targets_length"] = pretrained.experiment.config["model"], 1
+    run = make_run(make_experiment(config), show_progress=False)
+    params = start_from(run, run.init_state().params, str(tmp_path))
+    jax.tree.map(np.testing.assert_array_equal, params["transformer"], state.params["transformer"])
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -18,7 +18,7 @@ def experiment_of(architecture, **overrides):
     return small_experiment("classification", architecture, **overrides)
 
 
-@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "encoder_decoder"])
 def test_the_class_is_predicted_at_cls_or_where_the_whole_text_has_been_read(architecture):
     experiment = experiment_of(architecture)
     learner, batch = experiment.learner, batch_of(experiment)

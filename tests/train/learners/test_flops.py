@@ -51,3 +51,8 @@ def test_flops_of_learners_with_row_losses_by_hand():
     assert with_mlm.forward_flops(40, 0) == 2 * (2 * LAYER + pooler) + 2 * LAYER + logits
     assert learner_of("nsp", "encoder_only").forward_flops(40, 0) == 2 * LAYER + logits + pooler + 2 * 32 * 2
     assert learner_of("classification", "encoder_only").forward_flops(40, 0) == 2 * LAYER + pooler + 2 * 32 * 2
+    pair = learner_of("classification", "encoder_decoder")  # 40 encoder positions, and one of the decoder
+    decoder_layer = 8 * 32 * 32 + 4 * 32 + 2 * 2 * 32 * 48
+    cross_attention = 4 * 32 * 32 + 4 * 40 * 32 * 32 + 4 * 40 * 32
+    stacks = 2 * (LAYER + decoder_layer + cross_attention)
+    assert pair.forward_flops(40, 1) == stacks + pooler + 2 * 32 * 2
