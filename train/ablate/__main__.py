@@ -25,9 +25,11 @@ from train.ablate.folder import StudyFolder
 from train.ablate.jobs import jobs_of, jobs_of_worker, parse_worker
 from train.ablate.plan import Plan, make_plan
 from train.ablate.progress import StudyProgress
+from train.ablate.report import write_report
 from train.ablate.runner import run_jobs
 from train.ablate.study import check_overrides, load_study, study_name, with_changes
 from train.command import parse_flags, run_command
+from train.pyplot import import_pyplot
 
 _FLAGS = flags.FlagValues()
 _STUDY = flags.DEFINE_string("study", None, "A file of configs/studies.", _FLAGS, required=True)
@@ -54,6 +56,7 @@ def main() -> None:
     if _REPORT.value:
         folder.check(name, study, overrides, path)
     if not _DRY_RUN.value:
+        import_pyplot("train.ablate")  # the report needs matplotlib, hours later
         # Only the jobs use the accelerator: this process would take memory from them.
         jax.config.update("jax_platforms", "cpu")
     plan = make_plan(study, overrides)
@@ -67,8 +70,6 @@ def main() -> None:
         with StudyProgress(plan, jobs, lambda run: _first_value(plan, folder, run)) as progress:
             stopped = not run_jobs(jobs, plan, folder, progress)
     results = collect(name, path, plan, overrides, folder)
-    from train.ablate.report import write_report
-
     for file in write_report(results, str(folder.path)):
         print(f"written to {file}")
     if stopped:

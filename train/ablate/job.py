@@ -1,11 +1,12 @@
 """Does a job of a study in a process of its own: trains the runs, fine-tunes and measures them."""
 
+import contextlib
 import importlib.metadata
 import os
 import platform
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from multiprocessing import parent_process
 from typing import Any
 
@@ -13,8 +14,8 @@ import jax
 
 from train.ablate.folder import StudyFolder
 from train.ablate.jobs import Job
-from train.ablate.measures import FineTuning, Trained
-from train.ablate.plan import START_SEED, SWEEP_SEED, Plan, PlannedRun, VariantPlan
+from train.ablate.measures import FineTuning, Trained, metrics_lines
+from train.ablate.plan import START_SEED, SWEEP_SEED, Plan, PlannedRun
 from train.ablate.resolve import command, with_fields
 from train.ablate.results import Curve, Outcome
 from train.ablate.sweep import chosen_values
@@ -24,7 +25,10 @@ from train.command import run_command
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
 from train.run_config import read_config
+from train.side_by_side import train_side_by_side
 
+_START = "-start"  # suffix of the workdir of a variant's start
+_TOTALS = ("raw_tokens", "flops", "seconds")
 STOPPED, BUSY = 75, 76  # the exit statuses of a job that a signal stopped, and of one that another process does
 
 
@@ -56,122 +60,98 @@ def _end_with_parent() -> None:
 
 
 class _JobRunner:
+    """The stages of a job, in order: a start, the run, and the fine-tunings of its measures."""
+
     def __init__(self, job: Job, plan: Plan, folder: StudyFolder):
-        self.job, self.plan, self.folder = job, plan, folder
-        self.variant: VariantPlan = plan.variants[job.variant]
-        values = chosen_values(self.variant, plan, folder) if self.variant.sweep and not job.field else {}
-        self.swept: dict[str, Any] = values
+        self.job, self.folder = job, folder
+        self.variant = variant = plan.variants[job.variant]
+        self.swept: dict[str, Any] = {job.field: job.value} if job.field else chosen_values(variant, plan, folder)
+        measures = plan.measures
+        if job.field:
+            first = plan.study.compared[0]
+            measures = {first: measures[first]}
+        self.measures = {name: measure for name, measure in measures.items() if measure.applies_to(variant.name)}
+        # Suffix of the workdir -> run.
+        self.stages: dict[str, PlannedRun] = {_START: variant.start} if variant.start is not None else {}
+        self.stages[""] = variant.main
+        self.fine_tuned: dict[str, str] = {}  # measure -> suffix; measures with equal configs share a run
+        for name, measure in self.measures.items():
+            if isinstance(measure, FineTuning):
+                run = variant.fine_tunings[name]
+                shared = [suffix for suffix, other in self.stages.items() if suffix and other == run]
+                self.fine_tuned[name] = shared[0] if shared else f"-{name}"
+                self.stages.setdefault(self.fine_tuned[name], run)
 
     def run(self) -> None:
+        """Does what is not complete. Exits with BUSY if another process does it."""
         seeds = [seed for seed in self.job.seeds if self.folder.outcome(self.job.run_name(seed)) is None]
-        if not seeds:
-            return
-        with self.folder.lock(self.job.name) as is_ours:
-            if not is_ours:
-                print(f"another process is at {self.job.name}")
-                sys.exit(BUSY)
-            if self.variant.start is not None:
-                self._train(seeds, self.variant.start, "-start")
-            self._train(seeds, self.variant.main, "")
+        with contextlib.ExitStack() as stack:
             for seed in seeds:
-                self._measure(seed)
+                if not stack.enter_context(self.folder.lock(self.job.run_name(seed))):
+                    print(f"another process is at {self.job.run_name(seed)}")
+                    sys.exit(BUSY)
+            for suffix in self.stages:
+                self._train(seeds, suffix)
+            for seed in seeds:
+                self.folder.write_outcome(self.job.run_name(seed), self._outcome(seed))
 
-    def _fields(self, run: PlannedRun, seed: int, suffix: str) -> dict[str, Any]:
-        """The config of one run of a seed."""
-        name = self.job.run_name(seed)
+    def _workdir(self, seed: int, suffix: str) -> str:
+        return self.folder.workdir(self.job.run_name(seed) + suffix)
+
+    def _fields(self, seed: int, suffix: str) -> dict[str, Any]:
+        """The config of a stage."""
         changes: dict[str, Any] = {"seed": SWEEP_SEED if self.job.field else seed}
-        if suffix == "-start":
-            changes["seed"] += START_SEED  # the second run then reads the text in another order
+        if suffix == _START:
+            changes["seed"] += START_SEED  # the run after it then reads the text in another order
         elif suffix:
-            changes["train.init_from"] = self.folder.workdir(name)
+            changes["train.init_from"] = self._workdir(seed, "")
         else:
-            changes |= {self.job.field: self.job.value} if self.job.field else self.swept
+            changes |= self.swept
             if self.variant.start is not None:
-                changes["train.init_from"] = self.folder.workdir(f"{name}-start")
-        return with_fields(run.fields, changes)
+                changes["train.init_from"] = self._workdir(seed, _START)
+        return with_fields(self.stages[suffix].fields, changes)
 
-    def _train(self, seeds: Sequence[int], run: PlannedRun, suffix: str) -> None:
-        """Trains the runs that are not complete, or continues them. Exits if a signal stops them."""
-        workdirs = {seed: self.folder.workdir(self.job.run_name(seed) + suffix) for seed in seeds}
-        for seed, workdir in workdirs.items():
-            if is_complete(workdir):
-                continue
-            train_and_evaluate(make_experiment(self._fields(run, seed, suffix)), workdir)
-            if not is_complete(workdir):
-                sys.exit(STOPPED)
+    def _train(self, seeds: Sequence[int], suffix: str) -> None:
+        """Trains the runs of a stage that are not complete, or continues them. Exits if a signal stops them."""
+        workdirs = {seed: self._workdir(seed, suffix) for seed in seeds}
+        workdirs = {seed: workdir for seed, workdir in workdirs.items() if not is_complete(workdir)}
+        experiments = [make_experiment(self._fields(seed, suffix)) for seed in workdirs]
+        if len(experiments) > 1:
+            train_side_by_side(experiments, list(workdirs.values()))
+        elif experiments:
+            train_and_evaluate(*experiments, *workdirs.values())
+        if not all(map(is_complete, workdirs.values())):
+            sys.exit(STOPPED)
 
-    def _measure(self, seed: int) -> None:
-        name = self.job.run_name(seed)
-        measures = {
-            measure_name: measure
-            for measure_name, measure in self.plan.measures.items()
-            if measure.applies_to(self.variant.name)
-        }
-        if self.job.field:
-            first = self.plan.study.compared[0]
-            measures = {first: measures[first]}
-        fine_tunings = self._fine_tune(seed, [name for name, one in measures.items() if isinstance(one, FineTuning)])
-        trained = Trained(self.folder.workdir(name), fine_tunings)
-        values = {measure_name: measure.value(measure_name, trained) for measure_name, measure in measures.items()}
-        compared = {k: v for k, v in values.items() if measures[k].is_compared and v is not None}
-        self.folder.write_outcome(
-            name,
-            Outcome(
-                variant=self.variant.name,
-                seed=seed,
-                values=compared,
-                samples={k: v for k, v in values.items() if not measures[k].is_compared},
-                curve=self._curve(trained.lines),
-                num_params=self.variant.num_params,
-                steps=self.variant.steps,
-                raw_tokens=self.variant.raw_tokens,
-                flops=self.variant.flops,
-                seconds=trained.lines[-1]["seconds"],
-                swept={self.job.field: self.job.value} if self.job.field else self.swept,
-                commands=self._commands(seed, fine_tunings),
-                heldout_digest=read_config(trained.workdir)["corpus"]["heldout"],
-                environment=_environment(),
-            ),
-        )
-
-    def _fine_tune(self, seed: int, measures: Sequence[str]) -> dict[str, str]:
-        """Fine-tunes for `measures`, and returns measure -> workdir. Measures with equal configs share a run."""
-        workdirs: dict[str, str] = {}
-        for measure in measures:
-            run = self.variant.fine_tunings[measure]
-            shared = [name for name in workdirs if self.variant.fine_tunings[name] == run]
-            if shared:
-                workdirs[measure] = workdirs[shared[0]]
-                continue
-            suffix = f"-{measure}"
-            self._train([seed], run, suffix)
-            workdirs[measure] = self.folder.workdir(self.job.run_name(seed) + suffix)
-        return workdirs
-
-    def _curve(self, lines: Sequence[Mapping[str, Any]]) -> Curve:
-        """The held-out loss over the training, with the start's part of it before the first entry."""
+    def _outcome(self, seed: int) -> Outcome:
+        """Measures a trained run."""
+        fine_tunings = {name: self._workdir(seed, suffix) for name, suffix in self.fine_tuned.items()}
+        trained = Trained(self._workdir(seed, ""), fine_tunings)
+        values = {name: measure.value(name, trained) for name, measure in self.measures.items()}
         start = self.variant.start
-        tokens, flops = (start.raw_tokens, start.flops) if start is not None else (0, 0.0)
-        lines = [line for line in lines if line["loss"] is not None]
-        return Curve(
-            raw_tokens=[tokens + line["raw_tokens"] for line in lines],
-            flops=[flops + line["flops"] for line in lines],
-            loss=[line["loss"] for line in lines],
+        before = metrics_lines(self._workdir(seed, _START))[-1] if start is not None else dict.fromkeys(_TOTALS, 0)
+        lines = [line for line in trained.lines if line["loss"] is not None]
+        return Outcome(
+            variant=self.variant.name,
+            seed=seed,
+            values={k: v for k, v in values.items() if self.measures[k].is_compared and v is not None},
+            samples={k: v for k, v in values.items() if not self.measures[k].is_compared},
+            curve=Curve(
+                raw_tokens=[before["raw_tokens"] + line["raw_tokens"] for line in lines],
+                flops=[before["flops"] + line["flops"] for line in lines],
+                loss=[line["loss"] for line in lines],
+            ),
+            num_params=self.variant.num_params,
+            steps=self.variant.steps,
+            **{total: before[total] + trained.lines[-1][total] for total in _TOTALS},
+            swept=self.swept,
+            commands=[
+                command("train.main", run.config, self._fields(seed, suffix), workdir=self._workdir(seed, suffix))
+                for suffix, run in self.stages.items()
+            ],
+            heldout_digest=self.variant.heldout_digest,
+            environment=_environment(),
         )
-
-    def _commands(self, seed: int, fine_tunings: Mapping[str, str]) -> list[str]:
-        name = self.job.run_name(seed)
-        runs = [(self.variant.start, "-start")] if self.variant.start is not None else []
-        runs += [(self.variant.main, "")]
-        for measure, workdir in fine_tunings.items():
-            if workdir.endswith(f"-{measure}"):
-                runs.append((self.variant.fine_tunings[measure], f"-{measure}"))
-        return [
-            command(
-                "train.main", run.config, self._fields(run, seed, suffix), workdir=self.folder.workdir(name + suffix)
-            )
-            for run, suffix in runs
-        ]
 
 
 def _environment() -> dict[str, str]:

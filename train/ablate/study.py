@@ -14,6 +14,8 @@ from train.config import from_mapping
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 # Fields of the runs' length, which the budget sets, and of the start, which a variant's `start` sets.
 _SET_BY_STUDY = ("seed", "train.steps", "train.epochs", "train.init_from")
+# Measures that do not decide about a learning rate: the machine's speed, and one that a run may not have.
+_NO_SCORE = ("throughput", "tokens_to_loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,9 +152,7 @@ def _check(study: Study, where: str) -> None:
     if len(study.variants) < 2:
         raise ConfigError(f"{where}: a study needs two variants or more, and this one has {len(study.variants)}")
     if study.baseline not in study.variants:
-        raise ConfigError(
-            f"{where}: baseline={study.baseline!r} is not a variant: use {', '.join(study.variants)}"
-        )
+        raise ConfigError(f"{where}: baseline={study.baseline!r} is not a variant: use {', '.join(study.variants)}")
     if not study.compared:
         raise ConfigError(f"{where}: measures must contain one that is not of kind 'samples'")
     if study.seeds < 1:
@@ -162,6 +162,12 @@ def _check(study: Study, where: str) -> None:
     for name, fields in study.measures.items():
         _check_only(study, fields.get("only", ()), f"{where}: measure {name}")
     check_overrides(study.overrides, where)
+    swept = [name for name, variant in study.variants.items() if variant.sweep]
+    if swept and study.measures[study.compared[0]]["kind"] in _NO_SCORE:
+        raise ConfigError(
+            f"{where}: variant {swept[0]}: a sweep is decided by the first measure, {study.compared[0]}, which must not be "
+            f"of kind {' or '.join(map(repr, _NO_SCORE))}"
+        )
     for name, variant in study.variants.items():
         _check_variant(variant, f"{where}: variant {name}")
     for result in study.published:
