@@ -165,8 +165,8 @@ def _check(study: Study, where: str) -> None:
     swept = [name for name, variant in study.variants.items() if variant.sweep]
     if swept and study.measures[study.compared[0]]["kind"] in _NO_SCORE:
         raise ConfigError(
-            f"{where}: variant {swept[0]}: a sweep is decided by the first measure, {study.compared[0]}, which must not be "
-            f"of kind {' or '.join(map(repr, _NO_SCORE))}"
+            f"{where}: variant {swept[0]}: the first measure, {study.compared[0]}, decides the sweep, so its kind must "
+            f"not be {' or '.join(_NO_SCORE)}"
         )
     for name, variant in study.variants.items():
         _check_variant(variant, f"{where}: variant {name}")

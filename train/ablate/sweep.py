@@ -24,12 +24,14 @@ def sweep_points(variant: VariantPlan, plan: Plan, folder: StudyFolder) -> list[
 
 
 def chosen_values(variant: VariantPlan, plan: Plan, folder: StudyFolder) -> dict[str, Any]:
-    """Returns field -> the value with the best first measure.
+    """Returns field -> the value with the best first measure; {} without a sweep.
 
     Values whose runs failed, such as a learning rate that diverges, are not chosen. Raises ConfigError if some value
     was not tried, or if all failed.
     """
     points = sweep_points(variant, plan, folder)
+    if not points:
+        return {}
     waiting = [point for point in points if point.reason == "not run yet"]
     if waiting:
         missing = f"{waiting[0].field}={waiting[0].value!r}"
