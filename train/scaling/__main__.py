@@ -92,7 +92,7 @@ def _fit_study(warnings: list[str]) -> dict:
     fields = {"study": _STUDY.value, "params": _PARAMS.value} | fit_fields(points, result, _FLOPS.value)
     warnings += warnings_of(fields)
     if _FIGURE.value is not None:
-        draw(points, result.law, _PARAMS.value, _FIGURE.value)
+        draw(points, result, _PARAMS.value, _FIGURE.value)
     return fields
 
 

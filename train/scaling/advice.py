@@ -5,15 +5,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from absl import flags
 from rich.box import SIMPLE
 from rich.table import Table
 
-from configs import clm
+from train.command import config_fields, define_config, parse_flags
 from train.experiment import make_experiment
 from train.scaling.law import CHINCHILLA_TOKENS_PER_PARAM, FLOPS_PER_PARAM_AND_TOKEN, PUBLISHED
 from train.scaling.report import short
 from train.scaling.runs import count_params
 
+_CONFIG = "configs/clm.py"
 # Sizes of configs/clm.py with the vocabularies of the published models: the config's own tokenizer is of bytes.
 _VOCAB_SIZES = dict.fromkeys(("small", "medium", "large", "xl"), 50257) | dict.fromkeys(("7b", "13b", "70b"), 32000)
 _RATIO = f"{CHINCHILLA_TOKENS_PER_PARAM:.0f} tokens per parameter"
@@ -46,7 +48,7 @@ def nearest_preset(params: float) -> str:
     """Returns the preset of configs/clm.py of the nearest size; "" if no size is within a factor of 2."""
     sizes = _preset_sizes()
     name = min(sizes, key=lambda name: abs(math.log(sizes[name] / params)))
-    return f"configs/clm.py:{name}" if abs(math.log(sizes[name] / params)) < math.log(2) else ""
+    return f"{_CONFIG}:{name}" if abs(math.log(sizes[name] / params)) < math.log(2) else ""
 
 
 def advice_warnings(flops: float) -> list[str]:
@@ -73,6 +75,14 @@ def advice_table(flops: float, rows: Mapping[str, Mapping[str, Any]]) -> Table:
 @functools.cache
 def _preset_sizes() -> dict[str, int]:
     return {
-        preset: count_params(make_experiment(clm.get_config(preset).to_dict(), vocab_size=size).params_shapes, "total")
+        preset: count_params(make_experiment(_read(f"{_CONFIG}:{preset}"), vocab_size=size).params_shapes, "total")
         for preset, size in _VOCAB_SIZES.items()
     }
+
+
+def _read(config: str) -> dict[str, Any]:
+    """Returns the fields of a config file with a preset, without those of this command line."""
+    values, argv = flags.FlagValues(), ["train.scaling", f"--config={config}"]
+    define_config(values, argv=argv)
+    parse_flags(values, "", argv)
+    return config_fields(values)

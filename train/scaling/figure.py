@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from contract.errors import ConfigError
-from train.scaling.law import FLOPS_PER_PARAM_AND_TOKEN, Law
+from train.scaling.fit import Fit
+from train.scaling.law import FLOPS_PER_PARAM_AND_TOKEN
+from train.scaling.report import optimum_fields
 from train.scaling.runs import Count, Point
 
 _QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the budgets between the smallest and the largest, on a log scale
@@ -26,12 +28,13 @@ def check_figure(path: str) -> None:
         raise ConfigError("--figure needs matplotlib: pip install -e '.[plot]'") from None
 
 
-def draw(points: Sequence[Point], law: Law, count: Count, path: str) -> None:
-    """Writes the figure of `law` and `points` to the file `path`.
+def draw(points: Sequence[Point], fit: Fit, count: Count, path: str) -> None:
+    """Writes the figure of `fit` and its `points` to the file `path`.
 
     Each curve is the loss over N at one budget C, with D = C / (6 N) tokens. The budgets are five between the smallest
     and the largest 6 N D of the runs. A curve is dashed where N or D is outside the runs'. A point is a
     configuration, the mean over its seeds, with a bar from the lowest to the highest; its color is that of its 6 N D.
+    An optimum that the runs do not determine is not drawn.
     """
     import matplotlib
 
@@ -51,13 +54,15 @@ def draw(points: Sequence[Point], law: Law, count: Count, path: str) -> None:
             curve_tokens = budget / FLOPS_PER_PARAM_AND_TOKEN / sizes
             inside = (sizes >= params.min()) & (sizes <= params.max())
             inside &= (curve_tokens >= tokens.min()) & (curve_tokens <= tokens.max())
-            curve, color = law.loss(sizes, curve_tokens), colors(norm(budget))
+            curve, color = fit.law.loss(sizes, curve_tokens), colors(norm(budget))
             axes.plot(sizes, curve, color=color, linewidth=1, linestyle=(0, (4, 3)))
             axes.plot(sizes, np.where(inside, curve, np.nan), color=color, linewidth=2)
-            optimum = law.optimum(budget)
-            if optimum is not None and sizes[0] <= optimum.params <= sizes[-1]:
-                lowest.append(optimum.loss)
-                axes.plot(optimum.params, optimum.loss, marker="*", color=color, markeredgecolor="black", markersize=11)
+            optimum = optimum_fields(fit, budget)
+            if optimum["tokens_per_param"]["determined"]:
+                size, loss = optimum["params"], optimum["loss"]["value"]
+                lowest.append(loss)
+                axes.hlines(loss, size["low"], size["high"], color="black", linewidth=1)
+                axes.plot(size["value"], loss, marker="*", color=color, markeredgecolor="black", markersize=11)
         _draw_points(axes, points, lambda budget: colors(norm(budget)))
         axes.set_xscale("log")
         axes.set_xlim(sizes[0], sizes[-1])
@@ -93,12 +98,13 @@ def _draw_points(axes, points: Sequence[Point], color) -> None:
 def _add_legend(axes) -> None:
     from matplotlib.lines import Line2D
 
-    gray = dict(color="0.4")
+    gray = {"color": "0.4"}
+    black = gray | {"markeredgecolor": "black"}
     handles = [
-        Line2D([], [], marker="o", linestyle="", markeredgecolor="black", **gray, label="runs (bar: seeds)"),
+        Line2D([], [], marker="o", linestyle="", **black, label="runs (bar: seeds)"),
         Line2D([], [], linewidth=2, **gray, label="law, within the runs' N and D"),
         Line2D([], [], linewidth=1, linestyle=(0, (4, 3)), **gray, label="law, extrapolated"),
-        Line2D([], [], marker="*", markersize=10, linestyle="", markeredgecolor="black", **gray, label="optimum"),
+        Line2D([], [], marker="*", markersize=10, linestyle="", **black, label="optimum (bar: 95% interval)"),
     ]
     axes.legend(handles=handles, fontsize=8, ncols=2, loc="upper center")
 

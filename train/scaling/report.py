@@ -1,20 +1,21 @@
 """What a fit says: the coefficients and the optimum at a budget with intervals, warnings, and the table of them."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.box import SIMPLE
 from rich.table import Table
 
 from train.scaling.fit import CONFIDENCE, Fit, interval
-from train.scaling.law import CHINCHILLA_TOKENS_PER_PARAM, FLOPS_PER_PARAM_AND_TOKEN, Optimum
+from train.scaling.law import CHINCHILLA_TOKENS_PER_PARAM, FLOPS_PER_PARAM_AND_TOKEN
 from train.scaling.runs import Point
 
 # A quantity is determined if the ends of its interval differ by less than this factor. A and B are the heights of the
 # law at one parameter and one token, far outside any data, so a small change of alpha or beta is a large one of theirs.
 _MAX_RATIO = {"E": 2.0, "A": 100.0, "B": 100.0, "alpha": 3.0, "beta": 3.0}
-_MAX_OPTIMUM_RATIO = 10.0
+# N and D are determined where D / N = C / (6 N^2) is.
+_MAX_OPTIMUM_RATIO = {"params": 10.0**0.5, "tokens": 10.0**0.5, "tokens_per_param": 10.0, "loss": 2.0}
 _FLOPS_SPREAD = 1.5  # ratio of counted FLOPs to 6 N D, largest over smallest, from which on there is a warning
 _COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
 Quantity = dict[str, Any]  # value, low, high, determined; None: unbounded
@@ -37,7 +38,7 @@ def fit_fields(points: Sequence[Point], fit: Fit, flops: float | None) -> dict[s
         "residual": fit.residual,
         "confidence": CONFIDENCE,
     } | {
-        **{name: _coefficient(fit, name) for name in _COEFFICIENTS},
+        **_coefficients(fit),
         "optimum": optimum_fields(fit, flops),
     }
 
@@ -47,16 +48,14 @@ def optimum_fields(fit: Fit, flops: float) -> dict[str, Any]:
     optima = [law.optimum(flops) for law in fit.resampled]
     estimate = fit.law.optimum(flops)
 
-    def quantity(value: Callable[[Optimum], float]) -> Quantity:
-        resampled = [math.nan if optimum is None else value(optimum) for optimum in optima]
-        return _quantity(None if estimate is None else value(estimate), *interval(resampled), _MAX_OPTIMUM_RATIO)
+    def quantity(name: str) -> Quantity:
+        resampled = [math.nan if optimum is None else getattr(optimum, name) for optimum in optima]
+        value = None if estimate is None else getattr(estimate, name)
+        return _quantity(value, *interval(resampled), _MAX_OPTIMUM_RATIO[name])
 
     return {
         "flops": flops,
-        "params": quantity(lambda optimum: optimum.params),
-        "tokens": quantity(lambda optimum: optimum.tokens),
-        "tokens_per_param": quantity(lambda optimum: optimum.tokens_per_param),
-        "loss": quantity(lambda optimum: optimum.loss),
+        **{name: quantity(name) for name in _MAX_OPTIMUM_RATIO},
         "chinchilla_tokens_per_param": CHINCHILLA_TOKENS_PER_PARAM,
     }
 
@@ -67,7 +66,8 @@ def warnings_of(fields: dict[str, Any]) -> Iterator[str]:
     if unknown:
         yield f"the runs do not determine {', '.join(unknown)}: more sizes, token counts or seeds are needed"
     optimum = fields["optimum"]
-    if not optimum["tokens_per_param"]["determined"]:
+    is_determined = optimum["tokens_per_param"]["determined"]
+    if not is_determined:
         yield f"the runs do not determine the optimum at {optimum['flops']:.3g} FLOPs"
     if optimum["flops"] > 1.001 * fields["largest_run_flops"]:
         factor = optimum["flops"] / fields["largest_run_flops"]
@@ -78,7 +78,7 @@ def warnings_of(fields: dict[str, Any]) -> Iterator[str]:
     outside = []
     for name in ("params", "tokens"):
         value, (low, high) = optimum[name]["value"], fields[f"{name}_range"]
-        if value is not None and not low <= value <= high:
+        if is_determined and not low <= value <= high:
             outside.append(f"{value:.3g} {name} (runs: {low:.3g} to {high:.3g})")
     if outside:
         yield f"the optimum is outside the sizes and tokens of the runs: {', '.join(outside)}"
@@ -112,9 +112,14 @@ def _six_nd(point: Point) -> float:
     return FLOPS_PER_PARAM_AND_TOKEN * point.params * point.tokens
 
 
-def _coefficient(fit: Fit, name: str) -> Quantity:
-    values = [getattr(law, name) for law in fit.resampled]
-    return _quantity(getattr(fit.law, name), *interval(values), _MAX_RATIO[name])
+def _coefficients(fit: Fit) -> dict[str, Quantity]:
+    found = {}
+    for name in _COEFFICIENTS:
+        values = [getattr(law, name) for law in fit.resampled]
+        found[name] = _quantity(getattr(fit.law, name), *interval(values), _MAX_RATIO[name])
+    for factor, exponent in (("A", "alpha"), ("B", "beta")):  # a factor has a meaning only with its exponent
+        found[factor]["determined"] &= found[exponent]["determined"]
+    return found
 
 
 def _quantity(value: float | None, low: float, high: float, max_ratio: float) -> Quantity:
