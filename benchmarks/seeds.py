@@ -22,15 +22,15 @@ import numpy as np
 from absl import flags
 
 from benchmarks.step import WARM_UP_STEPS, full_batch, make_benchmark_experiment, parse, settings
+from contract.errors import ConfigError
 from train import sharding
-from train.command import run_command
+from train.command import parse_flags, run_command
 from train.experiment import Experiment
 from train.optimizer import make_optimizer
 from train.run import abstract_state, check_microbatch, compiled_train_step, initial_state, seed_array
 from train.side_by_side import compiled_side_by_side_step, stacked_sharding
 
 _FLAGS = flags.FlagValues()
-_FLAGS.set_gnu_getopt()
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Seeds that train side by side.", lower_bound=1, flag_values=_FLAGS)
 
 
@@ -87,8 +87,12 @@ def _finished(step: Callable[..., Any], *arguments: Any) -> Any:
 
 def main() -> None:
     """Measures and prints the line."""
-    arguments = _FLAGS(sys.argv, known_only=True)
-    overrides = parse(arguments)
+    own = [argument for argument in sys.argv if argument.startswith("--seeds=")]
+    parse_flags(_FLAGS, __doc__, [sys.argv[0], *own])
+    arguments = [argument for argument in sys.argv if argument not in own]
+    if any(argument.startswith("--peer") for argument in arguments):
+        raise ConfigError("--peer is not a flag of benchmarks.seeds, which compares two programs of this project")
+    overrides = parse(arguments, __doc__)
     experiment = make_benchmark_experiment(overrides)
     fields = settings(experiment, overrides)
     line = {"benchmark": "seeds", "seeds": _SEEDS.value} | fields | measure(experiment, _SEEDS.value, fields["steps"])

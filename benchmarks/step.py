@@ -69,13 +69,13 @@ for _name, _default in shapes.SHAPE.items():
         flags.DEFINE_string(_name, _default, "Part of the shape.", _FLAGS)
 
 
-def parse(argv: Sequence[str]) -> list[str]:
+def parse(argv: Sequence[str], usage: str = __doc__) -> list[str]:
     """Parses a command line, whose first item is the program, and returns its overrides, --config.a.b=value.
 
-    Raises ConfigError if it is invalid.
+    usage: printed by --help. Raises ConfigError if the command line is invalid.
     """
     overrides = [argument for argument in argv if argument.startswith("--config.")]
-    parse_flags(_FLAGS, __doc__, [argument for argument in argv if argument not in overrides])
+    parse_flags(_FLAGS, usage, [argument for argument in argv if argument not in overrides])
     shape = _FLAGS.flag_values_dict()
     given = [name for name in shapes.SHAPE if _FLAGS[name].present]
     if _CONFIG.value and given:

@@ -127,6 +127,13 @@ def test_seeds_compares_the_step_of_several_seeds_with_as_many_steps(monkeypatch
     assert (line["benchmark"], line["seeds"], line["overrides"]) == ("seeds", 2, ["--config.seed=4"])
     quotient = line["side_by_side_milliseconds"] / line["one_after_another_milliseconds"]
     assert line["ratio"] == pytest.approx(quotient, abs=0.002)  # of one round
+    for argument, message in (
+        ("--seeds=0", "--seeds=0"),
+        ("--peer=prog", "--peer is not a flag"),
+        ("--x=1", "flag 'x'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            lines_of(seeds, [*ARGUMENTS, argument], monkeypatch, capsys)
 
 
 def test_loss_reports_memory_and_time_ratios(monkeypatch, capsys):
