@@ -40,6 +40,6 @@ def get_study():
                 better="lower",
             ),
         ],
-        notes="Equal parameters, FLOPs and raw tokens. A swept rate at the end of its range means that a better one may "
-        "lie outside.",
+        notes="Equal parameters, FLOPs and raw tokens. A swept rate at the end of its range means that a better one "
+        "may lie outside.",
     )
