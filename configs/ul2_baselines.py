@@ -6,8 +6,8 @@
 Sizes: as in configs/ul2.py. Variants, by the paper's names, without mode tokens and in equal shares:
   sclm     default: span corruption as in T5, and causal language modeling
   unilm    UniLM's mixture (Dong et al. 2019) with generated targets: causal LM, prefix LM, and denoising of single
-           tokens in place of UniLM's bidirectional MLM. UniLM gives a third of its batches to each, half of the causal third
-           from right to left; here all of it is from left to right. configs/unilm.py is UniLM itself.
+           tokens in place of UniLM's bidirectional MLM. UniLM gives a third of its batches to each, half of the
+           causal third from right to left; here all of it is from left to right. configs/unilm.py is UniLM itself.
 The paper's shares, and the density of its denoising, were not confirmed. To train one of the objectives alone, set
 the weights of the others to 0: --config.objective.denoisers.sc.weight=0.0 leaves causal language modeling.
 """

@@ -11,7 +11,9 @@ from models.flops import hidden_flops
 from models.transformer import apply
 from tests.models import tiny
 
-BATCH = tiny.rows("encoder", [[1, 1, 1, 2, 0]], [[7, 8, 9, 1, 0]]) | tiny.rows("decoder", [[1, 1, 2, 0]], [[0, 5, 6, 0]])
+BATCH = tiny.rows("encoder", [[1, 1, 1, 2, 0]], [[7, 8, 9, 1, 0]]) | tiny.rows(
+    "decoder", [[1, 1, 2, 0]], [[0, 5, 6, 0]]
+)
 
 
 def in_two_stacks(shared):
@@ -32,7 +34,7 @@ def test_the_parameters_are_those_of_the_decoder_and_the_encoders_norm_and_biase
 
 
 def test_shared_t5_base_has_half_the_layers_of_t5_base():
-    """T5 v1.1 base: each of the 24 layers has 4 projections and a gated MLP, each of the decoder's a cross-attention."""
+    """Each of T5 v1.1 base's 24 layers has 4 projections and a gated MLP; 12 of them have cross-attention too."""
     attention, mlp, norm = 4 * 768 * 768, 3 * 768 * 2048, 768
 
     def count(share):

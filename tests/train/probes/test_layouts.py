@@ -90,6 +90,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "iid_denoising": "continuation infilling minimal_pairs pseudo_log_likelihood",
     "ul2": "continuation infilling minimal_pairs pseudo_log_likelihood",
     "ul2r": "continuation infilling minimal_pairs pseudo_log_likelihood",
+    "ul2_baselines": "continuation infilling minimal_pairs pseudo_log_likelihood",
     "bart": "continuation infilling minimal_pairs pseudo_log_likelihood",
     "bart:sentence_permutation": "",
     "bart:document_rotation": "",
