@@ -16,8 +16,8 @@ _SAME_REQUEST_SECONDS = 1.0
 class StopRequest:
     """Within this context, the first SIGTERM or SIGINT is a request to stop. The second one ends the program.
 
-    A signal within a second of the first one is the same request: a scheduler may signal a process and its parent, which
-    forwards the signal.
+    A signal within a second of the first one is the same request: a scheduler may signal a process and its parent,
+    which forwards the signal.
 
     Args:
       warn: called with a message when the first signal arrives.

@@ -49,7 +49,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     lines = {
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
-        "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {experiment.config['precision']}",
+        "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {model.dtype}",
         "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
         "corpus": (
             f"{data.source}: {count_text(store.meta['num_tokens'])} tokens; "

@@ -152,6 +152,18 @@ def test_a_killed_study_ends_with_the_same_outcomes(finished, tmp_path):
     assert _outcomes(tmp_path / "out") == _outcomes(out)
 
 
+def test_seeds_side_by_side_have_the_outcomes_of_seeds_one_after_another(finished, tmp_path):
+    study, out, _ = finished
+    done = _ablate(study, tmp_path / "out", "--side_by_side")
+    assert done.returncode == 0, done.stdout + done.stderr
+    together, alone = _outcomes(tmp_path / "out"), _outcomes(out)
+    assert together.keys() == alone.keys()
+    for name, outcome in together.items():
+        assert outcome["values"] == pytest.approx(alone[name]["values"], rel=1e-4)
+        assert outcome["curve"]["loss"] == pytest.approx(alone[name]["curve"]["loss"], rel=1e-4)
+        assert outcome["commands"] == alone[name]["commands"]
+
+
 def test_a_failed_run_is_reported_and_does_not_stop_the_others(corpus, tmp_path):
     # Steps that grow without bound make the loss infinite.
     variants = {
