@@ -10,8 +10,8 @@ from typing import Any
 from configs import architectures, base
 from configs.studies.base import fine_tuning, probe
 
-# About 400 to 500 steps: five evaluations, of few windows.
-SHORT_RUNS = {"train.log_every": 50, "train.eval_every": 100, "train.eval_windows": 128}
+# For runs of about a minute. The runner chooses how often such a run is evaluated.
+SHORT_RUNS = {"train.eval_windows": 128}
 
 # The fine-tuning of configs/classification.py, half as long.
 _FINE_TUNING = {"train.steps": 150, "train.eval_every": 150}

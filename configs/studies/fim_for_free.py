@@ -50,6 +50,6 @@ def get_study():
                 better="lower",
             ),
         ],
-        notes="Equal parameters, FLOPs and raw tokens. The paper's models are trained long enough that fewer documents "
-        "in their own order do not matter; here every reordered document is one fewer of a few thousand.",
+        notes="Equal parameters and raw tokens, and nearly equal FLOPs. The paper's models are trained long enough "
+        "that fewer documents in their own order do not matter; here there are few documents.",
     )

@@ -18,7 +18,7 @@ from train.scoring import scoring_experiment
 FOLDER = pathlib.Path(__file__).parents[3] / "configs" / "studies"
 STUDIES = sorted({path.stem for path in FOLDER.glob("[!_]*.py")} - {"base", "common"})
 # Studies whose variants have different numbers of parameters on purpose, as their notes say.
-DIFFERENT_SIZES = {"architectures_t5", "mtp"}
+DIFFERENT_SIZES = {"architectures_t5", "mtp", "scaling"}
 
 
 def fields_of(config: str, overrides: dict) -> tuple[dict, dict]:
