@@ -45,8 +45,8 @@ def run_job(job: Job, plan: Plan, out: str) -> None:
         os.dup2(log, stream.fileno())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if jax.config.jax_compilation_cache_dir is None:
-        # Runs of the same shapes have the same programs.
-        jax.config.update("jax_compilation_cache_dir", os.path.abspath(os.path.join(out, "compiled")))
+        # Runs of the same shapes have the same programs. Programs for one host's CPU may not run on another's.
+        jax.config.update("jax_compilation_cache_dir", os.path.abspath(os.path.join(out, "compiled", platform.node())))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     run_command(lambda: _JobRunner(job, plan, folder).run())
 
