@@ -1,7 +1,7 @@
 """The command runs a study, continues it after kills, survives failing runs, and refuses what cannot work."""
 
 import json
-import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -93,7 +93,7 @@ def test_the_command_of_an_outcome_repeats_the_run(finished, tmp_path):
     )
 
     def losses(folder):
-        lines = [json.loads(line) for line in open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8")]
+        lines = map(json.loads, (pathlib.Path(folder) / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
         return [(line["step"], line["split"], line["loss"]) for line in lines]
 
     assert losses(tmp_path / "again") == losses(workdir)

@@ -73,7 +73,7 @@ def test_overrides_of_the_command_line_are_for_all_runs(corpus):
     plan = make_plan(small_study(corpus), {"optimizer.b2": "0.9"})
     assert {one.main.fields["optimizer"]["b2"] for one in plan.variants.values()} == {0.9}
     variants = {"slow": variant(sweep={"optimizer.learning_rate": [1e-3, 2e-3]}), "fast": variant()}
-    with pytest.raises(ConfigError, match="optimizer.learning_rate is swept, so --config.optimizer.learning_rate"):
+    with pytest.raises(ConfigError, match=r"optimizer\.learning_rate is swept, so --config\.optimizer\.learning_rate"):
         make_plan(small_study(corpus, variants=variants), {"optimizer.learning_rate": "1e-4"})
 
 
