@@ -92,6 +92,10 @@ class StudyFolder:
     def write_outcome(self, name: str, outcome: Outcome) -> None:
         """Writes the outcome of a complete job, and removes the note of an earlier failure."""
         write_json(self.path / "outcomes" / f"{name}.json", dataclasses.asdict(outcome))
+        self.clear_failure(name)
+
+    def clear_failure(self, name: str) -> None:
+        """Removes the note that the last try of a job failed."""
         (self.path / "failures" / f"{name}.json").unlink(missing_ok=True)
 
     def failure(self, name: str) -> str:

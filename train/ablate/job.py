@@ -6,12 +6,12 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Sequence
 from multiprocessing import parent_process
 from typing import Any
 
 import jax
 
+from contract.errors import ConfigError
 from train.ablate.folder import StudyFolder
 from train.ablate.jobs import Job
 from train.ablate.measures import FineTuning, Trained, metrics_lines
@@ -90,10 +90,13 @@ class _JobRunner:
                 if not stack.enter_context(self.folder.lock(self.job.run_name(seed))):
                     print(f"another process is at {self.job.run_name(seed)}")
                     sys.exit(BUSY)
+            trained = seeds
             for suffix in self.stages:
-                self._train(seeds, suffix)
-            for seed in seeds:
+                trained = self._train(trained, suffix)
+            for seed in trained:
                 self.folder.write_outcome(self.job.run_name(seed), self._outcome(seed))
+            if trained != seeds:
+                raise ConfigError(f"{len(seeds) - len(trained)} of {len(seeds)} seeds failed")
 
     def _workdir(self, seed: int, suffix: str) -> str:
         return self.folder.workdir(self.job.run_name(seed) + suffix)
@@ -111,17 +114,33 @@ class _JobRunner:
                 changes["train.init_from"] = self._workdir(seed, _START)
         return with_fields(self.stages[suffix].fields, changes)
 
-    def _train(self, seeds: Sequence[int], suffix: str) -> None:
-        """Trains the runs of a stage that are not complete, or continues them. Exits if a signal stops them."""
+    def _train(self, seeds: list[int], suffix: str) -> list[int]:
+        """Trains the runs of a stage that are not complete, or continues them. Exits if a signal stops them.
+
+        Returns the seeds whose runs are complete. One seed that diverges ends all that are trained side by side; they
+        are then trained one after another, and the failure of each is written.
+
+        Raises ConfigError for the failure of a single seed.
+        """
         workdirs = {seed: self._workdir(seed, suffix) for seed in seeds}
-        workdirs = {seed: workdir for seed, workdir in workdirs.items() if not is_complete(workdir)}
-        experiments = [make_experiment(self._fields(seed, suffix)) for seed in workdirs]
-        if len(experiments) > 1:
-            train_side_by_side(experiments, list(workdirs.values()))
-        elif experiments:
-            train_and_evaluate(*experiments, *workdirs.values())
-        if not all(map(is_complete, workdirs.values())):
-            sys.exit(STOPPED)
+        left = {seed: workdir for seed, workdir in workdirs.items() if not is_complete(workdir)}
+        experiments = {seed: make_experiment(self._fields(seed, suffix)) for seed in left}
+        if len(left) > 1:
+            try:
+                _stop_unless(train_side_by_side(list(experiments.values()), list(left.values())))
+                return seeds
+            except ConfigError as error:
+                print(f"{error}: the seeds are trained one after another instead", file=sys.stderr)
+        complete = [seed for seed in seeds if seed not in left]
+        for seed, workdir in left.items():
+            try:
+                _stop_unless(train_and_evaluate(experiments[seed], workdir))
+                complete.append(seed)
+            except ConfigError as error:
+                if len(self.job.seeds) == 1:
+                    raise
+                self.folder.write_failure(self.job.run_name(seed), str(error))
+        return sorted(complete)
 
     def _outcome(self, seed: int) -> Outcome:
         """Measures a trained run."""
@@ -152,6 +171,12 @@ class _JobRunner:
             heldout_digest=self.variant.heldout_digest,
             environment=_environment(),
         )
+
+
+def _stop_unless(complete: bool) -> None:
+    """Exits with STOPPED if a signal has stopped the training."""
+    if not complete:
+        sys.exit(STOPPED)
 
 
 def _environment() -> dict[str, str]:

@@ -32,6 +32,8 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder, progress: Stu
             if all(_is_measured(folder, job.run_name(seed)) for seed in job.seeds):
                 progress.finish(job, "complete already")
                 continue
+            for seed in job.seeds:
+                folder.clear_failure(job.run_name(seed))
             progress.start(job)
             process = multiprocessing.get_context("spawn").Process(target=run_job, args=(job, plan, str(folder.path)))
             process.start()
@@ -46,7 +48,7 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder, progress: Stu
             elif process.exitcode:
                 error = last_error(folder.log(job.name), process.exitcode)
                 for seed in job.seeds:
-                    if not _is_measured(folder, job.run_name(seed)):
+                    if not _is_measured(folder, job.run_name(seed)) and not folder.failure(job.run_name(seed)):
                         folder.write_failure(job.run_name(seed), error)
                 progress.finish(job, f"failed: {error}", failed=True)
             else:

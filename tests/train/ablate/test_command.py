@@ -164,18 +164,20 @@ def test_seeds_side_by_side_have_the_outcomes_of_seeds_one_after_another(finishe
         assert outcome["commands"] == alone[name]["commands"]
 
 
-def test_a_failed_run_is_reported_and_does_not_stop_the_others(corpus, tmp_path):
+@pytest.mark.parametrize("arguments", [[], ["--side_by_side"]])
+def test_a_failed_run_is_reported_and_does_not_stop_the_others(arguments, corpus, tmp_path):
     # Steps that grow without bound make the loss infinite.
     variants = {
         "slow": variant(),
         "diverges": variant({"optimizer.learning_rate": 1e30, "train.max_nonfinite_updates": 1}),
     }
-    study = write_study(tmp_path / "fails.py", small_fields(corpus, variants=variants, seeds=1))
-    done = _ablate(study, tmp_path / "out")
+    study = write_study(tmp_path / "fails.py", small_fields(corpus, variants=variants))
+    done = _ablate(study, tmp_path / "out", *arguments)
     assert done.returncode == 1
-    assert "diverges, seed 0: failed: stopped at step" in done.stderr
-    assert "error: 1 runs failed: run the same command again to try them again" in done.stderr
-    assert list(_outcomes(tmp_path / "out")) == ["slow-seed0"]
+    for seed in (0, 1):
+        assert f"diverges, seed {seed}: failed: stopped at step" in done.stderr
+    assert "error: 2 runs failed: run the same command again to try them again" in done.stderr
+    assert list(_outcomes(tmp_path / "out")) == ["slow-seed0", "slow-seed1"]
 
 
 def test_a_sweep_chooses_the_best_value_and_survives_one_that_diverges(corpus, tmp_path):
