@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # sbatch --array=0-7 launch/ablate_slurm.sh --study=configs/studies/masking_rate.py --out=/shared/studies/masking_rate
 # One GPU for each task of the array; a task does its part of the study's runs. All tasks must share the file system of
-# --out. Afterwards the same command with --report, without sbatch, writes the report of all parts.
+# --out. The report of all parts: python -m train.ablate --report with the same --study and --out.
 #SBATCH --job-name=cloze-study
 #SBATCH --ntasks=1
 #SBATCH --gpus-per-task=1
@@ -13,5 +13,10 @@
 
 set -euo pipefail
 source "${CLOZE_VENV:-.venv}/bin/activate"
-first="${SLURM_ARRAY_TASK_MIN}"
-srun python -m train.ablate --worker="$((SLURM_ARRAY_TASK_ID - first))/${SLURM_ARRAY_TASK_COUNT}" "$@"
+task="${SLURM_ARRAY_TASK_ID:?submit this script with sbatch --array=0-N}"
+first="$SLURM_ARRAY_TASK_MIN" count="$SLURM_ARRAY_TASK_COUNT"
+if (( SLURM_ARRAY_TASK_MAX - first != count - 1 )); then
+  echo "error: --array must be consecutive numbers, such as 0-7" >&2
+  exit 1
+fi
+srun python -m train.ablate --worker="$((task - first))/$count" "$@"

@@ -22,6 +22,10 @@ from train.step import TrainState
 from train.summary import print_shares
 
 
+class DivergedError(ConfigError):
+    """Training that cannot continue, because `train.max_nonfinite_updates` gradients in a row were not finite."""
+
+
 class Recorder:
     """Writes the workdir of one run, and prints its messages. The loop calls the methods in this order:
 
@@ -90,7 +94,7 @@ class Recorder:
           mfu: model FLOPs utilization since the last line, where the peak is known.
           the totals and shares since the start of the run: see Counters.
 
-        Raises ConfigError after `train.max_nonfinite_updates` updates in a row whose gradients were not finite.
+        Raises DivergedError after `train.max_nonfinite_updates` updates in a row whose gradients were not finite.
         """
         skipped, scored_tokens = int(values["skipped_in_a_row_count"]), int(values["scored_tokens"])
         self._line_sums.add(values)
@@ -99,7 +103,7 @@ class Recorder:
         if skipped:
             self.display.warn(f"step {step}: a gradient is not finite; the update was skipped ({skipped} in a row)")
         if skipped >= self._config.max_nonfinite_updates:
-            raise ConfigError(
+            raise DivergedError(
                 f"{self._name}stopped at step {step}: the gradients of {skipped} updates in a row were not finite "
                 f"(train.max_nonfinite_updates={self._config.max_nonfinite_updates}); lower optimizer.learning_rate, "
                 "lengthen optimizer.warmup_steps or set precision=float32. The newest checkpoint is intact"

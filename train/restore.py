@@ -77,6 +77,21 @@ def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, 
     return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), model_params
 
 
+def check_same_transformer(field: str, other: Experiment, experiment: Experiment) -> None:
+    """Raises ConfigError unless the Transformers of both experiments have the same arrays. field: for the message."""
+    ours, theirs = (
+        array_types(jax.eval_shape(one.learner.transformer, one.params_shapes)) for one in (experiment, other)
+    )
+    differing = [name for name in (*ours, *(theirs.keys() - ours.keys())) if ours.get(name) != theirs.get(name)]
+    if differing:
+        name = differing[0]
+        raise ConfigError(
+            f"{field}: {name} is {theirs.get(name, 'missing')} in that run and {ours.get(name, 'missing')} here, and "
+            f"{len(differing) - 1} more arrays differ: copy the fields of model, data.inputs_length, "
+            "data.targets_length and data.tokenizer from that run's config.json"
+        )
+
+
 def start_from(run: Run, params: Params, workdir: str) -> Params:
     """Returns `params` with the Transformer of the newest checkpoint in `workdir`, for `train.init_from`.
 
@@ -86,16 +101,7 @@ def start_from(run: Run, params: Params, workdir: str) -> Params:
     other = load_experiment(workdir)
     if other.tokenizer.fingerprint != experiment.tokenizer.fingerprint:
         raise ConfigError(f"{field}: that run has another tokenizer, data.tokenizer={other.data.tokenizer!r}")
-    other_transformer = jax.eval_shape(other.learner.transformer, other.params_shapes)
-    ours, theirs = array_types(experiment.learner.transformer(params)), array_types(other_transformer)
-    differing = [name for name in (*ours, *(theirs.keys() - ours.keys())) if ours.get(name) != theirs.get(name)]
-    if differing:
-        name = differing[0]
-        raise ConfigError(
-            f"{field}: {name} is {theirs.get(name, 'missing')} in that run and {ours.get(name, 'missing')} here, and "
-            f"{len(differing) - 1} more arrays differ: copy the fields of model, data.inputs_length, "
-            "data.targets_length and data.tokenizer from that run's config.json"
-        )
+    check_same_transformer(field, other, experiment)
     saved_transformer = {"transformer": other.params_shapes["transformer"]}
     other_params, _ = _load_params(saved_transformer, workdir, None, run.mesh)
     return experiment.learner.replace_transformer(params, other.learner.transformer(other_params))

@@ -8,7 +8,7 @@ DIR/report.html and DIR/report.md. The same command continues a study that was s
     --worker=i/n    do the i-th of n parts of the study (launch/ablate_slurm.sh)
     --side_by_side  train the seeds of a variant at the same time, through jax.vmap
 
---config.a.b=value sets a field of every run.
+--config.a.b=value sets a field of every variant's runs; of a fine-tuning, those that it shares with them.
 """
 
 import re
@@ -54,7 +54,7 @@ def main() -> None:
     check_overrides(overrides, "the command line")
     folder = StudyFolder(_OUT.value or f"studies/{name}")
     if _REPORT.value:
-        folder.check(name, study, overrides, path)
+        folder.check_exists()
     if not _DRY_RUN.value:
         import_pyplot("train.ablate")  # the report needs matplotlib, hours later
         # Only the jobs use the accelerator: this process would take memory from them.
@@ -65,8 +65,10 @@ def main() -> None:
         print_plan(plan, jobs)
         return
     stopped = False
-    if not _REPORT.value:
-        folder.begin(name, study, overrides, path)
+    if _REPORT.value:
+        folder.check(name, plan, path)
+    else:
+        folder.begin(name, plan, path)
         with StudyProgress(plan, jobs, lambda run: _first_value(plan, folder, run)) as progress:
             stopped = not run_jobs(jobs, plan, folder, progress)
     results = collect(name, path, plan, overrides, folder)
@@ -83,7 +85,10 @@ def main() -> None:
 
 def _first_value(plan: Plan, folder: StudyFolder, run: str) -> str:
     """The first measure of a complete run as text; "" if the run is not complete."""
-    outcome = folder.outcome(run)
+    try:
+        outcome = folder.outcome(run)
+    except ConfigError:
+        return "damaged"
     value = outcome.values.get(plan.study.compared[0]) if outcome is not None else None
     return "" if outcome is None else "complete" if value is None else f"{value:.4g}"
 

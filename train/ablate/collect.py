@@ -57,8 +57,8 @@ def _run(name: str, variant: str, seed: int, folder: StudyFolder) -> Outcome | P
     if outcome is not None:
         return outcome
     failure = folder.failure(name)
-    if failure:
-        return Problem(variant, seed, "failed", failure)
+    if failure is not None:
+        return Problem(variant, seed, "failed", failure.error)
     if os.path.exists(folder.workdir(name)) or os.path.exists(folder.workdir(f"{name}-start")):
         return Problem(variant, seed, "unfinished", "the run or its measures are not complete")
     return Problem(variant, seed, "missing", "the run has not started")

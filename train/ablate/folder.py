@@ -11,7 +11,9 @@ DIR/report.md, report.html       the report
 import contextlib
 import dataclasses
 import json
+import math
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,20 @@ except ImportError:  # not on this system: two commands on one study are not not
     fcntl = None  # type: ignore[assignment]
 
 from contract.errors import ConfigError
+from train.ablate.plan import Plan
 from train.ablate.results import Curve, Outcome
-from train.ablate.study import Study
+from train.run_config import flatten
+
+_FOLDERS = ("runs", "outcomes", "failures", "sweeps", "logs")
+_MEASURE_AGAIN = "delete it to measure the run again"
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why a job failed, one line. diverged: whether its gradients were not finite."""
+
+    error: str
+    diverged: bool
 
 
 class StudyFolder:
@@ -40,41 +54,47 @@ class StudyFolder:
         """What the runs of a job printed."""
         return self.path / "logs" / f"{name}.log"
 
-    def begin(self, name: str, study: Study, overrides: Mapping[str, Any], path: str) -> None:
-        """Creates the folder for a study, or checks that it is this study's.
+    def begin(self, name: str, plan: Plan, path: str) -> None:
+        """Creates the folder for a study, or checks that it is this study's. Several workers may do so at once.
 
         The number of seeds may change. name: of the study; path: its file.
 
         Raises ConfigError if the folder has another study, or other files alone, or cannot be written.
         """
-        fields = _fields(name, study, overrides)
-        file = self.path / "study.json"
+        fields, file = _fields(name, plan), self.path / "study.json"
         try:
-            if file.exists():
-                self._check_same(fields, path)
-            elif self.path.is_dir() and any(self.path.iterdir()):
-                raise ConfigError(f"--out={self.path} has other files and no study: choose another folder")
-            for folder in ("runs", "outcomes", "failures", "logs"):
-                (self.path / folder).mkdir(parents=True, exist_ok=True)
-            write_json(file, fields)
+            if not file.exists():
+                strangers = [item.name for item in _items(self.path) if not item.name.startswith("study.json")]
+                if any(other not in _FOLDERS or any((self.path / other).iterdir()) for other in strangers):
+                    raise ConfigError(f"--out={self.path} has other files and no study: choose another folder")
+                self.path.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(FileExistsError):  # another worker was faster
+                    write_json(file, fields, replace=False)
+            self._check_same(fields, path)
+            for folder in _FOLDERS:
+                (self.path / folder).mkdir(exist_ok=True)
+            if read_json(file)["study"] != fields["study"]:  # with another number of seeds, or other notes
+                write_json(file, fields)
         except OSError as error:
             raise ConfigError(f"--out={self.path} cannot be written: {error.strerror}: {error.filename}") from error
 
-    def check(self, name: str, study: Study, overrides: Mapping[str, Any], path: str) -> None:
-        """Raises ConfigError unless the folder is that of the study."""
-        fields = _fields(name, study, overrides)
+    def check_exists(self) -> None:
+        """Raises ConfigError unless the folder is that of a study."""
         if not (self.path / "study.json").exists():
             raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
-        self._check_same(fields, path)
+
+    def check(self, name: str, plan: Plan, path: str) -> None:
+        """Raises ConfigError unless the folder is that of the study."""
+        self.check_exists()
+        self._check_same(_fields(name, plan), path)
 
     def _check_same(self, fields: dict[str, Any], path: str) -> None:
-        saved = read_json(self.path / "study.json")
-        for old, new, where in ((saved, fields, ""), (saved.get("study", {}), fields["study"], "study.")):
-            for field in {**old, **new}:
-                if field in ("study", "seeds", "published", "notes", "question") or old.get(field) == new.get(field):
-                    continue
+        saved = read_json(self.path / "study.json", remedy="choose another --out")
+        old, new = (_comparable(one) for one in (saved, fields))
+        for field in {**old, **new}:
+            if old.get(field) != new.get(field):
                 raise ConfigError(
-                    f"--out={self.path} has another study than --study={path}: {where}{field} is "
+                    f"--out={self.path} has another study than --study={path}: {field} is "
                     f"{_shorten(old.get(field))} there and {_shorten(new.get(field))} here: choose another --out"
                 )
 
@@ -83,11 +103,19 @@ class StudyFolder:
         file = self.path / "outcomes" / f"{name}.json"
         if not file.exists():
             return None
+        fields = read_json(file, remedy=_MEASURE_AGAIN)
         try:
-            fields = read_json(file)
-            return Outcome(**fields | {"curve": Curve(**fields["curve"])})
-        except (TypeError, KeyError) as error:
-            raise ConfigError(f"{file} is damaged: {error}: delete it to measure the run again") from error
+            outcome = Outcome(**fields | {"curve": Curve(**fields["curve"])})
+            numbers = [*outcome.values.values(), *outcome.curve.loss, outcome.raw_tokens, outcome.flops]
+            if not all(map(math.isfinite, numbers)):
+                raise ValueError("a value is not finite")
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise ConfigError(f"{file} is damaged: {error}: {_MEASURE_AGAIN}") from error
+        return outcome
+
+    def is_complete(self, name: str) -> bool:
+        """Whether a job is complete. Raises ConfigError if its outcome is damaged."""
+        return self.outcome(name) is not None
 
     def write_outcome(self, name: str, outcome: Outcome) -> None:
         """Writes the outcome of a complete job, and removes the note of an earlier failure."""
@@ -98,14 +126,26 @@ class StudyFolder:
         """Removes the note that the last try of a job failed."""
         (self.path / "failures" / f"{name}.json").unlink(missing_ok=True)
 
-    def failure(self, name: str) -> str:
-        """Returns why the last try of a job failed; "" if it did not."""
+    def failure(self, name: str) -> Failure | None:
+        """Returns why the last try of a job failed; None if it did not."""
         file = self.path / "failures" / f"{name}.json"
-        return read_json(file).get("error", "") if file.exists() else ""
+        try:
+            return Failure(**read_json(file)) if file.exists() else None
+        except (ConfigError, TypeError) as error:
+            return Failure(f"the note of the failure cannot be read: {error}", diverged=False)
 
-    def write_failure(self, name: str, error: str) -> None:
+    def write_failure(self, name: str, failure: Failure) -> None:
         """Writes why a job failed."""
-        write_json(self.path / "failures" / f"{name}.json", {"error": error})
+        write_json(self.path / "failures" / f"{name}.json", dataclasses.asdict(failure))
+
+    def chosen(self, variant: str) -> dict[str, Any] | None:
+        """Returns what the sweep of a variant has chosen; None if it has not."""
+        file = self.path / "sweeps" / f"{variant}.json"
+        return read_json(file) if file.exists() else None
+
+    def write_chosen(self, variant: str, values: Mapping[str, Any]) -> None:
+        """Writes what the sweep of a variant has chosen. All seeds of the variant use it."""
+        write_json(self.path / "sweeps" / f"{variant}.json", values)
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[bool]:
@@ -120,30 +160,63 @@ class StudyFolder:
             yield True
 
 
-def _fields(name: str, study: Study, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the contents of study.json."""
-    return {"name": name, "overrides": dict(overrides), "study": json.loads(json.dumps(dataclasses.asdict(study)))}
+def _items(path: Path) -> list[Path]:
+    return list(path.iterdir()) if path.is_dir() else []
 
 
-def write_json(path: Path, fields: Mapping[str, Any]) -> None:
-    """Writes nested mappings of JSON values atomically."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+def _fields(name: str, plan: Plan) -> dict[str, Any]:
+    """Returns the contents of study.json: the study, and the config of every run as resolved."""
+    runs = {
+        variant.name: {
+            "sweep": variant.sweep,
+            "start": variant.start.fields if variant.start is not None else {},
+            "main": variant.main.fields,
+            **{measure: run.fields for measure, run in variant.fine_tunings.items()},
+        }
+        for variant in plan.variants.values()
+    }
+    study = dataclasses.asdict(plan.study)
+    return json.loads(json.dumps({"name": name, "study": study, "runs": runs}, default=str))
+
+
+def _comparable(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns field -> value of what makes two studies different."""
+    study = fields.get("study", {})
+    return {
+        "name": fields.get("name"),
+        **{name: study.get(name) for name in ("baseline", "budget", "measures")},
+        **flatten({"runs": fields.get("runs", {})}),
+    }
+
+
+def write_json(path: Path, fields: Mapping[str, Any], *, replace: bool = True) -> None:
+    """Writes nested mappings of JSON values atomically.
+
+    Raises FileExistsError if the file exists and `replace` is False.
+    """
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(fields, file, indent=2)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, path)
+    if replace:
+        os.replace(temporary, path)
+        return
+    try:
+        os.link(temporary, path)
+    finally:
+        os.unlink(temporary)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns what `write_json` wrote. Raises ConfigError for a file that is not such."""
+def read_json(path: Path, *, remedy: str = "delete it to make it again") -> dict[str, Any]:
+    """Returns what `write_json` wrote. Raises ConfigError, with a remedy, for a file that is not such."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is damaged: {error}: delete it to make it again") from error
+        raise ConfigError(f"{path} is damaged: {error}: {remedy}") from error
     if not isinstance(fields, dict):
-        raise ConfigError(f"{path} is damaged: it has no fields: delete it to make it again")
+        raise ConfigError(f"{path} is damaged: it has no fields: {remedy}")
     return fields
 
 

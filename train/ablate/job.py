@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import math
 import os
 import platform
 import sys
@@ -12,24 +13,26 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
-from train.ablate.folder import StudyFolder
+from train.ablate.folder import Failure, StudyFolder
 from train.ablate.jobs import Job
-from train.ablate.measures import FineTuning, Trained, metrics_lines
+from train.ablate.measures import FineTuning
 from train.ablate.plan import START_SEED, SWEEP_SEED, Plan, PlannedRun
 from train.ablate.resolve import command, with_fields
 from train.ablate.results import Curve, Outcome
-from train.ablate.sweep import chosen_values
+from train.ablate.sweep import chosen_values, untried
+from train.ablate.trained import TOTALS, Trained
 from train.agreement import code_digest
 from train.checkpoint import Checkpoints
 from train.command import run_command
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
+from train.recorder import DivergedError
 from train.run_config import read_config
 from train.side_by_side import train_side_by_side
 
 _START = "-start"  # suffix of the workdir of a variant's start
-_TOTALS = ("raw_tokens", "flops", "seconds")
-STOPPED, BUSY = 75, 76  # the exit statuses of a job that a signal stopped, and of one that another process does
+# The exit statuses of a job that a signal stopped, of one that another process does, and of one that diverged.
+STOPPED, BUSY, DIVERGED = 75, 76, 77
 
 
 def run_job(job: Job, plan: Plan, out: str) -> None:
@@ -48,7 +51,23 @@ def run_job(job: Job, plan: Plan, out: str) -> None:
         # Runs of the same shapes have the same programs. Programs for one host's CPU may not run on another's.
         jax.config.update("jax_compilation_cache_dir", os.path.abspath(os.path.join(out, "compiled", platform.node())))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    run_command(lambda: _JobRunner(job, plan, folder).run())
+    run_command(lambda: _run(job, plan, folder))
+
+
+def _run(job: Job, plan: Plan, folder: StudyFolder) -> None:
+    try:
+        _check_sweep(job, plan, folder)
+        _JobRunner(job, plan, folder).run()
+    except DivergedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(DIVERGED)
+
+
+def _check_sweep(job: Job, plan: Plan, folder: StudyFolder) -> None:
+    """Exits with BUSY if another process does a run of the sweep that the job needs."""
+    for name in [] if job.field else untried(plan.variants[job.variant], folder):
+        with folder.lock(name) as is_ours:
+            _busy_unless(is_ours, name)
 
 
 def _end_with_parent() -> None:
@@ -87,9 +106,8 @@ class _JobRunner:
         seeds = [seed for seed in self.job.seeds if self.folder.outcome(self.job.run_name(seed)) is None]
         with contextlib.ExitStack() as stack:
             for seed in seeds:
-                if not stack.enter_context(self.folder.lock(self.job.run_name(seed))):
-                    print(f"another process is at {self.job.run_name(seed)}")
-                    sys.exit(BUSY)
+                name = self.job.run_name(seed)
+                _busy_unless(stack.enter_context(self.folder.lock(name)), name)
             trained = seeds
             for suffix in self.stages:
                 trained = self._train(trained, suffix)
@@ -139,21 +157,22 @@ class _JobRunner:
             except ConfigError as error:
                 if len(self.job.seeds) == 1:
                     raise
-                self.folder.write_failure(self.job.run_name(seed), str(error))
+                failure = Failure(str(error), diverged=isinstance(error, DivergedError))
+                self.folder.write_failure(self.job.run_name(seed), failure)
         return sorted(complete)
 
     def _outcome(self, seed: int) -> Outcome:
         """Measures a trained run."""
         fine_tunings = {name: self._workdir(seed, suffix) for name, suffix in self.fine_tuned.items()}
-        trained = Trained(self._workdir(seed, ""), fine_tunings)
+        start = self._workdir(seed, _START) if self.variant.start is not None else ""
+        trained = Trained(self._workdir(seed, ""), start, fine_tunings)
         values = {name: measure.value(name, trained) for name, measure in self.measures.items()}
-        start = self.variant.start
-        before = metrics_lines(self._workdir(seed, _START))[-1] if start is not None else dict.fromkeys(_TOTALS, 0)
+        before = trained.before
         lines = [line for line in trained.lines if line["loss"] is not None]
         return Outcome(
             variant=self.variant.name,
             seed=seed,
-            values={k: v for k, v in values.items() if self.measures[k].is_compared and v is not None},
+            values={k: v for k, v in values.items() if self.measures[k].is_compared and _is_finite(v)},
             samples={k: v for k, v in values.items() if not self.measures[k].is_compared},
             curve=Curve(
                 raw_tokens=[before["raw_tokens"] + line["raw_tokens"] for line in lines],
@@ -162,7 +181,7 @@ class _JobRunner:
             ),
             num_params=self.variant.num_params,
             steps=self.variant.steps,
-            **{total: before[total] + trained.lines[-1][total] for total in _TOTALS},
+            **{total: before[total] + trained.lines[-1][total] for total in TOTALS},
             swept=self.swept,
             commands=[
                 command("train.main", run.config, self._fields(seed, suffix), workdir=self._workdir(seed, suffix))
@@ -171,6 +190,17 @@ class _JobRunner:
             heldout_digest=self.variant.heldout_digest,
             environment=_environment(),
         )
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _busy_unless(is_ours: bool, name: str) -> None:
+    """Exits with BUSY if another process has the lock of a run."""
+    if not is_ours:
+        print(f"another process is at {name}")
+        sys.exit(BUSY)
 
 
 def _stop_unless(complete: bool) -> None:

@@ -1,6 +1,7 @@
 """The jobs of a study: what one process does, in the order in which a worker does them."""
 
 import dataclasses
+import re
 from typing import Any
 
 from contract.errors import ConfigError
@@ -72,10 +73,10 @@ def jobs_of_worker(plan: Plan, jobs: list[Job], worker: int, num_workers: int) -
 
 def parse_worker(text: str) -> tuple[int, int]:
     """Returns (i, n) of "i/n". Raises ConfigError unless 0 <= i < n."""
-    first, slash, second = text.partition("/")
-    if not slash or not first.isdigit() or not second.isdigit():
+    match = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
+    if match is None:
         raise ConfigError(f"--worker={text} must be i/n, such as 0/4 for the first of four workers")
-    worker, num_workers = int(first), int(second)
+    worker, num_workers = int(match[1]), int(match[2])
     if worker >= num_workers:
         raise ConfigError(
             f"--worker={text} is out of range: the workers of {num_workers} are 0/{num_workers} to "

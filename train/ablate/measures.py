@@ -2,15 +2,14 @@
 
 import abc
 import dataclasses
-import functools
-import json
-import os
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+import jax
+
 from contract.errors import ConfigError
 from models.parameters import Params
-from train.ablate.resolve import resolve, scoring_overrides
+from train.ablate.trained import Trained, finished_lines, scored_under
 from train.config import from_mapping
 from train.experiment import Experiment
 from train.generate.prompts import max_answer_length, not_a_language_model, read_prompt
@@ -19,63 +18,15 @@ from train.generate.sampling import Sampling
 from train.heldout import evaluate
 from train.probes import PROBES
 from train.probes.command import answer, check_probe
-from train.restore import language_model, load_experiment, load_params, reading_mesh
-from train.run import make_run
-from train.scoring import scoring_experiment, scoring_params
+from train.probes.infilling import Infilling
+from train.restore import language_model
+from train.run import make_run, open_corpus
 
 _SAMPLE_TOKENS = 64
-
-
-class Trained:
-    """A finished run, opened when a measure needs it."""
-
-    def __init__(self, workdir: str, fine_tunings: Mapping[str, str]):
-        """
-        Args:
-          workdir: of the run.
-          fine_tunings: measure -> the workdir of the run that was fine-tuned for it.
-        """
-        self.workdir, self.fine_tunings = workdir, fine_tunings
-        self.lines = metrics_lines(workdir)
-
-    @functools.cached_property
-    def experiment(self) -> Experiment:
-        """The run's experiment, on this machine."""
-        return load_experiment(self.workdir)
-
-    @functools.cached_property
-    def mesh(self):
-        """The devices that read the run."""
-        return reading_mesh(self.experiment, batch_size=self.experiment.train.batch_size)
-
-    @functools.cached_property
-    def params(self) -> Params:
-        """The parameters of the last step."""
-        return load_params(self.experiment, self.workdir, mesh=self.mesh)[0]
-
-    def under(self, config: str, overrides: Mapping[str, Any]) -> tuple[Experiment, Params]:
-        """The run's model under another config, with its parameters; under its own if `config` is ""."""
-        if not config:
-            return self.experiment, self.params
-        experiment = scored_under(config, overrides, self.experiment)
-        return experiment, scoring_params(self.experiment, experiment, self.params)
-
-
-def metrics_lines(workdir: str, split: str = "eval") -> list[dict[str, Any]]:
-    """Returns the lines of a split in a run's metrics.jsonl. Raises ConfigError if the file cannot be read."""
-    path = os.path.join(workdir, "metrics.jsonl")
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    return [line for line in lines if line["split"] == split]
-
-
-def scored_under(config: str, overrides: Mapping[str, Any], trained: Experiment) -> Experiment:
-    """Returns the experiment that scores the model of `trained` under `config`, on the text of its own corpus."""
-    overrides = scoring_overrides(overrides, trained)
-    return scoring_experiment(trained, resolve(config, overrides, config), name=config, overrides=overrides)
+_PROBE_METRICS = tuple(
+    [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
+    + ["exact_match", "accuracy"]
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,8 +67,8 @@ class HeldoutMetric(Measure):
     kind: ClassVar = "heldout"
 
     def check(self, experiment):
-        if self.config:
-            scored_under(self.config, self.overrides, experiment)
+        scored = scored_under(self.config, self.overrides, experiment) if self.config else experiment
+        _check_heldout_metric(scored, self.metric)
 
     def value(self, name, trained):
         if not self.config:
@@ -149,7 +100,16 @@ class ProbeMetric(Measure):
     def check(self, experiment):
         if self.config:
             experiment = scored_under(self.config, self.overrides, experiment)
-        check_probe(self._probe(), experiment)
+        probe = self._probe()
+        check_probe(probe, experiment)
+        *fields, leaf = self.metric.split(".")
+        known = [("spans", str(span)) for span in probe.spans] if isinstance(probe, Infilling) else None
+        if leaf not in _PROBE_METRICS or (known is not None and tuple(fields) not in known):
+            example = "spans.8.bits_per_byte" if known is not None else "bits_per_byte"
+            raise ConfigError(
+                f"metric={self.metric!r} is not a number of --probe={self.probe}: name it as in {example!r}, one of "
+                f"{', '.join(_PROBE_METRICS)}"
+            )
 
     def value(self, name, trained):
         probe = self._probe()
@@ -171,8 +131,12 @@ class FineTuning(Measure):
     def check(self, experiment):
         """Nothing: the plan of the study makes the experiment of the fine-tuning, which checks it."""
 
+    def check_metric(self, fine_tuned: Experiment) -> None:
+        """Raises ConfigError if evaluations of the fine-tuned run do not have the metric."""
+        _check_heldout_metric(fine_tuned, self.metric)
+
     def value(self, name, trained):
-        return _metric(metrics_lines(trained.fine_tunings[name])[-1], self.metric, name)
+        return _metric(finished_lines(trained.fine_tunings[name])[-1], self.metric, name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,7 +164,8 @@ class TokensToLoss(Measure):
         """Nothing: every run has a held-out loss."""
 
     def value(self, name, trained):
-        points = [(line["raw_tokens"], line["loss"]) for line in trained.lines if line["loss"] is not None]
+        before = trained.before["raw_tokens"]
+        points = [(before + line["raw_tokens"], line["loss"]) for line in trained.lines if line["loss"] is not None]
         return tokens_to(self.loss, points)
 
 
@@ -250,6 +215,24 @@ def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:
         if field.default is not dataclasses.MISSING
     }
     return from_mapping(MEASURES[kind], defaults | given, f"measures.{name}")
+
+
+def _check_heldout_metric(experiment: Experiment, metric: str) -> None:
+    """Raises ConfigError if `metric` is not in an evaluation of `experiment`. Traces the loss; nothing is compiled."""
+    names = ["loss", "perplexity", "accuracy", "loss_stderr"]
+    if metric in names:
+        return
+    learner, documents = experiment.learner, open_corpus(experiment, show_progress=False).heldout_documents
+    batch = experiment.heldout(documents).batches[0]
+
+    def sums(params: Params, batch: Any) -> Any:
+        return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)[1]
+
+    names += jax.eval_shape(sums, experiment.params_shapes, batch).get("ratios", {})
+    names += [f"{kind}/{name}" for name in experiment.denoiser_names for kind in ("loss", "accuracy")]
+    names += [experiment.byte_metric] if experiment.byte_metric else []
+    if metric not in names:
+        raise ConfigError(f"metric={metric!r} is not in its evaluations: use one of {', '.join(names)}")
 
 
 def tokens_to(loss: float, points: list[tuple[float, float]]) -> float | None:

@@ -12,12 +12,16 @@ from train.ablate.measures import FineTuning, Measure, make_measure
 from train.ablate.resolve import fine_tuning_fields, resolve, with_fields
 from train.ablate.study import Budget, Study, Variant
 from train.experiment import Experiment, make_experiment
+from train.restore import check_same_transformer
 from train.run import open_corpus
+from train.run_config import flatten
 
 BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, because a step cannot be divided
 START_SEED, SWEEP_SEED = 1000, 2000  # added to the seed of a start; the seed of the runs of a sweep
 _EVALUATIONS = 5  # of a run whose config does not set train.eval_every
 _LINES = 20  # of training metrics
+# Fields of how often a run reports, which do not change what it trains.
+_CADENCE = ("train.log_every", "train.eval_every", "train.checkpoint_every", "train.keep_checkpoints")
 _COUNTED_BATCHES = 32  # from which the raw tokens of a step are estimated at first
 
 
@@ -61,6 +65,15 @@ class VariantPlan:
     sweep: dict[str, tuple[Any, ...]]
     num_params: int
     heldout_digest: str
+
+    def trains_as(self, other: "VariantPlan") -> bool:
+        """Whether both train the same models."""
+
+        def trained(plan: VariantPlan) -> tuple:
+            runs = [{} if run is None else flatten(run.fields) for run in (plan.start, plan.main)]
+            return plan.sweep, [{k: v for k, v in run.items() if k not in _CADENCE} for run in runs]
+
+        return trained(self) == trained(other)
 
     @property
     def distinct_fine_tunings(self) -> list[PlannedRun]:
@@ -111,7 +124,7 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
         name: _plan_variant(study, name, variant, measures, overrides) for name, variant in study.variants.items()
     }
     for (name, plan), (other, other_plan) in itertools.combinations(variants.items(), 2):
-        if (plan.start, plan.main, plan.sweep) == (other_plan.start, other_plan.main, other_plan.sweep):
+        if plan.trains_as(other_plan):
             raise ConfigError(f"variants {name} and {other} are equal: remove one, or change its overrides")
         if plan.heldout_digest != other_plan.heldout_digest:
             raise ConfigError(
@@ -130,11 +143,11 @@ def _plan_variant(
     if variant.start is not None:
         start_overrides = {**study.overrides, **variant.start.overrides, **overrides}
         budget = dataclasses.replace(study.budget, amount=study.budget.amount * variant.start.share)
-        start, _, _ = _budgeted(variant.start.config, start_overrides, budget, f"{where}, start")
+        start, _, _ = _budgeted(variant.start.config, start_overrides, budget, study.seeds, f"{where}, start")
         share -= variant.start.share
     budget = dataclasses.replace(study.budget, amount=study.budget.amount * share)
     run_overrides = {**study.overrides, **variant.overrides, **swept, **overrides}
-    main, experiment, digest = _budgeted(variant.config or study.config, run_overrides, budget, where)
+    main, experiment, digest = _budgeted(variant.config or study.config, run_overrides, budget, study.seeds, where)
     for field, values in variant.sweep.items():
         if field in overrides:
             raise ConfigError(f"{where}: {field} is swept, so --config.{field} cannot set it: remove the flag")
@@ -144,9 +157,9 @@ def _plan_variant(
     for measure_name, measure in measures.items():
         if not measure.applies_to(name):
             continue
-        if isinstance(measure, FineTuning):
-            fine_tunings[measure_name] = _fine_tuning(measure, experiment, f"{where}, measure {measure_name}")
         try:
+            if isinstance(measure, FineTuning):
+                fine_tunings[measure_name] = _fine_tuning(measure, experiment, f"{where}, measure {measure_name}")
             measure.check(experiment)
         except ConfigError as error:
             raise ConfigError(
@@ -165,7 +178,7 @@ def _plan_variant(
 
 
 def _budgeted(
-    config: str, overrides: Mapping[str, Any], budget: Budget, where: str
+    config: str, overrides: Mapping[str, Any], budget: Budget, seeds: int, where: str
 ) -> tuple[PlannedRun, Experiment, str]:
     """Returns a run that trains `budget`, its experiment, and the digest of the held-out text."""
     fields = with_fields(resolve(config, overrides, where), {"train.epochs": 0.0})
@@ -174,47 +187,47 @@ def _budgeted(
     experiment = _experiment(with_fields(fields, {"train.steps": 10**9}), where)
     corpus = open_corpus(experiment)
     digest = heldout_digest(corpus.heldout_documents, experiment.data.split)
-    batches = experiment.batches(corpus.train_documents)
+    by_seed = {
+        seed: dataclasses.replace(experiment, seed=seed).batches(corpus.train_documents) for seed in range(seeds)
+    }
     step_flops = experiment.train_step_flops
     if budget.unit == "flops":
         steps = max(round(budget.amount / step_flops), 1)
     else:
-        steps = _steps_of_tokens(batches, budget.amount)
+        steps = _steps_of_tokens(by_seed[0], budget.amount)
     if steps <= warmup:
         raise ConfigError(
             f"{where}: the budget of {budget.amount:.3g} {budget.unit} is {steps} steps, which optimizer.warmup_steps="
             f"{warmup} does not fit: raise the budget, or lower train.batch_size or the warm-up"
         )
-    raw_tokens = sum(map(int, batches.count_windows(0, steps).raw_tokens))
-    spent = {"raw_tokens": raw_tokens, "flops": steps * step_flops}[budget.unit]
-    if abs(spent / budget.amount - 1) > BUDGET_TOLERANCE:
-        raise ConfigError(
-            f"{where}: the nearest number of steps, {steps}, is {spent:.4g} {budget.unit}, and the budget is "
-            f"{budget.amount:.4g}: raise the budget, or lower train.batch_size"
-        )
+    raw_tokens = {seed: _tokens(batches, 0, steps) for seed, batches in by_seed.items()}
+    for seed, tokens in raw_tokens.items():
+        spent = {"raw_tokens": tokens, "flops": steps * step_flops}[budget.unit]
+        if abs(spent / budget.amount - 1) > BUDGET_TOLERANCE:
+            raise ConfigError(
+                f"{where}: the nearest number of steps, {steps}, is {spent:,.0f} {budget.unit} with seed {seed}, and "
+                f"the budget is {budget.amount:,.0f}: raise the budget, or lower train.batch_size"
+            )
     changes: dict[str, Any] = {"train.steps": steps}
     every = -(-steps // _EVALUATIONS)
     defaults = {"eval_every": every, "checkpoint_every": every, "log_every": max(steps // _LINES, 1)}
     changes |= {f"train.{name}": value for name, value in defaults.items() if f"train.{name}" not in overrides}
     fields = with_fields(fields, changes)
-    run = PlannedRun(config=config, fields=fields, raw_tokens=raw_tokens, flops=steps * step_flops)
+    run = PlannedRun(config=config, fields=fields, raw_tokens=raw_tokens[0], flops=steps * step_flops)
     return run, _experiment(fields, where), digest
 
 
 def _steps_of_tokens(batches: Batches, amount: float) -> int:
     """Returns the number of batches, 1 or more, whose raw tokens are nearest to `amount`."""
 
-    def tokens(first: int, count: int) -> int:
-        return sum(map(int, batches.count_windows(first, count).raw_tokens))
-
-    per_step = tokens(0, _COUNTED_BATCHES) / _COUNTED_BATCHES
+    per_step = _tokens(batches, 0, _COUNTED_BATCHES) / _COUNTED_BATCHES
     steps = max(round(amount / per_step), 1)
-    total = tokens(0, steps)
+    total = _tokens(batches, 0, steps)
     while total < amount:
-        total += tokens(steps, 1)
+        total += _tokens(batches, steps, 1)
         steps += 1
     while steps > 1 and total > amount:
-        last = tokens(steps - 1, 1)
+        last = _tokens(batches, steps - 1, 1)
         if abs(total - last - amount) > abs(total - amount):
             break
         total -= last
@@ -222,11 +235,18 @@ def _steps_of_tokens(batches: Batches, amount: float) -> int:
     return steps
 
 
+def _tokens(batches: Batches, first: int, count: int) -> int:
+    """Returns the raw tokens of `count` batches from batch `first` on."""
+    return sum(map(int, batches.count_windows(first, count).raw_tokens))
+
+
 def _fine_tuning(measure: FineTuning, trained: Experiment, where: str) -> PlannedRun:
     fields = resolve(measure.config, measure.overrides, where)
     # The start's folder is known when the run starts; a plan checks the rest.
     fields = fine_tuning_fields(fields, measure.overrides, trained, workdir="")
     experiment = _experiment(fields, where)
+    check_same_transformer(where, trained, experiment)
+    measure.check_metric(experiment)
     flops = experiment.train.steps * experiment.train_step_flops
     return PlannedRun(config=measure.config, fields=fields, raw_tokens=0, flops=flops)
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from train.ablate.folder import StudyFolder
-from train.ablate.job import BUSY, STOPPED, run_job
+from contract.errors import ConfigError
+from train.ablate.folder import Failure, StudyFolder
+from train.ablate.job import BUSY, DIVERGED, STOPPED, run_job
 from train.ablate.jobs import Job
-from train.ablate.measures import metrics_lines
 from train.ablate.plan import Plan
 from train.ablate.progress import StudyProgress
+from train.ablate.trained import metrics_lines
 
 _POLL_SECONDS = 0.5
 _ERROR_CHARS = 400
@@ -29,12 +30,18 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder, progress: Stu
         for job in jobs:
             if signals.received:
                 return False
-            if all(_is_measured(folder, job.run_name(seed)) for seed in job.seeds):
-                progress.finish(job, "complete already")
+            try:
+                if all([folder.is_complete(job.run_name(seed)) for seed in job.seeds]):
+                    progress.finish(job, "complete already")
+                    continue
+            except ConfigError as error:
+                progress.finish(job, f"damaged: {error}", failed=True)
                 continue
             for seed in job.seeds:
                 folder.clear_failure(job.run_name(seed))
             progress.start(job)
+            log = folder.log(job.name)
+            printed = log.stat().st_size if log.exists() else 0
             process = multiprocessing.get_context("spawn").Process(target=run_job, args=(job, plan, str(folder.path)))
             process.start()
             while process.exitcode is None:
@@ -46,18 +53,14 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder, progress: Stu
             if process.exitcode == BUSY:
                 progress.finish(job, "another process is at it")
             elif process.exitcode:
-                error = last_error(folder.log(job.name), process.exitcode)
-                for seed in job.seeds:
-                    if not _is_measured(folder, job.run_name(seed)) and not folder.failure(job.run_name(seed)):
-                        folder.write_failure(job.run_name(seed), error)
+                error = last_error(log, process.exitcode, printed)
+                for name in map(job.run_name, job.seeds):
+                    if not folder.is_complete(name) and folder.failure(name) is None:
+                        folder.write_failure(name, Failure(error, diverged=process.exitcode == DIVERGED))
                 progress.finish(job, f"failed: {error}", failed=True)
             else:
                 progress.finish(job, "done")
     return not signals.received
-
-
-def _is_measured(folder: StudyFolder, name: str) -> bool:
-    return folder.outcome(name) is not None
 
 
 def _step(workdir: str) -> int:
@@ -71,11 +74,11 @@ def _step(workdir: str) -> int:
     return lines[-1]["step"] if lines else 0
 
 
-def last_error(log: Path, exitcode: int) -> str:
-    """Returns the reason for a job's failure, one line, from its log."""
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+def last_error(log: Path, exitcode: int, begin: int = 0) -> str:
+    """Returns the reason for a job's failure, one line, from its log. begin: the bytes of earlier tries."""
+    text = log.read_bytes()[begin:].decode(errors="replace") if log.exists() else ""
     errors = re.findall(r"^error: (.*)$", text, re.MULTILINE)
-    if errors and exitcode == 1:
+    if errors and exitcode in (1, DIVERGED):
         return errors[-1][:_ERROR_CHARS]
     if exitcode < 0:
         return f"the process was ended by signal {signal.Signals(-exitcode).name}; its log is {log}"

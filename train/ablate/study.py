@@ -109,8 +109,9 @@ def load_study(path: str) -> Study:
     try:
         spec.loader.exec_module(module)
         fields = module.get_study()
-    except Exception as error:  # a study is a program and can raise anything
-        raise ConfigError(f"--study={path} cannot be read: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # a study is a program and can raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(f"--study={path} cannot be read: {reason}") from error
     return make_study(fields, path)
 
 
@@ -149,6 +150,9 @@ def _check(study: Study, where: str) -> None:
         for name in names:
             if not _NAME.fullmatch(name):
                 raise ConfigError(f"{where}: {kind} {name!r} must have lower-case letters, digits and underscores only")
+    for name, fields in study.measures.items():
+        if "kind" not in fields:
+            raise ConfigError(f"{where}: measure {name} must be made by a function of configs/studies/base.py")
     if len(study.variants) < 2:
         raise ConfigError(f"{where}: a study needs two variants or more, and this one has {len(study.variants)}")
     if study.baseline not in study.variants:
@@ -163,6 +167,14 @@ def _check(study: Study, where: str) -> None:
         _check_only(study, fields.get("only", ()), f"{where}: measure {name}")
     check_overrides(study.overrides, where)
     swept = [name for name, variant in study.variants.items() if variant.sweep]
+    if swept:
+        only = study.measures[study.compared[0]].get("only", ())
+        unmeasured = [name for name in swept if only and name not in only]
+        if unmeasured:
+            raise ConfigError(
+                f"{where}: variant {unmeasured[0]} is swept, and the first measure, {study.compared[0]}, which decides "
+                "the sweep, is restricted to other variants"
+            )
     if swept and study.measures[study.compared[0]]["kind"] in _NO_SCORE:
         raise ConfigError(
             f"{where}: variant {swept[0]}: the first measure, {study.compared[0]}, decides the sweep, so its kind must "
@@ -200,6 +212,8 @@ def _check_variant(variant: Variant, where: str) -> None:
         raise ConfigError(f"{where}: sweep has the fields {', '.join(variant.sweep)}: sweep one field")
     for field, values in variant.sweep.items():
         check_overrides({field: values}, where)
+        if not field.startswith("optimizer."):
+            raise ConfigError(f"{where}: sweep of {field}: only fields of optimizer can be swept, at an equal budget")
         if not isinstance(values, list | tuple) or len(values) < 2 or len(set(map(repr, values))) < len(values):
             raise ConfigError(f"{where}: sweep of {field} must have two different values or more, not {values!r}")
         if field in variant.overrides:

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,6 +134,19 @@ def test_damaged_outcomes_are_named_when_reporting(finished, tmp_path):
     assert "slow, seed 0: damaged: " in reported.stderr
     text = (copy / "report.md").read_text()
     assert "damaged" in text and "missing" in text
+
+
+def test_a_damaged_outcome_does_not_stop_the_other_runs(finished, tmp_path, monkeypatch, capsys):
+    study, out, _ = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy, ignore=shutil.ignore_patterns("compiled", "checkpoints"))
+    (copy / "outcomes" / "slow-seed0.json").write_text("{")
+    monkeypatch.setattr(sys, "argv", _command(study, copy)[2:])
+    with pytest.raises(ConfigError, match="1 runs failed"):
+        main()
+    printed = capsys.readouterr()
+    assert printed.out.count("complete already") == 3 and "slow-seed0: damaged: " in printed.out
+    assert "slow, seed 0: damaged: " in printed.err
 
 
 def test_a_killed_study_ends_with_the_same_outcomes(finished, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from configs.studies.base import fine_tuning, flops, heldout_loss, probe, raw_tokens, stage, variant
 from contract.errors import ConfigError
-from tests.train.ablate.studies import on, small_study
+from tests.train.ablate.studies import SMALL, on, small_study
 from train.ablate.jobs import Job, jobs_of, jobs_of_worker, parse_worker
 from train.ablate.plan import make_plan
 from train.experiment import make_experiment
@@ -58,6 +58,11 @@ def test_a_start_has_its_share_of_the_budget(corpus):
         ({"measures": {"x": probe("nope", "x")}}, "probe='nope' must be continuation"),
         ({"measures": {"x": probe("continuation", "x", nope=1)}}, "measure x does not fit"),
         ({"measures": {"masked": heldout_loss(config="configs/mlm.py")}}, "measure masked does not fit: --config"),
+        ({"measures": {"x": heldout_loss(metric="los")}}, "metric='los' is not in its evaluations: use one of loss"),
+        ({"measures": {"x": fine_tuning("acuracy")}}, "metric='acuracy' is not in its evaluations: use one of"),
+        ({"measures": {"x": probe("continuation", "bits_per_bite")}}, "'bits_per_bite' is not a number of --probe"),
+        ({"variants": {"slow": variant(), "b": variant(config="./configs/clm.py")}}, "slow and b are equal"),
+        ({"variants": {"slow": variant(), "b": variant({"train.log_every": 3})}}, "slow and b are equal"),
         ({"measures": {"x": {"kind": "nope", "better": "lower"}}}, "measures.x.kind='nope' must be heldout"),
         ({"measures": {"x": heldout_loss(better="larger")}}, "measures.x.better='larger' must be one of"),
         ({"measures": {"a": fine_tuning(overrides={"objective.classes": ("a",)})}}, "measure a: "),
@@ -118,7 +123,22 @@ def test_a_worker_has_the_whole_sweep_of_a_variant(corpus):
     assert jobs[0] == Job("fast", (0,), "optimizer.learning_rate", 1e-3)
 
 
-@pytest.mark.parametrize("text", ["2/2", "3/2", "a/b", "1", "-1/2", "0/0", "1/"])
+def test_every_seed_must_meet_the_budget(corpus):
+    # Documents end windows, so the raw tokens of a step vary, and with them those of a run, from seed to seed.
+    overrides = {**SMALL, **on(corpus), "data.documents": "split", "data.inputs_length": 512, "train.batch_size": 2}
+    with pytest.raises(
+        ConfigError, match=r"variant slow: the nearest number of steps, \d+, is [\d,]+ raw_tokens with seed"
+    ):
+        make_plan(small_study(corpus, overrides=overrides, seeds=12, budget=raw_tokens(5000)), {})
+
+
+def test_fine_tuning_longer_than_the_learned_positions_is_refused(corpus):
+    overrides = {**SMALL, **on(corpus), "model.positions": "learned", "data.targets_length": 32}
+    with pytest.raises(ConfigError, match=r"measure accuracy does not fit: .*position"):
+        make_plan(small_study(corpus, overrides=overrides, measures={"accuracy": fine_tuning()}), {})
+
+
+@pytest.mark.parametrize("text", ["²/4", "2/2", "3/2", "a/b", "1", "-1/2", "0/0", "1/"])
 def test_a_worker_out_of_range_is_refused(text):
     with pytest.raises(ConfigError, match=f"--worker={text}"):
         parse_worker(text)
