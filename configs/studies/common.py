@@ -1,7 +1,8 @@
 """What several studies have in common: short runs on the embedded corpus, shapes, and measures of any objective.
 
 These measures mean the same for runs of different objectives: docs/comparing.md. A run's own held-out loss does not,
-because each objective scores other tokens.
+because each objective scores other tokens. Probabilities of continuations and hidden spans are among tokens of text
+(`text_only`), so a model that is trained to write short spans is not measured by how soon it expects a span to end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,14 +38,17 @@ def classification() -> dict[str, dict[str, Any]]:
 
 def continuation(only: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Returns the measure of bits per byte of the second half of held-out texts."""
-    return {"continuation": probe("continuation", "bits_per_byte", only=only)}
+    return {"continuation": probe("continuation", "bits_per_byte", only=only, text_only=True)}
 
 
 def infilling(only: Sequence[str] = (), spans: Sequence[int] = (3, 8, 32)) -> dict[str, dict[str, Any]]:
     """Returns the measures of bits per byte of hidden spans of 3, 8 and 32 tokens; not for encoders."""
-    return {f"infilling_{span}": probe("infilling", f"spans.{span}.bits_per_byte", only=only) for span in spans}
+    return {
+        f"infilling_{span}": probe("infilling", f"spans.{span}.bits_per_byte", only=only, text_only=True)
+        for span in spans
+    }
 
 
 def exact_infilling(only: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Returns the measure of the share of hidden spans of 3 tokens that the model writes exactly; for encoders too."""
-    return {"exact_infilling_3": probe("infilling", "spans.3.exact_match", better="higher", only=only)}
+    return {"exact_infilling_3": probe("infilling", "spans.3.exact_match", better="higher", only=only, text_only=True)}

@@ -44,7 +44,7 @@ def get_study():
         measures={
             **scored_at,
             **classification(),
-            "infilling_3": probe("infilling", "spans.3.masked_bits_per_byte"),
+            "infilling_3": probe("infilling", "spans.3.masked_bits_per_byte", text_only=True),
         },
         overrides=SHORT_RUNS,
         published=[

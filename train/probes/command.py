@@ -29,6 +29,11 @@ _INTEGERS = {
     "length": "Probes of held-out text: tokens in a window. Default: 96.",
 }
 
+_TEXT_ONLY = (
+    "Probes of held-out text: probabilities among tokens of text, without sentinels, mode tokens, EOS and other "
+    "special tokens. Default: among all tokens."
+)
+
 
 def define_probe_flags(flag_values: flags.FlagValues) -> None:
     """Defines --probe and the flags of the probes."""
@@ -38,6 +43,7 @@ def define_probe_flags(flag_values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, None, text, flag_values)
     for name, text in _INTEGERS.items():
         flags.DEFINE_integer(name, None, text, flag_values=flag_values)
+    flags.DEFINE_boolean("text_only", None, _TEXT_ONLY, flag_values)
     flags.DEFINE_list("spans", None, "infilling: tokens of a hidden span. Default: 3,8,32.", flag_values)
     flags.DEFINE_boolean("all", False, "Score all held-out windows; with a probe, all documents.", flag_values)
 
@@ -48,7 +54,11 @@ def make_probe(flag_values: flags.FlagValues) -> Probe | None:
     Raises ConfigError for an unknown probe, and for a flag that the probe does not have.
     """
     name = flag_values["probe"].value
-    given = {flag: flag_values[flag].value for flag in (*_HELP, *_INTEGERS, "spans") if flag_values[flag].present}
+    given = {
+        flag: flag_values[flag].value
+        for flag in (*_HELP, *_INTEGERS, "text_only", "spans")
+        if flag_values[flag].present
+    }
     if name is not None and flag_values["all"].value:
         given["all"] = True
     if name is None:

@@ -27,6 +27,7 @@ class Continuation(TextProbe):
             text = window.tokens
             return [hide(denoiser, text, len(text) // 2, len(text), vocab)]
 
-        result = score_windows(model, self.windows(documents, shortest=2), hidden_half, per_window=1)
-        fields = {"denoiser": denoiser.name, "length": self.length} | result.counts()
+        windows = self.windows(documents, shortest=2)
+        result = score_windows(model, windows, hidden_half, per_window=1, text_only=self.text_only)
+        fields = {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only} | result.counts()
         return fields | result.per_byte() | interval_fields("documents")

@@ -53,11 +53,12 @@ class Infilling(TextProbe):
                 return [hide(denoiser, window.tokens, *window.span(length), vocab)]
 
             windows = self.windows(documents, shortest=length + 2)
-            result = score_windows(model, windows, hidden_span, per_window=1)
+            result = score_windows(model, windows, hidden_span, per_window=1, text_only=self.text_only)
             fields = result.counts() | result.exact_match()
             fields["whitespace_span_fraction"] = _whitespace_span_fraction(windows, length, model.experiment.tokenizer)
             by_length[str(length)] = fields | result.per_byte(prefix)
-        return {"denoiser": denoiser.name, "length": self.length, "spans": by_length} | interval_fields("documents")
+        fields = {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only, "spans": by_length}
+        return fields | interval_fields("documents")
 
 
 def _whitespace_span_fraction(windows: Sequence[Window], length: int, tokenizer: Tokenizer) -> float:

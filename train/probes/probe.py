@@ -45,10 +45,12 @@ class LanguageModel:
     params: Params
     mesh: Mesh
 
-    def scores(self, examples: Iterable[Example], count: int) -> Iterator[tuple[int, Scores]]:
+    def scores(
+        self, examples: Iterable[Example], count: int, *, text_only: bool = False
+    ) -> Iterator[tuple[int, Scores]]:
         """`scorer.score`, with a bar on standard error if it is a terminal. count: the number of examples."""
         return track(
-            score(self.experiment, self.params, self.mesh, examples),
+            score(self.experiment, self.params, self.mesh, examples, text_only=text_only),
             description="scoring",
             total=count,
             console=Console(stderr=True),

@@ -67,6 +67,7 @@ class PseudoLogLikelihood(TextProbe):
             windows,
             lambda window: hide_each_unit(denoiser, window.tokens, self.unit, vocab),
             per_window=self.length,
+            text_only=self.text_only,
         )
-        fields = {"denoiser": denoiser.name, "unit": self.unit, "length": self.length} | result.counts()
-        return fields | result.per_byte("pseudo_") | interval_fields("documents")
+        fields = {"denoiser": denoiser.name, "unit": self.unit, "length": self.length, "text_only": self.text_only}
+        return fields | result.counts() | result.per_byte("pseudo_") | interval_fields("documents")

@@ -72,6 +72,7 @@ def score(
     mesh: Mesh,
     examples: Iterable[Example],
     *,
+    text_only: bool = False,
     positions_per_batch: int = _POSITIONS_PER_BATCH,
 ) -> Iterator[tuple[int, Scores]]:
     """Yields the number of each of `examples`, from 0, and its scores; not in order.
@@ -83,11 +84,14 @@ def score(
       params: the language model's.
       mesh: over whose devices rows are split.
       examples: of this experiment's denoisers.
+      text_only: whether probabilities are among the tokens of text (`text_tokens`) in place of all rows of the output
+        table, and the likeliest token among them in place of all tokens but pad.
       positions_per_batch: about how many positions a batch has. The scores do not depend on it, except for rounding.
 
     Raises ConfigError for an example that is longer than the model's learned positions.
     """
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
+    start = functools.partial(_start, experiment, params, mesh, text_only)
     waiting: dict[tuple[int, int, int], list[tuple[int, Example]]] = {}
     running: tuple[list[tuple[int, Example]], Array] | None = None
     for number, example in enumerate(examples):
@@ -97,13 +101,13 @@ def score(
         if len(waiting[shape]) == rows:
             # The next batch is made while the devices compute this one.
             started = waiting.pop(shape)
-            next_running = started, _start(experiment, params, mesh, started, shape, rows)
+            next_running = started, start(started, shape, rows)
             yield from _finish(running)
             running = next_running
     for shape, started in waiting.items():
         rows = 1 << (len(started) - 1).bit_length()
         rows = -(-rows // parts) * parts
-        next_running = started, _start(experiment, params, mesh, started, shape, rows)
+        next_running = started, start(started, shape, rows)
         yield from _finish(running)
         running = next_running
     yield from _finish(running)
@@ -158,6 +162,7 @@ def _start(
     experiment: Experiment,
     params: Params,
     mesh: Mesh,
+    text_only: bool,
     started: list[tuple[int, Example]],
     shape: tuple[int, int, int],
     rows: int,
@@ -173,7 +178,7 @@ def _start(
     over_rows = sharding.batch_sharding(mesh)
     arrays = jax.device_put((batch, positions, hidden), over_rows)
     with activation_constraint(functools.partial(sharding.constrain_rows, sharding=over_rows)):
-        return _scores(experiment.model, params, *arrays, vocab=experiment.vocab)
+        return _scores(experiment.model, params, *arrays, vocab=experiment.vocab, text_only=text_only)
 
 
 def _batch(experiment: Experiment, examples: list[Example], shape: tuple[int, int, int]) -> Batch:
@@ -202,15 +207,33 @@ def _positions(experiment: Experiment, example: Example) -> np.ndarray:
     return start + np.arange(len(example.hidden))
 
 
-@functools.partial(jax.jit, static_argnames=("config", "vocab"))
+def text_tokens(vocab: Vocab, num_ids: int) -> np.ndarray:
+    """Returns which ids of a table of `num_ids` embeddings occur in text, bool [num_ids]: ordinary tokens and unk.
+
+    Without pad, EOS, BOS, the mask, [CLS], [SEP], mode tokens, sentinels and rows beyond the vocabulary.
+    """
+    ids = np.arange(num_ids)
+    return ((ids >= vocab.content_start) & (ids < vocab.content_end)) | (ids == vocab.unk)
+
+
+@functools.partial(jax.jit, static_argnames=("config", "vocab", "text_only"))
 def _scores(
-    config: ModelConfig, params: Params, batch: Batch, positions_BxK: Array, hidden_BxK: Array, *, vocab: Vocab
+    config: ModelConfig,
+    params: Params,
+    batch: Batch,
+    positions_BxK: Array,
+    hidden_BxK: Array,
+    *,
+    vocab: Vocab,
+    text_only: bool,
 ) -> tuple[Array, Array]:
     """Returns each hidden token's nats, float32 [B, K], and whether it is the likeliest token, bool [B, K]."""
     transformer = bind(config, params)
     states_BxLxD = transformer.hidden(batch)
     logits_BxKxV = transformer.logits(jnp.take_along_axis(states_BxLxD, positions_BxK[..., None], axis=1))
     logits_BxKxV = logits_BxKxV.astype(jnp.float32)
+    if text_only:
+        logits_BxKxV = jnp.where(text_tokens(vocab, config.vocab_size), logits_BxKxV, -jnp.inf)
     of_hidden_BxK = jnp.take_along_axis(logits_BxKxV, hidden_BxK[..., None], axis=-1)[..., 0]
     nats_BxK = jax.nn.logsumexp(logits_BxKxV, axis=-1) - of_hidden_BxK
     allowed_V = allowed_tokens(vocab, config.vocab_size)

@@ -23,11 +23,15 @@ class TextProbe(Probe):
     places: the most windows of a document.
     length: tokens in a window; a shorter document is one window. At most the default, a row of the run, or the two
         rows of an encoder-decoder, whichever is longer.
+    text_only: whether a token's probability is among the tokens of text (scorer.text_tokens): without sentinels, mode
+        tokens, EOS and other special tokens, which a hidden text does not have. A model that is trained to write short
+        spans expects a sentinel or an EOS after a few tokens; otherwise the probability of these counts against it.
     """
 
     num_documents: int | None = 256
     places: int = 4
     length: int = 96
+    text_only: bool = False
 
     def check(self, experiment):
         if self.num_documents is not None:
@@ -106,12 +110,18 @@ class HiddenText:
 
 
 def score_windows(
-    model: LanguageModel, windows: Sequence[Window], hide_in: Callable[[Window], Sequence[Example]], per_window: int
+    model: LanguageModel,
+    windows: Sequence[Window],
+    hide_in: Callable[[Window], Sequence[Example]],
+    *,
+    per_window: int,
+    text_only: bool,
 ) -> HiddenText:
     """Returns what the model predicts of the hidden tokens of `windows`.
 
     hide_in: the examples of a window, which together hide each of its scored tokens once.
     per_window: the number of examples of a window, for the progress bar.
+    text_only: as in TextProbe.
     """
     vocab, num_bytes = model.experiment.vocab, model.experiment.tokenizer.num_bytes
     owners: list[int] = []  # the window of each example
@@ -127,7 +137,7 @@ def score_windows(
     nats = np.zeros(len(windows))
     bytes_, tokens, unknown = np.zeros((3, len(windows)), np.int64)
     is_exact = np.ones(len(windows), bool)
-    for number, scores in model.scores(examples(), per_window * len(windows)):
+    for number, scores in model.scores(examples(), per_window * len(windows), text_only=text_only):
         k, ids = owners[number], hidden.pop(number)
         is_known = ids != vocab.unk
         nats[k] += scores.nats[is_known].sum()

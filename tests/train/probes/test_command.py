@@ -123,6 +123,13 @@ def test_infilling_scores_spans_of_three_lengths(probe, name):
     )
 
 
+def test_text_only_is_a_flag_of_the_probes_of_held_out_text(probe):
+    few = ("--length=12", "--num_documents=1", "--spans=2")
+    found, plain = probe("ul2", "infilling", *few, "--text_only"), probe("ul2", "infilling", *few)
+    assert (found["text_only"], plain["text_only"]) == (True, False)
+    assert found["spans"]["2"]["nats_per_byte"] < plain["spans"]["2"]["nats_per_byte"]
+
+
 def test_infilling_counts_hidden_spans_of_whitespace(probe, corpus, tmp_path):
     """The spans of two documents of letters, and of one that has three spaces around each letter."""
     fractions = []
@@ -226,6 +233,8 @@ REFUSED = {
     ),
     "flag without probe": (("clm", "", "--length=8"), "--length needs --probe: add --probe=continuation or"),
     "flag of another probe": (("clm", "continuation", "--path=x"), "--path has no effect on --probe=continuation"),
+    "text_only of pairs": (("clm", "minimal_pairs", "--text_only"), "--text_only has no effect on"),
+    "text_only without probe": (("clm", "", "--text_only"), "--text_only needs --probe"),
     "all and a number": (("clm", "continuation", "--all", "--num_documents=2"), "--all and --num_documents exclude"),
     "all pairs": (("clm", "minimal_pairs", "--all"), "--all has no effect on --probe=minimal_pairs"),
     "no pairs": (("clm", "minimal_pairs", "--path="), "--path= cannot be read"),

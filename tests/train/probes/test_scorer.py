@@ -1,5 +1,7 @@
 """Scores of hidden tokens, against the model applied to arrays that are written here by hand."""
 
+import math
+
 import jax
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from train.generate.sample import generate_answers
 from train.generate.sampling import Sampling
 from train.probes.probe import find_denoiser
 from train.probes.pseudo_likelihood import hide_each_unit
-from train.probes.scorer import hide, score
+from train.probes.scorer import hide, score, text_tokens
 from train.sharding import make_reading_mesh
 
 TEXT = np.frombuffer(b"def f(x): return", np.uint8).astype(np.int32) + 3
@@ -173,6 +175,56 @@ def test_a_model_without_preferences_gives_each_token_the_same_probability():
     params = jax.tree.map(np.zeros_like, random_params(experiment))
     [found] = scored(experiment, params, [example_of(experiment, "left", 8, len(TEXT))])
     np.testing.assert_allclose(found.nats, np.log(experiment.model.vocab_size), rtol=1e-6)
+
+
+def test_among_tokens_of_text_a_model_without_preferences_has_256_bytes_and_unk():
+    """All logits are 0: log(257), whatever the sentinels and mode tokens. The first of the 257 ids is the likeliest."""
+    experiment = tiny_experiment("ul2", "encoder_decoder")
+    params = jax.tree.map(np.zeros_like, random_params(experiment))
+    text = np.where(np.arange(len(TEXT)) == START, experiment.vocab.unk, TEXT).astype(np.int32)
+    [found] = scored(experiment, params, [example_of(experiment, "both", text=text)], text_only=True)
+    np.testing.assert_allclose(found.nats, math.log(257), rtol=1e-6)
+    assert found.is_likeliest.tolist() == [True, False, False, False]
+
+
+def test_the_tokens_of_text():
+    vocab = tiny_experiment("ul2", "encoder_decoder").vocab
+    is_text = text_tokens(vocab, vocab.size + 5)
+    assert np.flatnonzero(is_text).tolist() == [2, *range(3, 259)]
+    assert set(np.flatnonzero(~is_text)) == {*vocab.names(), *range(vocab.size, vocab.size + 5)} - {vocab.unk}
+
+
+@pytest.mark.parametrize(("objective", "architecture"), [("ul2", "encoder_decoder"), ("mlm", "encoder_only")])
+def test_text_only_renormalises_over_the_tokens_of_text(objective, architecture):
+    """Against logits of `apply`, from which the columns of other tokens are removed."""
+    experiment = tiny_experiment(objective, architecture)
+    params, vocab = random_params(experiment, scale=2.0), experiment.vocab
+    example = example_of(experiment, "both")
+    if objective == "mlm":
+        row = np.array([vocab.cls, *example.inputs, vocab.sep])
+        logits = np.asarray(apply(experiment.model, params, encoder_fields(row)))[0, row == vocab.mask]
+    else:
+        targets = np.array([*example.targets_start, *example.hidden])
+        logits = decoder_logits(experiment, params, targets, encoder=example.inputs)[-len(example.hidden) :]
+    first, stop = vocab.unk, vocab.content_end
+    greedy = logits[:, first:stop].argmax(-1) + first
+    [among_all] = scored(experiment, params, [example])
+    [found] = scored(experiment, params, [example], text_only=True)
+    np.testing.assert_allclose(found.nats, nats(logits[:, first:stop], example.hidden - first), rtol=1e-4)
+    assert (found.nats < among_all.nats).all()
+    assert found.is_likeliest.tolist() == (greedy == example.hidden).tolist()
+
+
+def test_the_likeliest_token_of_text_may_be_less_likely_than_a_sentinel():
+    experiment = tiny_experiment(SPANS, "encoder_decoder", data={"num_sentinels": 1000})
+    params, vocab = random_params(experiment, scale=2.0, seed=1), experiment.vocab
+    example = example_of(experiment, "both", stop=START + 1)
+    logits = decoder_logits(experiment, params, np.array([*example.targets_start, 3]), encoder=example.inputs)[-1]
+    assert logits.argmax() >= vocab.content_end  # a special token
+    greedy = logits[vocab.unk : vocab.content_end].argmax() + vocab.unk
+    example = example._replace(hidden=np.array([greedy], np.int32))
+    [among_all], [found] = (scored(experiment, params, [example], text_only=only) for only in (False, True))
+    assert (among_all.is_likeliest.tolist(), found.is_likeliest.tolist()) == ([False], [True])
 
 
 @pytest.mark.parametrize("positions_per_batch", [1, 100, 100_000])

@@ -3,6 +3,7 @@
 import io
 import math
 
+import jax
 import numpy as np
 import pytest
 
@@ -45,7 +46,7 @@ def test_bytes_are_those_of_the_raw_text_and_unknown_tokens_are_not_scored(model
     def hidden_end(window):
         return [hide(denoiser, window.tokens, len(given), len(window.tokens), vocab)]
 
-    found = score_windows(model, windows, hidden_end, per_window=1)
+    found = score_windows(model, windows, hidden_end, per_window=1, text_only=False)
     assert found.unknown_tokens.tolist() == [0, 1]
     # The space before a word is part of its piece. Of " fox é over" the letter é, two bytes, is not counted.
     assert found.bytes.tolist() == [len(texts[0]), len(texts[1].encode()) - 2]
@@ -54,6 +55,26 @@ def test_bytes_are_those_of_the_raw_text_and_unknown_tokens_are_not_scored(model
     [(_, scores)] = model.scores(hidden_end(windows[1]), 1)
     is_known = windows[1].tokens[len(given) :] != vocab.unk
     assert found.nats[1] == pytest.approx(scores.nats[is_known].sum()) and not is_known.all()
+
+
+def test_probabilities_among_tokens_of_text_are_greater(model):
+    """Exactly by the factor of the probability of other tokens: of a model without preferences log(V / tokens)."""
+    tokenizer, vocab = model.experiment.tokenizer, model.experiment.vocab
+    denoiser = find_denoiser(model.experiment, "left", None)
+    window = Window(0, tokenizer.encode("the quick brown fox é over").astype(np.int32), np.array([0], np.uint64))
+    model = LanguageModel(model.experiment, jax.tree.map(np.zeros_like, model.params), model.mesh)
+
+    def hidden_text(window):
+        return [hide(denoiser, window.tokens, 1, len(window.tokens), vocab)]
+
+    all_tokens, of_text = (
+        score_windows(model, [window], hidden_text, per_window=1, text_only=text_only) for text_only in (False, True)
+    )
+    assert of_text.unknown_tokens.tolist() == [1] and of_text.tokens.tolist() == all_tokens.tokens.tolist()
+    num_text_tokens = vocab.content_end - vocab.content_start + 1  # and unk
+    expected = of_text.tokens * math.log(num_text_tokens)
+    np.testing.assert_allclose(of_text.nats, expected, rtol=1e-6)
+    np.testing.assert_allclose(all_tokens.nats, of_text.tokens * math.log(model.experiment.model.vocab_size), rtol=1e-6)
 
 
 def test_values_are_sums_over_all_windows_divided_once():
