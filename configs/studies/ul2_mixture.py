@@ -37,7 +37,8 @@ _UPDATES = {
     "encoder_decoder": "from 275 (no_s) to 392 (unilm), with 3.5e12 to 5.0e12 FLOPs; ul2 has 287, and clm and plm 391. "
     "The encoder of clm reads nothing in training, so its fine-tuned accuracy says little about CLM, and the published "
     "order of ul2 and clm is compared in ul2_mixture_decoder alone. ",
-    "decoder_only": "from 391 (clm) to 435 (sc), with 2.4e12 to 2.7e12 FLOPs; ul2 has 427. ",
+    "decoder_only": "from 391 (clm) to 435 (sc), with 2.4e12 to 2.7e12 FLOPs; ul2 has 427. Fine-tuning has the "
+    "attention of training: clm reads the text from the left, the others in both directions. ",
 }
 
 
