@@ -30,7 +30,7 @@ objective only.
 """
 
 from configs.studies.base import published, raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS, T5_BLOCKS, classification, continuation, infilling
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, T5_BLOCKS, classification, continuation, infilling
 
 _LAYOUTS = {
     "encoder_decoder": {"model.architecture": "encoder_decoder"},
@@ -104,5 +104,6 @@ def get_study():
         notes="Equal raw tokens. encoder_decoder has about twice the parameters of the other architectures. shared has "
         "its FLOPs, half_layers half of them; decoders have about its FLOPs in denoising, and about half in language "
         "modeling, where its two rows have room for the whole text each. The paper's numbers are fine-tuned scores "
-        "after 34 billion tokens.",
+        "after 34 billion tokens. "
+        "Fine-tuning has the attention of training: decoder reads the text from the left. " + CLASSIFICATION_NOTE,
     )

@@ -15,7 +15,7 @@ not comparable: most targets are visible, and how many depends on the noise.
 """
 
 from configs.studies.base import raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS, classification, continuation, infilling
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification, continuation, infilling
 
 _NOISES = (
     "text_infilling",
@@ -39,5 +39,5 @@ def get_study():
         # Rotary positions: a table of learned positions could not be fine-tuned on longer rows.
         overrides=SHORT_RUNS | {"model.positions": "rope"},
         notes="Equal parameters, rows, FLOPs of a step and raw tokens. The numbers of the paper's table 1 could not be "
-        "confirmed.",
+        "confirmed. " + CLASSIFICATION_NOTE,
     )

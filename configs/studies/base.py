@@ -156,7 +156,8 @@ def fine_tuning(
 ) -> dict[str, Any]:
     """Returns the measure `metric` of the last evaluation of a run of `config` that starts from the variant's run.
 
-    The fine-tuned model has the shape, the vocabulary, the precision and the seed of the variant's run. Measures with
+    The fine-tuned model has the shape, the vocabulary, the precision and the seed of the variant's run, and a decoder
+    has the attention over inputs of its training: causal, unless its inputs saw each other. Measures with
     the same config and overrides share one run. only: as in `heldout_loss`.
     """
     return dict(

@@ -15,7 +15,7 @@ masked tokens is shared, because ELECTRA's generator, which predicts them, is sm
 """
 
 from configs.studies.base import flops, published, study, variant
-from configs.studies.common import SHORT_RUNS, classification
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification
 
 
 def get_study():
@@ -43,5 +43,5 @@ def get_study():
             ),
         ],
         notes="Equal FLOPs and an equal encoder; not equal text. A discriminator this small finds few of the replaced "
-        "tokens (configs/electra.py), so the published ordering need not appear.",
+        "tokens (configs/electra.py), so the published ordering need not appear. " + CLASSIFICATION_NOTE,
     )

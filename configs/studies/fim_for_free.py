@@ -17,7 +17,7 @@ left_to_right and continuation.
 """
 
 from configs.studies.base import heldout_loss, published, raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS, classification, continuation, infilling
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification, continuation, infilling
 
 
 def get_study():
@@ -51,5 +51,5 @@ def get_study():
             ),
         ],
         notes="Equal parameters and raw tokens, and nearly equal FLOPs. The paper's models are trained long enough "
-        "that fewer documents in their own order do not matter; here there are few documents.",
+        "that fewer documents in their own order do not matter; here there are few documents. " + CLASSIFICATION_NOTE,
     )

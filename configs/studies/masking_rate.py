@@ -16,7 +16,7 @@ never saw anything else; fine-tuning, without masks, does not, so it decides abo
 """
 
 from configs.studies.base import heldout_loss, probe, published, raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS, classification
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification
 
 RATES = (0.1, 0.15, 0.3, 0.4, 0.5)
 _MASKS_ALONE = {"objective.mask_token_rate": 1.0, "objective.random_token_rate": 0.0}
@@ -56,5 +56,5 @@ def get_study():
             ),
         ],
         notes="All variants are scored on the same held-out text with 15%, and with 40%, of the tokens masked, all by "
-        "[MASK]. The published models have the size of BERT-large.",
+        "[MASK]. The published models have the size of BERT-large. " + CLASSIFICATION_NOTE,
     )

@@ -19,7 +19,7 @@ FLOPs in training.
 """
 
 from configs.studies.base import heldout_loss, raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS, classification, continuation
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification, continuation
 
 _MTP = "configs/multi_token_prediction.py"
 
@@ -46,5 +46,5 @@ def get_study():
         overrides=SHORT_RUNS,
         notes="Equal raw tokens. heads_2 has the parameters of clm; the others have more in training. Published gains "
         "are of models of billions of parameters; at about 300 million there is little or none, so none is expected "
-        "here. No published number is compared.",
+        "here. No published number is compared. " + CLASSIFICATION_NOTE,
     )

@@ -19,7 +19,7 @@ raw tokens; nsp and sop add a classifier of the pair, which its control has too 
 """
 
 from configs.studies.base import heldout_loss, raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS, classification
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification
 
 # configs/sop.py masks words as ALBERT does; here all variants mask as BERT does.
 _BERT_MASKS = {"objective.mask_unit": "token", "objective.ngram_weights": (1.0,)}
@@ -49,5 +49,5 @@ def get_study():
         overrides=SHORT_RUNS | {"model.num_token_types": 2, "data.documents": "split"},
         notes="The pair's loss has the effect of nsp minus mlm_only, and of sop minus sop_mlm_only; single_texts minus "
         "mlm_only is the effect of the pairs. Where pair_accuracy is near 0.5, the model has not learned the task, and "
-        "the study says nothing about its use. No published numbers could be confirmed.",
+        "the study says nothing about its use. No published numbers could be confirmed. " + CLASSIFICATION_NOTE,
     )

@@ -16,7 +16,7 @@ of half of the variants repeat visible tokens. FLOPs differ, because the targets
 """
 
 from configs.studies.base import published, raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS, classification, continuation, infilling
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification, continuation, infilling
 
 _SOURCE = "Raffel et al. (2020), tables 4 and 5 (transcribed by a third party; sd of table 1)"
 _GLUE = {
@@ -67,5 +67,5 @@ def get_study():
         ],
         notes="The paper's numbers are fine-tuned scores of T5 base after 34 billion tokens. Equal parameters, encoder "
         "rows and raw tokens; the decoder's rows are as long as the targets need, so FLOPs differ. Deviation from T5: "
-        "deshuffled windows, like all others, may cross the ends of documents.",
+        "deshuffled windows, like all others, may cross the ends of documents. " + CLASSIFICATION_NOTE,
     )

@@ -17,7 +17,7 @@ brings is more predictions from the same text, and the number of scored tokens i
 """
 
 from configs.studies.base import heldout_loss, raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS, T5_BLOCKS, classification, continuation
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, T5_BLOCKS, classification, continuation
 
 
 def _split(kind: str, target_fraction: float) -> dict:
@@ -50,5 +50,7 @@ def get_study():
         | SHORT_RUNS
         | {"model.num_layers": 4, "loss.z_loss": 1e-4, "data.documents": "join", "data.inputs_length": 256},
         notes="Equal parameters, equal rows and equal raw tokens, and so nearly equal FLOPs. No published result: the "
-        "numbers of the papers that compare such splits could not be confirmed.",
+        "numbers of the papers that compare such splits could not be confirmed. Fine-tuning has the "
+        "attention of training: uniform_50_causal and clm read the text from the left, the others in both directions. "
+        + CLASSIFICATION_NOTE,
     )

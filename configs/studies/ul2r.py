@@ -18,7 +18,7 @@ held-out bytes.
 """
 
 from configs.studies.base import heldout_loss, published, raw_tokens, stage, study, variant
-from configs.studies.common import SHORT_RUNS, classification, continuation, infilling
+from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification, continuation, infilling
 
 _FIRST = stage("configs/clm.py", share=0.75)
 
@@ -52,5 +52,7 @@ def get_study():
             ),
         ],
         notes="Equal parameters and raw tokens. U-PaLM spends 0.1% of the compute on UL2R, not a quarter of the "
-        "tokens: at this size 0.1% would be a single step.",
+        "tokens: at this size 0.1% would be a single step. Fine-tuning has the "
+        "attention of training: clm and clm_then_clm read the text from the left, the others in both directions. "
+        + CLASSIFICATION_NOTE,
     )

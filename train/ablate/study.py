@@ -150,6 +150,8 @@ def _check(study: Study, where: str) -> None:
         for name in names:
             if not _NAME.fullmatch(name):
                 raise ConfigError(f"{where}: {kind} {name!r} must have lower-case letters, digits and underscores only")
+    if "start" in study.measures:
+        raise ConfigError(f"{where}: measure 'start' must have another name, which is that of a variant's first stage")
     for name, fields in study.measures.items():
         if "kind" not in fields:
             raise ConfigError(f"{where}: measure {name} must be made by a function of configs/studies/base.py")

@@ -9,6 +9,7 @@ from absl import flags
 from rich.box import SIMPLE
 from rich.table import Table
 
+from contract.errors import ConfigError
 from train.command import config_fields, define_config, parse_flags
 from train.experiment import make_experiment
 from train.scaling.law import CHINCHILLA_TOKENS_PER_PARAM, FLOPS_PER_PARAM_AND_TOKEN, PUBLISHED
@@ -26,9 +27,13 @@ def advice_fields(flops: float) -> dict[str, Any]:
     """Returns source -> size and tokens of the lowest loss at `flops`: published coefficients, and Chinchilla's ratio.
 
     The sources' losses are of their text and tokenizer, do not compare with other losses, and are not returned.
+    Raises ConfigError if the optimum is beyond the range of floats.
     """
-    optima = {source: law.optimum(flops) for source, law in PUBLISHED.items()}
-    sizes = {source: (optimum.params, optimum.tokens) for source, optimum in optima.items()}
+    sizes = {}
+    for source, law in PUBLISHED.items():
+        if (optimum := law.optimum(flops)) is None:
+            raise ConfigError(f"--flops={flops:g} has no optimum in the range of floats: set a budget such as 1e21")
+        sizes[source] = (optimum.params, optimum.tokens)
     params = math.sqrt(flops / FLOPS_PER_PARAM_AND_TOKEN / CHINCHILLA_TOKENS_PER_PARAM)
     sizes[_RATIO] = (params, CHINCHILLA_TOKENS_PER_PARAM * params)
     return {source: advice_row(*size) for source, size in sizes.items()}

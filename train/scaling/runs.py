@@ -15,12 +15,26 @@ from train.ablate.study import Study
 from train.experiment import make_experiment
 from train.paths import leaf_name
 from train.restore import config_for_reading
-from train.run_config import read_config
+from train.run_config import flatten, read_config
 
 Count = Literal["total", "non_embedding"]
 
 # The tables of the vocabulary, of positions and of sentence types, and the output table.
 _EMBEDDINGS = re.compile(r"(^|/)(token|position|token_type)_embedder/|(^|/)logits_dense/")
+
+
+# Fields in which the runs of one law may differ: those of the size and of the number of tokens, those that change how
+# often a run is evaluated or saved, and those of the machine.
+_MAY_DIFFER = {
+    "seed": "seed",
+    "model": "num_layers|d_model|num_heads|num_kv_heads|head_dim|d_ff|embedding_size|attention|remat|scan_unroll",
+    "loss": "chunk_size",
+    "train": "steps|epochs|log_every|eval_every|checkpoint_every|keep_checkpoints|profile_steps|grad_accum_steps",
+    "data": "path|heldout_path|cache_dir|reader_threads|prefetch_batches",
+    "mesh": ".*",
+}
+_CORPUS = ("heldout", "tokenizer", "fingerprint")
+_ABSENT = "absent"
 
 
 class Point(NamedTuple):
@@ -64,7 +78,7 @@ def read_points(study: Study, folders: Sequence[str], count: Count) -> tuple[lis
     the run's only point: with a learning rate that falls until the end of a run, the loss in the middle of a long run
     is higher than that of a run which ends there (Hoffmann et al. 2022, section 3.1).
 
-    Raises ConfigError for a folder without runs of the study, and for runs whose losses do not compare.
+    Raises ConfigError for a folder without runs of the study, and for runs that are not of one law (_must_agree).
     """
     points, left_out, compared = [], [], None
     sizes: dict[str, float] = {}
@@ -145,26 +159,31 @@ def _read(run: str) -> tuple[dict[str, Any], dict[str, Any]] | str:
         return f"unfinished: the last evaluation is at step {last['step']} of {steps}"
     if missing := [name for name in ("loss", "raw_tokens", "flops") if not last.get(name)]:
         return f"the last evaluation has no finite {missing[0]}"
-    if None in same_fields.values():
-        return "its config.json has no corpus.heldout, because an earlier version wrote it"
+    if missing := [name for name in same_fields if name.startswith("corpus.") and same_fields[name] is None]:
+        return f"its config.json has no {missing[0]}, because an earlier version wrote it"
     return config, last
 
 
 def _must_agree(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that runs must share for their losses to compare."""
-    return {
-        "corpus.heldout": config.get("corpus", {}).get("heldout"),
-        "corpus.tokenizer": config.get("corpus", {}).get("tokenizer"),
-        "objective": config["objective"],
-        "train.eval_windows": config["train"]["eval_windows"],
-        "data.inputs_length": config["data"]["inputs_length"],
-    }
+    """Returns the fields that runs must share to be points of one law: all but those of `_MAY_DIFFER`.
+
+    Corpora are compared by their contents, so `data.path` may differ.
+    """
+    corpus = {f"corpus.{name}": config.get("corpus", {}).get(name) for name in _CORPUS}
+    fields = flatten({name: config[name] for name in config if name != "corpus"})
+    return corpus | {name: value for name, value in fields.items() if not _may_differ(name)}
+
+
+def _may_differ(name: str) -> bool:
+    section, _, field = name.partition(".")
+    return section in _MAY_DIFFER and bool(re.fullmatch(_MAY_DIFFER[section], field or section))
 
 
 def _check_compares(run: str, same: Mapping[str, Any], first: str, first_same: Mapping[str, Any]) -> None:
-    for field, value in same.items():
-        if value != first_same[field]:
+    for field in (*same, *(name for name in first_same if name not in same)):
+        ours, theirs = first_same.get(field, _ABSENT), same.get(field, _ABSENT)
+        if ours != theirs:
             raise ConfigError(
-                f"{first} and {run} differ in {field} ({first_same[field]} and {value}), so their held-out losses do "
-                "not compare: fit runs that differ in size and tokens only"
+                f"{first} and {run} differ in {field} ({ours} and {theirs}), so they are not points of one law: fit "
+                "runs that differ in size and tokens only"
             )

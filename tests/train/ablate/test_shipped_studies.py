@@ -8,6 +8,7 @@ import jax
 import pytest
 from absl import flags
 
+from configs.studies.common import CLASSIFICATION_NOTE
 from train.ablate.study import Study, load_study
 from train.command import config_fields, config_overrides, define_config, parse_flags
 from train.experiment import Experiment, make_experiment
@@ -82,6 +83,19 @@ def test_a_run_has_room_for_its_warm_up(study):
         steps = study.budget.amount * (1 - start.share if start else 1) / per_step
         assert experiment.optimizer.warmup_steps <= steps / 4, name
         assert steps > 100, name
+
+
+def test_notes_say_how_coarse_accuracy_is(study):
+    _, study, _ = study
+    has_accuracy = any(fields["kind"] == "fine_tuning" for fields in study.measures.values())
+    assert study.notes.endswith(CLASSIFICATION_NOTE) == has_accuracy
+    assert "  " not in study.notes
+
+
+def test_measures_of_text_are_among_tokens_of_text(study):
+    _, study, _ = study
+    for name, fields in study.measures.items():
+        assert fields["kind"] != "probe" or fields["fields"]["text_only"], name
 
 
 def test_measures_fit_their_variants(study):

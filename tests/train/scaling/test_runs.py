@@ -22,7 +22,7 @@ from train.scaling.runs import count_params, folders_of, read_points
 
 STUDY = "configs/studies/scaling.py"
 LAW = Law(E=1.2, A=40.0, B=300.0, alpha=0.35, beta=0.4)
-CORPUS = {"heldout": "aa", "tokenizer": "bytes"}
+CORPUS = {"heldout": "aa", "tokenizer": "bytes", "fingerprint": "cc"}
 STEPS = (250, 500, 1000)
 
 
@@ -143,11 +143,21 @@ def test_runs_without_a_point_are_named(studies, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("section", "field", "value", "message"),
     [
-        ("corpus", "heldout", "bb", r"differ in corpus.heldout \(aa and bb\), so their held-out losses do not compare"),
+        ("corpus", "heldout", "bb", r"differ in corpus.heldout \(aa and bb\), so they are not points of one law: fit"),
+        ("corpus", "fingerprint", "dd", r"differ in corpus.fingerprint \(cc and dd\)"),
+        ("optimizer", "name", "adamw", r"differ in optimizer.name \(rms_scaled_adamw and adamw\)"),
+        ("optimizer", "schedule", "constant", r"differ in optimizer.schedule \(cosine and constant\)"),
+        ("optimizer", "warmup_steps", 10, "differ in optimizer.warmup_steps"),
+        ("train", "batch_size", 99, "differ in train.batch_size"),
+        ("train", "ema_decay", 0.9, "differ in train.ema_decay"),
+        ("model", "mlp", "relu", "differ in model.mlp"),
+        ("data", "documents", "whole", "differ in data.documents"),
+        ("loss", "label_smoothing", 0.1, "differ in loss.label_smoothing"),
+        ("loss", "of_a_later_version", 1, r"differ in loss.of_a_later_version \(absent and 1\)"),
         ("data", "inputs_length", 128, r"differ in data.inputs_length \(256 and 128\)"),
     ],
 )
-def test_runs_whose_losses_do_not_compare_are_refused(studies, section, field, value, message):
+def test_runs_that_are_not_of_one_law_are_refused(studies, section, field, value, message):
     folder = studies / "scaling_1000" / "runs" / "layers_6_width_192-seed1"
     config = json.loads((folder / "config.json").read_text())
     config[section][field] = value
@@ -155,6 +165,19 @@ def test_runs_whose_losses_do_not_compare_are_refused(studies, section, field, v
     with pytest.raises(ConfigError, match=message) as error:
         read_points(load_study(STUDY), folders_of(f"{studies}/*"), "total")
     assert "\n" not in str(error.value)
+
+
+def test_precisions_are_not_mixed_and_cadence_and_machine_may_differ(studies):
+    folder = studies / "scaling_1000" / "runs" / "layers_6_width_192-seed1"
+    config = json.loads((folder / "config.json").read_text())
+    config["train"] |= {"eval_every": 7, "grad_accum_steps": 2}
+    config["data"] |= {"cache_dir": "elsewhere", "path": "a copy"}
+    config["mesh"]["fsdp"] = 4
+    write_config(folder, config)
+    assert len(read_points(load_study(STUDY), folders_of(f"{studies}/*"), "total")[0]) == 30
+    write_config(folder, config | {"precision": "bfloat16"})
+    with pytest.raises(ConfigError, match=r"differ in precision \(float32 and bfloat16\)"):
+        read_points(load_study(STUDY), folders_of(f"{studies}/*"), "total")
 
 
 @pytest.mark.parametrize(
@@ -168,6 +191,8 @@ def test_runs_whose_losses_do_not_compare_are_refused(studies, section, field, v
         ([f"--study={STUDY}", "--out=tests"], "--out=tests: tests/runs has no runs of this study's variants"),
         (["--advise"], "--advise needs --flops: for example --flops=1e21"),
         (["--advise", "--flops=-1"], "--flops=-1 must be above 0 and finite"),
+        (["--advise", "--flops=1e300"], r"--flops=1e\+300 has no optimum in the range of floats: set a budget such as"),
+        (["--advise", "--flops=1e-300"], "--flops=1e-300 has no optimum"),
         (["--advise", "--flops=inf"], "--flops=inf must be above 0 and finite"),
         (["--advise", "--flops=1e21", "--out=tests"], "--out=tests needs --study"),
         (["--advise", "--flops=1e21", "--figure=a.svg"], "--figure=a.svg needs --study"),
