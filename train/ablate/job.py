@@ -36,7 +36,7 @@ STOPPED, BUSY, DIVERGED = 75, 76, 77
 
 
 def run_job(job: Job, plan: Plan, out: str) -> None:
-    """Does a job, as the target of a process. The exit status is 0, STOPPED, BUSY, DIVERGED, or another one for an error.
+    """Does a job, as the target of a process. Exits with 0, STOPPED, BUSY, DIVERGED, or another status for an error.
 
     Everything that is printed is appended to the job's log.
     """
