@@ -2,24 +2,23 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from contract.errors import ConfigError
+from train.ablate.report.comparable import check_same_heldout, is_own
 from train.ablate.report.statistics import (
     Comparison,
     Summary,
     Values,
-    compare_all,
-    compare_every_pair,
+    choose_best,
+    compare_each,
     reverse,
     smallest_detectable,
     summarize,
 )
 from train.ablate.results import Results
-from train.ablate.study import Study
 
-# Overrides that change which tokens a run's own loss is over, or their vocabulary.
-_SCORED_BY = ("objective.", "loss.", "data.tokenizer")
+# Metrics whose values are shares, by the end of their names.
+_SHARES = ("accuracy", "f1", "exact_match")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,50 +27,75 @@ class Analysis:
 
     Attributes:
       better: "higher" or "lower".
-      is_own: each run is scored on its own objective and the objectives differ, so that variants do not compare: the
-        fields below `lacking` are empty.
-      summaries: of every variant.
+      baseline: of the study.
+      is_own: each run is scored on its own objective and the objectives differ, so that variants do not compare: there
+        are no pairs and no best.
+      summaries: of every variant that is measured.
+      unmeasured: the variants that the measure leaves out (`only`).
       values: variant -> seed -> value, finite ones alone.
       lacking: variant -> complete runs without a finite value, such as a loss that was not reached; only where there
         are any. Such a variant has no test and is not the best, because its worst runs are left out of its mean.
-      to_baseline: variant -> the variant minus the baseline, corrected over all variants but the baseline.
-      best: the variant with the best mean; None if no variant has one.
-      to_best: variant -> the variant minus the best, corrected over all pairs of variants, because the best is known
-        only after the results are.
+      pairs: each pair of measured variants once, with the only p that the report has for the pair
+        (statistics.compare_each).
+      ranked: the variants of which the best is chosen: those that lack no value, with two seeds or more if there are
+        any.
+      best: see statistics.choose_best; None if no variant is the best.
       detectable: the smallest difference from the baseline that the study finds with a probability of 80%, or None.
+      range: the largest difference that is possible, for a measure that is a share; None for others.
     """
 
     measure: str
     better: str
+    baseline: str
     is_own: bool
     summaries: Mapping[str, Summary]
+    unmeasured: Sequence[str]
     values: Mapping[str, Values]
     lacking: Mapping[str, int]
-    to_baseline: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
+    pairs: Mapping[tuple[str, str], Comparison] = dataclasses.field(default_factory=dict)
+    ranked: Sequence[str] = ()
     best: str | None = None
-    to_best: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
     detectable: float | None = None
+    range: float | None = None
+
+    @property
+    def to_baseline(self) -> dict[str, Comparison]:
+        """Variant -> the variant minus the baseline."""
+        return self._to(self.baseline)
+
+    @property
+    def to_best(self) -> dict[str, Comparison]:
+        """Variant -> the variant minus the best; {} without a best."""
+        return {} if self.best is None else self._to(self.best)
+
+    @property
+    def can_find_any(self) -> bool:
+        """Whether a difference that is possible can be found with a probability of 80%."""
+        return self.detectable is None or self.range is None or self.detectable <= self.range
+
+    @property
+    def seeds_differ(self) -> bool:
+        """Whether the ranked variants have values at different seeds."""
+        return len({tuple(sorted(self.values[variant])) for variant in self.ranked}) > 1
+
+    def _to(self, second: str) -> dict[str, Comparison]:
+        if not self.pairs:
+            return {}
+        return {variant: self.pair(variant, second) for variant in self.summaries if variant != second}
+
+    def pair(self, first: str, second: str) -> Comparison:
+        """Returns the comparison of two variants, without a test where the measure does not compare them."""
+        if (first, second) in self.pairs:
+            return self.pairs[first, second]
+        if (second, first) in self.pairs:
+            return reverse(self.pairs[second, first])
+        missing = [variant for variant in (first, second) if variant in self.unmeasured]
+        reason = f"{missing[0]} is not measured" if missing else "each on its own objective"
+        return Comparison(first, second, 0, None, reason=reason)
 
     def rank(self, comparison: Comparison) -> int:
         """Returns 1 if the first variant is better beyond noise, -1 if it is worse, 0 if that cannot be told."""
         return comparison.sign if self.better == "higher" else -comparison.sign
-
-    def compare(self, pairs: list[tuple[str, str]]) -> list[Comparison]:
-        """Returns the comparisons of pairs of variants, corrected over them."""
-        return [self._without_test(comparison) for comparison in compare_all(pairs, self.values)]
-
-    def _without_test(self, comparison: Comparison) -> Comparison:
-        """Returns the comparison, without its test if a variant lacks values."""
-        for variant in (comparison.first, comparison.second):
-            if variant in self.lacking:
-                return Comparison(
-                    comparison.first,
-                    comparison.second,
-                    comparison.num_seeds,
-                    comparison.difference,
-                    reason=f"{variant} has complete runs without a value",
-                )
-        return comparison
 
 
 def analyse(results: Results) -> dict[str, Analysis]:
@@ -79,80 +103,47 @@ def analyse(results: Results) -> dict[str, Analysis]:
 
     Raises ConfigError if two runs were scored on different held-out text.
     """
-    _check_same_heldout(results)
+    check_same_heldout(results)
     return {measure: _analyse(results, measure) for measure in results.study.compared}
 
 
 def _analyse(results: Results, measure: str) -> Analysis:
     study = results.study
+    fields = study.measures[measure]
+    measured = [variant for variant in study.variants if not fields.get("only") or variant in fields["only"]]
     values, lacking = {}, {}
-    for variant in study.variants:
+    for variant in measured:
         found = results.values(variant, measure)
         values[variant] = {seed: value for seed, value in found.items() if math.isfinite(value)}
         complete = sum(outcome.variant == variant for outcome in results.outcomes)
         if complete > len(values[variant]):
             lacking[variant] = complete - len(values[variant])
+    is_share = str(fields.get("metric", "")).endswith(_SHARES)
     analysis = Analysis(
         measure=measure,
-        better=study.measures[measure]["better"],
-        is_own=_is_own(study, measure),
+        better=fields["better"],
+        baseline=study.baseline,
+        is_own=is_own(study, measure),
         summaries={variant: summarize(found) for variant, found in values.items()},
+        unmeasured=[variant for variant in study.variants if variant not in measured],
         values=values,
         lacking=lacking,
+        range=1.0 if is_share else None,
     )
-    return analysis if analysis.is_own else _with_comparisons(analysis, study.baseline)
+    return analysis if analysis.is_own else _with_comparisons(analysis)
 
 
-def _with_comparisons(analysis: Analysis, baseline: str) -> Analysis:
-    others = [variant for variant in analysis.summaries if variant != baseline]
-    to_baseline = analysis.compare([(variant, baseline) for variant in others])
-    means = {
-        variant: summary.mean
-        for variant, summary in analysis.summaries.items()
-        if summary.mean is not None and variant not in analysis.lacking
+def _with_comparisons(analysis: Analysis) -> Analysis:
+    pairs = compare_each(analysis.baseline, analysis.values, analysis.lacking)
+    complete = {
+        variant: found for variant, found in analysis.values.items() if found and variant not in analysis.lacking
     }
-    best = None
-    if means:
-        best = (max if analysis.better == "higher" else min)(means, key=means.__getitem__)
-    pairs = [analysis._without_test(comparison) for comparison in compare_every_pair(analysis.values)]
-    with_best = [pair if pair.second == best else reverse(pair) for pair in pairs if best in (pair.first, pair.second)]
+    # One seed may be a lucky one, so a variant with one seed is not the best of variants with more.
+    ranked = {variant: found for variant, found in complete.items() if len(found) > 1} or complete
     return dataclasses.replace(
         analysis,
-        to_baseline=dict(zip(others, to_baseline, strict=True)),
-        best=best,
-        to_best={comparison.first: comparison for comparison in with_best},
-        detectable=smallest_detectable(to_baseline),
+        pairs={(pair.first, pair.second): pair for pair in pairs},
+        ranked=tuple(ranked),
+        best=choose_best(ranked, analysis.better),
+        detectable=smallest_detectable([pair for pair in pairs if pair.second == analysis.baseline]),
     )
-
-
-def _is_own(study: Study, measure: str) -> bool:
-    """Whether each run is scored on its own objective, and the variants differ in objective."""
-    fields = study.measures[measure]
-    if fields["kind"] not in ("heldout", "tokens_to_loss") or fields.get("config"):
-        return False
-    return objectives_differ(study)
-
-
-def objectives_differ(study: Study) -> bool:
-    """Returns whether the variants' own losses are over different tokens, as far as configs and overrides show it."""
-    return len({_objective(study, variant) for variant in study.variants}) > 1
-
-
-def _objective(study: Study, name: str) -> str:
-    """What decides about the tokens of the variant's own loss, as text: the config file and the overrides that do."""
-    variant = study.variants[name]
-    fields = study.overrides | variant.overrides | variant.sweep
-    scored_by = sorted((field, repr(value)) for field, value in fields.items() if field.startswith(_SCORED_BY))
-    return repr((study.config_of(name).partition(":")[0], scored_by))
-
-
-def _check_same_heldout(results: Results) -> None:
-    for outcome in results.outcomes:
-        first = results.outcomes[0]
-        if outcome.heldout_digest != first.heldout_digest:
-            raise ConfigError(
-                f"study {results.name}: the runs of {first.variant}, seed {first.seed}, and {outcome.variant}, seed "
-                f"{outcome.seed}, hold out different text (heldout_digest {first.heldout_digest} and "
-                f"{outcome.heldout_digest}), so their values do not compare: give all variants the same fields "
-                "data.source, path, heldout_fraction, split_seed, split_by and heldout_path"
-            )

@@ -4,6 +4,7 @@ Text is plain, with `code` between backticks.
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 
@@ -21,6 +22,13 @@ class Paragraph:
 
     text: str
     kind: str = "plain"
+
+
+@dataclasses.dataclass(frozen=True)
+class Points:
+    """A list of sentences or short paragraphs, below a paragraph of the kind "conclusion"."""
+
+    texts: Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,4 +57,12 @@ class Code:
     title: str = ""
 
 
-Block = Heading | Paragraph | Table | Figure | Code
+Block = Heading | Paragraph | Points | Table | Figure | Code
+
+# All that HTML does not allow or that an editor does not show, but for tabs and ends of lines.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def visible(text: str) -> str:
+    """Returns `text` with control characters and lone surrogates as Python escapes, such as \\x00."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)

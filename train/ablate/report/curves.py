@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from train.ablate.report.analysis import objectives_differ
+from train.ablate.report.comparable import objectives_differ
 from train.ablate.report.numbers import large
 from train.ablate.results import Curve, Results
 from train.pyplot import COLOURS, import_pyplot, to_svg
@@ -171,12 +171,12 @@ def _set_range(axes: Any, lines: Sequence[_Line]) -> None:
 
 def caption(results: Results, x: str) -> str:
     """Returns the caption of the figure over `x`."""
+    drawn = {outcome.variant for outcome in results.outcomes if len(outcome.curve.loss)}
     own = (
         " Each variant is scored on its own objective, so heights do not compare between objectives."
-        if objectives_differ(results.study)
+        if objectives_differ(results.study, drawn)
         else ""
     )
-    drawn = {outcome.variant for outcome in results.outcomes if len(outcome.curve.loss)}
     panels = (
         " In each panel the variant of the title is the thick solid line (blue), the baseline is dashed (orange), and "
         "all other variants are thin (grey)."

@@ -48,6 +48,8 @@ def caption(analysis: Analysis, baseline: str) -> str:
     """Returns the caption of the figure."""
     line = "" if analysis.is_own else f" The dashed line is the mean of the baseline `{baseline}`."
     best = "" if analysis.best is None else " The diamond is the best mean."
+    if best and analysis.seeds_differ:
+        best = " The diamond is the best variant on common seeds."
     return (
         f"`{analysis.measure}`: means over seeds with 95% intervals (filled) and, below them, the values of the seeds "
         "(hollow)."

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from train.ablate.report.analysis import Analysis
 from train.ablate.report.blocks import Block, Heading, Paragraph, Table
-from train.ablate.report.numbers import decimals_of, number, probability, with_interval
-from train.ablate.report.orders import VERDICTS, Order, count
+from train.ablate.report.numbers import decimals_of, listed, number, plural, probability, with_interval
+from train.ablate.report.orders import VERDICTS, Order, count, count_deciding, opposite, told_by_papers
 
 _HEADER = (
     "the paper: better",
@@ -27,16 +27,19 @@ def literature_blocks(orders: Sequence[Order], analyses: Mapping[str, Analysis],
     blocks: list[Block] = [
         heading,
         Paragraph(
-            f"{told[0].upper()}{told[1:]}. An order agrees or disagrees only if the paired t test, with Holm's "
-            "correction for the pairs of the published result, puts the difference of these runs beyond noise. The "
-            "paper does not tell an order if its values are equal, or differ by less than two standard deviations of "
-            "a difference, where the paper gives its standard deviation."
+            f"{told[0].upper()}{told[1:]}. {deciding(orders)}An order agrees or disagrees only if the difference of "
+            "these runs is beyond noise; p and the verdict of a pair are those of the measure's own comparisons."
+            " The paper does not tell an order if its values are equal, or differ by less than "
+            "two standard deviations of a difference, where the paper gives its standard deviation."
         ),
     ]
+    contradictions = opposite_sentences(orders)
+    if contradictions:
+        blocks.append(Paragraph(" ".join(contradictions)))
     for result in dict.fromkeys(id(order.published) for order in orders):
         group = [order for order in orders if id(order.published) == result]
         published = group[0].published
-        blocks.append(Heading(published.source, 3))
+        blocks.append(Heading(f"{published.source}: {published.metric}", 3))
         blocks.append(
             Paragraph(
                 f"The paper measures {published.metric} ({_better(group[0])}), and these runs measure "
@@ -45,6 +48,41 @@ def literature_blocks(orders: Sequence[Order], analyses: Mapping[str, Analysis],
         )
         blocks.append(Table(_HEADER, [_row(order, analyses) for order in group], numbers=(2, 3, 4)))
     return blocks
+
+
+def deciding(orders: Sequence[Order]) -> str:
+    """Returns a sentence on how few comparisons decide about the orders, or "" if each order has its own."""
+    told, comparisons = len(told_by_papers(orders)), count_deciding(orders)
+    if told == comparisons:
+        return ""
+    decide = "decides" if comparisons == 1 else "decide"
+    return f"{plural(comparisons, 'comparison')} of these runs {decide} about all {told} orders that the papers tell. "
+
+
+def opposite_sentences(orders: Sequence[Order]) -> list[str]:
+    """Returns a sentence for each pair of variants that papers, or two metrics of a paper, order in both directions."""
+    sentences = []
+    for one, other in opposite(orders):
+        first, second = f"`{one[0].first}`", f"`{one[0].second}`"
+        sources = {order.published.source for order in (*one, *other)}
+        if len(sources) == 1:
+            better, worse = (listed([order.published.metric for order in group]) for group in (one, other))
+            where = f" in {sources.pop()}"
+        else:
+            better, worse, where = metrics(one), metrics(other), ""
+        sentences.append(
+            f"The published orders of {first} and {second} contradict each other{where}: {first} is better in {better} "
+            f"and worse in {worse}, so these runs cannot agree with both."
+        )
+    return sentences
+
+
+def metrics(orders: Sequence[Order]) -> str:
+    """Returns the papers' metrics of `orders`, with their sources, each source once."""
+    by_source: dict[str, list[str]] = {}
+    for order in orders:
+        by_source.setdefault(order.published.source, []).append(order.published.metric)
+    return listed([f"{listed(list(dict.fromkeys(names)))} of {source}" for source, names in by_source.items()])
 
 
 def _better(order: Order) -> str:

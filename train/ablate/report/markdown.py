@@ -3,14 +3,14 @@
 import re
 from collections.abc import Sequence
 
-from train.ablate.report.blocks import Block, Code, Figure, Heading, Paragraph, Table
+from train.ablate.report.blocks import Block, Code, Figure, Heading, Paragraph, Points, Table, visible
 
 _LABELS = {"plain": "", "note": "", "conclusion": "", "warning": "**Not complete.** "}
 
 
 def to_markdown(blocks: Sequence[Block], folder: str) -> str:
     """Returns the blocks as GitHub's Markdown. folder: of the figures, relative to the file."""
-    return "\n\n".join(_block(block, folder) for block in blocks) + "\n"
+    return visible("\n\n".join(_block(block, folder) for block in blocks)) + "\n"
 
 
 def _block(block: Block, folder: str) -> str:
@@ -19,6 +19,8 @@ def _block(block: Block, folder: str) -> str:
             return f"{'#' * level} {_inline(text)}"
         case Paragraph(text, kind):
             return _LABELS[kind] + _inline(text)
+        case Points(texts):
+            return "\n".join(f"- {_inline(text)}" for text in texts)
         case Table(header, rows, numbers):
             rule = ["--:" if place in numbers else "---" for place in range(len(header))]
             cells = [map(_cell, header), rule, *(map(_cell, row) for row in rows)]

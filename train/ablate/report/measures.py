@@ -4,19 +4,31 @@ from collections.abc import Mapping, Sequence
 
 from train.ablate.report.analysis import Analysis
 from train.ablate.report.blocks import Block, Paragraph, Table
-from train.ablate.report.numbers import decimals_of, listed, number, plural, probability, with_interval
-from train.ablate.report.statistics import Comparison
+from train.ablate.report.numbers import (
+    decimals_of,
+    listed,
+    number,
+    plural,
+    probability,
+    significant,
+    with_interval,
+)
+from train.ablate.report.statistics import POWER, Comparison
 from train.ablate.results import Results
+from train.ablate.study import Study
 
 _RANKS = {1: "better", 0: "cannot be told", -1: "worse"}
 
 READING = (
     "Brackets are 95% intervals over seeds (t distribution). A difference is paired: it is the mean over seeds of the "
     "variant minus the baseline at the same seed, and its interval is that of this one comparison. p is that of the "
-    "paired t test after Holm's correction for all comparisons of the column. A variant is better or worse only if "
+    "paired t test after Holm's correction for all comparisons with the baseline. A variant is better or worse only if "
     "this p is below 0.05; an interval without 0 is not enough. The best variant is known only after the runs are, so "
-    "comparisons with it are corrected for all pairs of variants."
+    "comparisons of the best with others than the baseline are corrected for all pairs of variants without the "
+    "baseline. A pair of variants has the same verdict everywhere in this report. Measures are not corrected for each "
+    "other."
 )
+_MOST_NAMES = 5
 
 
 def measure_blocks(analysis: Analysis, results: Results) -> list[Block]:
@@ -27,8 +39,9 @@ def measure_blocks(analysis: Analysis, results: Results) -> list[Block]:
         rows = [
             [f"`{variant}`", with_interval(summary, decimals), str(summary.num_seeds)]
             for variant, summary in analysis.summaries.items()
-        ]
+        ] + [[f"`{variant}`", "not measured", "–"] for variant in analysis.unmeasured]
         return [
+            *_conditions(study, analysis),
             Paragraph(
                 "Each variant is scored on its own objective. The objectives differ, so the values do not compare, and "
                 "no difference is tested."
@@ -40,16 +53,33 @@ def measure_blocks(analysis: Analysis, results: Results) -> list[Block]:
         "variant",
         "mean [95% interval]",
         "seeds",
-        f"minus {study.baseline} [95% interval]",
+        "minus the baseline [95% interval]",
         "p (Holm)",
-        f"against {study.baseline}",
+        "against the baseline",
         "against the best",
     ]
     rows = [_row(variant, analysis, decimals) for variant in study.variants]
-    return [Paragraph(better), Table(header, rows, numbers=(1, 2, 3, 4)), *_notes(analysis, results)]
+    return [
+        Paragraph(better),
+        *_conditions(study, analysis),
+        Table(header, rows, numbers=(1, 2, 3, 4)),
+        *_notes(analysis, results),
+    ]
+
+
+def _conditions(study: Study, analysis: Analysis) -> list[Block]:
+    """Returns how a measure after fine-tuning is taken; [] for other measures."""
+    fields = study.measures[analysis.measure]
+    if fields["kind"] != "fine_tuning":
+        return []
+    overrides = "".join(f", `{field}={value}`" for field, value in fields["overrides"].items())
+    text = f"`{fields['metric']}` at the end of a fine-tuning of each run: `{fields['config']}`{overrides}."
+    return [Paragraph(text, "note")]
 
 
 def _row(variant: str, analysis: Analysis, decimals: int) -> list[str]:
+    if variant in analysis.unmeasured:
+        return [f"`{variant}`", "not measured", *["–"] * 5]
     summary = analysis.summaries[variant]
     to_baseline = analysis.to_baseline.get(variant)
     cells = [f"`{variant}`", with_interval(summary, decimals), str(summary.num_seeds)]
@@ -74,10 +104,13 @@ def _notes(analysis: Analysis, results: Results) -> list[Block]:
     """Returns what is not in the table: intervals, values and tests that there are none of, with the reasons."""
     texts = []
     if analysis.detectable is not None:
+        texts.append(f"{detectable(analysis)} This is at the strictest step of Holm's correction.")
+    if analysis.seeds_differ:
         texts.append(
-            f"A difference from the baseline has to be about {number(analysis.detectable, decimals_of(analysis))} to "
-            "be found with a probability of 80%, at the strictest step of Holm's correction."
+            "The variants have different seeds, so their means do not compare: the best variant is no worse than each "
+            "other one on the seeds that both have."
         )
+    texts += _told_elsewhere(analysis)
     seeds = [summary.num_seeds for summary in analysis.summaries.values() if summary.num_seeds]
     if seeds and max(seeds) == 1:
         texts.append("One seed of each variant has no spread: there are no intervals and no tests.")
@@ -86,20 +119,48 @@ def _notes(analysis: Analysis, results: Results) -> list[Block]:
         for variant, comparison in analysis.to_baseline.items():
             if comparison.reason:
                 reasons.setdefault(comparison.reason, []).append(f"`{variant}`")
-        texts += [f"No test with the baseline ({reason}): {listed(names)}." for reason, names in reasons.items()]
+        texts += [
+            f"No test with the baseline ({reason}): {listed(names, _MOST_NAMES)}." for reason, names in reasons.items()
+        ]
         constant = [
             f"`{variant}`"
             for variant, summary in analysis.summaries.items()
             if summary.num_seeds > 1 and summary.low is None
         ]
         if constant:
-            texts.append(f"No interval of the mean, because the values of all seeds are equal: {listed(constant)}.")
+            texts.append(
+                f"No interval of the mean, because the values of all seeds are equal: {listed(constant, _MOST_NAMES)}."
+            )
     for variant, missing in analysis.lacking.items():
         texts.append(
             f"`{variant}`: {plural(missing, 'complete run')} without a value, left out of the mean, so that the "
             "variant is not tested and cannot be the best."
         )
     return [Paragraph(" ".join(texts), "note")] if texts else []
+
+
+def detectable(analysis: Analysis) -> str:
+    """Returns a sentence on the smallest difference from the baseline that these runs find; "" without one."""
+    if analysis.detectable is None:
+        return ""
+    smallest, power = significant(analysis.detectable, 2), f"a probability of {POWER:.0%}"
+    if not analysis.can_find_any:
+        return (
+            f"With {power}, these seeds find only differences from the baseline of about {smallest} or more; values "
+            "are between 0 and 1, so no possible difference could have been found with this probability."
+        )
+    return f"A difference from the baseline has to be about {smallest} to be found with {power}."
+
+
+def _told_elsewhere(analysis: Analysis) -> list[str]:
+    """Says which pairs that are not in the table differ beyond noise."""
+    shown = {analysis.baseline, analysis.best}
+    told = []
+    for pair in analysis.pairs.values():
+        if pair.sign and not {pair.first, pair.second} & shown:
+            first, second = (pair.first, pair.second) if analysis.rank(pair) > 0 else (pair.second, pair.first)
+            told.append(f"`{first}` is better than `{second}`")
+    return [f"Beyond noise, too: {listed(told, _MOST_NAMES // 2)}."] if told else []
 
 
 def values_of_runs(results: Results, analyses: Mapping[str, Analysis]) -> Table:

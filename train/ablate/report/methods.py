@@ -26,10 +26,13 @@ def method_blocks(results: Results, analyses: Mapping[str, Analysis]) -> list[Bl
         ),
         Paragraph(
             "Statistics: means with t intervals at 95%; paired two-sided t tests over the seeds that two variants have "
-            "in common; Holm's step-down correction, over all comparisons with the baseline of one measure, over all "
-            "pairs of variants for comparisons with the best, and over the pairs of one published result. Measures "
-            "are not corrected for each other. A comparison without a test counts in the correction. The smallest "
-            "detectable difference is that of a paired t test with a power of 80%."
+            "in common; Holm's step-down correction. Each measure has two families of comparisons, and each pair of "
+            "variants is in one of them: all pairs with the baseline, which is chosen before the runs, and all other "
+            "pairs. In each family the chance of any wrong verdict is at most 5%. Measures are not corrected for each "
+            "other. A comparison without a test counts in the correction, unless the measure leaves a variant out. "
+            "The best variant is one that is no worse than any other in the mean over the seeds that both have, of "
+            "the variants with two seeds or more. The smallest detectable difference is that of a paired t test with "
+            "a power of 80%."
         ),
         Heading("Variants", 3),
         Table(

@@ -5,32 +5,62 @@ import statistics
 from collections.abc import Sequence
 
 from train.ablate.report.analysis import Analysis
-from train.ablate.report.statistics import Comparison, Summary
+from train.ablate.report.statistics import ALPHA, Comparison, Summary
 
-_MOST_DECIMALS = 6
+_MOST_DECIMALS = 6  # smaller numbers are written with an exponent
 
 
 def decimals_of(analysis: Analysis) -> int:
-    """Returns the decimals that show the spread between seeds with two digits; without one, values with four."""
+    """Returns the decimals that show the spread of a value between seeds with two digits; without one, four digits."""
     spreads = [
         statistics.stdev(found.values())
         for variant, found in analysis.values.items()
         if analysis.summaries[variant].low is not None
     ]
     if spreads:
-        digits = 1 - math.floor(math.log10(statistics.median(spreads)))
+        digits = 1 - _magnitude(statistics.median(spreads))
     else:
         largest = max((abs(value) for found in analysis.values.values() for value in found.values()), default=0.0)
-        digits = 3 - math.floor(math.log10(largest)) if largest else 0
-    return min(max(digits, 0), _MOST_DECIMALS)
+        digits = 3 - _magnitude(largest) if largest else 0
+    return max(digits, 0)
+
+
+def decimals_of_difference(comparison: Comparison, otherwise: int) -> int:
+    """Returns the decimals that show the spread of the paired differences with two digits; `otherwise` without one."""
+    if not comparison.spread:
+        return otherwise
+    return max(0, 1 - _magnitude(comparison.spread))
+
+
+def size(comparison: Comparison) -> str:
+    """Returns how large a difference is, as "0.50": to one digit of its spread, and to two digits of its own."""
+    difference = abs(comparison.difference or 0.0)
+    return number(difference, max(decimals_of_difference(comparison, 1) - 1, _decimals_for(difference, 2)))
+
+
+def significant(value: float, digits: int) -> str:
+    """Returns `value` with so many significant digits, and with all digits before the point."""
+    return number(value, _decimals_for(value, digits))
+
+
+def _decimals_for(value: float, digits: int) -> int:
+    return max(0, digits - 1 - _magnitude(value)) if value else 0
+
+
+def _magnitude(value: float) -> int:
+    """Returns the power of ten of the first digit; 0.000999... that rounding made of 0.001 counts as 0.001."""
+    return math.floor(math.log10(abs(value)) + 1e-9)
 
 
 def number(value: float | None, decimals: int, *, sign: bool = False) -> str:
     """Returns `value` with thousands separators and a true minus; "–" for None. sign: write "+" too."""
     if value is None:
         return "–"
-    text = f"{value:{'+' if sign else ''},.{decimals}f}"
-    if float(text.replace(",", "")) == 0:
+    plus = "+" if sign else ""
+    text = f"{value:{plus},.{decimals}f}"
+    if decimals > _MOST_DECIMALS and 0 < abs(value) < 10.0 ** (1 - _MOST_DECIMALS):
+        text = f"{value:{plus}.3g}"
+    elif float(text.replace(",", "")) == 0:
         text = text.lstrip("+-")
     return text.replace("-", "−")
 
@@ -43,17 +73,22 @@ def interval(low: float | None, high: float | None, decimals: int, *, sign: bool
 
 
 def with_interval(result: Summary | Comparison, decimals: int) -> str:
-    """Returns the mean, or the difference, with its interval."""
+    """Returns the mean, or the difference, with its interval. decimals: of a mean; a difference has its own."""
     is_mean = isinstance(result, Summary)
+    if not is_mean:
+        decimals = decimals_of_difference(result, decimals)
     value = number(result.mean if is_mean else result.difference, decimals, sign=not is_mean)
     return f"{value} {interval(result.low, result.high, decimals, sign=not is_mean)}".rstrip()
 
 
 def probability(p: float | None) -> str:
-    """Returns a p value with three decimals."""
+    """Returns a p value with three decimals. One that is below ALPHA does not look equal to it."""
     if p is None:
         return "–"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    if p < 0.001:
+        return "< 0.001"
+    text = f"{p:.3f}"
+    return f"< {ALPHA}" if p < ALPHA <= float(text) else text
 
 
 def large(value: float) -> str:

@@ -20,7 +20,7 @@ class Order:
     Attributes:
       first, second: the variants; the paper says that `first` is better, if it says so.
       paper: the paper's values of first and second; None if only the order is known.
-      ours: first minus second, corrected over the pairs of the published result.
+      ours: first minus second, with the verdict that the report has for the pair everywhere.
     """
 
     published: Published
@@ -41,6 +41,35 @@ def count(orders: Sequence[Order]) -> dict[Verdict, int]:
     return {verdict: sum(order.verdict == verdict for order in orders) for verdict in VERDICTS}
 
 
+def told_by_papers(orders: Sequence[Order]) -> list[Order]:
+    """Returns the orders that the papers tell."""
+    return [order for order in orders if order.verdict != "not told by the paper"]
+
+
+def count_deciding(orders: Sequence[Order]) -> int:
+    """Returns how many comparisons of the study's runs decide about the orders that the papers tell.
+
+    It is less than the number of orders where papers, or two metrics of a paper, order the same pair of variants.
+    """
+    return len({_pair(order) for order in told_by_papers(orders)})
+
+
+def opposite(orders: Sequence[Order]) -> list[tuple[list[Order], list[Order]]]:
+    """Returns the orders of each pair of variants that papers, or two metrics of one, tell in both directions."""
+    groups: dict[tuple[str, frozenset[str]], list[Order]] = {}
+    for order in told_by_papers(orders):
+        groups.setdefault(_pair(order), []).append(order)
+    split = [
+        ([order for order in group if order.first == group[0].first], [o for o in group if o.first != group[0].first])
+        for group in groups.values()
+    ]
+    return [(one, other) for one, other in split if other]
+
+
+def _pair(order: Order) -> tuple[str, frozenset[str]]:
+    return order.published.measure, frozenset((order.first, order.second))
+
+
 def _orders(result: Published, baseline: str, analysis: Analysis) -> list[Order]:
     told = {(first, second): True for first, second in result.better_than}
     if baseline in result.values:
@@ -49,9 +78,8 @@ def _orders(result: Published, baseline: str, analysis: Analysis) -> list[Order]
                 first, second = _better_first(result, variant, baseline)
                 told[first, second] = told.get((first, second), False) or _is_told(result, first, second)
     orders = []
-    for (first, second), ours in zip(told, analysis.compare(list(told)), strict=True):
-        if analysis.is_own:  # the values are of different objectives, whatever their difference
-            ours = Comparison(first, second, ours.num_seeds, None, reason="each on its own objective")
+    for first, second in told:
+        ours = analysis.pair(first, second)
         verdict: Verdict = "not told by the paper"
         if told[first, second]:
             verdict = {1: "agrees", 0: "cannot be told", -1: "disagrees"}[analysis.rank(ours)]

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy import integrate, optimize, stats
@@ -99,12 +99,16 @@ def compare(first: str, second: str, values: Mapping[str, Values]) -> Comparison
     )
 
 
-def compare_all(pairs: Iterable[tuple[str, str]], values: Mapping[str, Values]) -> list[Comparison]:
+def compare_all(
+    pairs: Iterable[tuple[str, str]], values: Mapping[str, Values], untested: Collection[str] = ()
+) -> list[Comparison]:
     """Returns the comparisons of `pairs`, with p corrected over all of them.
 
     A pair without a test counts in the correction, so that no result looks more certain because runs are missing.
+
+    untested: variants without tests, because their values are those of their better runs alone.
     """
-    comparisons = [compare(first, second, values) for first, second in pairs]
+    comparisons = [_without_test(compare(first, second, values), untested) for first, second in pairs]
     corrected = holm([1.0 if comparison.p is None else comparison.p for comparison in comparisons])
     return [
         comparison if comparison.p is None else dataclasses.replace(comparison, corrected=p)
@@ -112,9 +116,53 @@ def compare_all(pairs: Iterable[tuple[str, str]], values: Mapping[str, Values]) 
     ]
 
 
-def compare_every_pair(values: Mapping[str, Values]) -> list[Comparison]:
-    """Returns the comparisons of all pairs of variants, with p corrected over all of them."""
-    return compare_all(itertools.combinations(values, 2), values)
+def _without_test(comparison: Comparison, untested: Collection[str]) -> Comparison:
+    for variant in (comparison.first, comparison.second):
+        if variant in untested:
+            return Comparison(
+                comparison.first,
+                comparison.second,
+                comparison.num_seeds,
+                comparison.difference,
+                reason=f"{variant} has complete runs without a value",
+            )
+    return comparison
+
+
+def compare_every_pair(values: Mapping[str, Values], untested: Collection[str] = ()) -> list[Comparison]:
+    """Returns the comparisons of all pairs of variants, with p corrected over all of them. untested: as compare_all."""
+    return compare_all(itertools.combinations(values, 2), values, untested)
+
+
+def compare_each(baseline: str, values: Mapping[str, Values], untested: Collection[str] = ()) -> list[Comparison]:
+    """Returns one comparison of each pair of variants, in two families that are corrected separately.
+
+    The first family has the pairs with the baseline, which is chosen before the runs. The second has all other pairs,
+    so that its correction holds for a variant that is chosen by its results, such as the best. Each pair is in one
+    family, and so has one p. In each family the chance of any wrong verdict is at most ALPHA. untested: as compare_all.
+    """
+    others = {variant: found for variant, found in values.items() if variant != baseline}
+    to_baseline = compare_all([(variant, baseline) for variant in others], values, untested)
+    return to_baseline + compare_every_pair(others, untested)
+
+
+def choose_best(values: Mapping[str, Values], better: str) -> str | None:
+    """Returns the variant that is no worse than each other variant in the mean over the seeds that both have.
+
+    Tests are over the same seeds, so none can find another variant better. Where all variants have the same seeds, the
+    variant is the one with the best mean, and the first of these. None: no such variant, because of missing seeds.
+    """
+    for first in values:
+        if all(_is_no_worse(values[first], values[second], better) for second in values if second != first):
+            return first
+    return None
+
+
+def _is_no_worse(first: Values, second: Values, better: str) -> bool:
+    seeds = first.keys() & second.keys()
+    # Sums without rounding depend on neither the order of the seeds nor the other variant.
+    a, b = (math.fsum(found[seed] for seed in seeds) for found in (first, second))
+    return bool(seeds) and (a >= b if better == "higher" else a <= b)
 
 
 def reverse(comparison: Comparison) -> Comparison:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contract.errors import ConfigError
 from train.ablate.report import curves, dots
 from train.ablate.report.analysis import Analysis, analyse
-from train.ablate.report.blocks import Block, Figure, Heading, Paragraph, Table
+from train.ablate.report.blocks import Block, Figure, Heading, Paragraph, Points, Table
 from train.ablate.report.conclusion import conclude
 from train.ablate.report.literature import literature_blocks
 from train.ablate.report.markdown import to_markdown
@@ -65,11 +65,14 @@ def make_blocks(results: Results) -> list[Block]:
 
 def _beginning(results: Results, analyses: Mapping[str, Analysis], orders: Sequence[Order]) -> list[Block]:
     study = results.study
+    conclusion = conclude(results, analyses, orders)
     blocks: list[Block] = [
         Heading(study.question, 1),
         Paragraph(f"Study `{results.name}`, baseline `{study.baseline}`.", "note"),
-        Paragraph(conclude(results, analyses, orders), "conclusion"),
+        Paragraph(conclusion.headline, "conclusion"),
     ]
+    if conclusion.points:
+        blocks.append(Points(conclusion.points))
     if results.problems:
         groups: dict[tuple[str, str, str], list[str]] = {}
         for problem in results.problems:

@@ -1,4 +1,4 @@
-"""The first paragraph of a report, for results that support much, little and nothing; and published orders."""
+"""The beginning of a report, for results that support much, little and nothing; and published orders."""
 
 import pytest
 
@@ -14,9 +14,14 @@ CLEAR = {"base": BASE, "good": [1.501, 1.600, 1.699], "bad": [2.500, 2.601, 2.70
 NOISE = {"base": BASE, "other": [2.02, 2.07, 2.21], "third": [1.97, 2.13, 2.19]}
 
 
-def paragraph(results):
+def conclusion(results):
     analyses = analyse(results)
     return conclude(results, analyses, compare_with_papers(results.study, analyses))
+
+
+def paragraph(results):
+    found = conclusion(results)
+    return " ".join([found.headline, *found.points])
 
 
 def verdicts(results):
@@ -27,8 +32,11 @@ def verdicts(results):
 
 def test_a_clear_winner():
     text = paragraph(make_results({"loss": CLEAR}))
-    assert text.startswith("3 variants were trained with 3 seeds, each run on 1M tokens of text. In `loss` (lower is ")
-    assert "`good` (by 0.5) is better and `bad` (by 0.5) is worse than `base`." in text
+    assert text.startswith(
+        "In `loss`, `good` (by 0.500) is better and `bad` (by 0.501) is worse than the baseline `base`, beyond the "
+        "noise between seeds. 3 variants were trained with 3 seeds, each run on 1M tokens of text. `loss` (lower is "
+    )
+    assert "`good` (by 0.500) is better and `bad` (by 0.501) is worse than `base`." in text
     assert "The lowest mean is that of `good`, which is better than all other variants, beyond noise." in text
     assert "cannot be told" not in text and text.count("noise between training seeds alone") == 1
 
@@ -37,7 +45,7 @@ def test_nothing_told_comes_first():
     text = paragraph(make_results({"loss": NOISE}))
     assert text.startswith("No difference between variants is beyond the noise between seeds. 3 variants were trained")
     assert "no variant can be told from `base`. The lowest mean is that of `third`, but no other variant can" in text
-    assert "are not shown to be equal: with these seeds, a difference from the baseline has to be about 0." in text
+    assert "A difference from the baseline has to be about 0." in text and "are not shown to be equal." in text
     assert " better than" not in text and "is worse" not in text
 
 
@@ -46,7 +54,7 @@ def test_an_unfinished_study_says_so_first():
     results = make_results({"loss": CLEAR | {"bad": [2.5]}}, problems=problems)
     text = paragraph(results)
     assert text.startswith("This study is not complete: 7 of 9 runs are complete (1 missing, 1 failed). What follows")
-    assert "`good` (by 0.50) is better than `base`; `bad` is not tested." in text
+    assert "`good` (by 0.500) is better than `base`; `bad` is not tested." in text
     assert "better than all other variants that are tested, beyond noise." in text
 
 
@@ -59,7 +67,7 @@ def test_a_study_without_a_complete_run():
 def test_one_seed_supports_no_order():
     text = paragraph(make_results({"loss": {name: values[:1] for name, values in CLEAR.items()}}, seeds=1))
     assert text.startswith("With one seed of each variant the noise is not known, so the numbers support no order")
-    assert "no difference from `base` is tested; the lowest mean is that of `good`." in text
+    assert "no difference from `base` is tested. The lowest mean is that of `good`." in text
     assert "beyond noise" not in text and "equal" not in text
 
 
@@ -71,8 +79,9 @@ def test_equal_differences_are_no_certainty():
 def test_a_contradiction_with_a_paper_is_named():
     results = make_results({"loss": CLEAR}, published=[paper({"base": 80.0, "good": 79.0, "bad": 78.0})])
     text = paragraph(results)
-    assert "Of 2 published orders, 1 agrees with these runs, 1 disagrees, and 0 cannot be told." in text
-    assert "Against Author et al. (2020), Table 1, `good` is better here than `base` in `loss`." in text
+    assert "of 2 published orders, 1 agrees with these runs, 1 disagrees, and 0 cannot be told." in text
+    assert "`good` is better here than `base` in `loss`, against GLUE of Author et al. (2020), Table 1." in text
+    assert "decide" not in text and "contradict" not in text
 
 
 def test_losses_of_different_objectives_are_not_compared():
@@ -84,8 +93,8 @@ def test_losses_of_different_objectives_are_not_compared():
     assert analyses["loss"].is_own and analyses["loss"].best is None and not analyses["loss"].to_baseline
     assert analyses["common"].best == "good"
     text = paragraph(results)
-    assert "`loss` scores each variant on its own objective and does not compare them." in text
-    assert "In `common` (lower is better), `good` (by 0.50) is better than `base`." in text
+    assert "`loss`: each variant is scored on its own objective, so the values do not compare." in text
+    assert "`common` (lower is better): `good` (by 0.500) is better than `base`." in text
     same = {name: variant({"train.batch_size": size}) for name, size in (("base", 8), ("good", 16))}
     assert not analyse(make_results({"loss": values}, measures={"loss": heldout_loss()}, variants=same))["loss"].is_own
 

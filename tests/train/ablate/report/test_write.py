@@ -8,12 +8,13 @@ import sys
 
 import pytest
 
-from configs.studies.base import heldout_loss, samples, throughput
+from configs.studies.base import fine_tuning, heldout_loss, samples, throughput
 from contract.errors import ConfigError
 from tests.train.ablate.report.results import make_outcome, make_results, paper
 from train.ablate.report import write_report
 from train.ablate.report.curves import spread
-from train.ablate.report.numbers import large, listed, number
+from train.ablate.report.numbers import large, listed, number, probability, significant, size, with_interval
+from train.ablate.report.statistics import Comparison
 from train.ablate.results import Problem, SweepPoint
 
 VALUES = {"base": [2.00, 2.10, 2.20], "good": [1.501, 1.600, 1.699], "other": [2.02, 2.07, 2.21]}
@@ -139,7 +140,7 @@ def test_the_table_of_a_measure_by_hand(report):
     rows = [line for line in (report / "report.md").read_text().splitlines() if line.startswith("| `good` | 1.6")]
     # Differences -0.499, -0.5, -0.501: mean -0.5, half width 4.302653 x 0.001 / sqrt(3) = 0.0025, t = -866, and
     # p = 1 - t / sqrt(2 + t^2) = 1.33e-6, twice that by Holm.
-    assert rows == ["| `good` | 1.600 [1.354, 1.846] | 3 | −0.500 [−0.502, −0.498] | < 0.001 | better | best mean |"]
+    assert rows == ["| `good` | 1.600 [1.354, 1.846] | 3 | −0.5000 [−0.5025, −0.4975] | < 0.001 | better | best mean |"]
 
 
 def test_equal_results_give_equal_files_and_times_change_only_their_section(report, tmp_path):
@@ -223,6 +224,54 @@ def test_numbers_as_text():
     assert [large(value) for value in (999, 1e6, 1.25e9, 6e12)] == ["999", "1M", "1.25B", "6e12"]
     assert listed(["a"]) == "a" and listed(["a", "b", "c"]) == "a, b and c"
     assert listed(list("abcdef"), 4) == "a, b, c, d and 2 others" and listed(list("abcde"), 4) == "a, b, c, d and e"
+
+
+def test_a_p_below_the_level_does_not_look_equal_to_it():
+    assert [probability(p) for p in (0.0499, 0.04996, 0.05, 0.0004, None)] == [
+        "< 0.05",
+        "< 0.05",
+        "0.050",
+        "< 0.001",
+        "–",
+    ]
+
+
+def test_small_numbers_keep_their_digits():
+    assert number(1.23456e-9, 11) == "1.23e-09".replace("-", "−") and number(2.0, 8) == "2.00000000"
+    assert significant(0.0943, 2) == "0.094" and significant(94.3, 2) == "94" and significant(0.0, 2) == "0"
+    told = Comparison("a", "b", 3, -0.02, spread=0.0001)
+    assert with_interval(told, 1) == "−0.02000" and size(told) == "0.0200"
+    assert size(Comparison("a", "b", 3, 0.0123456)) == "0.012"
+
+
+def test_control_characters_are_visible(tmp_path):
+    pytest.importorskip("matplotlib")
+    results = rich_results()
+    text = "a\x00b\x1b[31m\x85\ud800\u202e\tc\n"
+    outcomes = [dataclasses.replace(outcome, samples={"texts": {"def": text}}) for outcome in results.outcomes]
+    write_report(dataclasses.replace(results, outcomes=outcomes), str(tmp_path))
+    for name in ("report.md", "report.html"):
+        written = (tmp_path / name).read_text()
+        assert r"a\x00b\x1b[31m\x85\ud800\u202e" + "\tc\n" in written
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", written)
+
+
+def test_tables_fit_long_names(report):
+    style, _, page = (report / "report.html").read_text().partition("</style>")
+    assert set(re.findall(r"([^}\n]*) \{[^}]*white-space: nowrap", style)) == {"tr > :first-child", ".interval"}
+    assert (
+        page.count('<span class="interval">[−0.5025, −0.4975]</span>') == 2
+    )  # the measure's table and the literature's
+    header = next(line for line in page.splitlines() if "<th>against the baseline</th>" in line)
+    assert "base</code>" not in header
+
+
+def test_a_fine_tuned_measure_names_its_config(tmp_path):
+    pytest.importorskip("matplotlib")
+    measures = {"accuracy": fine_tuning(overrides={"train.steps": 150})}
+    write_report(make_results({"accuracy": VALUES}, measures=measures), str(tmp_path))
+    text = (tmp_path / "report.md").read_text()
+    assert "`accuracy` at the end of a fine-tuning of each run: `configs/classification.py`, `train.steps=150`." in text
 
 
 def test_labels_are_kept_apart():
