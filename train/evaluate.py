@@ -51,6 +51,8 @@ def main() -> None:
         experiment = score_all(experiment)
     run = make_run(experiment, mesh=mesh) if probe is None or probe.reads_corpus else None
     line = {"step": step, "split": "eval"}
+    if trained.train.ema_decay:
+        line["ema_decay"] = trained.train.ema_decay  # the parameters are averaged
     if _FLAGS["config"].value is not None:
         params = scoring_params(trained, experiment, params)
         line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}

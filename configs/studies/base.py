@@ -76,7 +76,8 @@ def variant(
     Args:
       overrides: fields of its runs.
       config: "": the study's.
-      start: `stage(...)`, an earlier run from which the variant's run starts (train.init_from).
+      start: `stage(...)`, an earlier run from which the variant's run starts (train.init_from). The earlier run has the
+        seed of the other variants' runs, and the later one another seed, so that it reads the text in another order.
       sweep: one field -> its values. Each value is tried once, with a seed that the study does not use otherwise, and
         the value with the best first measure is the variant's.
     """

@@ -18,6 +18,7 @@ RUNS = {
     "clm": ("clm", "decoder_only"),
     "mlm": ("mlm", "encoder_only"),
     "electra": ("electra", "encoder_only"),
+    "iid_denoising": ("iid_denoising", "encoder_decoder"),
 }
 # Shorter rows and texts than by default, on the tests' corpus.
 SMALL_CONFIG = ["--config.data.inputs_length=40", "--config.data.targets_length=40", "--config.train.eval_windows=16"]

@@ -50,11 +50,17 @@ def main() -> None:
     if _DRY_RUN.value and _REPORT.value:
         raise ConfigError("--dry_run and --report exclude each other: remove one")
     path, name = _STUDY.value, study_name(_STUDY.value)
-    study = with_changes(load_study(path), seeds=_SEEDS.value, budget=_BUDGET.value)
+    folder, seeds, budget = StudyFolder(_OUT.value or f"studies/{name}"), _SEEDS.value, _BUDGET.value
+    if _REPORT.value:  # the flags of the study need not be repeated
+        ran_seeds, ran_budget, ran_overrides = folder.arguments()
+        seeds, budget, overrides = seeds or ran_seeds, budget or ran_budget, ran_overrides | overrides
+    study = with_changes(load_study(path), seeds=seeds, budget=budget)
     check_overrides(overrides, "the command line")
-    folder = StudyFolder(_OUT.value or f"studies/{name}")
-    if _REPORT.value:
-        folder.check_exists()
+    timed = [name for name, fields in study.measures.items() if fields["kind"] == "throughput"]
+    if _SIDE_BY_SIDE.value and timed:
+        raise ConfigError(
+            f"--side_by_side does not go with the measure {timed[0]}: seeds that share a program have one time"
+        )
     if not _DRY_RUN.value:
         import_pyplot("train.ablate")  # the report needs matplotlib, hours later
         # Only the jobs use the accelerator: this process would take memory from them.
@@ -68,7 +74,7 @@ def main() -> None:
     if _REPORT.value:
         folder.check(name, plan, path)
     else:
-        folder.begin(name, plan, path)
+        folder.begin(name, plan, path, overrides)
         with StudyProgress(plan, jobs, lambda run: _first_value(plan, folder, run)) as progress:
             stopped = not run_jobs(jobs, plan, folder, progress)
     results = collect(name, path, plan, overrides, folder)

@@ -1,5 +1,6 @@
 """Collects the results of a study from its folder."""
 
+import dataclasses
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -29,15 +30,23 @@ def collect(name: str, path: str, plan: Plan, overrides: Mapping[str, Any], fold
                 problems.append(found)
     arguments = [f"--study={path}", f"--out={folder.path}", f"--seeds={plan.study.seeds}"]
     arguments += [f"--budget={plan.study.budget.amount:g}", *config_flags(overrides)]
+    variants = {
+        variant: dataclasses.replace(fields, overrides=_without(fields.overrides, overrides))
+        for variant, fields in plan.study.variants.items()
+    }
     return Results(
         name=name,
-        study=plan.study,
+        study=dataclasses.replace(plan.study, variants=variants, overrides={**plan.study.overrides, **overrides}),
         command=shlex.join(["python", "-m", "train.ablate", *arguments]),
         outcomes=outcomes,
         problems=problems,
         sweeps=[point for variant in plan.variants.values() for point in sweep_points(variant, plan, folder)],
         environment=_merged(outcomes),
     )
+
+
+def _without(fields: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in others}
 
 
 def _merged(outcomes: Sequence[Outcome]) -> dict[str, str]:

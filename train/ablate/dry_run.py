@@ -1,5 +1,6 @@
 """The plan of a study as a table: parameters, tokens, FLOPs, and the time of two measured steps."""
 
+import sys
 import time
 from collections.abc import Sequence
 
@@ -47,6 +48,7 @@ def print_plan(plan: Plan, jobs: Sequence[Job], console: Console | None = None) 
     for name, variant in plan.variants.items():
         count = sum(len(job.seeds) for job in jobs if job.variant == name)
         fine_tunings = variant.distinct_fine_tunings
+        print(f"measuring {name}", file=sys.stderr, flush=True)
         trained = [run for run in (variant.start, variant.main) if run is not None]
         seconds = sum(_seconds(run, measured) for run in trained)
         finals = sum(len(job.seeds) for job in jobs if job.variant == name and not job.field)
@@ -64,6 +66,7 @@ def print_plan(plan: Plan, jobs: Sequence[Job], console: Console | None = None) 
             _clock(whole),
         )
     console.print(table)
+    console.print("s/step is that of the training; time includes the fine-tunings")
     console.print(
         f"\nabout {_clock(total)} of training steps on {jax.devices()[0].device_kind} x {jax.device_count()}; "
         "compilation, evaluations and probes come on top"

@@ -54,14 +54,14 @@ class StudyFolder:
         """What the runs of a job printed."""
         return self.path / "logs" / f"{name}.log"
 
-    def begin(self, name: str, plan: Plan, path: str) -> None:
+    def begin(self, name: str, plan: Plan, path: str, overrides: Mapping[str, str]) -> None:
         """Creates the folder for a study, or checks that it is this study's. Several workers may do so at once.
 
-        The number of seeds may change. name: of the study; path: its file.
+        The number of seeds may change. name: of the study; path: its file; overrides: those of the command line.
 
         Raises ConfigError if the folder has another study, or other files alone, or cannot be written.
         """
-        fields, file = _fields(name, plan), self.path / "study.json"
+        fields, file = _fields(name, plan, overrides), self.path / "study.json"
         try:
             if not file.exists():
                 strangers = [item.name for item in _items(self.path) if not item.name.startswith("study.json")]
@@ -73,20 +73,28 @@ class StudyFolder:
             self._check_same(fields, path)
             for folder in _FOLDERS:
                 (self.path / folder).mkdir(exist_ok=True)
-            if read_json(file)["study"] != fields["study"]:  # with another number of seeds, or other notes
+            if read_json(file) != fields:  # with another number of seeds, or other notes
                 write_json(file, fields)
         except OSError as error:
             raise ConfigError(f"--out={self.path} cannot be written: {error.strerror}: {error.filename}") from error
 
-    def check_exists(self) -> None:
-        """Raises ConfigError unless the folder is that of a study."""
-        if not (self.path / "study.json").exists():
+    def arguments(self) -> tuple[int, float, dict[str, str]]:
+        """Returns the seeds, the budget and the overrides of the command that ran the study last.
+
+        Raises ConfigError if the folder is not that of a study.
+        """
+        file = self.path / "study.json"
+        if not file.exists():
             raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
+        fields = read_json(file, remedy="choose another --out")
+        try:
+            return fields["study"]["seeds"], fields["study"]["budget"]["amount"], fields["overrides"]
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"{file} is damaged: {error} is missing: choose another --out") from error
 
     def check(self, name: str, plan: Plan, path: str) -> None:
         """Raises ConfigError unless the folder is that of the study."""
-        self.check_exists()
-        self._check_same(_fields(name, plan), path)
+        self._check_same(_fields(name, plan, {}), path)
 
     def _check_same(self, fields: dict[str, Any], path: str) -> None:
         saved = read_json(self.path / "study.json", remedy="choose another --out")
@@ -95,7 +103,8 @@ class StudyFolder:
             if old.get(field) != new.get(field):
                 raise ConfigError(
                     f"--out={self.path} has another study than --study={path}: {field} is "
-                    f"{_shorten(old.get(field))} there and {_shorten(new.get(field))} here: choose another --out"
+                    f"{_shorten(old.get(field))} there and {_shorten(new.get(field))} here: repeat the flags of that study, "
+                    "or choose another --out"
                 )
 
     def outcome(self, name: str) -> Outcome | None:
@@ -164,7 +173,7 @@ def _items(path: Path) -> list[Path]:
     return list(path.iterdir()) if path.is_dir() else []
 
 
-def _fields(name: str, plan: Plan) -> dict[str, Any]:
+def _fields(name: str, plan: Plan, overrides: Mapping[str, str]) -> dict[str, Any]:
     """Returns the contents of study.json: the study, and the config of every run as resolved."""
     runs = {
         variant.name: {
@@ -176,7 +185,7 @@ def _fields(name: str, plan: Plan) -> dict[str, Any]:
         for variant in plan.variants.values()
     }
     study = dataclasses.asdict(plan.study)
-    return json.loads(json.dumps({"name": name, "study": study, "runs": runs}, default=str))
+    return json.loads(json.dumps({"name": name, "overrides": overrides, "study": study, "runs": runs}, default=str))
 
 
 def _comparable(fields: Mapping[str, Any]) -> dict[str, Any]:

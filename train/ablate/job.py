@@ -16,7 +16,7 @@ from contract.errors import ConfigError
 from train.ablate.folder import Failure, StudyFolder
 from train.ablate.jobs import Job
 from train.ablate.measures import FineTuning
-from train.ablate.plan import START_SEED, SWEEP_SEED, Plan, PlannedRun
+from train.ablate.plan import AFTER_START_SEED, SWEEP_SEED, Plan, PlannedRun
 from train.ablate.resolve import command, with_fields
 from train.ablate.results import Curve, Outcome
 from train.ablate.sweep import chosen_values, untried
@@ -122,14 +122,12 @@ class _JobRunner:
     def _fields(self, seed: int, suffix: str) -> dict[str, Any]:
         """The config of a stage."""
         changes: dict[str, Any] = {"seed": SWEEP_SEED if self.job.field else seed}
-        if suffix == _START:
-            changes["seed"] += START_SEED  # the run after it then reads the text in another order
-        elif suffix:
+        if suffix not in ("", _START):
             changes["train.init_from"] = self._workdir(seed, "")
-        else:
+        elif not suffix:
             changes |= self.swept
             if self.variant.start is not None:
-                changes["train.init_from"] = self._workdir(seed, _START)
+                changes |= {"seed": changes["seed"] + AFTER_START_SEED, "train.init_from": self._workdir(seed, _START)}
         return with_fields(self.stages[suffix].fields, changes)
 
     def _train(self, seeds: list[int], suffix: str) -> list[int]:
@@ -218,7 +216,7 @@ def _environment() -> dict[str, str]:
         "machine": f"{platform.machine()}, {os.cpu_count()} CPU cores",
         "python": platform.python_version(),
         **versions,
-        "code": code_digest(),
+        "hash of the source code": code_digest(),
     }
 
 

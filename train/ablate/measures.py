@@ -92,10 +92,11 @@ class ProbeMetric(Measure):
     def _probe(self):
         if self.probe not in PROBES:
             raise ConfigError(f"probe={self.probe!r} must be {', '.join(PROBES)}")
-        try:
-            return PROBES[self.probe](**self.fields)
-        except TypeError as error:
-            raise ConfigError(f"probe={self.probe!r}: {error}") from error
+        known = [field.name for field in dataclasses.fields(PROBES[self.probe])]
+        unknown = [name for name in self.fields if name not in known]
+        if unknown:
+            raise ConfigError(f"{unknown[0]} is not a field of probe={self.probe!r}: it has {', '.join(known)}")
+        return PROBES[self.probe](**self.fields)
 
     def check(self, experiment):
         if self.config:

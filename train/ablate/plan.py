@@ -17,7 +17,8 @@ from train.run import open_corpus
 from train.run_config import flatten
 
 BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, because a step cannot be divided
-START_SEED, SWEEP_SEED = 1000, 2000  # added to the seed of a start; the seed of the runs of a sweep
+# Added to the seed of the run after a start, which then reads the text in another order; the seed of a sweep's runs.
+AFTER_START_SEED, SWEEP_SEED = 1000, 2000
 _EVALUATIONS = 5  # of a run whose config does not set train.eval_every
 _LINES = 20  # of training metrics
 # Fields of how often a run reports, which do not change what it trains.
@@ -162,10 +163,7 @@ def _plan_variant(
                 fine_tunings[measure_name] = _fine_tuning(measure, experiment, f"{where}, measure {measure_name}")
             measure.check(experiment)
         except ConfigError as error:
-            raise ConfigError(
-                f"{where}: measure {measure_name} does not fit: {error}; or restrict the measure to other variants "
-                "with only=(...)"
-            ) from error
+            raise ConfigError(f"{where}: measure {measure_name} does not fit: {error}") from error
     return VariantPlan(
         name=name,
         start=start,
@@ -197,7 +195,7 @@ def _budgeted(
         steps = _steps_of_tokens(by_seed[0], budget.amount)
     if steps <= warmup:
         raise ConfigError(
-            f"{where}: the budget of {budget.amount:.3g} {budget.unit} is {steps} steps, which optimizer.warmup_steps="
+            f"{where}: {budget.amount:,.0f} {budget.unit} are {steps} steps, which optimizer.warmup_steps="
             f"{warmup} does not fit: raise the budget, or lower train.batch_size or the warm-up"
         )
     raw_tokens = {seed: _tokens(batches, 0, steps) for seed, batches in by_seed.items()}
@@ -205,8 +203,9 @@ def _budgeted(
         spent = {"raw_tokens": tokens, "flops": steps * step_flops}[budget.unit]
         if abs(spent / budget.amount - 1) > BUDGET_TOLERANCE:
             raise ConfigError(
-                f"{where}: the nearest number of steps, {steps}, is {spent:,.0f} {budget.unit} with seed {seed}, and "
-                f"the budget is {budget.amount:,.0f}: raise the budget, or lower train.batch_size"
+                f"{where}: the nearest number of steps, {steps}, is {spent:,.0f} {budget.unit} with seed {seed}, which "
+                f"differs from {budget.amount:,.0f} by more than {BUDGET_TOLERANCE:.0%}: raise --budget, or lower "
+                "train.batch_size"
             )
     changes: dict[str, Any] = {"train.steps": steps}
     every = -(-steps // _EVALUATIONS)

@@ -43,7 +43,7 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder, progress: Stu
             log = folder.log(job.name)
             printed = log.stat().st_size if log.exists() else 0
             process = multiprocessing.get_context("spawn").Process(target=run_job, args=(job, plan, str(folder.path)))
-            process.start()
+            signals.start(process)
             while process.exitcode is None:
                 process.join(_POLL_SECONDS)
                 signals.forward(process)
@@ -102,6 +102,13 @@ class _Signals:
     def __exit__(self, *_) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @staticmethod
+    def start(process: multiprocessing.process.BaseProcess) -> None:
+        """Starts a process that ignores Ctrl-C, which the terminal sends to both, until it has a handler of its own."""
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        process.start()
+        signal.signal(signal.SIGINT, handler)
 
     def forward(self, process: multiprocessing.process.BaseProcess) -> None:
         """Sends what was received, and not sent before, to the process of a job."""

@@ -113,7 +113,7 @@ def test_another_study_in_the_folder_is_refused(finished, tmp_path, monkeypatch)
     (tmp_path / "notes.txt").write_text("mine")
     for folder, arguments, message in [
         (out, ["--config.optimizer.b2=0.9"], "has another study than"),
-        (out, ["--budget=1024"], "study.budget is"),
+        (out, ["--budget=1024"], "budget is"),
         (tmp_path, [], "has other files and no study"),
     ]:
         monkeypatch.setattr(sys, "argv", _command(study, folder, *arguments)[2:])
@@ -166,8 +166,10 @@ def test_a_killed_study_ends_with_the_same_outcomes(finished, tmp_path):
     assert _outcomes(tmp_path / "out") == _outcomes(out)
 
 
-def test_seeds_side_by_side_have_the_outcomes_of_seeds_one_after_another(finished, tmp_path):
-    study, out, _ = finished
+def test_seeds_side_by_side_have_the_outcomes_of_seeds_one_after_another(finished, corpus, tmp_path):
+    _, out, _ = finished
+    measures = {name: fields for name, fields in _all_measures(corpus).items() if name != "speed"}
+    study = write_study(tmp_path / "every_measure.py", small_fields(corpus, measures=measures))
     done = _ablate(study, tmp_path / "out", "--side_by_side")
     assert done.returncode == 0, done.stdout + done.stderr
     together, alone = _outcomes(tmp_path / "out"), _outcomes(out)
@@ -225,10 +227,12 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(corpus, tmp_path):
         (["--config.nope=3"], "unknown config field in --config.nope=3"),
         (["--config.seed", "3"], "write it as --config.seed=value"),
         (["--dry_run", "--report"], "exclude each other"),
+        (["--side_by_side"], "--side_by_side does not go with the measure speed"),
     ],
 )
 def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, corpus, tmp_path, monkeypatch):
-    study = write_study(tmp_path / "small.py", small_fields(corpus))
+    measures = {"loss": heldout_loss(), "speed": throughput()}
+    study = write_study(tmp_path / "small.py", small_fields(corpus, measures=measures))
     monkeypatch.setattr(sys, "argv", _command(study, tmp_path / "out", *arguments)[2:])
     with pytest.raises(ConfigError) as error:
         main()

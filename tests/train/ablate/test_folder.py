@@ -40,7 +40,7 @@ def test_workers_may_begin_at_once(plan, tmp_path):
         def begin(folder=folder, errors=errors, barrier=barrier):
             barrier.wait()
             try:
-                folder.begin("small", plan, "small.py")
+                folder.begin("small", plan, "small.py", {})
             except Exception as error:
                 errors.append(error)
 
@@ -55,21 +55,21 @@ def test_workers_may_begin_at_once(plan, tmp_path):
 
 def test_a_kill_at_the_start_does_not_block_the_folder(plan, tmp_path):
     (tmp_path / "runs").mkdir()
-    StudyFolder(tmp_path).begin("small", plan, "small.py")
+    StudyFolder(tmp_path).begin("small", plan, "small.py", {})
     os.remove(tmp_path / "study.json")
     (tmp_path / "runs" / "slow-seed0").mkdir()
     with pytest.raises(ConfigError, match="has other files and no study"):
-        StudyFolder(tmp_path).begin("small", plan, "small.py")
+        StudyFolder(tmp_path).begin("small", plan, "small.py", {})
 
 
 def test_a_config_file_that_changed_is_another_study(plan, corpus, tmp_path):
     folder = StudyFolder(tmp_path)
-    folder.begin("small", plan, "small.py")
+    folder.begin("small", plan, "small.py", {})
     changed = make_plan(plan.study, {"optimizer.b2": "0.5"})
     with pytest.raises(ConfigError, match=r"another study .* runs.slow.main.optimizer.b2 is 0.98 there and 0.5 here"):
-        folder.begin("small", changed, "small.py")
+        folder.begin("small", changed, "small.py", {})
     more_seeds = make_plan(small_study(corpus, variants=_variants(plan), seeds=3), {})
-    folder.begin("small", more_seeds, "small.py")
+    folder.begin("small", more_seeds, "small.py", {})
     assert json.loads((tmp_path / "study.json").read_text())["study"]["seeds"] == 3
 
 
@@ -82,13 +82,13 @@ def _variants(plan):
 def test_a_damaged_study_says_what_to_do(plan, tmp_path):
     (tmp_path / "study.json").write_text("{")
     with pytest.raises(ConfigError, match=r"study.json is damaged: .*: choose another --out"):
-        StudyFolder(tmp_path).begin("small", plan, "small.py")
+        StudyFolder(tmp_path).begin("small", plan, "small.py", {})
 
 
 @pytest.mark.parametrize("value", ["high", None, [1.0], float("nan")])
 def test_an_outcome_with_a_value_that_is_not_a_number_is_damaged(value, plan, tmp_path):
     folder = StudyFolder(tmp_path)
-    folder.begin("small", plan, "small.py")
+    folder.begin("small", plan, "small.py", {})
     folder.write_outcome("slow-seed0", _outcome(1.0))
     assert folder.is_complete("slow-seed0")
     file = tmp_path / "outcomes" / "slow-seed0.json"
@@ -99,7 +99,7 @@ def test_an_outcome_with_a_value_that_is_not_a_number_is_damaged(value, plan, tm
 
 def test_a_sweep_chooses_once_and_only_among_values_that_were_tried(plan, tmp_path):
     folder, swept = StudyFolder(tmp_path), plan.variants["swept"]
-    folder.begin("small", plan, "small.py")
+    folder.begin("small", plan, "small.py", {})
     names = [Job("swept", (0,), "optimizer.learning_rate", rate).name for rate in (0.001, 0.01, 0.1)]
     folder.write_outcome(names[0], _outcome(3.0))
     folder.write_outcome(names[1], _outcome(None))  # its loss is not finite
@@ -117,7 +117,7 @@ def test_a_sweep_chooses_once_and_only_among_values_that_were_tried(plan, tmp_pa
 
 def test_a_sweep_of_which_all_values_diverge_is_an_error(plan, tmp_path):
     folder, swept = StudyFolder(tmp_path), plan.variants["swept"]
-    folder.begin("small", plan, "small.py")
+    folder.begin("small", plan, "small.py", {})
     for rate in (0.001, 0.01, 0.1):
         name = Job("swept", (0,), "optimizer.learning_rate", rate).name
         folder.write_failure(name, Failure("stopped at step 3", diverged=True))

@@ -49,7 +49,7 @@ def test_a_start_has_its_share_of_the_budget(corpus):
     ("changes", "message"),
     [
         ({"budget": raw_tokens(640 + 64)}, "variant slow: the nearest number of steps, 5, is 640 raw_tokens"),
-        ({"budget": raw_tokens(100)}, r"is 1 steps, which optimizer.warmup_steps=1 does not fit"),
+        ({"budget": raw_tokens(100)}, "100 raw_tokens are 1 steps, which optimizer.warmup_steps=1 does not fit"),
         ({"variants": {"slow": variant(), "b": variant({"optimizer.learning_rate": 2e-2})}}, "slow and b are equal"),
         ({"variants": {"slow": variant(), "b": variant({"model.nope": 1})}}, "variant b: unknown config field in"),
         ({"variants": {"slow": variant(), "b": variant({"model.num_heads": -1})}}, "variant b: "),

@@ -68,12 +68,24 @@ def measure_blocks(analysis: Analysis, results: Results) -> list[Block]:
 
 
 def _conditions(study: Study, analysis: Analysis) -> list[Block]:
-    """Returns how a measure after fine-tuning is taken; [] for other measures."""
+    """Returns what a measure is and how it is taken."""
     fields = study.measures[analysis.measure]
-    if fields["kind"] != "fine_tuning":
-        return []
-    overrides = "".join(f", `{field}={value}`" for field, value in fields["overrides"].items())
-    text = f"`{fields['metric']}` at the end of a fine-tuning of each run: `{fields['config']}`{overrides}."
+    overrides = "".join(f", `{field}={value}`" for field, value in fields.get("overrides", {}).items())
+    under = f" under `{fields['config']}`{overrides}" if fields.get("config") else ""
+    if fields["kind"] == "fine_tuning":
+        text = f"`{fields['metric']}` at the end of a fine-tuning of each run: `{fields['config']}`{overrides}."
+    elif fields["kind"] == "heldout":
+        text = f"`{fields['metric']}` of the held-out text{under or ', under the config of each run'}."
+    elif fields["kind"] == "probe":
+        flags = "".join(f" --{name}={value}" for name, value in fields["fields"].items())
+        text = f"`{fields['metric']}` of `train.evaluate --probe={fields['probe']}{flags}`{under}."
+    elif fields["kind"] == "tokens_to_loss":
+        text = (
+            f"Raw tokens of text until the held-out loss of a run is {fields['loss']}, linear between evaluations. A "
+            "run that does not reach this loss has no value."
+        )
+    else:
+        text = "Raw tokens of text per second of training steps."
     return [Paragraph(text, "note")]
 
 

@@ -51,7 +51,10 @@ def method_blocks(results: Results, analyses: Mapping[str, Analysis]) -> list[Bl
         if outcome.commands
     )
     if commands:
-        blocks += [Paragraph("The study repeats these commands:"), Code(commands, "Commands of every run")]
+        blocks += [
+            Paragraph("The command above makes these runs. Each command repeats one of them:"),
+            Code(commands, "Commands of every run"),
+        ]
     environment = [[name, text] for name, text in results.environment.items()]
     return [*blocks, Heading("Versions and hardware", 3), Table(["what", "value"], environment)]
 

@@ -84,7 +84,7 @@ def _beginning(results: Results, analyses: Mapping[str, Analysis], orders: Seque
             Paragraph(f"{len(results.problems)} of {total} runs gave no result.", "warning"),
             Table(["variant", "seeds", "state", "reason"], rows),
         ]
-    return [*blocks, Paragraph(study.notes)] if study.notes else blocks
+    return [*blocks, Heading("Notes"), Paragraph(study.notes)] if study.notes else blocks
 
 
 def _results(results: Results, analyses: Mapping[str, Analysis], orders: Sequence[Order]) -> list[Block]:

@@ -10,6 +10,7 @@ from configs.studies.base import fine_tuning, heldout_loss, probe, published, va
 from tests.train.ablate.report.results import MEASURES, make_results, paper
 from tests.train.ablate.report.test_conclusion import BASE, CLEAR, NOISE, conclusion, paragraph, verdicts
 from train.ablate.report.analysis import analyse
+from train.ablate.report.blocks import Table
 from train.ablate.report.curves import caption
 from train.ablate.report.measures import measure_blocks
 from train.ablate.report.statistics import choose_best, compare, compare_all, compare_each, holm
@@ -26,7 +27,7 @@ CLOSE = {
 
 
 def rows(analysis, results):
-    table = measure_blocks(analysis, results)[1]
+    [table] = [block for block in measure_blocks(analysis, results) if isinstance(block, Table)]
     return {row[0].strip("`"): row[1:] for row in table.rows}
 
 
