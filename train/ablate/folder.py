@@ -103,8 +103,8 @@ class StudyFolder:
             if old.get(field) != new.get(field):
                 raise ConfigError(
                     f"--out={self.path} has another study than --study={path}: {field} is "
-                    f"{_shorten(old.get(field))} there and {_shorten(new.get(field))} here: repeat the flags of that study, "
-                    "or choose another --out"
+                    f"{_shorten(old.get(field))} there and {_shorten(new.get(field))} here: repeat the flags of that "
+                    "study, or choose another --out"
                 )
 
     def outcome(self, name: str) -> Outcome | None:
