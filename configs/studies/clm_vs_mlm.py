@@ -82,7 +82,7 @@ def get_study():
             ),
         ],
         notes="Equal parameters of the Transformer and equal raw tokens; not equal FLOPs. In a mixture the "
-        "continuation probe uses the denoiser that continues text, with its mode token. Span corruption is asked for "
+        "continuation probe uses the denoiser that continues text, with its mode token. Span corruption predicts "
         "a continuation of 48 tokens, which is longer than its usual spans. "
         "In infilling MLM is told the number of hidden tokens, by one mask for each, and the others are not, which "
         "favours MLM. Fine-tuning has the attention of training: clm reads the text from the left, and the others in "

@@ -8,7 +8,7 @@ is `iid_15`.
 
   accuracy, macro_f1        after the same fine-tuning: the counterpart of T5's fine-tuned GLUE and SuperGLUE scores
   infilling_3, _8, _32      bits per byte of one hidden span of 3, 8 and 32 tokens, with both sides visible
-  continuation              bits per byte of the second half of a text, asked for as one span at its end
+  continuation              bits per byte of the second half of a text, hidden as one span at its end
 
 Why this is fair: all variants have the same encoder-decoder, learning rate and raw tokens, and are scored on the same
 hidden bytes. A run's own loss is not comparable: longer spans are harder. As in T5, all encoder rows have the same

@@ -1,7 +1,8 @@
 """The folder of a study: its files, and the outcomes that jobs leave in it.
 
 DIR/study.json                   the study as resolved
-DIR/runs/VARIANT-seed0/          a run's workdir; VARIANT-seed0-start and VARIANT-seed0-MEASURE beside it
+DIR/runs/VARIANT-seed0/          a run's workdir; VARIANT-seed0-start: of its start; VARIANT-seed0-MEASURE: of a
+                                     fine-tuning
 DIR/outcomes/VARIANT-seed0.json  what was measured, written when all of it is complete
 DIR/failures/VARIANT-seed0.json  why the last try failed
 DIR/logs/VARIANT-seed0.log       what the runs printed
