@@ -204,8 +204,8 @@ def seeded_train_step(
 ) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
     """The train step (train.step.make_train_step) as a function of the seed too, not compiled."""
 
-    def step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
-        train_step = make_train_step(
+    def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
+        step = make_train_step(
             experiment.learner,
             optimizer,
             grad_accum_steps=experiment.train.grad_accum_steps,
@@ -213,9 +213,9 @@ def seeded_train_step(
             axis_name="data" if experiment.mesh.backend == "pmap" else None,
             ema_decay=experiment.train.ema_decay,
         )
-        return train_step(state, batch)
+        return step(state, batch)
 
-    return step
+    return train_step
 
 
 def seed_array(seed: int) -> np.ndarray:
