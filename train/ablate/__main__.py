@@ -53,7 +53,9 @@ def main() -> None:
     folder, seeds, budget = StudyFolder(_OUT.value or f"studies/{name}"), _SEEDS.value, _BUDGET.value
     if _REPORT.value:  # the flags of the study need not be repeated
         ran_seeds, ran_budget, ran_overrides = folder.arguments()
-        seeds, budget, overrides = seeds or ran_seeds, budget or ran_budget, ran_overrides | overrides
+        seeds = ran_seeds if seeds is None else seeds
+        budget = ran_budget if budget is None else budget
+        overrides = ran_overrides | overrides
     study = with_changes(load_study(path), seeds=seeds, budget=budget)
     check_overrides(overrides, "the command line")
     timed = [name for name, fields in study.measures.items() if fields["kind"] == "throughput"]
