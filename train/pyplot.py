@@ -6,7 +6,7 @@ from typing import Any
 
 from contract.errors import ConfigError
 
-# Okabe and Ito (2008), which the colour-blind can tell apart, without yellow, which is too light for lines on white.
+# Okabe and Ito (2008), which colour-blind readers distinguish, without yellow, which is too light for lines on white.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 

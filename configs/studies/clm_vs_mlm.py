@@ -13,7 +13,7 @@ same text, and read the same number of raw tokens. MLM has an encoder's layout; 
 Why this is fair: each measure scores the same held-out text of every run, in the layout that the run was trained for.
 Where it is not fair: rows of 256 positions hold 256 raw tokens of CLM but fewer of span corruption and UL2, because
 inputs and targets share them, so these spend more FLOPs on the same text (the report's curves by FLOPs). In infilling
-MLM is told the number of hidden tokens.
+MLM sees the number of hidden tokens.
 """
 
 from configs.studies.base import published, raw_tokens, study, variant
@@ -84,7 +84,7 @@ def get_study():
         notes="Equal parameters of the Transformer and equal raw tokens; not equal FLOPs. In a mixture the "
         "continuation probe uses the denoiser that continues text, with its mode token. Span corruption predicts "
         "a continuation of 48 tokens, which is longer than its usual spans. "
-        "In infilling MLM is told the number of hidden tokens, by one mask for each, and the others are not, which "
+        "In infilling MLM sees the number of hidden tokens, one mask for each, and the others do not, which "
         "favours MLM. Fine-tuning has the attention of training: clm reads the text from the left, and the others in "
         "both directions. " + CLASSIFICATION_NOTE,
     )

@@ -25,6 +25,7 @@ class StudyProgress:
     def __init__(self, plan: Plan, jobs: Sequence[Job], value: Callable[[str], str], console: Console | None = None):
         self._plan, self._jobs, self._value = plan, jobs, value
         self._console = console or Console(highlight=False, markup=False, emoji=False)
+        self._values: dict[str, str] = {}  # run -> its first measure
         self._states: dict[str, str] = {}  # job -> what the table shows
         self._work = {job.name: len(job.seeds) * _flops(plan, job) for job in jobs}
         self._done: dict[str, float] = {}  # job -> share of its work that is done
@@ -95,8 +96,10 @@ class StudyProgress:
         return Group(table, line)
 
     def _cell(self, variant: str, seed: int) -> Text:
-        value = self._value(f"{variant}-seed{seed}")
+        name = f"{variant}-seed{seed}"
+        value = self._values.get(name) or self._value(name)
         if value:
+            self._values[name] = value  # the file of a complete run is read once
             return Text(value, "green")
         job = next((j for j in self._jobs if j.variant == variant and seed in j.seeds and not j.field), None)
         state = self._states.get(job.name, "") if job is not None else "other worker"

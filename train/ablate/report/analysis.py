@@ -94,7 +94,7 @@ class Analysis:
         return Comparison(first, second, 0, None, reason=reason)
 
     def rank(self, comparison: Comparison) -> int:
-        """Returns 1 if the first variant is better beyond noise, -1 if it is worse, 0 if that cannot be told."""
+        """Returns 1 if the first variant is better beyond noise, -1 if worse, 0 without a significant difference."""
         return comparison.sign if self.better == "higher" else -comparison.sign
 
 

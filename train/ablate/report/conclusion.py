@@ -7,7 +7,7 @@ from train.ablate.report.analysis import Analysis
 from train.ablate.report.literature import deciding, metrics, opposite_sentences
 from train.ablate.report.measures import detectable
 from train.ablate.report.numbers import large, listed, plural, size
-from train.ablate.report.orders import Order, count, told_by_papers
+from train.ablate.report.orders import NOT_SIGNIFICANT, Order, beyond_papers_noise, count
 from train.ablate.report.statistics import Comparison
 from train.ablate.results import Results
 
@@ -56,22 +56,22 @@ def _answer(results: Results, analyses: Sequence[Analysis], compared: Sequence[A
     tested = [pair for pair in pairs if pair.p is not None]
     if not tested:
         return _why_no_test(results, compared)
-    told = [pair for pair in tested if pair.sign]
-    if not told and len(tested) < len(pairs):
+    significant = [pair for pair in tested if pair.sign]
+    if not significant and len(tested) < len(pairs):
         return (
             f"No difference between variants that can be tested is beyond the noise between seeds: {len(tested)} of "
             f"{plural(len(pairs), 'comparison')} can be tested."
         )
-    if not told:
+    if not significant:
         return "No difference between variants is beyond the noise between seeds."
     baseline = f"the baseline `{results.study.baseline}`"
     with_baseline = [analysis for analysis in compared if any(pair.sign for pair in analysis.to_baseline.values())]
     if not with_baseline:
         is_tested = any(pair.p is not None for analysis in compared for pair in analysis.to_baseline.values())
-        is_told = "is beyond the noise between seeds" if is_tested else "can be tested"
+        reason = "is beyond the noise between seeds" if is_tested else "can be tested"
         return (
-            f"No difference from {baseline} {is_told}; of {plural(len(tested), 'comparison')} that can be tested, "
-            f"{len(told)} {'is' if len(told) == 1 else 'are'} beyond noise, between other variants."
+            f"No difference from {baseline} {reason}; of {plural(len(tested), 'comparison')} that can be tested, "
+            f"{len(significant)} {'is' if len(significant) == 1 else 'are'} beyond noise, between other variants."
         )
     first = compared[0]
     others = [f"`{analysis.measure}`" for analysis in with_baseline if analysis is not first]
@@ -82,7 +82,8 @@ def _answer(results: Results, analyses: Sequence[Analysis], compared: Sequence[A
         )
     is_first = ", the first measure" if len(compared) > 1 else ""
     too = f" Differences are beyond the noise in {listed(others, _MOST_NAMES)}, too." if others else ""
-    return f"In `{first.measure}`{is_first}, {_told(first)} than {baseline}, beyond the noise between seeds.{too}"
+    found = f"{_better_and_worse(first)} than {baseline}"
+    return f"In `{first.measure}`{is_first}, {found}, beyond the noise between seeds.{too}"
 
 
 def _why_no_test(results: Results, compared: Sequence[Analysis]) -> str:
@@ -117,15 +118,15 @@ def _measure(analysis: Analysis) -> str:
     tested = {variant: pair for variant, pair in analysis.to_baseline.items() if pair.p is not None}
     unknown = [variant for variant, pair in tested.items() if not pair.sign]
     untested = [variant for variant in analysis.to_baseline if variant not in tested]
-    told = _told(analysis)
+    significant = _better_and_worse(analysis)
     if not tested:
         sentence = f"no difference from {baseline} is tested"
-    elif not told:
-        sentence = f"no variant can be told from {baseline}"
+    elif not significant:
+        sentence = f"no variant differs significantly from {baseline}"
     else:
-        sentence = f"{told} than {baseline}"
+        sentence = f"{significant} than {baseline}"
         if unknown:
-            sentence += f", and {_names(unknown)} cannot be told from it"
+            sentence += f"; no significant difference: {_names(unknown)}"
     if tested and untested:
         sentence += f"; {_names(untested)} {'is' if len(untested) == 1 else 'are'} not tested"
     some = ""
@@ -138,7 +139,7 @@ def _measure(analysis: Analysis) -> str:
     return " ".join(sentences)
 
 
-def _told(analysis: Analysis) -> str:
+def _better_and_worse(analysis: Analysis) -> str:
     """Returns "`a` (by 0.1) and `b` (by 0.05) are better and `c` (by 0.2) is worse", the largest first, or ""."""
     parts = []
     for rank, word in ((1, "better"), (-1, "worse")):
@@ -174,9 +175,9 @@ def _best(analysis: Analysis) -> str:
         return f"{extreme}."
     if len(rivals) == len(tested):
         others = "no other variant" if len(tested) == len(analysis.to_best) else "no other variant that is tested"
-        return f"{extreme}, but {others} can be told from it."
+        return f"{extreme}, but {others} differs significantly from it."
     if rivals:
-        return f"{extreme}; {_names(rivals)} cannot be told from it."
+        return f"{extreme}; no significant difference from it: {_names(rivals)}."
     others = "all other variants" if len(tested) == len(analysis.to_best) else "all other variants that are tested"
     return f"{extreme}, which is better than {others}, beyond noise."
 
@@ -191,13 +192,14 @@ def _names(variants: Sequence[str]) -> str:
 def _papers(orders: Sequence[Order]) -> list[str]:
     if not orders:
         return []
-    told, counts = len(told_by_papers(orders)), count(orders)
-    if not told:
+    num_published, counts = len(beyond_papers_noise(orders)), count(orders)
+    if not num_published:
         return ["Literature: none of the published orders is beyond the paper's own noise."]
     sentences = [
-        f"Literature: of {plural(told, 'published order')}, {counts['agrees']} "
+        f"Literature: of {plural(num_published, 'published order')}, {counts['agrees']} "
         f"agree{'s' if counts['agrees'] == 1 else ''} with these runs, {counts['disagrees']} "
-        f"disagree{'s' if counts['disagrees'] == 1 else ''}, and {counts['cannot be told']} cannot be told.",
+        f"disagree{'s' if counts['disagrees'] == 1 else ''}, and {counts[NOT_SIGNIFICANT]} "
+        "have no significant difference here.",
         deciding(orders).strip(),
     ]
     against: dict[tuple[str, str, str], list[Order]] = {}
@@ -226,7 +228,7 @@ def _limits(compared: Sequence[Analysis]) -> str:
             "measures, so a single verdict among many can be chance."
         )
     if any(pair.p is not None and not pair.sign for analysis in compared for pair in analysis.pairs.values()):
-        sentences.append("variants that cannot be told apart are not shown to be equal.")
+        sentences.append("variants without a significant difference are not shown to be equal.")
     sentences.append(
         "the results hold for these models, this text and this budget, and the intervals contain the noise between "
         "training seeds alone."

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from train.ablate.report.analysis import Analysis
 from train.ablate.report.blocks import Block, Heading, Paragraph, Table
 from train.ablate.report.numbers import decimals_of, listed, number, plural, probability, with_interval
-from train.ablate.report.orders import VERDICTS, Order, count, count_deciding, opposite, told_by_papers
+from train.ablate.report.orders import VERDICTS, Order, beyond_papers_noise, count, count_deciding, opposite
 
 _HEADER = (
     "the paper: better",
@@ -23,14 +23,14 @@ def literature_blocks(orders: Sequence[Order], analyses: Mapping[str, Analysis],
     if not orders:
         return []
     counts = count(orders)
-    told = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in VERDICTS)
+    verdicts = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in VERDICTS)
     blocks: list[Block] = [
         heading,
         Paragraph(
-            f"{told[0].upper()}{told[1:]}. {deciding(orders)}An order agrees or disagrees only if the difference of "
-            "these runs is beyond noise; p and the verdict of a pair are those of the measure's own comparisons."
-            " The paper does not tell an order if its values are equal, or differ by less than "
-            "two standard deviations of a difference, where the paper gives its standard deviation."
+            f"{verdicts[0].upper()}{verdicts[1:]}. {deciding(orders)}An order agrees or disagrees only if the "
+            "difference of these runs is beyond noise; p and the verdict are those of the measure's own comparisons. An "
+            "order is within the paper's noise if its values are equal, or differ by less than two standard deviations "
+            "of a difference, where the paper gives its standard deviation."
         ),
     ]
     contradictions = opposite_sentences(orders)
@@ -52,11 +52,12 @@ def literature_blocks(orders: Sequence[Order], analyses: Mapping[str, Analysis],
 
 def deciding(orders: Sequence[Order]) -> str:
     """Returns a sentence on how few comparisons decide about the orders, or "" if each order has its own."""
-    told, comparisons = len(told_by_papers(orders)), count_deciding(orders)
-    if told == comparisons:
+    num_orders, comparisons = len(beyond_papers_noise(orders)), count_deciding(orders)
+    if num_orders == comparisons:
         return ""
     decide = "decides" if comparisons == 1 else "decide"
-    return f"{plural(comparisons, 'comparison')} of these runs {decide} about all {told} orders that the papers tell. "
+    which = f"all {num_orders} orders beyond the papers' noise"
+    return f"{plural(comparisons, 'comparison')} of these runs {decide} about {which}. "
 
 
 def opposite_sentences(orders: Sequence[Order]) -> list[str]:

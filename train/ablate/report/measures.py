@@ -17,7 +17,7 @@ from train.ablate.report.statistics import POWER, Comparison
 from train.ablate.results import Results
 from train.ablate.study import Study
 
-_RANKS = {1: "better", 0: "cannot be told", -1: "worse"}
+_RANKS = {1: "better", 0: "no significant difference", -1: "worse"}
 
 READING = (
     "Brackets are 95% intervals over seeds (t distribution). A difference is paired: it is the mean over seeds of the "
@@ -167,12 +167,12 @@ def detectable(analysis: Analysis) -> str:
 def _told_elsewhere(analysis: Analysis) -> list[str]:
     """Says which pairs that are not in the table differ beyond noise."""
     shown = {analysis.baseline, analysis.best}
-    told = []
+    significant_pairs = []
     for pair in analysis.pairs.values():
         if pair.sign and not {pair.first, pair.second} & shown:
             first, second = (pair.first, pair.second) if analysis.rank(pair) > 0 else (pair.second, pair.first)
-            told.append(f"`{first}` is better than `{second}`")
-    return [f"Beyond noise, too: {listed(told, _MOST_NAMES // 2)}."] if told else []
+            significant_pairs.append(f"`{first}` is better than `{second}`")
+    return [f"Beyond noise, too: {listed(significant_pairs, _MOST_NAMES // 2)}."] if significant_pairs else []
 
 
 def values_of_runs(results: Results, analyses: Mapping[str, Analysis]) -> Table:

@@ -9,8 +9,10 @@ from train.ablate.report.analysis import Analysis
 from train.ablate.report.statistics import Comparison
 from train.ablate.study import Published, Study
 
-Verdict = Literal["agrees", "disagrees", "cannot be told", "not told by the paper"]
-VERDICTS: tuple[Verdict, ...] = ("agrees", "disagrees", "cannot be told", "not told by the paper")
+Verdict = Literal["agrees", "disagrees", "no significant difference", "within the paper's noise"]
+NOT_SIGNIFICANT: Verdict = "no significant difference"
+IN_PAPERS_NOISE: Verdict = "within the paper's noise"
+VERDICTS: tuple[Verdict, ...] = ("agrees", "disagrees", NOT_SIGNIFICANT, IN_PAPERS_NOISE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,23 +43,23 @@ def count(orders: Sequence[Order]) -> dict[Verdict, int]:
     return {verdict: sum(order.verdict == verdict for order in orders) for verdict in VERDICTS}
 
 
-def told_by_papers(orders: Sequence[Order]) -> list[Order]:
-    """Returns the orders that the papers tell."""
-    return [order for order in orders if order.verdict != "not told by the paper"]
+def beyond_papers_noise(orders: Sequence[Order]) -> list[Order]:
+    """Returns the orders whose published difference is beyond the paper's noise."""
+    return [order for order in orders if order.verdict != IN_PAPERS_NOISE]
 
 
 def count_deciding(orders: Sequence[Order]) -> int:
-    """Returns how many comparisons of the study's runs decide about the orders that the papers tell.
+    """Returns how many comparisons of the study's runs decide about the orders beyond the papers' noise.
 
     It is less than the number of orders where papers, or two metrics of a paper, order the same pair of variants.
     """
-    return len({_pair(order) for order in told_by_papers(orders)})
+    return len({_pair(order) for order in beyond_papers_noise(orders)})
 
 
 def opposite(orders: Sequence[Order]) -> list[tuple[list[Order], list[Order]]]:
-    """Returns the orders of each pair of variants that papers, or two metrics of one, tell in both directions."""
+    """Returns the orders of each pair of variants that papers, or two metrics of one, publish in both directions."""
     groups: dict[tuple[str, frozenset[str]], list[Order]] = {}
-    for order in told_by_papers(orders):
+    for order in beyond_papers_noise(orders):
         groups.setdefault(_pair(order), []).append(order)
     split = [
         ([order for order in group if order.first == group[0].first], [o for o in group if o.first != group[0].first])
@@ -71,18 +73,18 @@ def _pair(order: Order) -> tuple[str, frozenset[str]]:
 
 
 def _orders(result: Published, baseline: str, analysis: Analysis) -> list[Order]:
-    told = {(first, second): True for first, second in result.better_than}
+    published = {(first, second): True for first, second in result.better_than}  # pair -> beyond the paper's noise
     if baseline in result.values:
         for variant in result.values:
             if variant != baseline:
                 first, second = _better_first(result, variant, baseline)
-                told[first, second] = told.get((first, second), False) or _is_told(result, first, second)
+                published.setdefault((first, second), _is_beyond_noise(result, first, second))
     orders = []
-    for first, second in told:
+    for (first, second), is_beyond_noise in published.items():
         ours = analysis.pair(first, second)
-        verdict: Verdict = "not told by the paper"
-        if told[first, second]:
-            verdict = {1: "agrees", 0: "cannot be told", -1: "disagrees"}[analysis.rank(ours)]
+        verdict: Verdict = IN_PAPERS_NOISE
+        if is_beyond_noise:
+            verdict = {1: "agrees", 0: NOT_SIGNIFICANT, -1: "disagrees"}[analysis.rank(ours)]
         both = first in result.values and second in result.values
         paper = (float(result.values[first]), float(result.values[second])) if both else None
         orders.append(Order(result, first, second, paper, ours, verdict))
@@ -94,7 +96,7 @@ def _better_first(result: Published, variant: str, baseline: str) -> tuple[str, 
     return (variant, baseline) if variant_is_better else (baseline, variant)
 
 
-def _is_told(result: Published, first: str, second: str) -> bool:
+def _is_beyond_noise(result: Published, first: str, second: str) -> bool:
     """Whether the paper's values differ, and by two standard deviations of a difference if these are known."""
     difference = abs(result.values[first] - result.values[second])
     return difference > 0 and difference >= 2 * math.sqrt(2) * result.sd

@@ -38,13 +38,15 @@ def test_a_clear_winner():
     )
     assert "`good` (by 0.500) is better and `bad` (by 0.501) is worse than `base`." in text
     assert "The lowest mean is that of `good`, which is better than all other variants, beyond noise." in text
-    assert "cannot be told" not in text and text.count("noise between training seeds alone") == 1
+    assert "no significant difference" not in text and text.count("noise between training seeds alone") == 1
 
 
 def test_nothing_told_comes_first():
     text = paragraph(make_results({"loss": NOISE}))
     assert text.startswith("No difference between variants is beyond the noise between seeds. 3 variants were trained")
-    assert "no variant can be told from `base`. The lowest mean is that of `third`, but no other variant can" in text
+    assert (
+        "no variant differs significantly from `base`. The lowest mean is that of `third`, but no other variant" in text
+    )
     assert "A difference from the baseline has to be about 0." in text and "are not shown to be equal." in text
     assert " better than" not in text and "is worse" not in text
 
@@ -79,7 +81,10 @@ def test_equal_differences_are_no_certainty():
 def test_a_contradiction_with_a_paper_is_named():
     results = make_results({"loss": CLEAR}, published=[paper({"base": 80.0, "good": 79.0, "bad": 78.0})])
     text = paragraph(results)
-    assert "of 2 published orders, 1 agrees with these runs, 1 disagrees, and 0 cannot be told." in text
+    assert (
+        "of 2 published orders, 1 agrees with these runs, 1 disagrees, and 0 have no significant difference here."
+        in text
+    )
     assert "`good` is better here than `base` in `loss`, against GLUE of Author et al. (2020), Table 1." in text
     assert "decide" not in text and "contradict" not in text
 
@@ -105,14 +110,14 @@ def test_verdicts_on_published_values():
     assert verdicts(make_results({"loss": values}, published=[published])) == {
         ("good", "base"): "agrees",
         ("bad", "base"): "disagrees",
-        ("equal", "base"): "cannot be told",
-        ("base", "tied"): "not told by the paper",
+        ("equal", "base"): "no significant difference",
+        ("base", "tied"): "within the paper's noise",
     }
 
 
-@pytest.mark.parametrize(("sd", "verdict"), [(0.35, "agrees"), (0.36, "not told by the paper")])
+@pytest.mark.parametrize(("sd", "verdict"), [(0.35, "agrees"), (0.36, "within the paper's noise")])
 def test_a_papers_own_noise(sd, verdict):
-    # A difference of 1 is told if 2 sqrt(2) sd is at most 1: up to 0.3535.
+    # A difference of 1 is beyond the paper's noise if 2 sqrt(2) sd is at most 1: up to 0.3535.
     results = make_results({"loss": CLEAR}, published=[paper({"base": 80.0, "good": 81.0}, sd=sd)])
     assert verdicts(results) == {("good", "base"): verdict}
 
@@ -126,7 +131,7 @@ def test_a_paper_whose_lower_values_are_better_and_orders_without_values():
     orders = compare_with_papers(results.study, analyse(results))
     assert [order.verdict for order in orders] == ["agrees", "agrees", "disagrees"]
     assert [order.paper for order in orders] == [(19.0, 20.0), None, None]
-    assert count(orders) == {"agrees": 2, "disagrees": 1, "cannot be told": 0, "not told by the paper": 0}
+    assert count(orders) == {"agrees": 2, "disagrees": 1, "no significant difference": 0, "within the paper's noise": 0}
 
 
 def test_a_variant_whose_worst_runs_have_no_value_is_not_the_best():

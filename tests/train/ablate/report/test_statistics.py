@@ -104,7 +104,7 @@ def test_a_reversed_comparison_is_the_comparison_of_the_reversed_pair():
 
 
 def test_holm_keeps_the_family_error():
-    """Of studies of 5 equal variants, at most 5% call any difference from the baseline told; without it 12% do."""
+    """Of studies of 5 equal variants, at most 5% call a difference from the baseline significant; without it 12% do."""
     rng = np.random.default_rng(0)
     corrected = uncorrected = 0
     for _ in range(400):

@@ -104,7 +104,7 @@ def test_an_order_of_the_literature_is_not_easier_to_tell_than_the_table_of_the_
     results = make_results({"loss": values}, published=[paper(better_than=[("good", "base")])])
     analysis = analyse(results)["loss"]
     assert compare("good", "base", analysis.values).p < 0.05 and not analysis.to_baseline["good"].sign
-    assert verdicts(results) == {("good", "base"): "cannot be told"}
+    assert verdicts(results) == {("good", "base"): "no significant difference"}
 
 
 def test_each_pair_is_in_one_of_two_families():
@@ -188,7 +188,7 @@ def test_variants_that_a_measure_leaves_out_are_not_measured():
     point = conclusion(results).points[1]
     assert point.startswith("`bits` (lower is better; 3 of 4 variants are measured): `good` (by 0.500) is better than")
     assert "bad" not in point and "`unreached` is not tested" in point
-    assert verdicts(results) == {("good", "bad"): "cannot be told"}
+    assert verdicts(results) == {("good", "bad"): "no significant difference"}
 
 
 def _on_bits(**fields):
@@ -199,8 +199,11 @@ def test_two_metrics_of_a_paper_are_not_two_comparisons():
     glue, superglue = {"base": 83.28, "good": 84.44}, {"base": 71.36, "good": 68.67}
     of_paper = [paper(glue), paper(superglue) | {"metric": "SuperGLUE"}]
     text = paragraph(make_results({"loss": {name: CLEAR[name] for name in ("base", "good")}}, published=of_paper))
-    assert "of 2 published orders, 1 agrees with these runs, 1 disagrees, and 0 cannot be told." in text
-    assert "1 comparison of these runs decides about all 2 orders that the papers tell." in text
+    assert (
+        "of 2 published orders, 1 agrees with these runs, 1 disagrees, and 0 have no significant difference here."
+        in text
+    )
+    assert "1 comparison of these runs decides about all 2 orders beyond the papers' noise." in text
     assert "against SuperGLUE of Author et al. (2020), Table 1." in text
     assert (
         "The published orders of `good` and `base` contradict each other in Author et al. (2020), Table 1: `good` is "

@@ -239,8 +239,8 @@ def test_a_p_below_the_level_does_not_look_equal_to_it():
 def test_small_numbers_keep_their_digits():
     assert number(1.23456e-9, 11) == "1.23e-09".replace("-", "−") and number(2.0, 8) == "2.00000000"
     assert significant(0.0943, 2) == "0.094" and significant(94.3, 2) == "94" and significant(0.0, 2) == "0"
-    told = Comparison("a", "b", 3, -0.02, spread=0.0001)
-    assert with_interval(told, 1) == "−0.02000" and size(told) == "0.0200"
+    precise = Comparison("a", "b", 3, -0.02, spread=0.0001)
+    assert with_interval(precise, 1) == "−0.02000" and size(precise) == "0.0200"
     assert size(Comparison("a", "b", 3, 0.0123456)) == "0.012"
 
 
