@@ -28,9 +28,9 @@ def literature_blocks(orders: Sequence[Order], analyses: Mapping[str, Analysis],
         heading,
         Paragraph(
             f"{verdicts[0].upper()}{verdicts[1:]}. {deciding(orders)}An order agrees or disagrees only if the "
-            "difference of these runs is beyond noise; p and the verdict are those of the measure's own comparisons. An "
-            "order is within the paper's noise if its values are equal, or differ by less than two standard deviations "
-            "of a difference, where the paper gives its standard deviation."
+            "difference of these runs is beyond noise; p and the verdict are those of the measure's own comparisons. "
+            "An order is within the paper's noise if its values are equal, or differ by less than two standard "
+            "deviations of a difference, where the paper gives its standard deviation."
         ),
     ]
     contradictions = opposite_sentences(orders)
