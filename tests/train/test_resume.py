@@ -125,7 +125,9 @@ def test_evaluate_prints_the_metrics_that_the_run_logged(uninterrupted):
     status, stdout, stderr = run_main(f"--workdir={uninterrupted}", module="train.evaluate")
     assert status == 0, stderr
     printed = json.loads(stdout)
-    assert printed.pop("heldout_digest") == read_config(uninterrupted)["corpus"]["heldout"]
+    config = read_config(uninterrupted)
+    assert printed.pop("heldout_digest") == config["corpus"]["heldout"]
+    assert printed.pop("ema_decay") == config["train"]["ema_decay"]
     logged = [line for line in metrics_of(uninterrupted) if line["split"] == "eval"][-1]
     assert printed.keys() == logged.keys() - TOTALS and printed["step"] == STEPS
     for name in printed.keys() - {"split"}:
