@@ -30,10 +30,6 @@ class Options:
             raise ConfigError(f"config.json: {name}={value!r} must be of type {type(default).__name__}")
         return value
 
-    def given(self, name: str) -> bool:
-        """Returns whether the file has the option, and not as null."""
-        return self._values.get(name) is not None
-
     def require(self, name: str, *allowed: Any) -> Any:
         """Returns the value. Raises ConfigError if it is not one of `allowed`."""
         value = self[name]
@@ -44,6 +40,12 @@ class Options:
     def choose(self, name: str, choices: Mapping[str, Any]) -> Any:
         """Returns the choice that the value names. Raises ConfigError for any other value."""
         return choices[self.require(name, *choices)]
+
+    def quotient(self, name: str, divisor: str) -> int:
+        """Returns the value of `name` divided by that of `divisor`. Raises ConfigError if it is not whole."""
+        if self[divisor] < 1 or self[name] % self[divisor]:
+            raise ConfigError(f"config.json: {divisor}={self[divisor]} must divide {name}={self[name]}")
+        return self[name] // self[divisor]
 
 
 def _is_number(value: Any, default: Any) -> bool:

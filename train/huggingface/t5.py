@@ -1,7 +1,7 @@
 """T5, T5 v1.1, UL2 and Flan-T5: T5ForConditionalGeneration of `transformers`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from train.huggingface.tensors import Tensor, linear, norm
 # feed_forward_proj -> model.mlp. T5's "gated-gelu" is the tanh formula: transformers replaces it by "gelu_new".
 _MLP = {
     "relu": "relu",
+    "gelu": "exact_gelu",
     "gelu_new": "gelu",
     "silu": "silu",
     "gated-gelu": "gated_gelu",
@@ -26,28 +27,29 @@ _FEED_FORWARD = {mlp: name for name, mlp in reversed(_MLP.items())}
 
 
 class T5(Family):
-    """Deviation of the numbers of a folder: none. Dropout: one rate, as in T5.
+    """T5ForConditionalGeneration.
 
-    The output table is the input table if there is no lm_head.weight, or if it equals shared.weight. Whether logits are
-    scaled is an option of its own in transformers 5, `scale_decoder_outputs`, which by default is on unless
-    tie_word_embeddings is false.
+    The output table is the input table if there is no lm_head.weight, or if the two are equal. Logits are scaled if
+    tie_word_embeddings is not false; folders written by transformers 5 say so in an option of its own,
+    `scale_decoder_outputs`, and always have tie_word_embeddings=true.
     """
 
     architecture = "T5ForConditionalGeneration"
     aliases = ("T5WithLMHeadModel",)
     model_type = "t5"
-    defaults = {
+    defaults: ClassVar = {
         "vocab_size": 32128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_decoder_layers": None,
         "num_heads": 8, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
         "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "tie_word_embeddings": True,
         "scale_decoder_outputs": None, "is_encoder_decoder": True,
     }  # fmt: skip
-    fields = {
+    required: ClassVar = {"is_encoder_decoder": True}
+    fields: ClassVar = {
         "architecture": ("encoder_decoder",),
         "positions": ("relative",),
-        "mlp": tuple(_FEED_FORWARD),
         "norm": ("rms",),
         "norm_position": ("pre",),
+        "mlp": tuple(_FEED_FORWARD),
         "use_bias": (False,),
         "embedding_norm": (False,),
         "prediction_head": ("linear",),
@@ -56,76 +58,46 @@ class T5(Family):
         "num_token_types": (0,),
         "predicts_tokens": (True,),
     }
+    equal: ClassVar = {"num_kv_heads": lambda model: model.num_heads, "embedding_width": lambda model: model.d_model}
+    dropouts = ("dropout_rate",)
     # Cross-attention of old folders has a table of relative positions that no release of transformers reads.
     unused = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
 
-    def mismatches(self, model: ModelConfig) -> list[str]:
-        found = super().mismatches(model)
-        if model.num_kv_heads != model.num_heads:
-            found.append(
-                f"model.num_kv_heads={model.num_kv_heads}: T5ForConditionalGeneration of transformers has "
-                f"model.num_heads={model.num_heads}"
-            )
-        if model.embedding_width != model.d_model:
-            found.append(
-                f"model.embedding_size={model.embedding_size}: T5ForConditionalGeneration of transformers has 0"
-            )
-        return found
-
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        options.require("is_encoder_decoder", True)
-        layers, decoder_layers = options["num_layers"], options["num_decoder_layers"]
-        if decoder_layers not in (None, layers):
-            raise ConfigError(
-                f"config.json: num_decoder_layers={decoder_layers} is not supported, only num_layers={layers}"
-            )
-        if not options["tie_word_embeddings"] and not options.given("scale_decoder_outputs"):
-            if "lm_head.weight" not in tensors:
-                raise ConfigError("1 tensor (lm_head.weight) is missing: tie_word_embeddings is false in config.json")
-        scaled, tied = _is_scaled(options), _is_tied(tensors)
+        if options["num_decoder_layers"] is not None:
+            options.require("num_decoder_layers", options["num_layers"])
+        scaled, tied = options["tie_word_embeddings"], _is_tied(tensors)
+        if options["scale_decoder_outputs"] is not None:
+            scaled = options["scale_decoder_outputs"]
+        elif not scaled and "lm_head.weight" not in tensors:
+            raise ConfigError("1 tensor (lm_head.weight) is missing: config.json has tie_word_embeddings=false")
         if scaled and not tied:
             raise ConfigError(
-                "tensors shared.weight and lm_head.weight must be equal: config.json scales the logits, which this "
-                "project does for a shared table only; tie_word_embeddings=false does not scale them"
+                "tensors shared.weight and lm_head.weight must be equal: config.json scales the logits, which the "
+                "models of this project do with a shared table only"
             )
         return {
-            "architecture": "encoder_decoder",
-            "num_layers": layers,
+            "num_layers": options["num_layers"],
             "d_model": options["d_model"],
             "num_heads": options["num_heads"],
             "num_kv_heads": options["num_heads"],
             "head_dim": options["d_kv"],
             "d_ff": options["d_ff"],
-            "embedding_size": 0,
             "mlp": options.choose("feed_forward_proj", _MLP),
-            "positions": "relative",
             "relative_num_buckets": options["relative_attention_num_buckets"],
             "relative_max_distance": options["relative_attention_max_distance"],
-            "rope_theta": 10000.0,
-            "norm": "rms",
-            "norm_position": "pre",
             "norm_epsilon": options["layer_norm_epsilon"],
-            "use_bias": False,
             "tie_embeddings": tied,
-            "share_stacks": False,
             "scale_logits": scaled,
-            "scale_attention": False,
-            "embedding_norm": False,
-            "prediction_head": "linear",
-            "num_token_types": 0,
             "initializer": "t5",
             "initializer_range": 0.02,
-            "dropout_rate": float(options["dropout_rate"]),
             "dropout_broadcast_positions": True,
             "vocab_size": options["vocab_size"],
             "max_length": 0,
         }
 
-    def huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        self.check_model(model)
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
         return {
-            "architectures": [self.architecture],
-            "model_type": self.model_type,
             "vocab_size": model.vocab_size,
             "d_model": model.d_model,
             "d_kv": model.head_dim,
@@ -135,10 +107,8 @@ class T5(Family):
             "num_heads": model.num_heads,
             "relative_attention_num_buckets": model.relative_num_buckets,
             "relative_attention_max_distance": model.relative_max_distance,
-            "dropout_rate": model.dropout_rate,
             "layer_norm_epsilon": model.norm_epsilon,
             "feed_forward_proj": _FEED_FORWARD[model.mlp],
-            # Releases of transformers before 5 share the tables if this is true; all scale the logits if it is true.
             "tie_word_embeddings": model.scale_logits,
             "is_encoder_decoder": True,
             "pad_token_id": vocab.pad,
@@ -147,7 +117,7 @@ class T5(Family):
         }
 
     def to_tensors(self, params: Params, model: ModelConfig, hf_config: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """See Family. A shared table without scaled logits is there twice: only transformers 5 could share it."""
+        """See Family. A shared table without scaled logits is there twice: transformers 4 cannot share such a table."""
         tensors = super().to_tensors(params, model, hf_config)
         if model.tie_embeddings and not model.scale_logits:
             tensors["lm_head.weight"] = tensors["shared.weight"].copy()
@@ -182,14 +152,8 @@ def _stack(model: ModelConfig, stack: str) -> list[Tensor]:
     return rows + norm(f"{stack}.final_layer_norm", f"{ours}/final_norm", bias=False)
 
 
-def _is_scaled(options: Options) -> bool:
-    if options.given("scale_decoder_outputs"):
-        return options["scale_decoder_outputs"]
-    return options["tie_word_embeddings"]
-
-
 def _is_tied(tensors: Mapping[str, np.ndarray]) -> bool:
     names = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     table = next((tensors[name] for name in names if name in tensors), None)
     head = tensors.get("lm_head.weight")
-    return head is None or (table is not None and np.array_equal(head, table))
+    return head is None or table is None or np.array_equal(head, table)
