@@ -90,6 +90,7 @@ def _check_vocabulary(run: Experiment, experiment: Experiment, name: str) -> Non
         ("tokenizer", same_ids),
         ("mode_tokens", run.data.mode_tokens == experiment.data.mode_tokens),
         ("num_sentinels", run.data.num_sentinels == experiment.data.num_sentinels),
+        ("append_special_tokens", run.data.append_special_tokens == experiment.data.append_special_tokens),
     ):
         if same:
             continue
