@@ -138,7 +138,11 @@ def get_config() -> ConfigDict:
     config.optimizer.clip_norm = 1.0  # largest global norm of the gradients; 0: no clipping
 
     config.train = ConfigDict()
-    config.train.init_from = ""  # workdir of another run, whose newest checkpoint initializes the Transformer
+    # Workdir of another run, whose newest checkpoint initializes the Transformer; or a Hugging Face folder.
+    config.train.init_from = ""
+    # Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
+    # tokens that both have are copied, and new tokens keep their initial values.
+    config.train.init_from_vocabulary = "equal"
     # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
     config.train.init_from_overlap = "error"
     # The length of a run: updates, or passes over the training text. One of the two is 0. See train/epochs.py.

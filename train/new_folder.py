@@ -27,9 +27,7 @@ def check_new_folder(path: str | os.PathLike, flag: str, *, replaces: Callable[[
 
 
 @contextlib.contextmanager
-def new_folder(
-    path: str | os.PathLike, flag: str, *, replaces: Callable[[Path], str] | None = None
-) -> Iterator[Path]:
+def new_folder(path: str | os.PathLike, flag: str, *, replaces: Callable[[Path], str] | None = None) -> Iterator[Path]:
     """Yields an empty temporary folder next to `path`, which gets the name `path` at the end of the context.
 
     An error within the context removes the temporary folder, and leaves what is at `path` as it was.

@@ -38,5 +38,8 @@ class ByteTokenizer(Tokenizer):
     def num_bytes(self, ids: np.ndarray) -> int:
         return int(((ids >= self.vocab.content_start) & (ids < self.vocab.content_end)).sum())
 
+    def piece(self, id_: int) -> str:
+        return f"<0x{id_ - self.vocab.content_start:02X}>"
+
     def _decode_content(self, ids: np.ndarray) -> str:
         return (ids - self.vocab.content_start).astype(np.uint8).tobytes().decode("utf-8", errors="replace")

@@ -14,6 +14,7 @@ from data.tokenizers.specials import SpecialTokensConfig, make_vocab
 from data.tokenizers.tokenizer_json import (
     components,
     parse_tokenizer,
+    piece_texts,
     read_folder,
     read_tokens,
     space_symbol,
@@ -54,6 +55,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._library = _load(_for_raw_text(self.json, tokens.specials, digest.hexdigest()), self.where)
         self._is_special = np.zeros(self.vocab.size, bool)
         self._is_special[[id_ for id_ in tokens.specials if id_ != self.vocab.unk]] = True
+        self._pieces = piece_texts(self.json, tokens)
         self._token_bytes = np.zeros(self.vocab.size, np.int64)
         for id_, text in tokens.content.items():
             self._token_bytes[id_] = len(text)
@@ -70,6 +72,9 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def num_bytes(self, ids: np.ndarray) -> int:
         return int(self._token_bytes[ids].sum())
+
+    def piece(self, id_: int) -> str:
+        return self._pieces[id_]
 
     def _decode_content(self, ids: np.ndarray) -> str:
         return self._library.decode(ids.tolist(), skip_special_tokens=False)

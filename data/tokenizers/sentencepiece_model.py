@@ -141,5 +141,8 @@ class SentencePieceTokenizer(Tokenizer):
     def num_bytes(self, ids: np.ndarray) -> int:
         return int(self._piece_bytes[ids].sum())
 
+    def piece(self, id_: int) -> str:
+        return self._model.id_to_piece(id_).replace("\u2581", " ")
+
     def _decode_content(self, ids: np.ndarray) -> str:
         return self._model.decode(ids.tolist())

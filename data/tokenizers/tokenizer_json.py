@@ -223,3 +223,14 @@ def _byte_level(text: str, is_added: bool) -> bytes:
     if is_added or not all(character in _BYTE_OF for character in text):
         return text.encode()
     return bytes(_BYTE_OF[character] for character in text)
+
+
+def piece_texts(data: Mapping[str, Any], tokens: ModelTokens) -> dict[int, str]:
+    """Returns id -> Tokenizer.piece of the ordinary tokens of a tokenizer.json. tokens: of `read_tokens`."""
+    texts = {id_: text for text, id_ in vocabulary(data).items()}
+    texts |= {token["id"]: token["content"] for token in data.get("added_tokens") or []}
+    parts = list(components(data))
+    if any(part["type"] == "ByteLevel" for part in parts):
+        return {id_: content.decode("utf-8", "backslashreplace") for id_, content in tokens.content.items()}
+    space = space_symbol(parts)
+    return {id_: texts[id_].replace(space, " ") if space else texts[id_] for id_ in tokens.content}

@@ -63,9 +63,9 @@ def test_an_address_is_refused(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"--out=.* cannot be written: ") as error:
-        with new_folder(tmp_path / "file" / "made", "--out"):
-            pass
+    target = tmp_path / "file" / "made"
+    with pytest.raises(ConfigError, match=r"--out=.* cannot be written: ") as error, new_folder(target, "--out"):
+        pass
     assert len(str(error.value).splitlines()) == 1
 
 

@@ -100,7 +100,9 @@ def read_json_object(path: Path, where: str) -> dict[str, Any]:
     try:
         contents = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{where} has no {path.name}: name a folder that transformers' save_pretrained wrote") from None
+        raise ConfigError(
+            f"{where} has no {path.name}: name a folder that transformers' save_pretrained wrote"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {path.name} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(contents, dict):

@@ -55,8 +55,8 @@ def _convert(name: str, tensor: np.ndarray, dtype: WeightsDtype) -> np.ndarray:
         converted = np.ascontiguousarray(tensor.astype(_DTYPES[dtype]))
     if not np.isfinite(converted).all() and np.isfinite(tensor).all():
         raise ConfigError(
-            f"--dtype={dtype} cannot hold {name}, whose largest value is {np.abs(tensor).max():g}: use --dtype=bfloat16 "
-            "or float32"
+            f"--dtype={dtype} cannot hold {name}, whose largest value is {np.abs(tensor).max():g}: use "
+            "--dtype=bfloat16 or float32"
         )
     return converted
 

@@ -67,15 +67,21 @@ def truncate(path):
     ("change", "message"),
     [
         (lambda f: (f / "config.json").unlink(), "has no config.json: name a folder that"),
-        (lambda f: (f / "config.json").write_text("{}"), "config.json has no model_type, so the architecture is unknown"),
+        (
+            lambda f: (f / "config.json").write_text("{}"),
+            "config.json has no model_type, so the architecture",
+        ),
         (lambda f: (f / "config.json").write_text("[]"), "config.json contains no JSON object"),
         (lambda f: (f / "config.json").write_text('{"model_type": "t5"'), "config.json cannot be read: Expecting"),
         (lambda f: truncate(f / "model.safetensors"), "model.safetensors is truncated or not a safetensors file"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"PK\x03\x04 pickled"), "is truncated or not a safetensors file"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(b"PK\x03\x04 pickled"),
+            "is truncated or not a safetensors file",
+        ),
         (
             lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
-            "has weights in pytorch_model.bin alone, and no model.safetensors; pickled files can run any code when they "
-            "are read, so only safetensors are: convert the folder with transformers' from_pretrained",
+            "has weights in pytorch_model.bin alone, and no model.safetensors; pickled files can run any code when "
+            "they are read, so only safetensors are: convert the folder with transformers' from_pretrained",
         ),
         (lambda f: (f / "model.safetensors").rename(f / "model.pt"), "has weights in model.pt alone"),
         (lambda f: (f / "model.safetensors").rename(f / "model.pickle"), "has weights in model.pickle alone"),
