@@ -26,11 +26,9 @@ def get_config() -> ConfigDict:
     config.data.on_unreadable = "error"  # for a file that is not UTF-8 and a line that is not JSON: "error" or "skip"
     # "byte", or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json (docs/tokenizers.md).
     config.data.tokenizer = "byte"
-    config.data.num_sentinels = (
-        100  # sentinel tokens in the vocabulary: the model's own, <extra_id_0> ..., if it has any
-    )
-    # Special tokens that the tokenizer's model lacks: True: they get ids after the model's own. False: they do not exist,
-    # pad is then EOS, and an objective that needs another one is refused.
+    config.data.num_sentinels = 100  # sentinels in the vocabulary: the model's own (<extra_id_0>, ...) if it has any
+    # Special tokens that the tokenizer's model lacks. True: they get ids after the model's own. False: they do not
+    # exist, pad is then EOS, and an objective that needs another one is refused.
     config.data.append_special_tokens = True
     config.data.mode_tokens = ("[R]", "[S]", "[X]")  # UL2's paper; its released checkpoints: [NLU], [S2S], [NLG]
     config.data.inputs_length = 128  # tokens of a row: the encoder's positions, or all positions of a single stack

@@ -1,6 +1,7 @@
 """The interface of tokenizers, and the encoding and decoding of special tokens."""
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class Tokenizer:
     adds_pad: bool = False
     dummy_bytes: int = 0
     fingerprint: str
+    _before_special: str = ""  # between a special token and the token before it, in decoded text
+    _letter: int = -1  # an ordinary token that is a letter; -1 if tokens are decoded alike everywhere in a text
 
     def encode(self, text: str) -> np.ndarray:
         """Raw text -> int32 [n]. Text such as "</s>" is ordinary; the only special id is unk.
@@ -49,7 +52,15 @@ class Tokenizer:
         raise NotImplementedError
 
     def _decode_content(self, ids: np.ndarray) -> str:
+        """Ordinary tokens, int [n], at the beginning of a text -> text."""
         raise NotImplementedError
+
+    def _decode_inside(self, ids: np.ndarray) -> str:
+        """Ordinary tokens, int [n], after other tokens -> text. Models drop the space at the beginning of a text."""
+        if self._letter < 0:
+            return self._decode_content(ids)
+        letter = np.array([self._letter])
+        return self._decode_content(np.concatenate([letter, ids])).removeprefix(self._decode_content(letter))
 
     def encode_with_specials(self, text: str) -> np.ndarray:
         """Text with special tokens as in Vocab.ids_by_name() ("<extra_id_0>", "[MASK]") -> int32 [n].
@@ -75,12 +86,19 @@ class Tokenizer:
         is_content = (ids >= self.vocab.content_start) & (ids < self.vocab.content_end)
         runs = np.split(ids, np.flatnonzero(np.diff(is_content)) + 1)
         text = []
-        for run in runs:
+        for k, run in enumerate(runs):
             if self.vocab.content_start <= run[0] < self.vocab.content_end:
-                text.append(self._decode_content(run))
-            else:
-                text.extend(names.get(int(id_), f"<id {id_}>") for id_ in run)
+                text.append(self._decode_inside(run) if k else self._decode_content(run))
+                continue
+            for id_ in run.tolist():
+                text.append((self._before_special if text else "") + names.get(id_, f"<id {id_}>"))
         return "".join(text)
+
+
+def letter_token(content: Mapping[int, bytes]) -> int:
+    """Returns a token that is a letter or letters of ASCII, the shortest; -1 if there is none."""
+    letters = [(len(text), id_) for id_, text in content.items() if text.isalpha()]
+    return min(letters, default=(0, -1))[1]
 
 
 def check_unicode(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from data.tokenizers.base import Tokenizer, check_unicode
+from data.tokenizers.base import Tokenizer, check_unicode, letter_token
 from data.tokenizers.specials import SpecialTokensConfig, make_vocab
 from data.tokenizers.tokenizer_json import (
     components,
@@ -59,6 +59,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._token_bytes = np.zeros(self.vocab.size, np.int64)
         for id_, text in tokens.content.items():
             self._token_bytes[id_] = len(text)
+        self._letter = letter_token(tokens.content)
+        self._before_special = " " if self.json["model"].get("type") == "WordPiece" else ""
         # Of one character that is a word, whose only space can be the one that the tokenizer adds.
         self.dummy_bytes = int(any(b" " in tokens.content.get(id_, b"") for id_ in self.encode("a").tolist()))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from data.tokenizers.base import Tokenizer, check_unicode
+from data.tokenizers.base import Tokenizer, check_unicode, letter_token
 from data.tokenizers.specials import (
     ModelTokens,
     SpecialTokensConfig,
@@ -76,6 +76,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._piece_bytes = np.zeros(self.vocab.size, np.int64)
         for id_, text in tokens.content.items():
             self._piece_bytes[id_] = len(text)
+        self._letter = letter_token(tokens.content)
         # Of one character that is a word, whose only space can be the one that the model adds.
         self.dummy_bytes = int(any(b" " in tokens.content.get(id_, b"") for id_ in self.encode("a").tolist()))
 
