@@ -93,7 +93,7 @@ def convert(
         for name in (tokenizer_name, *_TOKENIZER_FILES):
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
-        origin = {"from": os.path.basename(os.path.abspath(path)), "architectures": source.architectures}
+        origin = {"from": os.path.basename(os.path.abspath(path)), "folders": source.origins}
         (folder / IMPORTED_FILE).write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
         checkpoints = Checkpoints(folder / "checkpoints", keep=1)
         checkpoints.save(0, {"params": params})
