@@ -47,6 +47,8 @@ setup(
         "tpu": ["jax[tpu]>=0.10.2"],
         "sentencepiece": ["sentencepiece>=0.2"],
         "plot": ["matplotlib>=3.8"],
+        "wandb": ["wandb>=0.31"],
+        "trackio": ["trackio>=0.43"],
         "test": TEST,
     },
     classifiers=[

@@ -158,6 +158,9 @@ def get_config() -> ConfigDict:
     config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too
     config.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops
     config.train.profile_steps = 0  # steps to trace, from the second on, into the workdir's tensorboard folder
+    # Tools that show the metrics of metrics.jsonl: "tensorboard", "wandb" (Weights & Biases), "trackio"; () for none.
+    config.train.trackers = ("tensorboard",)
+    config.train.tracker_project = "cloze"  # wandb, trackio: the project; the run's name is its folder's with an id
 
     config.mesh = ConfigDict()
     config.mesh.backend = "jit"  # or "pmap": data parallelism only, through jax.pmap
