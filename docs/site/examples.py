@@ -2,6 +2,7 @@
 
 import functools
 import html
+import re
 import shlex
 from pathlib import Path
 
@@ -44,8 +45,10 @@ def examples(config: str, root: Path, cache_dir: str) -> str:
     own = dict(overrides(config)) | {"data.path": str(root / overrides(config)["data.path"])}
     fields = resolve(str(root / f"configs/{config}.py"), own | {"data.cache_dir": cache_dir}, config)
     page = open_page(make_experiment(fields), title=config)
-    body = f"<style>\n{RULES}</style>\n{examples_html(page)}"
+    # In em: the site's rem is not that of train.show's page.
+    rules = re.sub(r"(?<=[\d.])rem", "em", RULES) + "figure { flex-basis: 11em; }\n"
     # A shadow tree: neither the site's style sheet nor this one applies to the other's elements.
+    body = f"<style>\n{rules}</style>\n{examples_html(page)}"
     label = html.escape(f"Examples of {config}, as train.show prints them")
     return (
         f'<div class="show" role="figure" aria-label="{label}" data-search-exclude>'

@@ -109,8 +109,8 @@ def configs_page() -> str:
 
 
 def _field(field: Field) -> list[str]:
-    kind = "One of" if field.type.startswith("`") else "Type:"
-    return [f"{kind} {field.type}. {{ .type }}", "", field.markdown]
+    kind = f"One of {field.type}" if field.type.startswith("`") else field.type
+    return [f"{kind}. {field.markdown}"]
 
 
 def _config_section(module: Any) -> list[str]:
