@@ -74,11 +74,14 @@ def get_config() -> ConfigDict:
     config.model.head_dim = 32  # width of one head
     config.model.d_ff = 256  # hidden width of the feed-forward block
     config.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
-    config.model.mlp = "gated_gelu"  # or "relu", "gelu", "silu", "gated_silu"
+    config.model.mlp = "gated_gelu"  # or "gated_silu", "relu", "silu"; "gelu" (tanh formula), "exact_gelu"
     config.model.positions = "relative"  # T5's relative position bias; or "rope", "learned", "none"
     config.model.relative_num_buckets = 32  # positions="relative": buckets of distances
     config.model.relative_max_distance = 128  # positions="relative": tokens; longer distances share a bucket
     config.model.rope_theta = 10000.0  # positions="rope": base of the wavelengths
+    # positions="learned": rows of the table, one for each position of a row; 0: as many as the longest row has. An
+    # encoder-decoder has a table for each stack (BART), and one for both with share_stacks.
+    config.model.max_length = 0
     config.model.norm = "rms"  # RMSNorm, or "layer": LayerNorm
     config.model.norm_position = "pre"  # pre-norm, or "post": post-norm
     config.model.norm_epsilon = 1e-6  # added under the square root
@@ -88,8 +91,12 @@ def get_config() -> ConfigDict:
     config.model.share_stacks = False
     config.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
     config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
-    config.model.embedding_norm = False  # BERT: a norm right after the embeddings
-    config.model.prediction_head = "linear"  # or "bert": dense, gelu, norm, then the output table
+    # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it. A
+    # model from a Hugging Face folder has the folder's number: further rows would change its losses.
+    config.model.vocab_size = 0
+    # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
+    config.model.embedding_norm = False
+    config.model.prediction_head = "linear"  # or "bert": dense, the activation of mlp, norm, then the output table
     # Sentence types (BERT's A and B). nsp and sop always have 2; other objectives need 2 to start from their runs.
     config.model.num_token_types = 0
     # "t5"; "normal": N(0, initializer_range) for every matrix; "gpt2": the same, except for the output kernels of
