@@ -47,6 +47,7 @@ setup(
         "tpu": ["jax[tpu]>=0.10.2"],
         "sentencepiece": ["sentencepiece>=0.2"],
         "plot": ["matplotlib>=3.8"],
+        "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10"],
         "test": TEST,
     },
     classifiers=[

@@ -19,7 +19,7 @@ from objectives import OBJECTIVES
 from train.config import ExperimentConfig
 
 # Fields of ModelConfig that are no config fields: the trainer derives them (train/experiment.py).
-DERIVED = ("max_length", "dtype", "has_prefix", "predicts_tokens")
+DERIVED = ("dtype", "has_prefix", "predicts_tokens")
 _LAST_COLUMN = re.compile(r"\s{2,}\S")
 
 
@@ -153,8 +153,6 @@ def _types() -> dict[str, str]:
         for field in dataclasses.fields(section):
             if section is not ModelConfig or field.name not in DERIVED:
                 types[f"{name}.{field.name}"] = type_text(hints[field.name])
-    if not hasattr(base.get_config().model, "vocab_size"):  # derived until it is a config field
-        types.pop("model.vocab_size", None)
     return types
 
 
