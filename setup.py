@@ -49,6 +49,7 @@ setup(
         "plot": ["matplotlib>=3.8"],
         "wandb": ["wandb>=0.31"],
         "trackio": ["trackio>=0.43"],
+        "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10"],
         "test": TEST,
     },
     classifiers=[

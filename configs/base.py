@@ -125,7 +125,7 @@ def get_config() -> ConfigDict:
     # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt" or "constant"; see train/schedules.py.
     config.optimizer.schedule = "cosine"
     config.optimizer.learning_rate = 2e-2  # at the end of the warm-up
-    config.optimizer.warmup_steps = 50
+    config.optimizer.warmup_steps = 50  # updates of the warm-up; 0: no warm-up
     config.optimizer.final_learning_rate_fraction = 0.1  # cosine, linear, wsd: the last rate / learning_rate
     config.optimizer.decay_fraction = 0.2  # wsd: the last part of train.steps, in which the rate falls
     config.optimizer.b1 = 0.9  # decay rate of the first moment; not read by adafactor
