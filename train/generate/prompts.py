@@ -130,16 +130,18 @@ def lay_out_rows(experiment: Experiment, examples: InputsTargets, inputs_length:
     )
 
 
-def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray) -> np.ndarray:
+def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray, where: str = "--prompt") -> np.ndarray:
     """Returns the ids of `text`, int32 [n], in which only the names of `special_tokens`, int [n], are special tokens.
 
     Other text that looks like a special token is ordinary text, as in training. Raises ConfigError for text that is not
-    valid Unicode.
+    valid Unicode; `where` names the text.
     """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ConfigError(f"--prompt is not valid UTF-8 at character {error.start}") from None
+        raise ConfigError(f"{where} is not valid UTF-8 at character {error.start}") from None
+    if not len(special_tokens):
+        return tokenizer.encode(text)
     names = tokenizer.vocab.names()
     longest_first = sorted((names[int(token)] for token in special_tokens), key=len, reverse=True)
     parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)  # text and special tokens alternate
