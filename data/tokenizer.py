@@ -73,6 +73,7 @@ class Tokenizer:
         """Ids, int [n] -> text.
 
         Special ids become their names, ids outside the vocabulary "<id N>", and bytes that are not valid UTF-8 U+FFFD.
+        At the start of a text, the space that SentencePiece adds there (add_dummy_prefix) is omitted.
         """
         ids = np.asarray(ids).reshape(-1)
         if not ids.size:
@@ -83,10 +84,19 @@ class Tokenizer:
         text = []
         for run in runs:
             if self.vocab.content_start <= run[0] < self.vocab.content_end:
-                text.append(self._decode_content(run))
+                text.append(self._decode_inside(run) if text else self._decode_content(run))
             else:
                 text.extend(names.get(int(id_), f"<id {id_}>") for id_ in run)
         return "".join(text)
+
+    def decode_inside(self, ids: np.ndarray) -> str:
+        """Returns what `ids`, int [n], add to a text before them: as `decode`, with the space at the start."""
+        letter = self.encode("a")
+        return self.decode(np.concatenate([letter, ids])).removeprefix(self.decode(letter))
+
+    def _decode_inside(self, ids: np.ndarray) -> str:
+        letter = self.encode("a")
+        return self._decode_content(np.concatenate([letter, ids])).removeprefix(self._decode_content(letter))
 
 
 class ByteTokenizer(Tokenizer):
