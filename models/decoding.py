@@ -123,7 +123,7 @@ def _extend(
     segment_ids = jax.lax.dynamic_update_slice_in_dim(cache.segment_ids_BxS, segment_ids_BxL, index, 1)
     mask = jax.lax.dynamic_update_slice_in_dim(cache.bidirectional_mask_BxS, bidirectional_mask_BxL, index, 1)
     hidden_BxLxD, keys_values = model.decoder(
-        model.embed(tokens_BxL, positions_BxL),
+        model.embed(tokens_BxL, positions_BxL, stack="decoder"),
         model.decoder.attention_context(
             positions_BxL,
             segment_ids_BxL,

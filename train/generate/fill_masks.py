@@ -1,7 +1,6 @@
 """Fills in the masks of prompts with a masked language model."""
 
 import functools
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from data.tokenizer import ByteTokenizer, Tokenizer
+from data.tokenizer import Tokenizer
 from models.config import ModelConfig
 from models.parameters import Params
 from models.transformer import bind
@@ -36,10 +35,10 @@ def read_masked_prompt(experiment: Experiment, text: str, where: str = "--prompt
     vocab, prompting = experiment.vocab, experiment.denoisers[0].objective.prompting
     if prompting is None:
         raise not_a_language_model(experiment)
-    mask = vocab.names()[vocab.mask]
-    if mask not in text:
-        raise ConfigError(f"{where} has no {mask}, and this run's model fills in masks: write {mask} for each token")
     ids = encode(experiment.tokenizer, text, prompting.special_tokens(vocab), where)
+    if vocab.mask not in ids:
+        mask = vocab.names()[vocab.mask]
+        raise ConfigError(f"{where} has no {mask}, and this run's model fills in masks: write {mask} for each token")
     needed, length = len(prompting.lay_out(ids, vocab).inputs), experiment.data.inputs_length
     check_length(needed, length, f"data.inputs_length={length}", where)
     return ids
@@ -104,7 +103,7 @@ class Candidate(NamedTuple):
     """A token for a mask."""
 
     id: int
-    token: str  # its text within a text, with SentencePiece's space; a byte that is not a character as "\\xc3"
+    token: str  # its text within a text, with SentencePiece's space; a byte that is not a character as "<0xC3>"
     probability: float
 
 
@@ -119,20 +118,13 @@ def candidates(tokenizer: Tokenizer, probabilities: np.ndarray, count: int) -> l
 
 def candidates_line(found: Sequence[Candidate]) -> str:
     """Returns the candidates for a mask as one line: the tokens in quotes, with white space escaped."""
-    return "  ".join(f"{_quoted(candidate.token)} {candidate.probability:.3f}" for candidate in found)
+    return "  ".join(f"{candidate.token!r} {candidate.probability:.3f}" for candidate in found)
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
-    """Returns the text of a token within a text; a byte that is only a part of a character is written "\\xc3"."""
+    """Returns the text of a token within a text; a byte that is only a part of a character is written "<0xC3>"."""
     text = tokenizer.decode_inside(np.array([token]))
-    vocab = tokenizer.vocab
-    if text == "\ufffd" and isinstance(tokenizer, ByteTokenizer):
-        return f"\\x{token - vocab.content_start:02x}"
-    return text
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}'" if re.fullmatch(r"\\x[0-9a-f]{2}", text) else repr(text)
+    return tokenizer.piece(token) if "\ufffd" in text else text
 
 
 @functools.partial(jax.jit, static_argnames=("config", "vocab"))
