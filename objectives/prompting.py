@@ -137,6 +137,9 @@ class Respond(Prompting):
     def lay_out(self, text, vocab):
         return PromptTokens(_ids([*text, *([vocab.eos] if self.inputs_eos else [])]), _ids([]))
 
+    def hide(self, text, start, stop, vocab):
+        return self.lay_out(text[:start], vocab) if stop == len(text) else None
+
 
 @dataclasses.dataclass(frozen=True)
 class InfillMiddle(Continue):

@@ -94,6 +94,14 @@ class Tokenizer:
                 text.append((self._before_special if text else "") + names.get(id_, f"<id {id_}>"))
         return "".join(text)
 
+    def decode_inside(self, ids: np.ndarray) -> str:
+        """Ids, int [n], after other tokens -> text: as `decode`, with the space at the start."""
+        is_content = len(ids) and self.vocab.content_start <= ids[0] < self.vocab.content_end
+        letter = np.array([self._letter])
+        if self._letter < 0 or not is_content:
+            return self.decode(ids)
+        return self.decode(np.concatenate([letter, ids])).removeprefix(self.decode(letter))
+
 
 def letter_token(content: Mapping[int, bytes]) -> int:
     """Returns a token that is a letter or letters of ASCII, the shortest; -1 if there is none."""
