@@ -45,7 +45,7 @@ def sample_token(
 
     Args:
       logits_BxV: logits of any float dtype.
-      key: a PRNG key, or one for each row [B], which makes a row's draw independent of the other rows.
+      key: a PRNG key.
       allowed_V: bool, the ids that may be drawn.
       temperature: divides the logits; 0 selects the likeliest token.
       top_k: then restricts the draw to the k likeliest tokens; 0 is off.
@@ -65,8 +65,7 @@ def sample_token(
     likelier_mass_BxV = jnp.pad(mass_BxV[:, :-1], ((0, 0), (1, 0)))
     # top_p=1 is off even where the rounded sum reaches 1 early.
     in_top_p_BxV = (likelier_mass_BxV < top_p) | (jnp.asarray(top_p) >= 1)
-    categorical = jax.vmap(jax.random.categorical) if key.ndim else jax.random.categorical
-    drawn_B = categorical(key, jnp.where(in_top_p_BxV, scores_BxV, -jnp.inf))
+    drawn_B = jax.random.categorical(key, jnp.where(in_top_p_BxV, scores_BxV, -jnp.inf), axis=-1)
     rank_B = jnp.where(temperature > 0, drawn_B, 0)
     return jnp.take_along_axis(ids_BxV, rank_B[:, None], axis=-1)[:, 0].astype(jnp.int32)
 
@@ -89,8 +88,7 @@ def decode(
       params: its parameters.
       batch: the encoder's fields, if there is an encoder, and the decoder's fields of the prompts, int32 [B, P], whose
         last position predicts the first new token. models/decoding.py describes prompts of different lengths.
-      key: one for all rows, or one for each row [B]. Token i is drawn with fold_in(key, i), so a larger T begins with
-        the same tokens.
+      key: token i of all rows is drawn with fold_in(key, i), so a larger T begins with the same tokens.
       sampling: how tokens are drawn.
       vocab: the special ids.
       max_tokens: T.
@@ -99,7 +97,6 @@ def decode(
     if P - 1 + T positions exceed the model's learned positions.
     """
     allowed_V = allowed_tokens(vocab, config.vocab_size)
-    fold_in = jax.vmap(jax.random.fold_in, (0, None)) if key.ndim else jax.random.fold_in
 
     def is_unfinished(state) -> Array:
         i, _, _, ended_B, _ = state
@@ -107,7 +104,7 @@ def decode(
 
     def step(state):
         i, logits_BxV, cache, ended_B, tokens_BxT = state
-        token_B = sample_token(logits_BxV, fold_in(key, i), allowed_V=allowed_V, **sampling._asdict())
+        token_B = sample_token(logits_BxV, jax.random.fold_in(key, i), allowed_V=allowed_V, **sampling._asdict())
         token_B = jnp.where(ended_B, vocab.pad, token_B)
         logits_BxV, cache = decode_step(config, params, token_B, cache)
         return i + 1, logits_BxV, cache, ended_B | (token_B == vocab.eos), tokens_BxT.at[:, i].set(token_B)

@@ -1,6 +1,6 @@
-"""lm-eval with the model "cloze", a run of this project: python -m train.lm_eval --model cloze --model_args workdir=RUN ...
+"""lm-eval with the model "cloze", a run of this project: python -m train.lm_eval --model_args workdir=RUN --tasks NAME
 
-The command line is that of `lm_eval` (EleutherAI's lm-evaluation-harness), whose own command knows the models of its own
+The command line is that of `lm_eval` (EleutherAI's lm-evaluation-harness), which itself knows the models of its own
 package alone. --model and --batch_size have the defaults cloze and auto. docs/lm_eval.md describes --model_args.
 """
 

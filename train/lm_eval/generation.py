@@ -1,35 +1,32 @@
-"""Continues the contexts of generate_until in batches, until a stop string.
+"""Continues the contexts of generate_until, until a stop string.
 
-All rows of a batch are decoded for a few tokens at a time; rows that have ended are then left out. An answer does not
-depend on the other rows of its batch.
+Answers grow by a few tokens at a time, and those that have ended are left out of the next batches. An answer does not
+depend on the other contexts.
 """
 
 import bisect
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from lm_eval.models.utils import postprocess_generated_text
 
-from contract.batch import Batch
 from contract.errors import ConfigError
 from objectives import Denoiser
-from train.experiment import Experiment
-from train.generate.prompts import Prompt, encode, prompt_batch
-from train.generate.sampling import decode
+from train.generate.answers import Answer, Request, generate_answers
+from train.generate.prompts import Prompt, encode, prompt_length
 from train.likelihood import fits
 from train.lm_eval.arguments import Arguments, GenerationArguments
 from train.probes.probe import LanguageModel
 from train.probes.scorer import hide
 
+_CONTEXTS_AT_A_TIME = 512
 _TOKENS_AT_A_TIME = 32
 _POSITIONS_PER_BATCH = 1 << 14
-_LENGTH_MULTIPLE = 32  # prompts are padded to it, so that few programs are compiled
 
 
-class ContextPrompt(NamedTuple):
+class Context(NamedTuple):
     """A context as the model reads it, and how to continue it."""
 
     prompt: Prompt
@@ -54,11 +51,12 @@ class Generator:
         self._model, self._denoiser, self._arguments = model, denoiser, arguments
         data = experiment.data
         field = "targets_length" if experiment.model.has_encoder else "inputs_length"
-        row = getattr(data, field)
-        self._row = f"{field}={row}"
-        self.default_max_tokens = arguments.max_gen_toks or min(256, row // 2)
+        self._row = f"data.{field}={getattr(data, field)}"
+        lengths = range(1, data.inputs_length + data.targets_length)
+        self._longest = bisect.bisect_left(lengths, True, key=lambda n: not fits(experiment, denoiser, 0, n))
+        self.default_max_tokens = arguments.max_gen_toks or min(256, max(self._longest // 2, 1))
 
-    def prompt(self, context: str, arguments: GenerationArguments, *, where: str) -> ContextPrompt:
+    def read(self, context: str, arguments: GenerationArguments, *, where: str) -> Context:
         """Returns a context that leaves `arguments.max_tokens` positions of a row for the answer.
 
         Tokens at its start that do not fit are dropped. Raises ConfigError if a row has no room for so many tokens, and
@@ -66,109 +64,93 @@ class Generator:
         """
         experiment = self._model.experiment
         text = encode(experiment.tokenizer, context, np.zeros(0, np.int32), where=where)
-        kept = bisect.bisect_right(
-            range(len(text) + 1),
-            False,
-            key=lambda count: not fits(experiment, self._denoiser, count, arguments.max_tokens),
-        )
-        if not kept:
+
+        def is_too_long(length: int) -> bool:
+            return not fits(experiment, self._denoiser, length, arguments.max_tokens)
+
+        num_fitting = bisect.bisect_left(range(len(text) + 1), True, key=is_too_long)  # among lengths from 0
+        if not num_fitting:
             raise ConfigError(
-                f"{where} max_gen_toks={arguments.max_tokens} does not fit data.{self._row}: set fewer, as in "
-                f"--gen_kwargs max_gen_toks={self.default_max_tokens}"
+                f"{where} max_gen_toks={arguments.max_tokens} does not fit a row of {self._row}: set "
+                f"--gen_kwargs max_gen_toks={self._longest} or less"
             )
-        read = text[len(text) - kept + 1 :]
-        laid_out = hide(self._denoiser, np.append(read, np.int32(0)), len(read), len(read) + 1, experiment.vocab)
-        prompt = Prompt(self._denoiser, read, laid_out.inputs, laid_out.targets_start)
-        return ContextPrompt(prompt, arguments, dropped=len(text) - len(read))
+        dropped = len(text) - (num_fitting - 1)
+        text = text[dropped:]
+        laid_out = hide(self._denoiser, np.append(text, np.int32(0)), len(text), len(text) + 1, experiment.vocab)
+        prompt = Prompt(self._denoiser, text, laid_out.inputs, laid_out.targets_start)
+        return Context(prompt, arguments, dropped)
 
-    def generate(self, prompts: Sequence[ContextPrompt]) -> Iterator[tuple[int, str]]:
-        """Yields the number of each of `prompts`, from 0, and the text that continues it; not in order."""
-        groups: dict[GenerationArguments, list[int]] = defaultdict(list)
-        for number, prompt in enumerate(prompts):
-            groups[prompt.arguments].append(number)
-        for arguments, numbers in groups.items():
-            numbers.sort(key=lambda number: -_length(prompts[number].prompt))
-            while numbers:
-                positions = _length(prompts[numbers[0]].prompt) + arguments.max_tokens
-                rows = self._arguments.rows_per_batch or max(_POSITIONS_PER_BATCH // positions, 1)
-                batch, numbers = numbers[:rows], numbers[rows:]
-                yield from self._continue({number: prompts[number].prompt for number in batch}, arguments)
+    def generate(self, contexts: Sequence[Context]) -> Iterator[tuple[int, str]]:
+        """Yields the number of each of `contexts`, from 0, and the text that continues it; not in order.
 
-    def _continue(self, prompts: dict[int, Prompt], arguments: GenerationArguments) -> Iterator[tuple[int, str]]:
-        """Yields the number and the continuation of each of `prompts`, which are decoded together."""
-        answers = {number: np.zeros(0, np.int32) for number in prompts}
+        The draws of an answer depend on the seed, the context, and how many contexts before it are equal to it.
+        """
+        groups: dict[tuple[GenerationArguments, int], list[int]] = defaultdict(list)
+        repeats: Counter = Counter()
+        for number, context in enumerate(contexts):
+            key = (context.arguments, context.prompt.text.tobytes())
+            groups[context.arguments, repeats[key]].append(number)
+            repeats[key] += context.arguments.sampling.temperature > 0
+        for (arguments, repeat), numbers in groups.items():
+            numbers.sort(key=lambda number: -self._length(contexts[number].prompt))
+            for first in range(0, len(numbers), _CONTEXTS_AT_A_TIME):
+                chosen = {k: contexts[k].prompt for k in numbers[first : first + _CONTEXTS_AT_A_TIME]}
+                yield from self._continue(chosen, arguments, repeat)
+
+    def _continue(
+        self, prompts: dict[int, Prompt], arguments: GenerationArguments, repeat: int
+    ) -> Iterator[tuple[int, str]]:
+        """Yields the number and the continuation of each of `prompts`."""
+        texts = {number: np.zeros(0, np.int32) for number in prompts}  # of the answers that have not ended
         for first in range(0, arguments.max_tokens, _TOKENS_AT_A_TIME):
             count = min(_TOKENS_AT_A_TIME, arguments.max_tokens - first)
-            grown = [_grown(prompts[number], answers[number]) for number in answers]
-            rows = self._decode(grown, list(answers), arguments, count, first)
-            for number, tokens in zip(list(answers), rows, strict=True):
-                text_length = _text_length(tokens, self._model.experiment)
-                answers[number] = np.concatenate([answers[number], tokens[:text_length]])
-                text = self._text(prompts[number], answers[number])
-                has_stop = any(stop in text for stop in arguments.until)
-                if text_length < count or has_stop or first + count == arguments.max_tokens:
+            numbers = list(texts)
+            requests = [Request(_grown(prompts[number], texts[number]), count) for number in numbers]
+            for number, answer in zip(numbers, self._answers(requests, arguments, repeat), strict=True):
+                new, is_ended = self._text_of(answer)
+                tokens = np.concatenate([texts[number], new])
+                text = self._decode(prompts[number].text, tokens)
+                texts[number] = tokens
+                if is_ended or first + count == arguments.max_tokens or any(stop in text for stop in arguments.until):
+                    del texts[number]
                     yield number, postprocess_generated_text(text, list(arguments.until), None)
-                    del answers[number]
-            if not answers:
+            if not texts:
                 return
 
-    def _decode(
-        self, prompts: list[Prompt], numbers: list[int], arguments: GenerationArguments, count: int, first: int
-    ) -> np.ndarray:
-        """Returns tokens `first`, ..., `first` + `count` - 1 of the answers, int32 [rows, count]; pad after an EOS."""
-        experiment, num_rows = self._model.experiment, len(prompts)
-        filled = 1 << (num_rows - 1).bit_length()  # the last row is repeated, so that few programs are compiled
-        prompts, numbers = (given + [given[-1]] * (filled - num_rows) for given in (prompts, numbers))
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(self._arguments.seed), np.array(numbers))
-        decoded = decode(
-            experiment.model,
+    def _answers(self, requests: list[Request], arguments: GenerationArguments, repeat: int) -> Iterator[Answer]:
+        positions = max(self._length(request.prompt) for request in requests) + requests[0].max_tokens
+        answers = generate_answers(
+            self._model.experiment,
             self._model.params,
-            _aligned_batch(experiment, prompts, count),
-            jax.vmap(jax.random.fold_in, (0, None))(keys, first),
+            requests,
             arguments.sampling,
-            vocab=experiment.vocab,
-            max_tokens=count,
+            num_samples=1,
+            seed=(self._arguments.seed + repeat) % 2**32,
+            batch_size=self._arguments.rows_per_batch or max(_POSITIONS_PER_BATCH // positions, 1),
         )
-        return jax.device_get(decoded.tokens_BxT)[:num_rows]
+        return (answer for [answer] in answers)
 
-    def _text(self, prompt: Prompt, answer: np.ndarray) -> str:
-        """Returns the text of `answer`, int32 [n], after the prompt's: the first word's space may depend on it."""
-        decode_text = self._model.experiment.tokenizer.decode
-        before, whole = decode_text(prompt.text), decode_text(np.concatenate([prompt.text, answer]))
-        return whole[len(before) :] if whole.startswith(before) else decode_text(answer)
+    def _text_of(self, answer: Answer) -> tuple[np.ndarray, bool]:
+        """Returns the tokens of an answer before its first special token, and whether it has such a token, or an EOS.
 
+        A special token ends a text: it does not occur in raw text. The sentinel after a span is one.
+        """
+        vocab, tokens = self._model.experiment.vocab, answer.tokens
+        is_special = ((tokens < vocab.content_start) | (tokens >= vocab.content_end)) & (tokens != vocab.unk)
+        if is_special.any():
+            return tokens[: int(np.argmax(is_special))], True
+        return tokens, answer.finished
 
-def _length(prompt: Prompt) -> int:
-    return len(prompt.inputs) + len(prompt.targets_start)
+    def _decode(self, context: np.ndarray, answer: np.ndarray) -> str:
+        """Returns the text that `answer`, int32 [n], adds to that of `context`, int32 [m], a first space included."""
+        decode = self._model.experiment.tokenizer.decode
+        before, whole = decode(context), decode(np.concatenate([context, answer]))
+        return whole[len(before) :] if whole.startswith(before) else decode(answer)
+
+    def _length(self, prompt: Prompt) -> int:
+        return len(prompt.inputs) + prompt_length(self._model.experiment, prompt)
 
 
 def _grown(prompt: Prompt, answer: np.ndarray) -> Prompt:
     """The prompt with the tokens of the answer so far, which the model continues."""
     return Prompt(prompt.denoiser, prompt.text, prompt.inputs, np.concatenate([prompt.targets_start, answer]))
-
-
-def _text_length(tokens: np.ndarray, experiment: Experiment) -> int:
-    """The number of tokens before the first special token, which ends a text: EOS, or the sentinel after a span."""
-    vocab = experiment.vocab
-    is_text = ((tokens >= vocab.content_start) & (tokens < vocab.content_end)) | (tokens == vocab.unk)
-    return len(tokens) if is_text.all() else int(np.argmin(is_text))
-
-
-def _aligned_batch(experiment: Experiment, prompts: Sequence[Prompt], num_new: int) -> Batch:
-    """Returns one row for each prompt, all of which end at the last decoder position (models/decoding.py).
-
-    num_new: how many tokens will follow.
-    """
-    batches = [prompt_batch(experiment, prompt, 1) for prompt in prompts]
-    longest = max(batch["decoder_input_tokens"].shape[1] for batch in batches)
-    width = -(-longest // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
-    if experiment.model.positions == "learned":  # a cache has at most as many positions as the table
-        width = max(longest, min(width, experiment.model.max_length - num_new + 1))
-    rows: dict[str, list[np.ndarray]] = defaultdict(list)
-    for batch in batches:
-        for name, array in batch.items():
-            if name.endswith(("target_tokens", "weights", "source")):
-                continue
-            padding = width - array.shape[1] if name.startswith("decoder") else 0
-            rows[name].append(np.pad(array, ((0, 0), (padding, 0))))
-    return {name: np.concatenate(arrays) for name, arrays in rows.items()}

@@ -20,7 +20,7 @@ from train.generate.prompts import not_a_language_model
 from train.likelihood import Pair, continuation_denoiser, continuations
 from train.lm_eval.arguments import Arguments, generation_arguments
 from train.lm_eval.generation import Generator
-from train.lm_eval.texts import rolling_windows, split_pair
+from train.lm_eval.texts import longest_window, rolling_windows, split_pair
 from train.probes.probe import LanguageModel
 from train.restore import language_model, load_experiment, load_params, reading_mesh
 
@@ -55,7 +55,7 @@ class ClozeLM(LM):
         self._shortened = 0  # requests whose context lost tokens
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Returns log p(continuation | context), in nats, and whether the continuation is the greedy one, of each request.
+        """Returns log p(continuation | context), in nats, of each request, and whether the continuation is greedy.
 
         The start of a context that is too long for a row is not read, and the number of such requests is reported.
         Raises ConfigError for an empty continuation, or for one that is too long for a row.
@@ -80,16 +80,17 @@ class ClozeLM(LM):
         return results
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Returns log p(text), in nats, of each request: the sum over lm-eval's rolling windows (train/lm_eval/texts.py).
+        """Returns log p(text), in nats, of each request: the sum over lm-eval's rolling windows of the text.
 
-        Each token is scored once. Raises ConfigError for a row that is too short to score a token in.
+        train/lm_eval/texts.py describes the windows. Each token is scored once. Raises ConfigError for a row that is too
+        short to score a token in.
         """
-        experiment = self.language_model.experiment
+        length = longest_window(self.language_model.experiment, self.denoiser)
         windows, owners = [], []
         for number, request in enumerate(requests):
             (text,) = request.args
             whole = split_pair(self._tokenizer, self.denoiser, "", text, where=_where(request)).continuation
-            of_text = list(rolling_windows(experiment, self.denoiser, whole))
+            of_text = list(rolling_windows(whole, length))
             windows += of_text
             owners += [number] * len(of_text)
         results, waiting = [0.0] * len(requests), np.bincount(owners, minlength=len(requests))
@@ -111,18 +112,18 @@ class ClozeLM(LM):
         for a max_gen_toks that does not fit a row, and for a layout that shows the model how many tokens to write.
         """
         generator = Generator(self.language_model, self.denoiser, self.arguments)
-        prompts = [
-            generator.prompt(
+        contexts = [
+            generator.read(
                 request.args[0],
                 generation_arguments(request.args[1], generator.default_max_tokens),
                 where=_where(request),
             )
             for request in requests
         ]
-        self._report_shortened(sum(prompt.dropped > 0 for prompt in prompts), len(prompts))
-        results = [""] * len(prompts)
-        bar = tqdm(total=len(prompts), desc="generating", disable=disable_tqdm)
-        for number, text in generator.generate(prompts):
+        self._report_shortened(sum(context.dropped > 0 for context in contexts), len(contexts))
+        results = [""] * len(contexts)
+        bar = tqdm(total=len(contexts), desc="generating", disable=disable_tqdm)
+        for number, text in generator.generate(contexts):
             results[number] = text
             self.cache_hook.add_partial("generate_until", requests[number].args, text)
             bar.update()
@@ -130,7 +131,7 @@ class ClozeLM(LM):
         return results
 
     def get_model_info(self) -> dict[str, Any]:
-        """Returns what lm-eval writes next to the results: the checkpoint, the layout, and the requests cut to a row."""
+        """Returns what lm-eval writes next to the results: the checkpoint, the layout, and counts."""
         experiment = self.language_model.experiment
         row = experiment.data
         return {

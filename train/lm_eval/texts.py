@@ -31,23 +31,31 @@ def split_pair(tokenizer: Tokenizer, denoiser: Denoiser, context: str, continuat
     return encode_pair(tokenizer, kept, continuation, where=where)
 
 
-def rolling_windows(experiment: Experiment, denoiser: Denoiser, text: np.ndarray) -> Iterator[Pair]:
-    """Yields lm-eval's rolling windows of `text`, int32 [n], whose continuations together are the text.
-
-    The first window has no context: the layout's beginning of a row stands for lm-eval's prefix token. Later ones have
-    one token of context, and the last one as many as fit.
+def longest_window(experiment: Experiment, denoiser: Denoiser) -> int:
+    """Returns the largest max_seq_len of lm-eval's rolling windows with which each of them fits a row of training.
 
     Raises ConfigError for a row that is too short for two tokens.
     """
 
     def is_too_long(length: int) -> bool:
-        # A window of lm-eval has `length` + 1 tokens, of which the first one, or all but the last one, are the context.
+        # A window has `length` + 1 tokens, of which the first one, or all but the last one, are the context.
         return not all(fits(experiment, denoiser, count, length + 1 - count) for count in (1, length))
 
-    row = experiment.data.inputs_length + experiment.data.targets_length
-    length = bisect.bisect_left(range(1, row), True, key=is_too_long)
+    data = experiment.data
+    length = bisect.bisect_left(range(1, data.inputs_length + data.targets_length), True, key=is_too_long)
     if not length:
-        raise ConfigError(f"data.inputs_length={experiment.data.inputs_length} is too short for a window of two tokens")
+        raise ConfigError(f"data.inputs_length={data.inputs_length} is too short for a window of two tokens")
+    return length
+
+
+def rolling_windows(text: np.ndarray, length: int) -> Iterator[Pair]:
+    """Yields lm-eval's rolling windows of `text`, int32 [n], whose continuations together are the text.
+
+    The first window has no context: the beginning of a row stands for lm-eval's prefix token. Later windows have one
+    token of context, and the last one as many as fit.
+
+    length: of `longest_window`.
+    """
     prefix = -1  # lm-eval's prefix token, which is in the first window alone
     for window in get_rolling_token_windows(text.tolist(), prefix, max_seq_len=length, context_len=1):
         context, continuation = make_disjoint_window(window)

@@ -156,9 +156,7 @@ def _padded(length: int) -> int:
     return -(-length // step) * step
 
 
-def _rows_per_batch(
-    shape: tuple[int, int, int], vocab_size: int, positions: int, most: int | None, parts: int
-) -> int:
+def _rows_per_batch(shape: tuple[int, int, int], vocab_size: int, positions: int, most: int | None, parts: int) -> int:
     inputs_length, targets_length, hidden = shape
     rows = min(positions // (inputs_length + targets_length), _LOGITS_PER_BATCH // (hidden * vocab_size))
     if most is not None:
