@@ -1,7 +1,11 @@
 """Published shapes, as fields of config.model: `config.model.update(T5_V1_1["base"])`.
 
-A shape sets every field of config.model except attention, remat and scan_unroll. The tokenizer sets the size of the
-vocabulary, and config.data the length of a row. To lay out a shape in another way, set model.architecture after it.
+A shape sets every field of config.model except attention, remat, scan_unroll, vocab_size and max_length: by default the
+tokenizer sets the size of the vocabulary, and config.data the number of learned positions. To lay out a shape in another
+way, set model.architecture after it.
+
+GELU is that of the authors' code: the tanh formula in google-research/bert, google-research/electra, GPT-2 and T5; the
+exact one in fairseq (RoBERTa, BART). Hugging Face's BERT and ELECTRA have the exact one.
 
 | shape | parameters | with a vocabulary of |
 |---|---|---|
@@ -9,8 +13,9 @@ vocabulary, and config.data the length of a row. To lay out a shape in another w
 | T5 v1.0 small, base, large, 3b, 11b | 60.5M, 222.9M, 737.7M, 2.852B, 11.307B | 32128 |
 | UL2 20b | 19.59B | 32128 |
 | BERT base, large (no pooler, no sentence types) | 109.5M, 335.2M | 30522, 512 positions |
+| RoBERTa base, large | 124.7M, 355.4M | 50265, 512 positions |
 | ELECTRA small; base, large (no head, no sentence types) | 13.5M; as BERT | 30522, 512 positions |
-| BART base, large | 138.6M, 405.2M | 50265, 1024 positions |
+| BART base, large | 139.4M, 406.3M | 50265, 1024 positions |
 | GPT-2 small, medium, large, xl | 124.4M, 354.8M, 774.0M, 1.558B | 50257, 1024 positions |
 | Llama 7b, 13b; Llama 2 70b | 6.738B, 13.016B; 68.977B | 32000 |
 """
@@ -81,10 +86,14 @@ _BERT = (
     | dict(prediction_head="bert", tie_embeddings=True, scale_logits=False)
     | dict(initializer="normal", scale_attention=True)
 )
-BERT = {
-    "base": _BERT | _size(num_layers=12, d_model=768, num_heads=12, d_ff=3072),
-    "large": _BERT | _size(num_layers=24, d_model=1024, num_heads=16, d_ff=4096),
+_BERT_SIZES = {
+    "base": dict(num_layers=12, d_model=768, num_heads=12, d_ff=3072),
+    "large": dict(num_layers=24, d_model=1024, num_heads=16, d_ff=4096),
 }
+BERT = {name: _BERT | _size(**sizes) for name, sizes in _BERT_SIZES.items()}
+
+_ROBERTA = _BERT | dict(mlp="exact_gelu", norm_epsilon=1e-5)
+ROBERTA = {name: _ROBERTA | _size(**sizes) for name, sizes in _BERT_SIZES.items()}
 
 # The discriminators: google-research/electra, and the small one as released.
 ELECTRA = {
@@ -97,7 +106,8 @@ ELECTRA = {
 # more than the frequencies of the tokens.
 TINY_ENCODER = _BERT | base.TINY_SIZES | dict(num_layers=4, positions="rope", dropout_rate=0.0)
 
-_BART = _BERT | dict(architecture="encoder_decoder", norm_epsilon=1e-5, prediction_head="linear")
+# Each stack has its own learned positions and embedding norm, as every encoder-decoder here.
+_BART = _ROBERTA | dict(architecture="encoder_decoder", prediction_head="linear")
 BART = {
     "base": _BART | _size(num_layers=6, d_model=768, num_heads=12, d_ff=3072),
     "large": _BART | _size(num_layers=12, d_model=1024, num_heads=16, d_ff=4096),

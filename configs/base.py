@@ -24,8 +24,12 @@ def get_config() -> ConfigDict:
     config.data.heldout_path = ""
     config.data.document_per = "file"  # text, tfds: "file" (the whole text), "line", "paragraph" (between blank lines)
     config.data.on_unreadable = "error"  # for a file that is not UTF-8 and a line that is not JSON: "error" or "skip"
-    config.data.tokenizer = "byte"  # "byte", or the path of a SentencePiece .model file
-    config.data.num_sentinels = 100  # sentinel tokens in the vocabulary
+    # "byte", or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json (docs/tokenizers.md).
+    config.data.tokenizer = "byte"
+    config.data.num_sentinels = 100  # sentinels in the vocabulary: the model's own (<extra_id_0>, ...) if it has any
+    # Special tokens that the tokenizer's model lacks. True: they get ids after the model's own. False: they do not
+    # exist, pad is then EOS, and an objective that needs another one is refused.
+    config.data.append_special_tokens = True
     config.data.mode_tokens = ("[R]", "[S]", "[X]")  # UL2's paper; its released checkpoints: [NLU], [S2S], [NLG]
     config.data.inputs_length = 128  # tokens of a row: the encoder's positions, or all positions of a single stack
     config.data.targets_length = 128  # tokens of a row of an encoder-decoder's decoder; not read by a single stack
@@ -74,11 +78,14 @@ def get_config() -> ConfigDict:
     config.model.head_dim = 32  # width of one head
     config.model.d_ff = 256  # hidden width of the feed-forward block
     config.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
-    config.model.mlp = "gated_gelu"  # or "relu", "gelu", "silu", "gated_silu"
+    config.model.mlp = "gated_gelu"  # or "gated_silu", "relu", "silu"; "gelu" (tanh formula), "exact_gelu"
     config.model.positions = "relative"  # T5's relative position bias; or "rope", "learned", "none"
     config.model.relative_num_buckets = 32  # positions="relative": buckets of distances
     config.model.relative_max_distance = 128  # positions="relative": tokens; longer distances share a bucket
     config.model.rope_theta = 10000.0  # positions="rope": base of the wavelengths
+    # positions="learned": rows of the table, one for each position of a row; 0: as many as the longest row has. An
+    # encoder-decoder has a table for each stack (BART), and one for both with share_stacks.
+    config.model.max_length = 0
     config.model.norm = "rms"  # RMSNorm, or "layer": LayerNorm
     config.model.norm_position = "pre"  # pre-norm, or "post": post-norm
     config.model.norm_epsilon = 1e-6  # added under the square root
@@ -88,8 +95,12 @@ def get_config() -> ConfigDict:
     config.model.share_stacks = False
     config.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
     config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
-    config.model.embedding_norm = False  # BERT: a norm right after the embeddings
-    config.model.prediction_head = "linear"  # or "bert": dense, gelu, norm, then the output table
+    # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it. A
+    # model from a Hugging Face folder has the folder's number: further rows would change its losses.
+    config.model.vocab_size = 0
+    # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
+    config.model.embedding_norm = False
+    config.model.prediction_head = "linear"  # or "bert": dense, the activation of mlp, norm, then the output table
     # Sentence types (BERT's A and B). nsp and sop always have 2; other objectives need 2 to start from their runs.
     config.model.num_token_types = 0
     # "t5"; "normal": N(0, initializer_range) for every matrix; "gpt2": the same, except for the output kernels of
@@ -125,7 +136,11 @@ def get_config() -> ConfigDict:
     config.optimizer.clip_norm = 1.0  # largest global norm of the gradients; 0: no clipping
 
     config.train = ConfigDict()
-    config.train.init_from = ""  # workdir of another run, whose newest checkpoint initializes the Transformer
+    # Workdir of another run, whose newest checkpoint initializes the Transformer; or a Hugging Face folder.
+    config.train.init_from = ""
+    # Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
+    # tokens that both have are copied, and new tokens keep their initial values.
+    config.train.init_from_vocabulary = "equal"
     # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
     config.train.init_from_overlap = "error"
     # The length of a run: updates, or passes over the training text. One of the two is 0. See train/epochs.py.

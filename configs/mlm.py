@@ -6,7 +6,7 @@
 
 Sizes: tiny (default: small BERT blocks with rotary positions), base, large (BERT). Variants:
   bert         default: single tokens, exactly 15% of each text
-  roberta      single tokens, 15% on average; at base and large also RoBERTa's optimizer and batch size
+  roberta      single tokens, 15% on average; at base and large also RoBERTa's shape, optimizer and batch size
   whole_word   BERT's whole-word masking
   ngram        one to three words in shares of 6, 3 and 2 (ALBERT)
   span         one to ten words, geometrically distributed with p = 0.2 (SpanBERT's masking)
@@ -51,7 +51,9 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         recipes.use_bert_recipe(config)
         config.train.batch_size = 256
         config.train.steps = 1_000_000
-        if variant == "roberta":  # fairseq, examples/roberta/config/pretraining/base.yaml
+        if variant == "roberta":
+            config.model.update(architectures.ROBERTA[size])
+            # fairseq, examples/roberta/config/pretraining/base.yaml
             config.optimizer.learning_rate = 5e-4
             config.optimizer.b2 = 0.98
             config.optimizer.clip_norm = 0.0

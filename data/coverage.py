@@ -1,7 +1,7 @@
 """What of a corpus is in its tokens: unknown tokens, bytes that are spelled, and texts that do not round-trip."""
 
 from data.store import TokenStore
-from data.tokenizer import SENTENCEPIECE_FLAGS
+from data.tokenizers.sentencepiece_model import SENTENCEPIECE_FLAGS
 
 
 def describe_coverage(store: TokenStore) -> str:

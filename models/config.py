@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The fields of `config.model`, documented in configs/base.py, and five that the caller derives.
+    """The fields of `config.model`, documented in configs/base.py, and three that the caller derives.
 
     Raises ValueError for an invalid value or combination: one line that names the field, as in `model.num_layers=0`.
     """
@@ -19,7 +19,7 @@ class ModelConfig:
     head_dim: int
     d_ff: int
     embedding_size: int
-    mlp: Literal["relu", "gelu", "silu", "gated_gelu", "gated_silu"]
+    mlp: Literal["relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"]
     positions: Literal["relative", "rope", "learned", "none"]
     relative_num_buckets: int
     relative_max_distance: int
@@ -43,8 +43,10 @@ class ModelConfig:
     scan_unroll: int
     attention: Literal["auto", "xla", "cudnn", "splash"]
 
+    # In configs these two may be 0: the caller then derives them.
     vocab_size: int  # rows of the token table, padding rows included
-    max_length: int  # rows of the position table; read only for learned positions
+    max_length: int  # rows of the table of learned positions; not read for other positions
+
     dtype: Literal["float32", "bfloat16", "float16"]  # of the computation; parameters are always float32
     has_prefix: bool = True  # False: a decoder-only model is causal and ignores `decoder_bidirectional_mask`
     predicts_tokens: bool = True  # False: no prediction head and no output table; `Transformer.logits` raises
@@ -63,6 +65,11 @@ class ModelConfig:
     def has_decoder(self) -> bool:
         """Whether there is a decoder stack."""
         return self.architecture != "encoder_only"
+
+    @property
+    def embeds_per_stack(self) -> bool:
+        """Whether encoder and decoder have their own table of learned positions and embedding norm, as in BART."""
+        return self.architecture == "encoder_decoder" and not self.share_stacks
 
     @property
     def embedding_width(self) -> int:

@@ -34,19 +34,22 @@ class Cache(NamedTuple):
     num_written: Array  # int32 []: positions written, the same for all rows
 
 
-def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int) -> Cache:
+def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int, longest_row: int | None = None) -> Cache:
     """Returns a cache for rows of at most `length` decoder positions, prompt included.
 
     The part for self-attention is empty. The part for cross-attention contains keys and values of the batch's encoder
     rows.
 
-    Raises ValueError for a model without a decoder, and for a length beyond the table of learned positions.
+    longest_row: the most positions of a row without the padding at its start; None: `length`.
+
+    Raises ValueError for a model without a decoder, and for rows beyond the table of learned positions.
     """
+    longest_row = length if longest_row is None else longest_row
     if not config.has_decoder:
         raise ValueError(f"model.architecture={config.architecture!r} has no decoder to decode with")
-    if config.positions == "learned" and length > config.max_length:
+    if config.positions == "learned" and longest_row > config.max_length:
         raise ValueError(
-            f"a cache of {length} positions is longer than the table of learned positions: decode at most "
+            f"a row of {longest_row} positions is longer than the table of learned positions: decode at most "
             f"{config.max_length} positions, the larger of data.inputs_length and data.targets_length"
         )
     model, cross, encoder_segment_ids = bind(config, params), None, None
@@ -120,7 +123,7 @@ def _extend(
     segment_ids = jax.lax.dynamic_update_slice_in_dim(cache.segment_ids_BxS, segment_ids_BxL, index, 1)
     mask = jax.lax.dynamic_update_slice_in_dim(cache.bidirectional_mask_BxS, bidirectional_mask_BxL, index, 1)
     hidden_BxLxD, keys_values = model.decoder(
-        model.embed(tokens_BxL, positions_BxL),
+        model.embed(tokens_BxL, positions_BxL, stack="decoder"),
         model.decoder.attention_context(
             positions_BxL,
             segment_ids_BxL,

@@ -5,15 +5,16 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, gelu, recomputed
+from models.layers import Linear, activation, recomputed
 from models.parameters import Params, bind_module, init_module
 
 
 class DiscriminatorHead(nnx.Module):
-    """A dense layer, GELU, and a dense layer with one output."""
+    """A dense layer, the activation of model.mlp, and a dense layer with one output."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         init = initializers.matrix(config)
+        self.activation = activation(config)
         self.dense = Linear(config, config.d_model, config.d_model, init, rngs=rngs)
         self.logits = nnx.Linear(
             config.d_model,
@@ -28,7 +29,7 @@ class DiscriminatorHead(nnx.Module):
     def __call__(self, hidden_BxLxD: Array) -> Array:
         """Maps [B, L, D] to float32 [B, L]."""
         B, L, D = hidden_BxLxD.shape
-        x = recomputed(gelu)(self.dense(hidden_BxLxD.reshape(B * L, D)))
+        x = recomputed(self.activation)(self.dense(hidden_BxLxD.reshape(B * L, D)))
         return self.logits(x).reshape(B, L)
 
 

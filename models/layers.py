@@ -14,14 +14,29 @@ from models.placement import target_platform
 
 
 def gelu(x: Array) -> Array:
-    """Returns GELU(x) by the tanh approximation, as in BERT, GPT-2 and T5 v1.1; same shape and dtype as x.
+    """Returns GELU(x) by the tanh approximation, as in BERT, ELECTRA, GPT-2 and T5 v1.1; same shape and dtype as x.
 
     Computed in float32: in float16 the gradient of the formula's x^3 would be NaN from x = 148 on.
     """
     return jax.nn.gelu(x.astype(jnp.float32)).astype(x.dtype)
 
 
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "gelu": gelu, "silu": jax.nn.silu}
+def exact_gelu(x: Array) -> Array:
+    """Returns GELU(x) = x * Phi(x), as in RoBERTa and BART; computed in float32, same shape and dtype as x."""
+    return jax.nn.gelu(x.astype(jnp.float32), approximate=False).astype(x.dtype)
+
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "gelu": gelu,
+    "exact_gelu": exact_gelu,
+    "silu": jax.nn.silu,
+}
+
+
+def activation(config: ModelConfig) -> Callable[[Array], Array]:
+    """Returns the activation of model.mlp, which the prediction head and ELECTRA's discriminator head have too."""
+    return _ACTIVATIONS[config.mlp.removeprefix("gated_")]
 
 
 def split_key(key: Array | None, num: int) -> tuple[Array | None, ...]:
@@ -191,12 +206,12 @@ class MLP(nnx.Module):
         drop = functools.partial(
             dropout, rate=self.config.dropout_rate, broadcast_positions=self.config.dropout_broadcast_positions
         )
-        activation = _ACTIVATIONS[self.config.mlp.removeprefix("gated_")]
+        activate = activation(self.config)
         x = x_BxLxD.reshape(B * L, D)
 
         @recomputed  # includes wo, because the gradient of its kernel also needs the activation's result
         def project(*inner: Array) -> Array:
-            h = activation(inner[0]) * inner[1] if self.gated else activation(inner[0])
+            h = activate(inner[0]) * inner[1] if self.gated else activate(inner[0])
             h_BxLxF = drop(h.reshape(B, L, -1), key=inner_key)
             return self.wo(h_BxLxF.reshape(B * L, -1))
 
@@ -205,17 +220,20 @@ class MLP(nnx.Module):
 
 
 class PredictionHead(nnx.Module):
-    """BERT's masked language model head, up to the output table: dense to the table's width (ELECTRA), GELU, norm.
+    """BERT's masked language model head, up to the output table: dense to the table's width, activation, norm.
+
+    ELECTRA's table is narrower than d_model. The activation is that of model.mlp.
 
     `bias` [V], if model.use_bias, is added to the logits by `Transformer.logits`.
     """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         width = config.embedding_width
+        self.activation = activation(config)
         self.dense = Linear(config, config.d_model, width, initializers.matrix(config), rngs=rngs)
         self.norm = Norm(config, features=width, rngs=rngs)
         self.bias = nnx.Param(jnp.zeros(config.vocab_size)) if config.use_bias else None
 
     def __call__(self, x: Array) -> Array:
         """Maps [positions, D] to [positions, embedding width] in the compute dtype."""
-        return self.norm(recomputed(gelu)(self.dense(x)))
+        return self.norm(recomputed(self.activation)(self.dense(x)))

@@ -45,7 +45,9 @@ class IndependentHeads(nnx.Module):
         decoder = transformer.decoder
         embed_key, trunk_key, heads_key, final_key = split_key(dropout_key, 4)
         context = transformer.decoder_attention(batch)
-        x_BxLxD = transformer.embed(batch["decoder_input_tokens"], batch["decoder_positions"], dropout_key=embed_key)
+        x_BxLxD = transformer.embed(
+            batch["decoder_input_tokens"], batch["decoder_positions"], stack="decoder", dropout_key=embed_key
+        )
         trunk_BxLxD, next_BxLxD = _last_layer_input_and_output(decoder, x_BxLxD, context, trunk_key)
         graphdef, layers = nnx.split(self.layers)
 
@@ -118,7 +120,7 @@ class SequentialHeads(nnx.Module):
         def head(hidden_BxLxD, scanned):
             params, tokens_BxL, positions_BxL, key = scanned
             layer, (embed_key, layer_key, final_key) = nnx.merge(graphdef, params), split_key(key, 3)
-            embedded_BxLxD = transformer.embed(tokens_BxL, positions_BxL, dropout_key=embed_key)
+            embedded_BxLxD = transformer.embed(tokens_BxL, positions_BxL, stack="decoder", dropout_key=embed_key)
             x_BxLxD, _ = layer(layer.merge(hidden_BxLxD, embedded_BxLxD), context, dropout_key=layer_key)
             if transformer.config.norm_position == "pre":
                 x_BxLxD = layer.final_norm(x_BxLxD, dropout_key=final_key)

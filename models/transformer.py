@@ -5,6 +5,7 @@ Batches have the fields of contract/batch.py. A parameter is named by its path, 
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import jax.numpy as jnp
 from flax import nnx
@@ -21,17 +22,22 @@ Batch = Mapping[str, Array]
 
 
 class Transformer(nnx.Module):
-    """An encoder-decoder, decoder-only or encoder-only model (`config.architecture`). Stacks share the token table."""
+    """An encoder-decoder, decoder-only or encoder-only model (`config.architecture`). Stacks share the token table.
+
+    With `config.embeds_per_stack`, the encoder and the decoder have their own table of learned positions and their own
+    embedding norm, whose names begin with the stack's: `decoder_position_embedder`.
+    """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.config = config
         self.token_embedder = Embedding(config, config.vocab_size, rngs=rngs)
-        if config.positions == "learned":
-            self.position_embedder = Embedding(config, config.max_length, rngs=rngs)
+        for prefix in ("encoder_", "decoder_") if config.embeds_per_stack else ("",):
+            if config.positions == "learned":
+                setattr(self, f"{prefix}position_embedder", Embedding(config, config.max_length, rngs=rngs))
+            if config.embedding_norm:
+                setattr(self, f"{prefix}embedding_norm", Norm(config, features=config.embedding_width, rngs=rngs))
         if config.num_token_types:
             self.token_type_embedder = Embedding(config, config.num_token_types, rngs=rngs)
-        if config.embedding_norm:
-            self.embedding_norm = Norm(config, features=config.embedding_width, rngs=rngs)
         if config.embedding_width != config.d_model:
             # Not named after the embeddings: the default of `optimizer.no_decay` would then exempt its kernel.
             self.input_projection = Linear(
@@ -74,7 +80,9 @@ class Transformer(nnx.Module):
         encoded_BxExD = self.encode(batch, dropout_key=encoder_key) if self.config.has_encoder else None
         embed_key, stack_key = split_key(decoder_key, 2)
         x_BxLxD, _ = self.decoder(
-            self.embed(batch["decoder_input_tokens"], batch["decoder_positions"], dropout_key=embed_key),
+            self.embed(
+                batch["decoder_input_tokens"], batch["decoder_positions"], stack="decoder", dropout_key=embed_key
+            ),
             self.decoder_attention(batch),
             encoded_BxExD=encoded_BxExD,
             dropout_key=stack_key,
@@ -104,7 +112,7 @@ class Transformer(nnx.Module):
         if self.config.num_token_types:
             token_types = batch.get("encoder_token_types", jnp.zeros_like(segment_ids))
         x_BxExD, _ = self.encoder(
-            self.embed(batch["encoder_input_tokens"], positions, token_types, dropout_key=embed_key),
+            self.embed(batch["encoder_input_tokens"], positions, token_types, stack="encoder", dropout_key=embed_key),
             self.encoder.attention_context(
                 positions, segment_ids, segment_ids, order_BxL=batch.get("encoder_attention_order")
             ),
@@ -118,24 +126,27 @@ class Transformer(nnx.Module):
         positions_BxL: Array,
         token_types_BxL: Array | None = None,
         *,
+        stack: Literal["encoder", "decoder"],
         dropout_key: Array | None = None,
     ) -> Array:
         """Returns the sum of token, position and type embeddings, projected to d_model: [B, L, D] in the compute dtype.
 
-        tokens, positions, token types: int32. Raises ValueError if rows are longer than the table of learned positions.
+        tokens, positions, token types: int32. stack: the stack that reads the result. Raises ValueError if rows are
+        longer than the table of learned positions.
         """
         config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
+        prefix = f"{stack}_" if config.embeds_per_stack else ""
         if config.positions == "learned":
             if tokens_BxL.shape[1] > config.max_length:
                 raise ValueError(
                     f"a row of {tokens_BxL.shape[1]} tokens is longer than the table of learned positions: shorten the "
                     f"row to {config.max_length} tokens, the larger of data.inputs_length and data.targets_length"
                 )
-            x_BxLxD += self.position_embedder(positions_BxL)
+            x_BxLxD += getattr(self, f"{prefix}position_embedder")(positions_BxL)
         if token_types_BxL is not None:
             x_BxLxD += self.token_type_embedder(token_types_BxL)
         if config.embedding_norm:
-            x_BxLxD = self.embedding_norm(x_BxLxD)
+            x_BxLxD = getattr(self, f"{prefix}embedding_norm")(x_BxLxD)
         x_BxLxD = dropout(
             x_BxLxD, config.dropout_rate, dropout_key, broadcast_positions=config.dropout_broadcast_positions
         )

@@ -35,6 +35,7 @@ from train.learners import make_learner
 from train.learners.learner import Learner, LearnerSetup
 from train.objective_config import make_objective
 from train.section_checks import check_sections
+from train.special_tokens import check_special_tokens
 
 # Vocabulary sizes are rounded up to a multiple of this number, so that mesh axes divide them. T5 does the same (32,100
 # ids, 32,128 rows).
@@ -180,13 +181,11 @@ def make_experiment(
     config: Mapping[str, Any],
     *,
     vocab_size: int | None = None,
-    max_length: int | None = None,
     steps: int | None = None,
 ) -> Experiment:
     """Checks a config with the fields of configs/base.py and returns its experiment.
 
     vocab_size: the number of ids, for plans and benchmarks without the tokenizer's file; None: that of data.tokenizer.
-    max_length: rows of a table of learned positions; None for the longest row of the config.
     steps: train.steps, for a config that sets train.epochs (train/epochs.py); None: train.steps is 0 if it does.
 
     Raises ConfigError, one line, for a config that cannot work.
@@ -201,7 +200,8 @@ def make_experiment(
     tokenizer = make_tokenizer(data)
     objective = make_objective(sections.objective)
     denoisers = denoisers_of(objective, sections.objective["name"])
-    model = _model_config(sections, vocab_size or tokenizer.vocab.size, max_length, denoisers)
+    model = _model_config(sections, vocab_size or tokenizer.vocab.size, denoisers)
+    check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     is_mixture = isinstance(objective, Mixture)
     make_spec = functools.partial(
@@ -270,13 +270,10 @@ def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | Non
     return mixture.begin_step * examples_per_step, mixture.end_step * examples_per_step
 
 
-def _model_config(
-    sections: ExperimentConfig, vocab_size: int, max_length: int | None, denoisers: Sequence[Denoiser]
-) -> ModelConfig:
+def _model_config(sections: ExperimentConfig, num_ids: int, denoisers: Sequence[Denoiser]) -> ModelConfig:
+    """Returns the model. num_ids: of the tokenizer."""
     # Derived from other fields, never set in a config.
     derived = {
-        "vocab_size": -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
-        "max_length": max_length or max(sections.data.inputs_length, sections.data.targets_length),
         "dtype": sections.precision,
         "has_prefix": sections.data.bidirectional_inputs
         and any(denoiser.objective.has_inputs for denoiser in denoisers),
@@ -285,15 +282,31 @@ def _model_config(
     fixed = sorted(derived.keys() & sections.model.keys())
     if fixed:
         raise ConfigError(
-            f"config field model.{fixed[0]} cannot be set: it is derived from the tokenizer, the objective, precision, "
-            "data.inputs_length, data.targets_length or data.bidirectional_inputs"
+            f"config field model.{fixed[0]} cannot be set: it is derived from the objective, precision or "
+            "data.bidirectional_inputs"
         )
+    fields = {**sections.model, **derived}
+    if fields.get("vocab_size") == 0:
+        fields["vocab_size"] = -(-num_ids // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+    if fields.get("max_length") == 0:
+        fields["max_length"] = max(sections.data.inputs_length, sections.data.targets_length)
     try:
-        model = from_mapping(ModelConfig, {**sections.model, **derived}, "model")
+        model = from_mapping(ModelConfig, fields, "model")
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    if model.vocab_size < num_ids:
+        raise ConfigError(
+            f"model.vocab_size={model.vocab_size} must be at least {num_ids}, the number of the tokenizer's ids, or 0"
+        )
+    for field in ("inputs_length", "targets_length") if model.architecture == "encoder_decoder" else ("inputs_length",):
+        length = getattr(sections.data, field)
+        if model.positions == "learned" and length > model.max_length:
+            raise ConfigError(
+                f"data.{field}={length} must be at most model.max_length={model.max_length}, the number of learned "
+                "positions"
+            )
     types = max(denoiser.objective.num_token_types for denoiser in denoisers)
     if model.architecture == "encoder_only" and types > model.num_token_types:
         return dataclasses.replace(model, num_token_types=types)

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.errors import ConfigError
+from data.tokenizer import make_tokenizer
 from models.config import ModelConfig
 from models.transformer import Params
+from train.config import DataConfig, from_mapping
 from train.experiment import Experiment, make_experiment
 from train.learners.classification import ClassificationLearner
 from train.objective_config import make_objective
@@ -52,10 +54,11 @@ def scoring_experiment(
     for field in RUN_FIELDS:
         if field not in overrides:
             _copy_field(run.config, config, field)
-    experiment = make_experiment(config, max_length=model.max_length)
-    _check_vocabulary(run, experiment, name)
+    data = from_mapping(DataConfig, config["data"], "data")
+    _check_vocabulary(run, data, name)
+    _check_positions(model, data, name)
+    experiment = make_experiment(config)
     _check_params(run, experiment, name)
-    _check_positions(experiment, name)
     return experiment
 
 
@@ -83,26 +86,26 @@ def _check_overrides(model: ModelConfig, overrides: Mapping[str, Any]) -> None:
         raise ConfigError(f"--config.{field}={value} has no effect, because {_FIXED[section]}: remove it")
 
 
-def _check_vocabulary(run: Experiment, experiment: Experiment, name: str) -> None:
+def _check_vocabulary(run: Experiment, data: DataConfig, name: str) -> None:
     """Raises ConfigError unless every token has the same id in both."""
-    same_ids = run.tokenizer.fingerprint == experiment.tokenizer.fingerprint
+    same_ids = run.tokenizer.fingerprint == make_tokenizer(data).fingerprint
     for field, same in (
         ("tokenizer", same_ids),
-        ("mode_tokens", run.data.mode_tokens == experiment.data.mode_tokens),
-        ("num_sentinels", run.data.num_sentinels == experiment.data.num_sentinels),
+        ("mode_tokens", run.data.mode_tokens == data.mode_tokens),
+        ("num_sentinels", run.data.num_sentinels == data.num_sentinels),
+        ("append_special_tokens", run.data.append_special_tokens == data.append_special_tokens),
     ):
         if same:
             continue
-        ours, theirs = getattr(run.data, field), getattr(experiment.data, field)
+        ours, theirs = getattr(run.data, field), getattr(data, field)
         raise ConfigError(
             f"--config={name}: data.{field}={theirs!r} gives another vocabulary than the run's "
             f'data.{field}={ours!r}: add --config.data.{field}="{ours}"'
         )
 
 
-def _check_positions(experiment: Experiment, name: str) -> None:
+def _check_positions(model: ModelConfig, data: DataConfig, name: str) -> None:
     """Raises ConfigError for rows that are longer than the run's table of learned positions."""
-    model, data = experiment.model, experiment.data
     fields = ("inputs_length", "targets_length")[: 1 + (model.has_encoder and model.has_decoder)]
     for field in fields:
         length = getattr(data, field)

@@ -20,8 +20,8 @@ def count(*args, **changes):
 
 
 def test_every_shape_sets_all_fields_that_define_a_model():
-    fields = set(get_config().model) - {"remat", "scan_unroll", "attention"}  # these change only how a model computes
-    for family in ("T5_V1_1", "T5_V1_0", "UL2", "BERT", "ELECTRA", "GPT2", "LLAMA", "LLAMA2"):
+    fields = set(get_config().model) - {"remat", "scan_unroll", "attention", "vocab_size", "max_length"}
+    for family in ("T5_V1_1", "T5_V1_0", "UL2", "BERT", "ROBERTA", "ELECTRA", "BART", "GPT2", "LLAMA", "LLAMA2"):
         for shape in getattr(architectures, family).values():
             assert set(shape) == fields
 
@@ -82,3 +82,24 @@ def test_electra_small():
     layer = 4 * (256 * 256 + 256) + 4 * 256 + (256 * 1024 + 1024) + (1024 * 256 + 256)
     assert embeddings + (128 * 256 + 256) + 12 * layer == 13482752
     assert count(architectures.ELECTRA["small"], 30522, max_length=512, predicts_tokens=False) == 13482752
+
+
+@pytest.mark.parametrize(
+    "size, n, d, f, parameters", [("base", 12, 768, 3072, 124695129), ("large", 24, 1024, 4096, 355408985)]
+)
+def test_roberta(size, n, d, f, parameters):
+    embeddings = 50265 * d + 512 * d + 2 * d  # words, positions, norm; fairseq has two more rows of positions
+    layer = 4 * (d * d + d) + 2 * d + (d * f + f) + (f * d + d) + 2 * d
+    assert embeddings + n * layer + (d * d + d) + 2 * d + 50265 == parameters
+    assert count(architectures.ROBERTA[size], 50265, max_length=512) == parameters
+
+
+@pytest.mark.parametrize(
+    "size, n, d, f, parameters", [("base", 6, 768, 3072, 139417344), ("large", 12, 1024, 4096, 406287360)]
+)
+def test_bart(size, n, d, f, parameters):
+    stacks = 2 * (1024 * d + 2 * d)  # of each stack: positions and norm; fairseq has two more rows of positions
+    attention = 4 * (d * d + d) + 2 * d
+    mlp = (d * f + f) + (f * d + d) + 2 * d
+    assert 50265 * d + stacks + n * (3 * attention + 2 * mlp) == parameters
+    assert count(architectures.BART[size], 50265, max_length=1024) == parameters

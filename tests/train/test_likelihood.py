@@ -157,20 +157,20 @@ def test_the_pseudo_likelihood_hides_each_token_of_the_continuation():
     np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-5)
     assert found.tokens == 7
     with pytest.raises(
-        ConfigError, match="objective.name='mlm' on encoder_only does not continue texts, .* use the ps"
+        ConfigError, match=r"objective\.name='mlm' on encoder_only does not continue texts, .* use the ps"
     ):
         continuations(model, pairs_of((CONTEXT, A)))
 
 
 def test_a_context_that_does_not_fit_is_an_error_or_is_dropped_and_counted(causal):
     text = ids("0123456789" * 6)
-    with pytest.raises(ConfigError, match=r"text 2 has 50 tokens of context and 10 of continuation, with special tokens "
-                       r"12 too many for data\.inputs_length=48"):  # fmt: skip
+    with pytest.raises(ConfigError, match=r"text 2 has 50 tokens of context and 10 of continuation, with special "
+                       r"tokens 12 too many for data\.inputs_length=48"):  # fmt: skip
         continuations(causal, [Pair(text[:1], text[1:2]), Pair(text[:50], text[50:])])
     [found] = continuations(causal, [Pair(text[:50], text[50:])], drop_context=True)
     assert found.dropped == 12 and found.tokens == 10
     np.testing.assert_allclose(found.log_likelihood, decoder_log_probs(causal, text[12:])[38:].sum(), rtol=1e-5)
-    with pytest.raises(ConfigError, match="document 1 has 5 tokens of context and 55 of .*: shorten the continuation"):
+    with pytest.raises(ConfigError, match=r"document 1 has 5 tokens of context and 55 of .*: shorten the continuation"):
         continuations(causal, [Pair(text[:5], text[5:])], drop_context=True, where="document {}".format)
     assert continuations(causal, [Pair(text[:5], text[:0])])[0][:4] == (0, 0, 0, True)
 
@@ -186,8 +186,7 @@ def test_a_token_with_characters_of_both_belongs_to_the_continuation(tmp_path):
     for context in ("", "the", "the ", "the qu", "the quick brown f", "the quick brown fox"):
         before, after = encode_pair(tokenizer, context, "the quick brown fox"[len(context) :])
         assert [*before, *after] == whole
-        assert "the quick brown fox".startswith(tokenizer.decode(before)) and len(tokenizer.decode(before)) <= len(
-            context
-        )
+        read = tokenizer.decode(before)
+        assert "the quick brown fox".startswith(read) and len(read) <= len(context)
     with pytest.raises(ConfigError, match="the text is not valid UTF-8 at character 1"):
         encode_pair(tokenizer, "a", "\udcff")

@@ -12,8 +12,9 @@ from models.parameters import Params
 from train.ablate.trained import Trained, finished_lines, scored_under
 from train.config import from_mapping
 from train.experiment import Experiment
+from train.generate.answers import Request, generate_answers
 from train.generate.prompts import max_answer_length, not_a_language_model, read_prompt
-from train.generate.sample import generate_answers, readable
+from train.generate.sample import readable
 from train.generate.sampling import Sampling
 from train.heldout import evaluate
 from train.probes import PROBES
@@ -195,8 +196,8 @@ class Samples(Measure):
         prompt, _ = read_prompt(experiment, text, None)
         greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0)
         most = min(max_answer_length(experiment, prompt), _SAMPLE_TOKENS)
-        [tokens] = generate_answers(experiment, params, prompt, greedy, max_tokens=most, num_samples=1, seed=0)
-        return readable(experiment, prompt.prompting.complete(prompt.text, tokens, experiment.vocab))
+        [[answer]] = generate_answers(experiment, params, [Request(prompt, most)], greedy, num_samples=1, seed=0)
+        return readable(experiment, prompt.prompting.complete(prompt.text, answer.tokens, experiment.vocab))
 
 
 MEASURES: dict[str, type[Measure]] = {

@@ -1,6 +1,8 @@
-"""Fills in the masks of a prompt with a masked language model."""
+"""Fills in the masks of prompts with a masked language model."""
 
 import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,46 +11,49 @@ import numpy as np
 from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from data.tokenizer import ByteTokenizer, Tokenizer
+from data.tokenizer import Tokenizer
 from models.config import ModelConfig
 from models.parameters import Params
-from models.transformer import apply
+from models.transformer import bind
 from objectives.algebra.sequences import Sequences
 from objectives.objective import Masked
 from objectives.prompting import FillMasks
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
+from train.buckets import padded_length, padded_rows
 from train.experiment import Experiment
-from train.generate.prompts import check_length, encode, not_a_language_model
+from train.generate.prompts import check_length, encode, not_a_language_model, to_sequences
 from train.generate.sampling import allowed_tokens
 
 
-def read_masked_prompt(experiment: Experiment, text: str) -> np.ndarray:
-    """Returns the ids, int32 [n], of a prompt with masks.
+def read_masked_prompt(experiment: Experiment, text: str, where: str = "--prompt") -> np.ndarray:
+    """Returns the ids, int32 [n], of a prompt with masks. where: names the prompt in messages.
 
-    Raises ConfigError if the prompt has no mask, and for a run that does not train the prediction of tokens.
+    Raises ConfigError if the prompt has no mask or is longer than a row, and for a run that does not train the
+    prediction of tokens.
     """
     vocab, prompting = experiment.vocab, experiment.denoisers[0].objective.prompting
     if prompting is None:
         raise not_a_language_model(experiment)
-    mask = vocab.names()[vocab.mask]
-    if mask not in text:
-        raise ConfigError(f"--prompt has no {mask}, and this run's model fills in masks: write {mask} for each token")
-    return encode(experiment.tokenizer, text, prompting.special_tokens(vocab))
+    ids = encode(experiment.tokenizer, text, prompting.special_tokens(vocab), where)
+    if vocab.mask not in ids:
+        mask = vocab.names()[vocab.mask]
+        raise ConfigError(f"{where} has no {mask}, and this run's model fills in masks: write {mask} for each token")
+    needed, length = len(prompting.lay_out(ids, vocab).inputs), experiment.data.inputs_length
+    check_length(needed, length, f"data.inputs_length={length}", where)
+    return ids
 
 
-def masked_batch(experiment: Experiment, text: np.ndarray) -> Batch:
-    """Returns a batch of one row, [CLS] text [SEP] as in MLM. text: ids int32 [n] with masks.
+def masked_batch(experiment: Experiment, texts: Sequence[np.ndarray]) -> Batch:
+    """Returns a row of each of `texts`, ids int32 [n] with masks: [CLS] text [SEP] as in MLM.
 
-    A run with a single UniLM pattern reads the text in this pattern, with the text as a single segment.
-
-    Raises ConfigError if the text is longer than a row.
+    A run with a single UniLM pattern reads a text in this pattern, with the text as a single segment.
     """
-    vocab, length = experiment.vocab, experiment.data.inputs_length
-    tokens = experiment.denoisers[0].objective.prompting.lay_out(text, vocab).inputs[None]
-    check_length(tokens.shape[1], length, f"data.inputs_length={length}")
-    order = attention_order(experiment, tokens)
-    return masked_rows(experiment, Sequences(tokens, np.array([tokens.shape[1]])), length, order)
+    prompting = experiment.denoisers[0].objective.prompting
+    laid_out = [prompting.lay_out(text, experiment.vocab).inputs for text in texts]
+    orders = [attention_order(experiment, inputs[None]) for inputs in laid_out]
+    order = None if orders[0] is None else to_sequences([of_text[0] for of_text in orders]).tokens
+    return masked_rows(experiment, to_sequences(laid_out), experiment.data.inputs_length, order)
 
 
 def attention_order(experiment: Experiment, tokens: np.ndarray) -> np.ndarray | None:
@@ -73,34 +78,60 @@ def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: n
     return layout.encoder_only(examples, np.arange(num_rows), np.zeros(num_rows, np.int32), num_rows, shape, vocab)
 
 
-def mask_probabilities(experiment: Experiment, params: Params, text: np.ndarray) -> np.ndarray:
-    """Returns the probability of each token at each mask of `text`, ids int32 [n]: float32 [masks, V].
+def mask_probabilities(
+    experiment: Experiment, params: Params, texts: Sequence[np.ndarray], *, batch_size: int = 16
+) -> Iterator[np.ndarray]:
+    """Yields for each of `texts`, ids int32 [n], the probability of each token at each mask: float32 [masks, V].
 
     Masks are independent: the prediction at a mask does not depend on how the other masks are filled.
+
+    batch_size: how many texts the model reads together; the probabilities do not depend on it, except for rounding.
     """
     vocab = experiment.vocab
-    probabilities_1xLxV = _probabilities(experiment.model, params, masked_batch(experiment, text), vocab)
-    return np.asarray(probabilities_1xLxV)[0, 1 + np.flatnonzero(text == vocab.mask)]
+    for begin in range(0, len(texts), batch_size):
+        of_batch = texts[begin : begin + batch_size]
+        batch = masked_batch(experiment, [*of_batch, *of_batch[:1] * (padded_rows(len(of_batch)) - len(of_batch))])
+        masks = [1 + np.flatnonzero(text == vocab.mask) for text in of_batch]
+        positions = np.zeros((len(batch["encoder_positions"]), padded_length(max(map(len, masks)))), np.int32)
+        for row, of_text in enumerate(masks):
+            positions[row, : len(of_text)] = of_text
+        probabilities = np.asarray(_probabilities(experiment.model, params, batch, positions, vocab))
+        yield from (probabilities[row, : len(of_text)] for row, of_text in enumerate(masks))
 
 
-def candidates(tokenizer: Tokenizer, probabilities: np.ndarray, count: int) -> list[str]:
-    """Returns a line for each mask: the `count` likeliest tokens with their probabilities."""
+class Candidate(NamedTuple):
+    """A token for a mask."""
+
+    id: int
+    token: str  # its text within a text, with SentencePiece's space; a byte that is not a character as "<0xC3>"
+    probability: float
+
+
+def candidates(tokenizer: Tokenizer, probabilities: np.ndarray, count: int) -> list[list[Candidate]]:
+    """Returns the `count` likeliest tokens for each mask. probabilities: float32 [masks, V]."""
     likeliest = np.argsort(-probabilities, axis=-1, kind="stable")[:, :count]
     return [
-        "  ".join(f"{token_repr(tokenizer, int(token))} {row[token]:.3f}" for token in tokens)
-        for tokens, row in zip(likeliest, probabilities, strict=True)
+        [Candidate(int(id_), token_text(tokenizer, int(id_)), float(row[id_])) for id_ in ids]
+        for ids, row in zip(likeliest, probabilities, strict=True)
     ]
 
 
-def token_repr(tokenizer: Tokenizer, token: int) -> str:
-    """Returns a token in quotes, with white space, and bytes that are only a part of a character, escaped."""
-    vocab = tokenizer.vocab
-    if isinstance(tokenizer, ByteTokenizer) and vocab.content_start <= token < vocab.content_end:
-        return repr(bytes([token - vocab.content_start])).removeprefix("b")
-    return repr(tokenizer.decode(np.array([token])))
+def candidates_line(found: Sequence[Candidate]) -> str:
+    """Returns the candidates for a mask as one line: the tokens in quotes, with white space escaped."""
+    return "  ".join(f"{candidate.token!r} {candidate.probability:.3f}" for candidate in found)
+
+
+def token_text(tokenizer: Tokenizer, token: int) -> str:
+    """Returns the text of a token within a text; a byte that is only a part of a character is written "<0xC3>"."""
+    text = tokenizer.decode_inside(np.array([token]))
+    return tokenizer.piece(token) if "\ufffd" in text else text
 
 
 @functools.partial(jax.jit, static_argnames=("config", "vocab"))
-def _probabilities(config: ModelConfig, params: Params, batch: Batch, vocab: Vocab) -> jax.Array:
-    logits_BxLxV = apply(config, params, batch)
-    return jax.nn.softmax(jnp.where(allowed_tokens(vocab, config.vocab_size), logits_BxLxV, -jnp.inf), axis=-1)
+def _probabilities(
+    config: ModelConfig, params: Params, batch: Batch, positions_BxM: np.ndarray, vocab: Vocab
+) -> jax.Array:
+    transformer = bind(config, params)
+    states_BxMxD = jnp.take_along_axis(transformer.hidden(batch), positions_BxM[..., None], axis=1)
+    logits_BxMxV = transformer.logits(states_BxMxD)
+    return jax.nn.softmax(jnp.where(allowed_tokens(vocab, config.vocab_size), logits_BxMxV, -jnp.inf), axis=-1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from contract.batch import Batch
 from contract.errors import ConfigError
-from contract.vocab import Vocab
+from contract.vocab import BLANK, SPACE, Vocab, sentinel_name
 from data.tokenizer import Tokenizer
 from objectives import Denoiser
 from objectives.algebra.sequences import Sequences
@@ -18,7 +18,7 @@ from objectives.rows import layout
 from objectives.rows.lengths import RowShape
 from train.experiment import Experiment
 
-_SENTINEL = r"<extra_id_\d+>"  # as Vocab.names() writes them
+_SENTINEL = re.compile(re.escape(sentinel_name(0)).replace("0", r"\d+"))
 TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite")
 INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "infill_tokens", "rewrite")
 
@@ -45,7 +45,9 @@ class Prompt:
         return self.denoiser.objective.prompting
 
 
-def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Prompt, list[str]]:
+def read_prompt(
+    experiment: Experiment, text: str, mode: str | None, where: str = "--prompt"
+) -> tuple[Prompt, list[str]]:
     """Returns `text` as a prompt for a denoiser of the run, and notes for the user.
 
     Tasks are tried in the order of TASKS or, if the text has sentinels ("<extra_id_0>"), of INFILLING_TASKS. The
@@ -53,26 +55,28 @@ def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Pr
     fills in spans and the text has no sentinel, a sentinel is appended.
 
     mode: a mode token, which restricts the choice to the denoisers with this mode; None: all denoisers.
+    where: names the prompt in messages.
 
     Raises ConfigError if no denoiser of the run accepts the prompt or has the mode.
     """
     tokenizer, vocab, notes = experiment.tokenizer, experiment.vocab, []
-    num_sentinels = len(re.findall(_SENTINEL, text))
-    denoiser = _choose_denoiser(experiment, mode, has_sentinels=num_sentinels > 0)
+    text = _with_general_names(text, vocab)
+    num_sentinels = len(_SENTINEL.findall(text))
+    denoiser = _choose_denoiser(experiment, mode, where, has_sentinels=num_sentinels > 0)
     prompting = denoiser.objective.prompting
     max_sentinels = prompting.max_sentinels(vocab)
     if max_sentinels is not None:
-        _check_sentinels(text, vocab, max_sentinels)
+        _check_sentinels(text, vocab, max_sentinels, where)
     for name in dict.fromkeys(denoiser.mode for denoiser in experiment.denoisers if denoiser.mode):
         if name in text:
             notes.append(f"{name} in the prompt is read as ordinary text; choose a mode with --mode")
     if not text and not prompting.allows_empty:
-        raise ConfigError("--prompt is empty, and this run's model continues or fills in a text: write a prompt")
+        raise ConfigError(f"{where} is empty, and this run's model continues or fills in a text: write a prompt")
     if prompting.task == "infill_spans" and not num_sentinels:
-        first = vocab.names()[vocab.sentinel(0)]
+        first = sentinel_name(0)
         notes.append(f"{denoiser.name} fills in spans and the prompt marks none, so {first} was appended to the prompt")
         text += first
-    tokens = encode(tokenizer, text, prompting.special_tokens(vocab))
+    tokens = encode(tokenizer, text, prompting.special_tokens(vocab), where)
     return make_prompt(denoiser, tokens, vocab), notes
 
 
@@ -83,30 +87,53 @@ def make_prompt(denoiser: Denoiser, text: np.ndarray, vocab: Vocab) -> Prompt:
     return Prompt(denoiser, text, np.array([*mode, *inputs], np.int32), targets_start)
 
 
-def max_answer_length(experiment: Experiment, prompt: Prompt) -> int:
+def max_answer_length(experiment: Experiment, prompt: Prompt, where: str = "--prompt") -> int:
     """Returns the number of positions for an answer that `prompt` leaves in a row of training, at least 1.
 
-    Raises ConfigError if the prompt leaves none.
+    Raises ConfigError if the prompt leaves none; `where` names the prompt.
     """
     data = experiment.data
     if experiment.model.has_encoder:
-        check_length(len(prompt.inputs), data.inputs_length, f"data.inputs_length={data.inputs_length}")
+        check_length(len(prompt.inputs), data.inputs_length, f"data.inputs_length={data.inputs_length}", where)
         given, row, field = len(prompt.targets_start), data.targets_length, "targets_length"
     else:
         given, row, field = len(prompt.inputs) + len(prompt.targets_start), data.inputs_length, "inputs_length"
-    check_length(given, row - 1, f"data.{field}={row}, with one position for an answer,")
+    check_length(given, row - 1, f"data.{field}={row}, with one position for an answer,", where)
     return row - given
 
 
-def prompt_batch(experiment: Experiment, prompt: Prompt, num_rows: int) -> Batch:
-    """Returns `num_rows` rows of `prompt` as in training. The last decoder position predicts the first new token."""
+def prompt_length(experiment: Experiment, prompt: Prompt) -> int:
+    """Returns the number of decoder positions of `prompt`; the last one predicts the first new token."""
+    return 1 + len(prompt.targets_start) + (0 if experiment.model.has_encoder else len(prompt.inputs))
+
+
+def prompt_batch(experiment: Experiment, prompts: Sequence[Prompt], length: int | None = None) -> Batch:
+    """Returns a row of each of `prompts` as in training. The last decoder position predicts the first new token.
+
+    length: decoder positions of a row; None: those of the longest prompt. Shorter prompts have padding before them in
+      the decoder, and after them in the encoder.
+    """
     data, model, vocab = experiment.data, experiment.model, experiment.vocab
+    lengths = np.array([prompt_length(experiment, prompt) for prompt in prompts])
+    length = int(lengths.max()) if length is None else length
+    inputs = to_sequences([prompt.inputs for prompt in prompts])
     # Inputs are targets shifted right, which drops the last target: append one, so that all given tokens are inputs.
-    targets = np.append(prompt.targets_start, np.int32(vocab.eos))
-    examples = InputsTargets(_repeat(prompt.inputs, num_rows), _repeat(targets, num_rows))
-    if model.has_encoder:
-        return lay_out_rows(experiment, examples, data.inputs_length, len(targets))
-    return lay_out_rows(experiment, examples, len(prompt.inputs) + len(targets), 0)
+    targets = to_sequences([np.append(prompt.targets_start, np.int32(vocab.eos)) for prompt in prompts])
+    shape = (data.inputs_length, length) if model.has_encoder else (length, 0)
+    batch = lay_out_rows(experiment, InputsTargets(inputs, targets), *shape)
+    padding_first = (np.arange(length) + lengths[:, None]) % length
+    return {
+        name: np.take_along_axis(array, padding_first, axis=1) if name.startswith("decoder") else array
+        for name, array in batch.items()
+    }
+
+
+def to_sequences(arrays: Sequence[np.ndarray]) -> Sequences:
+    """Returns token ids, int32 [n] of different lengths, as the rows of one array."""
+    lengths = np.array([len(array) for array in arrays])
+    tokens = np.zeros((len(arrays), int(lengths.max())), np.int32)
+    tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(arrays)
+    return Sequences(tokens, lengths)
 
 
 def lay_out_rows(experiment: Experiment, examples: InputsTargets, inputs_length: int, targets_length: int) -> Batch:
@@ -133,28 +160,39 @@ def lay_out_rows(experiment: Experiment, examples: InputsTargets, inputs_length:
 def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray, where: str = "--prompt") -> np.ndarray:
     """Returns the ids of `text`, int32 [n], in which only the names of `special_tokens`, int [n], are special tokens.
 
-    Other text that looks like a special token is ordinary text, as in training. Raises ConfigError for text that is not
-    valid Unicode; `where` names the text.
+    The names are those of Vocab.ids_by_name: "[MASK]", and "<mask>" if the tokenizer's model has this name. Other text
+    that looks like a special token is ordinary text, as in training. A space before a special token is part of what the
+    special token hides, as in Hugging Face's masks (lstrip), where the tokenizer's words begin with their space:
+    "the [MASK] fox" is "the", [MASK], " fox".
+
+    Raises ConfigError for text that is not valid Unicode; `where` names the text.
     """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ConfigError(f"{where} is not valid UTF-8 at character {error.start}") from None
-    if not len(special_tokens):
+    allowed = set(special_tokens.tolist())
+    ids = {name: id_ for name, id_ in tokenizer.vocab.ids_by_name().items() if id_ in allowed}
+    if not ids:
         return tokenizer.encode(text)
-    names = tokenizer.vocab.names()
-    longest_first = sorted((names[int(token)] for token in special_tokens), key=len, reverse=True)
+    longest_first = sorted(ids, key=len, reverse=True)
     parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)  # text and special tokens alternate
-    parts[::2] = map(tokenizer.encode, parts[::2])
-    parts[1::2] = map(tokenizer.encode_with_specials, parts[1::2])
-    return np.concatenate(parts)
+    if _words_begin_with_spaces(tokenizer.vocab):
+        parts[:-1:2] = [part.removesuffix(" ") for part in parts[:-1:2]]
+    encoded = [[ids[part]] if k % 2 else tokenizer.encode(part) for k, part in enumerate(parts)]
+    return np.concatenate(encoded).astype(np.int32)
 
 
-def check_length(needed: int, available: int, field: str) -> None:
-    """Raises ConfigError if a prompt needs more positions than `field` makes available."""
+def _words_begin_with_spaces(vocab: Vocab) -> bool:
+    marks = np.frombuffer(vocab.marks, np.uint8)
+    return bool(((marks & SPACE > 0) & (marks & BLANK == 0)).any())
+
+
+def check_length(needed: int, available: int, field: str, where: str = "--prompt") -> None:
+    """Raises ConfigError if a prompt needs more positions than `field` makes available; `where` names the prompt."""
     if needed > available:
         raise ConfigError(
-            f"--prompt has {needed} tokens, special tokens included, but {field} allows {available}: shorten the prompt"
+            f"{where} has {needed} tokens, special tokens included, but {field} allows {available}: shorten the prompt"
         )
 
 
@@ -166,16 +204,23 @@ def not_a_language_model(experiment: Experiment) -> ConfigError:
     )
 
 
-def _check_sentinels(text: str, vocab: Vocab, most: int) -> None:
-    """Raises ConfigError if `text` has more than `most` sentinels, or sentinels not numbered in order from 0."""
-    written = re.findall(_SENTINEL, text)
+def _with_general_names(text: str, vocab: Vocab) -> str:
+    """Returns `text` with the sentinels that have other names in the tokenizer's model as <extra_id_0> and so on."""
     names = vocab.names()
+    for k, id_ in enumerate(vocab.sentinel_ids):
+        text = text.replace(names[id_], sentinel_name(k))
+    return text
+
+
+def _check_sentinels(text: str, vocab: Vocab, most: int, where: str) -> None:
+    """Raises ConfigError if `text` has more than `most` sentinels, or sentinels not numbered in order from 0."""
+    written = _SENTINEL.findall(text)
     if len(written) > most:
         why = "this run's model fills in one" if most == 1 else f"data.num_sentinels={vocab.num_sentinels}"
-        raise ConfigError(f"--prompt has {len(written)} sentinels, but {why}: use {most} or fewer")
-    expected = [names[int(sentinel)] for sentinel in vocab.sentinels[: len(written)]]
+        raise ConfigError(f"{where} has {len(written)} sentinels, but {why}: use {most} or fewer")
+    expected = [sentinel_name(k) for k in range(len(written))]
     if written != expected:
-        raise ConfigError(f"--prompt has the sentinels {', '.join(written)}: number them {', '.join(expected)}")
+        raise ConfigError(f"{where} has the sentinels {', '.join(written)}: number them {', '.join(expected)}")
 
 
 def denoisers_with_mode(experiment: Experiment, mode: str | None) -> list[Denoiser]:
@@ -203,7 +248,7 @@ def first_denoiser(denoisers: Sequence[Denoiser], tasks: Sequence[Task]) -> Deno
     return None
 
 
-def _choose_denoiser(experiment: Experiment, mode: str | None, *, has_sentinels: bool) -> Denoiser:
+def _choose_denoiser(experiment: Experiment, mode: str | None, where: str, *, has_sentinels: bool) -> Denoiser:
     candidates = denoisers_with_mode(experiment, mode)
     denoiser = first_denoiser(candidates, INFILLING_TASKS if has_sentinels else TASKS)
     if denoiser is not None:
@@ -215,8 +260,4 @@ def _choose_denoiser(experiment: Experiment, mode: str | None, *, has_sentinels:
         if d.objective.prompting.task == "infill_spans"
     }
     remedy = f", or choose --mode={' or '.join(others)}" if others else ""
-    raise ConfigError(f"--prompt has sentinels, and {subject} fills in no spans: remove them{remedy}")
-
-
-def _repeat(tokens: np.ndarray, num_rows: int) -> Sequences:
-    return Sequences(np.tile(tokens, (num_rows, 1)), np.full(num_rows, len(tokens)))
+    raise ConfigError(f"{where} has sentinels, and {subject} fills in no spans: remove them{remedy}")

@@ -1,4 +1,4 @@
-"""Answers to prompts, and the sample that a run prints when it ends."""
+"""The sample that a run prints when it ends."""
 
 import textwrap
 
@@ -11,38 +11,15 @@ from models.parameters import Params
 from objectives import Denoiser
 from objectives.objective import Masked
 from train.experiment import Experiment
+from train.generate.answers import Request, generate_answers
 from train.generate.fill_masks import mask_probabilities
-from train.generate.prompts import Prompt, make_prompt, max_answer_length, prompt_batch
-from train.generate.sampling import Sampling, decode
+from train.generate.prompts import make_prompt, max_answer_length
+from train.generate.sampling import Sampling
 from train.restore import language_model
 from train.run import Run
 
 _MAX_TOKENS = 128  # of the document that a sample shows, and of the answer
 _MAX_SPANS = 2  # spans that a sample fills in
-
-
-def generate_answers(
-    experiment: Experiment,
-    params: Params,
-    prompt: Prompt,
-    sampling: Sampling,
-    *,
-    max_tokens: int,
-    num_samples: int,
-    seed: int,
-) -> list[np.ndarray]:
-    """Returns `num_samples` answers to `prompt`: int32 [n] each, n <= max_tokens, without EOS."""
-    decoded = decode(
-        experiment.model,
-        params,
-        prompt_batch(experiment, prompt, num_samples),
-        jax.random.key(seed),
-        sampling,
-        vocab=experiment.vocab,
-        max_tokens=max_tokens,
-    )
-    tokens, lengths = jax.device_get(decoded)
-    return [row[:length] for row, length in zip(tokens, lengths, strict=True)]
 
 
 def sample_for_display(run: Run, params: Params) -> str:
@@ -66,7 +43,8 @@ def sample_for_display(run: Run, params: Params) -> str:
         tokens, document = _heldout_text(run, _sample_length(experiment, denoiser))
         text, truth = prompting.demonstration(tokens, lambda tokens: _inputs_and_targets(experiment, tokens), vocab)
     if prompting.task == "fill_masks":
-        answer = prompting.complete(text, mask_probabilities(experiment, params, text).argmax(axis=-1), vocab)
+        [probabilities] = mask_probabilities(experiment, params, [text])
+        answer = prompting.complete(text, probabilities.argmax(axis=-1), vocab)
     else:
         answer = _one_answer(experiment, params, denoiser, text)
     parts = {"prompt": text, "model": answer, "truth": truth}
@@ -76,7 +54,11 @@ def sample_for_display(run: Run, params: Params) -> str:
 
 def readable(experiment: Experiment, ids: np.ndarray) -> str:
     """Returns the text of `ids`, int [n], with control characters, which could move a terminal's cursor, escaped."""
-    text = experiment.tokenizer.decode(ids)
+    return printable(experiment.tokenizer.decode(ids))
+
+
+def printable(text: str) -> str:
+    """Returns `text` with control characters, which could move a terminal's cursor, escaped."""
     return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
 
 
@@ -92,8 +74,8 @@ def _one_answer(experiment: Experiment, params: Params, denoiser: Denoiser, text
     prompt = make_prompt(denoiser, text, experiment.vocab)
     sampling = Sampling(temperature=0.8, top_k=0, top_p=1.0)
     max_tokens = min(max_answer_length(experiment, prompt), _MAX_TOKENS)
-    [answer] = generate_answers(experiment, params, prompt, sampling, max_tokens=max_tokens, num_samples=1, seed=0)
-    return prompt.prompting.continuation(answer, experiment.vocab)
+    [[answer]] = generate_answers(experiment, params, [Request(prompt, max_tokens)], sampling, num_samples=1, seed=0)
+    return prompt.prompting.continuation(answer.tokens, experiment.vocab)
 
 
 def _inputs_and_targets(experiment: Experiment, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -26,26 +26,29 @@ class Sampling(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The new tokens of each row. A row that drew an EOS has the EOS at tokens[length], and pad after it."""
+    """The new tokens of each row, with pad after its end. A row that drew an EOS has the EOS at tokens[length]."""
 
     tokens_BxT: Array  # int32
-    lengths_B: Array  # int32, EOS not counted; T where no EOS was drawn
+    lengths_B: Array  # int32, EOS not counted; the row's limit where no EOS was drawn
 
 
 def allowed_tokens(vocab: Vocab, num_ids: int) -> Array:
-    """Returns which ids of a table of `num_ids` embeddings may be drawn, bool [num_ids]: the vocabulary without pad."""
+    """Returns which ids of a table of `num_ids` embeddings may be drawn, bool [num_ids].
+
+    These are the ids of the vocabulary without pad; pad may be drawn where it is EOS.
+    """
     ids = jnp.arange(num_ids)
-    return (ids < vocab.size) & (ids != vocab.pad)
+    return (ids < vocab.size) & ((ids != vocab.pad) | (ids == vocab.eos))
 
 
 def sample_token(
-    logits_BxV: Array, key: Array, *, allowed_V: Array, temperature: float, top_k: int, top_p: float
+    logits_BxV: Array, keys_B: Array, *, allowed_V: Array, temperature: float, top_k: int, top_p: float
 ) -> Array:
     """Draws one token for each row among the tokens that `allowed_V` allows. Returns int32 [B].
 
     Args:
       logits_BxV: logits of any float dtype.
-      key: a PRNG key.
+      keys_B: a PRNG key for each row.
       allowed_V: bool, the ids that may be drawn.
       temperature: divides the logits; 0 selects the likeliest token.
       top_k: then restricts the draw to the k likeliest tokens; 0 is off.
@@ -65,36 +68,42 @@ def sample_token(
     likelier_mass_BxV = jnp.pad(mass_BxV[:, :-1], ((0, 0), (1, 0)))
     # top_p=1 is off even where the rounded sum reaches 1 early.
     in_top_p_BxV = (likelier_mass_BxV < top_p) | (jnp.asarray(top_p) >= 1)
-    drawn_B = jax.random.categorical(key, jnp.where(in_top_p_BxV, scores_BxV, -jnp.inf), axis=-1)
+    drawn_B = jax.vmap(jax.random.categorical)(keys_B, jnp.where(in_top_p_BxV, scores_BxV, -jnp.inf))
     rank_B = jnp.where(temperature > 0, drawn_B, 0)
     return jnp.take_along_axis(ids_BxV, rank_B[:, None], axis=-1)[:, 0].astype(jnp.int32)
 
 
-@functools.partial(jax.jit, static_argnames=("config", "vocab", "max_tokens"))
+@functools.partial(jax.jit, static_argnames=("config", "vocab", "max_tokens", "longest_row"))
 def decode(
     config: ModelConfig,
     params: Params,
     batch: Batch,
-    key: Array,
+    keys_B: Array,
+    limits_B: Array,
     sampling: Sampling,
     *,
     vocab: Vocab,
     max_tokens: int,
+    longest_row: int | None = None,
 ) -> Decoded:
-    """Draws up to T = `max_tokens` new tokens for each row of prompts, fewer once every row has drawn an EOS.
+    """Draws up to T = `max_tokens` new tokens for each row of prompts, until every row has ended.
 
     Args:
       config: the model.
       params: its parameters.
       batch: the encoder's fields, if there is an encoder, and the decoder's fields of the prompts, int32 [B, P], whose
         last position predicts the first new token. models/decoding.py describes prompts of different lengths.
-      key: token i of all rows is drawn with fold_in(key, i), so a larger T begins with the same tokens.
+      keys_B: a PRNG key for each row: token i is drawn with fold_in(key, i), so that a larger T begins with the same
+        tokens, and other rows change nothing.
+      limits_B: int32, at most T: a row ends with an EOS or after this many tokens.
       sampling: how tokens are drawn.
       vocab: the special ids.
       max_tokens: T.
+      longest_row: the most positions that a row takes by its limit, without the padding at its start, for a model with
+        learned positions; None: P - 1 + T.
 
     Compiles once for each shape of `batch` and each T, in time and size that do not depend on T. Raises ValueError
-    if P - 1 + T positions exceed the model's learned positions.
+    if the longest row exceeds the model's learned positions.
     """
     allowed_V = allowed_tokens(vocab, config.vocab_size)
 
@@ -104,17 +113,20 @@ def decode(
 
     def step(state):
         i, logits_BxV, cache, ended_B, tokens_BxT = state
-        token_B = sample_token(logits_BxV, jax.random.fold_in(key, i), allowed_V=allowed_V, **sampling._asdict())
+        step_keys_B = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, i)
+        token_B = sample_token(logits_BxV, step_keys_B, allowed_V=allowed_V, **sampling._asdict())
         token_B = jnp.where(ended_B, vocab.pad, token_B)
         logits_BxV, cache = decode_step(config, params, token_B, cache)
-        return i + 1, logits_BxV, cache, ended_B | (token_B == vocab.eos), tokens_BxT.at[:, i].set(token_B)
+        ended_B |= (token_B == vocab.eos) | (i + 1 >= limits_B)
+        return i + 1, logits_BxV, cache, ended_B, tokens_BxT.at[:, i].set(token_B)
 
     rows, prompt_length = batch["decoder_input_tokens"].shape
+    limits_B = jnp.asarray(limits_B)
     # No token follows the last one, so the cache has no position for the last token: its step's logits are NaN, unused.
-    cache = init_cache(config, params, batch, prompt_length - 1 + max_tokens)
+    cache = init_cache(config, params, batch, prompt_length - 1 + max_tokens, longest_row)
     logits_BxV, cache = prefill(config, params, batch, cache)
     tokens_BxT = jnp.full((rows, max_tokens), vocab.pad, jnp.int32)
-    state = jnp.int32(0), logits_BxV, cache, jnp.zeros(rows, bool), tokens_BxT
+    state = jnp.int32(0), logits_BxV, cache, limits_B <= 0, tokens_BxT
     *_, tokens_BxT = jax.lax.while_loop(is_unfinished, step, state)
     # Pad and EOS occur only after a row's text.
     is_text_BxT = (tokens_BxT != vocab.pad) & (tokens_BxT != vocab.eos)

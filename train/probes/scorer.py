@@ -24,12 +24,12 @@ from models.parameters import Params
 from models.placement import activation_constraint
 from models.transformer import bind
 from objectives import Denoiser
-from objectives.algebra.sequences import Sequences
 from objectives.objective import InputsTargets
 from train import sharding
+from train.buckets import padded_length, padded_rows
 from train.experiment import Experiment
 from train.generate.fill_masks import masked_rows
-from train.generate.prompts import lay_out_rows
+from train.generate.prompts import lay_out_rows, to_sequences
 from train.generate.sampling import allowed_tokens
 
 _POSITIONS_PER_BATCH = 1 << 14
@@ -108,9 +108,8 @@ def score(
             yield from _finish(running)
             running = next_running
     for shape, started in waiting.items():
-        rows = 1 << (len(started) - 1).bit_length()
         most = _rows_per_batch(shape, experiment.model.vocab_size, positions_per_batch, rows_per_batch, parts)
-        rows = min(-(-rows // parts) * parts, most)
+        rows = min(-(-padded_rows(len(started)) // parts) * parts, most)
         next_running = started, start(started, shape, rows)
         yield from _finish(running)
         running = next_running
@@ -146,14 +145,8 @@ def _padded_shape(model: ModelConfig, example: Example) -> tuple[int, int, int]:
             "positions: set a smaller --length, or leave out longer sentences"
         )
     most = model.max_length if model.positions == "learned" else longest * 2 + 16
-    inputs_length, targets_length = (min(_padded(length), most) for length in lengths)
-    return inputs_length, targets_length, _padded(len(example.hidden)) if len(example.hidden) > 1 else 1
-
-
-def _padded(length: int) -> int:
-    """The next multiple of a quarter of the power of two at or below `length`, at least of 16."""
-    step = max(16, 1 << max(length.bit_length() - 3, 0))
-    return -(-length // step) * step
+    inputs_length, targets_length = (min(padded_length(length), most) for length in lengths)
+    return inputs_length, targets_length, padded_length(len(example.hidden)) if len(example.hidden) > 1 else 1
 
 
 def _rows_per_batch(shape: tuple[int, int, int], vocab_size: int, positions: int, most: int | None, parts: int) -> int:
@@ -189,20 +182,13 @@ def _start(
 
 def _batch(experiment: Experiment, examples: list[Example], shape: tuple[int, int, int]) -> Batch:
     """Returns the fields of a batch that the model reads, one example in each row."""
-    inputs = _sequences([example.inputs for example in examples])
+    inputs = to_sequences([example.inputs for example in examples])
     if not experiment.model.has_decoder:
         batch = masked_rows(experiment, inputs, shape[0])
     else:
-        targets = _sequences([np.concatenate([example.targets_start, example.hidden]) for example in examples])
+        targets = to_sequences([np.concatenate([example.targets_start, example.hidden]) for example in examples])
         batch = lay_out_rows(experiment, InputsTargets(inputs, targets), *shape[:2])
     return {name: array for name, array in batch.items() if not name.endswith(("target_tokens", "weights", "source"))}
-
-
-def _sequences(arrays: list[np.ndarray]) -> Sequences:
-    lengths = np.array([len(array) for array in arrays])
-    tokens = np.zeros((len(arrays), int(lengths.max())), np.int32)
-    tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(arrays)
-    return Sequences(tokens, lengths)
 
 
 def _positions(experiment: Experiment, example: Example) -> np.ndarray:

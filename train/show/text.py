@@ -47,7 +47,7 @@ def runs(
     for part in np.split(np.arange(len(ids)), np.flatnonzero(~continues) + 1):
         if len(part):
             first = part[0]
-            text = _decode_inside(tokenizer, ids[part]) if is_ordinary[first] else tokenizer.decode(ids[part])
+            text = tokenizer.decode_inside(ids[part]) if is_ordinary[first] else tokenizer.decode(ids[part])
             found.append(Run(text, str(kinds[first]), bool(scored[first])))
     return found
 
@@ -76,12 +76,6 @@ def _kinds_of_ids(vocab: Vocab) -> np.ndarray:
     kinds[vocab.content_start : vocab.content_end] = "text"
     kinds[vocab.sentinels] = "sentinel"
     kinds[[id_ for _, id_ in vocab.modes]] = "mode"
-    kinds[vocab.mask] = "mask"
+    kinds[[id_ for id_ in [vocab.mask] if id_ >= 0]] = "mask"
     kinds[vocab.eos] = "eos"
     return kinds
-
-
-def _decode_inside(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    """Decodes `ids` as the middle of a text: SentencePiece drops the space at the start of a text."""
-    letter = tokenizer.encode("a")
-    return tokenizer.decode(np.concatenate([letter, ids])).removeprefix(tokenizer.decode(letter))

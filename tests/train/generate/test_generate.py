@@ -15,7 +15,9 @@ from tests.train.tiny_experiments import random_params, tiny_experiment
 from train.checkpoint import Checkpoints
 from train.generate import __main__ as generate
 from train.generate import sample
+from train.generate.answers import Answer
 from train.generate.prompts import prompt_batch, read_prompt
+from train.generate.texts import most_tokens
 from train.run import abstract_state, make_run
 from train.run_config import write_config
 from train.sharding import make_mesh
@@ -103,9 +105,9 @@ def test_invalid_commands_raise_one_line(workdirs, monkeypatch, capsys, objectiv
 def test_answers_longer_than_training_rows_give_a_note():
     experiment = tiny_experiment("clm", "decoder_only", model={"positions": "rope"})
     prompt, _ = read_prompt(experiment, "abc", None)
-    assert generate._max_tokens(experiment, prompt, None) == (45, [])
-    assert generate._max_tokens(experiment, prompt, 45) == (45, [])
-    assert generate._max_tokens(experiment, prompt, 50) == (
+    assert most_tokens(experiment, prompt, None) == (45, [])
+    assert most_tokens(experiment, prompt, 45) == (45, [])
+    assert most_tokens(experiment, prompt, 50) == (
         50,
         ["with --max_tokens=50 a row can be 5 tokens longer than in training (48)"],
     )
@@ -140,10 +142,11 @@ def test_a_sample_shows_prompt_answer_and_true_text(corpus, monkeypatch, objecti
     )
     run = make_run(experiment, show_progress=False)
 
-    def answer(_, params, prompt, sampling, *, max_tokens, num_samples, seed):
-        batch = prompt_batch(experiment, prompt, num_samples)  # raises if the prompt does not fit
-        assert batch["decoder_input_tokens"].shape[0] == 1 and 0 < max_tokens <= 48
-        return [np.array([3 + ord("!")] * 3 + [3 + 27], np.int32)]
+    def answer(_, params, requests, sampling, *, num_samples, seed):
+        [(prompt, max_tokens)] = requests
+        batch = prompt_batch(experiment, [prompt])  # raises if the prompt does not fit
+        assert batch["decoder_input_tokens"].shape[0] == 1 and 0 < max_tokens <= 48 and num_samples == 1
+        yield [Answer(np.array([3 + ord("!")] * 3 + [3 + 27], np.int32), True)]
 
     monkeypatch.setattr(sample, "generate_answers", answer)
     header, *rest = sample.sample_for_display(run, {"transformer": random_params(experiment)}).splitlines()

@@ -10,7 +10,14 @@ from contract.windows import Windows
 from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
 from tests.objectives.helpers import sequence, vocab
 from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, random_params, tiny_experiment
-from train.generate.fill_masks import candidates, mask_probabilities, masked_batch, read_masked_prompt, token_repr
+from train.generate.fill_masks import (
+    candidates,
+    candidates_line,
+    mask_probabilities,
+    masked_batch,
+    read_masked_prompt,
+    token_text,
+)
 from train.generate.prompts import max_answer_length, prompt_batch, read_prompt
 
 VOCAB = vocab()
@@ -94,7 +101,7 @@ def test_a_prompt_is_laid_out_as_in_training(objective, data, architecture):
         assert prompt.denoiser == denoiser and notes == []
         assert prompt.inputs.tolist() == inputs
 
-        batch = prompt_batch(experiment, prompt, 2)
+        batch = prompt_batch(experiment, [prompt] * 2)
         check_batch(batch, architecture)
         decoder_width = num_targets + 1 if experiment.model.has_encoder else len(inputs) + num_targets + 1
         for name, field in batch.items():
@@ -134,7 +141,7 @@ def test_a_prompt_of_a_fine_tuned_model_is_laid_out_as_in_training(inputs_eos, a
     prompt, notes = read_prompt(experiment, experiment.tokenizer.decode(tokens[:5]), None)
     inputs = sequence(experiment.collate.examples(windows).inputs)
     assert notes == [] and prompt.inputs.tolist() == inputs and len(inputs) == 5 + inputs_eos
-    row, batch = experiment.collate(windows, 1), prompt_batch(experiment, prompt, 1)
+    row, batch = experiment.collate(windows, 1), prompt_batch(experiment, [prompt])
     for name in set(batch) - {"decoder_target_tokens", "decoder_loss_weights", "example_source"}:
         width = 48 if name.startswith("encoder") else 1 if experiment.model.has_encoder else len(inputs) + 1
         assert batch[name].tolist() == row[name][:, :width].tolist(), name
@@ -156,7 +163,7 @@ def test_masks_are_laid_out_as_in_training():
     _, windows = window(experiment, denoiser_id=0)
     row = experiment.collate(windows, 1)
     text = row["encoder_input_tokens"][0, 1:47]  # 46 tokens between [CLS] and [SEP]
-    batch = masked_batch(experiment, read_masked_prompt(experiment, experiment.tokenizer.decode(text)))
+    batch = masked_batch(experiment, [read_masked_prompt(experiment, experiment.tokenizer.decode(text))])
     check_batch(batch, "encoder_only")
     for name in set(row) - {"encoder_target_tokens"}:
         assert batch[name].tolist() == row[name].tolist(), name
@@ -274,7 +281,7 @@ def test_each_mask_has_its_own_probabilities_and_is_filled_with_its_likeliest_to
     experiment = tiny_experiment("mlm", "encoder_only")
     vocab = experiment.vocab
     text = read_masked_prompt(experiment, "a[MASK]b[MASK]")
-    probabilities = mask_probabilities(experiment, random_params(experiment), text)
+    [probabilities] = mask_probabilities(experiment, random_params(experiment), [text])
     assert probabilities.shape == (2, experiment.model.vocab_size)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
     assert not probabilities[:, [vocab.pad, *range(vocab.size, experiment.model.vocab_size)]].any()
@@ -288,5 +295,7 @@ def test_candidates_that_are_not_printable_characters_are_escaped():
     experiment = tiny_experiment("mlm", "encoder_only")
     probabilities = np.zeros((1, 384), np.float32)
     probabilities[0, [3 + ord("a"), 3 + 0xC3, 3 + ord("\n"), experiment.vocab.sep]] = 0.5, 0.25, 0.125, 0.0625
-    assert candidates(experiment.tokenizer, probabilities, 3) == [r"'a' 0.500  '\xc3' 0.250  '\n' 0.125"]
-    assert token_repr(experiment.tokenizer, experiment.vocab.sep) == "'[SEP]'"
+    [found] = candidates(experiment.tokenizer, probabilities, 3)
+    assert candidates_line(found) == r"'a' 0.500  '<0xC3>' 0.250  '\n' 0.125"
+    assert [tuple(one) for one in found] == [(100, "a", 0.5), (3 + 0xC3, "<0xC3>", 0.25), (13, "\n", 0.125)]
+    assert token_text(experiment.tokenizer, experiment.vocab.sep) == "[SEP]"

@@ -27,7 +27,8 @@ def drawn_frequencies(probabilities, *, temperature=1.0, top_k=0, top_p=1.0, all
     probabilities = np.asarray(probabilities, np.float32)
     logits = jnp.broadcast_to(jnp.log(probabilities), (draws, len(probabilities)))
     allowed = np.ones(len(probabilities), bool) if allowed is None else np.asarray(allowed)
-    tokens = _sample(logits, jax.random.key(7), allowed_V=allowed, temperature=temperature, top_k=top_k, top_p=top_p)
+    keys = jax.random.split(jax.random.key(7), draws)
+    tokens = _sample(logits, keys, allowed_V=allowed, temperature=temperature, top_k=top_k, top_p=top_p)
     assert tokens.dtype == jnp.int32 and tokens.shape == (draws,)
     return np.bincount(tokens, minlength=len(probabilities)) / draws
 
@@ -89,7 +90,7 @@ def test_a_drawn_token_is_among_the_k_likeliest_and_needed_to_reach_p(seed, top_
     tokens = np.asarray(
         _sample(
             logits,
-            jax.random.key(seed),
+            jax.random.split(jax.random.key(seed), 8),
             allowed_V=np.ones(11, bool),
             temperature=temperature,
             top_k=top_k,
@@ -127,8 +128,11 @@ def prompt_of(experiment, length: int, seed: int):
 
 
 def decode_prompt(experiment, params, prompt, sampling, max_tokens, num_rows=1, seed=0):
-    batch, key = prompt_batch(experiment, prompt, num_rows), jax.random.key(seed)
-    return decode(experiment.model, params, batch, key, sampling, vocab=experiment.vocab, max_tokens=max_tokens)
+    batch, keys = prompt_batch(experiment, [prompt] * num_rows), jax.random.split(jax.random.key(seed), num_rows)
+    limits = np.full(num_rows, max_tokens, np.int32)
+    return decode(
+        experiment.model, params, batch, keys, limits, sampling, vocab=experiment.vocab, max_tokens=max_tokens
+    )
 
 
 def uncached_greedy(experiment, params, prompt, max_tokens: int) -> list[int]:
@@ -177,11 +181,13 @@ def test_other_prompts_of_the_same_length_and_other_settings_do_not_recompile(mo
 
 def test_the_size_of_the_program_does_not_depend_on_max_tokens():
     experiment = tiny_experiment("clm", "decoder_only")
-    batch = prompt_batch(experiment, prompt_of(experiment, 7, 0), 1)
-    arguments = experiment.model, random_params(experiment), batch, jax.random.key(0), GREEDY
+    batch = prompt_batch(experiment, [prompt_of(experiment, 7, 0)])
+    keys = jax.random.split(jax.random.key(0), 1)
+    arguments = experiment.model, random_params(experiment), batch, keys
 
     def operations(max_tokens: int) -> int:
-        lowered = decode.lower(*arguments, vocab=experiment.vocab, max_tokens=max_tokens)
+        limits = np.array([max_tokens], np.int32)
+        lowered = decode.lower(*arguments, limits, GREEDY, vocab=experiment.vocab, max_tokens=max_tokens)
         return lowered.as_text().count(" = ")
 
     assert operations(4) == operations(40) > 500
@@ -220,8 +226,9 @@ def test_a_larger_max_tokens_begins_with_the_same_tokens_and_another_seed_differ
 
 def test_more_tokens_than_learned_positions_raise():
     experiment = tiny_experiment("clm", "decoder_only", model={"positions": "learned"})
-    batch = prompt_batch(experiment, prompt_of(experiment, 8, 0), 1)
-    arguments = experiment.model, random_params(experiment), batch, jax.random.key(0), GREEDY
+    batch = prompt_batch(experiment, [prompt_of(experiment, 8, 0)])
+    keys, limits = jax.random.split(jax.random.key(0), 1), np.array([40], np.int32)
+    arguments = experiment.model, random_params(experiment), batch, keys, limits, GREEDY
     decode.lower(*arguments, vocab=experiment.vocab, max_tokens=40)  # positions 0..47
-    with pytest.raises(ValueError, match=r"a cache of 49 positions is longer than .*: decode at most 48 positions"):
+    with pytest.raises(ValueError, match=r"a row of 49 positions is longer than .*: decode at most 48 positions"):
         decode.lower(*arguments, vocab=experiment.vocab, max_tokens=41)

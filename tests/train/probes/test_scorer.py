@@ -11,8 +11,8 @@ from contract.errors import ConfigError
 from models.transformer import apply
 from objectives.algebra.words import word_starts
 from tests.train.tiny_experiments import PREFIX_LM, SPANS, random_params, tiny_experiment
+from train.generate.answers import Request, generate_answers
 from train.generate.prompts import Prompt, max_answer_length
-from train.generate.sample import generate_answers
 from train.generate.sampling import Sampling
 from train.probes.probe import find_denoiser
 from train.probes.pseudo_likelihood import hide_each_unit
@@ -262,7 +262,8 @@ def test_a_span_is_exact_where_greedy_decoding_writes_it(objective, architecture
     prompt = Prompt(find_denoiser(experiment, "both", None), TEXT, example.inputs, example.targets_start)
     greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0)
     assert max_answer_length(experiment, prompt) >= 4
-    [answer] = generate_answers(experiment, params, prompt, greedy, max_tokens=4, num_samples=1, seed=0)
+    [[answer]] = generate_answers(experiment, params, [Request(prompt, 4)], greedy, num_samples=1, seed=0)
+    answer = answer.tokens
     assert len(answer) == 4  # no EOS
     other = np.where(np.arange(4) == 2, (answer - 3 + 1) % 256 + 3, answer).astype(np.int32)
     exact, changed = scored(experiment, params, [example._replace(hidden=hidden) for hidden in (answer, other)])

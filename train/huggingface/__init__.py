@@ -1,0 +1,1 @@
+"""Models of Hugging Face `transformers` as models of this project, and back. FAMILIES is in families.py."""
