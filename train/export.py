@@ -33,7 +33,10 @@ _DTYPE = flags.DEFINE_enum(
     "dtype", "float32", ["float32", "bfloat16", "float16"], "Type of the tensors.", flag_values=_FLAGS
 )
 _ARCHITECTURE = flags.DEFINE_string(
-    "architecture", "", "Class of transformers to write. Default: the first that can hold the model.", flag_values=_FLAGS
+    "architecture",
+    "",
+    "Class of transformers to write. Default: the first that can hold the model.",
+    flag_values=_FLAGS,
 )
 _ALL_STEPS = flags.DEFINE_bool("all_steps", False, "Export every checkpoint, each into a folder of its own.", _FLAGS)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace an earlier export of the same run.", _FLAGS)
