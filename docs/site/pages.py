@@ -86,8 +86,8 @@ def configs_page() -> str:
         "    python -m train.main --config=configs/clm.py --config.train.steps=2000 "
         "--config.optimizer.no_decay=\"('norm', 'bias')\" --workdir=runs/clm-long",
         "",
-        "A field keeps the type of its default. An unknown field, a value of another type and an impossible combination "
-        "are errors at the start, in one line. `config.json` in a run's folder has the resolved config.",
+        "A field keeps the type of its default. An unknown field, a value of another type and an impossible "
+        "combination are errors at the start, in one line. `config.json` in a run's folder has the resolved config.",
     ]
     for section, fields in base_fields().items():
         heading, intro = _SECTIONS[section]

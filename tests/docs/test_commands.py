@@ -12,10 +12,10 @@ from train.ablate.resolve import resolve
 from train.experiment import make_experiment
 
 ROOT = pathlib.Path(__file__).parents[2]
+PLACEHOLDERS = ("configs/OTHER.py", "...")  # in place of a config
 # What the guides add: their commands are accepted once the guide has been followed.
 OF_GUIDES = ("every_nth", "squared_relu", "qk_norm")
 # Values that exist on the reader's machine alone, in place of which any tokenizer checks the config.
-PLACEHOLDERS = ("configs/OTHER.py", "...")
 ON_THIS_MACHINE = {"data.tokenizer": "byte"}
 
 
