@@ -3,7 +3,6 @@
 import functools
 import html
 import re
-import shlex
 from pathlib import Path
 
 from train.ablate.resolve import resolve
@@ -32,8 +31,9 @@ def overrides(config: str) -> dict[str, str | int]:
 
 def command(config: str) -> str:
     """Returns the command that prints the examples of `config`'s page."""
-    flags = [f"--config.{name}={value}" for name, value in overrides(config).items()]
-    lines = [f"python -m train.show --config=configs/{config}.py", *map(shlex.quote, flags)]
+    values = {name: f'"{value}"' if "'" in str(value) else value for name, value in overrides(config).items()}
+    flags = [f"--config.{name}={value}" for name, value in values.items()]
+    lines = [f"python -m train.show --config=configs/{config}.py", *flags]
     return " \\\n    ".join(lines)
 
 

@@ -21,6 +21,11 @@ from train.config import ExperimentConfig
 # Fields of ModelConfig that are no config fields: the trainer derives them (train/experiment.py).
 DERIVED = ("dtype", "has_prefix", "predicts_tokens")
 _LAST_COLUMN = re.compile(r"\s{2,}\S")
+_SECTIONS = "data|model|loss|optimizer|train|mesh|objective"
+# Code in backticks, or a path, or a field such as objective.denoisers.*.weight.
+_CODE = re.compile(
+    rf"(`[^`]*`)|(?<![\w/.])(?:(?:[a-z_]+/)+[a-z_0-9]+\.(?:py|md)|(?:{_SECTIONS})(?:\.(?:\*|[a-z_0-9]+))+)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,10 +125,12 @@ def as_markdown(lines: Iterable[str]) -> str:
 
 def escaped(text: str) -> str:
     """Returns prose with Markdown's characters escaped, and paths and dotted fields as code."""
-    text = re.sub(r"(`[^`]*`)|([\\*<\[\]|])", lambda match: match[1] or f"\\{match[2]}", text)
-    code = r"(?<![\w/`.])((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|md)|(?:data|model|loss|optimizer|train|mesh|objective)\.[a-z_0-9]+)"
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if part.startswith("`") else re.sub(code, r"`\1`", part) for part in parts)
+    parts = re.split(r"(`[^`]*`)", _CODE.sub(lambda match: match[0] if match[1] else f"`{match[0]}`", text))
+    return "".join(part if part.startswith("`") else _escape(part) for part in parts)
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"[\\*\[\]|]", r"\\\g<0>", text.replace("&", "&amp;").replace("<", "&lt;"))
 
 
 def _groups(lines: list[str]) -> list[tuple[bool, list[str]]]:
@@ -157,7 +164,7 @@ def _types() -> dict[str, str]:
 
 
 def _base_comments() -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    """Returns each field that configs/base.py assigns: the default, as source, and the comments next to it and above."""
+    """Returns each field that configs/base.py assigns: the default, as source, the comment next to it, those above."""
     source = Path(inspect.getfile(base)).read_text(encoding="utf-8")
     comments, alone = {}, set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

@@ -81,7 +81,7 @@ def on_page_content(html, page, config, files):
 
 
 def _expanded(nav, expansions):
-    """Returns `nav` with patterns replaced by the pages that they stand for, and without pages that do not exist yet."""
+    """Returns `nav` with patterns replaced by their pages, and without the PENDING pages that do not exist yet."""
     result = []
     for item in nav:
         title, value = next(iter(item.items())) if isinstance(item, dict) else (None, item)

@@ -45,8 +45,10 @@ def objective_page(name: str) -> str:
     objective = module.get_config().objective.to_dict()
     summary, found = facts.summaries().get(name), facts.measured().get(name)
     about = [f"# {facts.title(name)}", ""]
-    if summary:
+    if summary and len(summary.configs) == 1:
         about += [f"The model {summary.description}.", ""]
+    else:
+        about += [escaped(_first_line(module)), ""]
     about += [
         f"    python -m train.main --config=configs/{name}.py",
         "",
@@ -84,8 +86,8 @@ def configs_page() -> str:
         "    python -m train.main --config=configs/clm.py --config.train.steps=2000 "
         "--config.optimizer.no_decay=\"('norm', 'bias')\" --workdir=runs/clm-long",
         "",
-        "A field keeps the type of its default. An unknown field, a value of another type and a combination that cannot "
-        "work are errors at the start, in one line. `config.json` in a run's folder has the resolved config.",
+        "A field keeps the type of its default. An unknown field, a value of another type and an impossible "
+        "combination are errors at the start, in one line. `config.json` in a run's folder has the resolved config.",
     ]
     for section, fields in base_fields().items():
         heading, intro = _SECTIONS[section]
@@ -115,8 +117,12 @@ def _field(field: Field) -> list[str]:
 
 def _config_section(module: Any) -> list[str]:
     """The docstring of a config: presets, variants, deviations."""
-    first, *rest = (inspect.getdoc(module) or "").split("\n\n")
-    return ["## The config", "", escaped(" ".join(first.split())), "", docstring_markdown("\n\n".join(rest))]
+    _, *rest = (inspect.getdoc(module) or "").split("\n\n")
+    return ["## The config", "", escaped(_first_line(module)), "", docstring_markdown("\n\n".join(rest))]
+
+
+def _first_line(module: Any) -> str:
+    return " ".join((inspect.getdoc(module) or "").split("\n\n")[0].split())
 
 
 def docstring_markdown(text: str) -> str:
@@ -142,7 +148,8 @@ def _named_table(lines: list[str]) -> str:
     for line in lines:
         match = re.match(r"  (\S.*?)\s{2,}(\S.*)", line)
         if match:
-            rows.append([f"`{match[1]}`" if re.fullmatch(r"[\w.,* ]+", match[1]) else match[1], match[2]])
+            is_name = re.fullmatch(r"[\w.]+(, [\w.]+)*", match[1])
+            rows.append([f"`{match[1]}`" if is_name else escaped(match[1]), match[2]])
         elif rows:
             rows[-1][1] += f" {line.strip()}"
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {escaped(text)} |" for name, text in rows)

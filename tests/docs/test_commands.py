@@ -12,9 +12,10 @@ from train.ablate.resolve import resolve
 from train.experiment import make_experiment
 
 ROOT = pathlib.Path(__file__).parents[2]
+PLACEHOLDERS = ("configs/OTHER.py", "...")  # in place of a config
 # What the guides add: their commands are accepted once the guide has been followed.
 OF_GUIDES = ("every_nth", "squared_relu", "qk_norm")
-# Values that only exist on the reader's machine, in place of which any tokenizer checks the config.
+# Values that exist on the reader's machine alone, in place of which any tokenizer checks the config.
 ON_THIS_MACHINE = {"data.tokenizer": "byte"}
 
 
@@ -46,8 +47,8 @@ def test_flags_exist_and_the_config_is_valid(words):
         assert [name for name in names if not name.startswith("config.") and name not in known] == []
     values = {k: v for k, _, v in (argument[2:].partition("=") for argument in arguments if argument.startswith("--"))}
     config = values.get("config", "")
-    if config.endswith((".py", "OTHER.py")) and not (ROOT / config).exists() or config == "...":
-        return  # a placeholder, such as configs/OTHER.py
+    if config in PLACEHOLDERS:
+        return
     if config and module not in ("train.ablate.__main__", "train.plan.__main__"):
         overrides = {name.removeprefix("config."): value for name, value in values.items() if "config." in name}
         overrides |= {name: value for name, value in ON_THIS_MACHINE.items() if name in overrides}

@@ -67,6 +67,7 @@ def test_fields_are_described_by_the_nearest_class():
     assert by_name["temperature"].startswith("of sampling from the generator's predictions")
 
 
-def test_prose_is_escaped_and_paths_are_code():
-    text = "see data/split.py: <s>, rate * n, [CLS], data.path and `a|b`"
-    assert fields.escaped(text) == "see `data/split.py`: \\<s>, rate \\* n, \\[CLS\\], `data.path` and `a|b`"
+def test_prose_is_escaped_and_paths_and_fields_are_code():
+    text = "see data/split.py: <s>, rate * n, [CLS], objective.denoisers.*.weight. and `a|b`"
+    expected = "see `data/split.py`: &lt;s>, rate \\* n, \\[CLS\\], `objective.denoisers.*.weight`. and `a|b`"
+    assert fields.escaped(text) == expected
