@@ -31,7 +31,7 @@ def html_page(page: Page) -> str:
             *(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in page.facts),
             "</dl></header>",
             _denoisers(page),
-            _statistics(page),
+            *([_statistics(page)] if page.statistics else []),
             f"<h2>Examples</h2>\n{_legend(page)}",
             *(_row(row) for row in page.rows),
             "</body>\n</html>\n",
