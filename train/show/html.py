@@ -31,8 +31,9 @@ def html_page(page: Page) -> str:
             *(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in page.facts),
             "</dl></header>",
             _denoisers(page),
-            _statistics(page),
-            f"<h2>Examples</h2>\n{examples_html(page)}",
+            *([_statistics(page)] if page.statistics else []),
+            f"<h2>Examples</h2>
+{examples_html(page)}",
             "</body>\n</html>\n",
         ]
     )

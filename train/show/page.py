@@ -11,8 +11,8 @@ from data.near_duplicates import near_duplicates
 from data.split import split_documents
 from data.store import open_or_build
 from train.experiment import Experiment
-from train.show.examples import chunk_numbers, chunks, examples_of, expected_shares
-from train.show.facts import DenoiserFacts, denoiser_facts, experiment_facts
+from train.show.examples import Chunk, chunk_numbers, chunks, examples_of, expected_shares
+from train.show.facts import DenoiserFacts, denoiser_facts, experiment_facts, layout_facts
 from train.show.measure import measure
 from train.show.rows import Row, rows_of, stack_rows_of
 from train.show.statistics import STATISTICS, Statistic, Totals, compare, notes
@@ -101,6 +101,21 @@ def make_page(experiment: Experiment, documents: Documents, *, title: str, num_e
         statistics=statistics,
         measured_on=f"{num_rows:,} rows, {totals.examples.sum():,} examples, {totals.raw_tokens:,} raw tokens",
         notes=notes(statistics, totals, scores_on_device=scores_on_device),
+    )
+
+
+def make_page_of_rows(experiment: Experiment, chunk: Chunk, *, title: str) -> Page:
+    """Returns a page with all examples of `chunk`, without statistics."""
+    examples = np.arange(len(chunk.windows.row_ids))
+    return Page(
+        title=title,
+        facts=layout_facts(experiment),
+        warnings=list(experiment.warnings),
+        denoisers=denoiser_facts(experiment),
+        rows=rows_of(experiment, chunk, 0, examples, 1),
+        statistics={},
+        measured_on="",
+        notes=[],
     )
 
 
