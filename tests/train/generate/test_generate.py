@@ -1,9 +1,7 @@
 """The command `python -m train.generate`, and the sample that a run prints at its end."""
 
-import os
 import sys
 
-import jax
 import numpy as np
 import pytest
 
@@ -12,31 +10,12 @@ from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
 from tests.train import subprocesses
 from tests.train.generate.test_prompts import BART, FIM
 from tests.train.tiny_experiments import random_params, tiny_experiment
-from train.checkpoint import Checkpoints
 from train.generate import __main__ as generate
 from train.generate import sample
 from train.generate.answers import Answer
 from train.generate.prompts import prompt_batch, read_prompt
 from train.generate.texts import most_tokens
-from train.run import abstract_state, make_run
-from train.run_config import write_config
-from train.sharding import make_mesh
-
-
-@pytest.fixture(scope="module")
-def workdirs(tmp_path_factory):
-    """The workdir of a run of each objective, by its name: a config and a checkpoint of step 0."""
-    folders = {}
-    for objective, architecture in {"ul2": "encoder_decoder", "clm": "decoder_only", "mlm": "encoder_only"}.items():
-        experiment = tiny_experiment(objective, architecture, model={"positions": "learned"})
-        folders[objective] = str(tmp_path_factory.mktemp(objective))
-        write_config(folders[objective], experiment.config)
-        checkpoints = Checkpoints(os.path.join(folders[objective], "checkpoints"), keep=1)
-        shapes = abstract_state(experiment, make_mesh(experiment.mesh))
-        state = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), shapes)
-        checkpoints.save(0, state._replace(params={"transformer": random_params(experiment, scale=2.0)}))
-        checkpoints.close()
-    return folders
+from train.run import make_run
 
 
 def run_command(monkeypatch, capsys, workdir, prompt, *arguments):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from contract.errors import ConfigError
-from tests.train.generate.test_generate import run_command, workdirs  # noqa: F401  a fixture
+from tests.train.generate.test_generate import run_command
 from train.generate import __main__ as generate
 from train.generate.prompt_file import read_prompts
 
@@ -21,7 +21,7 @@ def run(monkeypatch, capsys, workdir, *arguments, stdin=b""):
     return [json.loads(line) for line in out.splitlines()], err
 
 
-def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, capsys, tmp_path):  # noqa: F811
+def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, capsys, tmp_path):
     prompts = ["ab<extra_id_0>cd", "x", 'a "b"\tc é']
     (tmp_path / "p.txt").write_text("\n".join(prompts), encoding="utf-8")
     (tmp_path / "p.jsonl").write_text("\n\n".join(json.dumps({"n": 1, "prompt": text}) for text in prompts) + "\n")
@@ -46,7 +46,7 @@ def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, cap
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "p.jsonl", "p.txt"]
 
 
-def test_masks_have_candidates_with_probabilities(workdirs, monkeypatch, capsys, tmp_path):  # noqa: F811
+def test_masks_have_candidates_with_probabilities(workdirs, monkeypatch, capsys, tmp_path):
     (tmp_path / "p").write_text("a[MASK]b[MASK]\n[MASK]\n")
     first, second = run(monkeypatch, capsys, workdirs["mlm"], f"--prompts={tmp_path}/p")[0]
     assert set(first) == {"prompt", "text", "candidates"} and first["prompt"] == "a[MASK]b[MASK]"
@@ -89,7 +89,7 @@ def test_invalid_files_raise_one_line_before_the_checkpoint_is_read(
     name,
     content,
     arguments,
-    message,  # noqa: F811
+    message,
 ):
     (tmp_path / name).write_bytes(content)
     monkeypatch.setattr(generate, "load_params", None)
@@ -98,7 +98,7 @@ def test_invalid_files_raise_one_line_before_the_checkpoint_is_read(
     assert "\n" not in str(error.value)
 
 
-def test_flags_that_do_not_go_together(workdirs, monkeypatch, capsys, tmp_path):  # noqa: F811
+def test_flags_that_do_not_go_together(workdirs, monkeypatch, capsys, tmp_path):
     with pytest.raises(ConfigError, match="--prompt and --prompts are both missing: write --prompt=TEXT or --prompts"):
         run(monkeypatch, capsys, workdirs["clm"])
     with pytest.raises(ConfigError, match="--out needs --prompts"):
@@ -107,7 +107,7 @@ def test_flags_that_do_not_go_together(workdirs, monkeypatch, capsys, tmp_path):
         run(monkeypatch, capsys, workdirs["clm"], "--prompts=nowhere")
 
 
-def test_an_error_while_decoding_leaves_no_file(workdirs, monkeypatch, capsys, tmp_path):  # noqa: F811
+def test_an_error_while_decoding_leaves_no_file(workdirs, monkeypatch, capsys, tmp_path):
     (tmp_path / "p").write_text("a\nb\n")
 
     def interrupted(*args):
