@@ -47,6 +47,7 @@ setup(
         "tpu": ["jax[tpu]>=0.10.2"],
         "sentencepiece": ["sentencepiece>=0.2"],
         "plot": ["matplotlib>=3.8"],
+        "lm_eval": ["lm-eval>=0.4.13"],
         "test": TEST,
     },
     classifiers=[
