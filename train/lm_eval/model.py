@@ -82,8 +82,8 @@ class ClozeLM(LM):
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """Returns log p(text), in nats, of each request: the sum over lm-eval's rolling windows of the text.
 
-        train/lm_eval/texts.py describes the windows. Each token is scored once. Raises ConfigError for a row that is too
-        short to score a token in.
+        train/lm_eval/texts.py describes the windows. Each token is scored once. Raises ConfigError for a row too
+        short for two tokens.
         """
         length = longest_window(self.language_model.experiment, self.denoiser)
         windows, owners = [], []

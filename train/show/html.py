@@ -32,8 +32,7 @@ def html_page(page: Page) -> str:
             "</dl></header>",
             _denoisers(page),
             *([_statistics(page)] if page.statistics else []),
-            f"<h2>Examples</h2>
-{examples_html(page)}",
+            f"<h2>Examples</h2>\n{examples_html(page)}",
             "</body>\n</html>\n",
         ]
     )
