@@ -7,10 +7,11 @@ import os
 import numpy as np
 import pytest
 
-pytest.importorskip("tokenizers")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-transformers = pytest.importorskip("transformers")
-spm = pytest.importorskip("sentencepiece")
+pytest.importorskip("transformers")
+pytest.importorskip("sentencepiece")
+import sentencepiece
+import transformers
 
 from contract.errors import ConfigError
 from data.tokenizer import ByteTokenizer, HuggingFaceTokenizer, SentencePieceTokenizer
@@ -31,7 +32,7 @@ MODELS = {
 def sentencepiece_model(path, **options):
     model = io.BytesIO()
     options = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "byte_fallback": True, "vocab_size": 330} | options
-    spm.SentencePieceTrainer.train(
+    sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES), model_writer=model, minloglevel=2, hard_vocab_limit=False, **options
     )
     path.write_bytes(model.getvalue())
@@ -102,9 +103,7 @@ def test_sentencepieces_own_sentinels(tmp_path):
     assert tokenizer.vocab.sentinel_ids == tuple(range(3, 13)) == tuple(loaded.convert_tokens_to_ids(symbols))
 
 
-@pytest.mark.parametrize(
-    ("kind", "model_type"), zip(KINDS, ["gpt2", "roberta", "t5", "llama", "bert"], strict=True)
-)
+@pytest.mark.parametrize(("kind", "model_type"), zip(KINDS, ["gpt2", "roberta", "t5", "llama", "bert"], strict=True))
 def test_tokenizer_json(tmp_path, kind, model_type):
     path = KINDS[kind](tmp_path / "in")
     tokenizer = HuggingFaceTokenizer(path, **OPTIONS)
@@ -125,7 +124,7 @@ def test_tokenizer_json(tmp_path, kind, model_type):
 
 def test_special_tokens_around_a_text(tmp_path):
     tokenizer = HuggingFaceTokenizer(KINDS["bert"](tmp_path / "in"), **OPTIONS)
-    vocab, (a, b) = tokenizer.vocab, tokenizer.encode("the fox").tolist()[:2]
+    vocab = tokenizer.vocab
     loaded = written(tokenizer, tmp_path, "bert", begin=(vocab.cls,), end=(vocab.sep,), token_types=True)
     loaded.backend_tokenizer.no_truncation()
     loaded.backend_tokenizer.no_padding()
@@ -180,6 +179,8 @@ def test_bpe_pieces_with_equal_scores(tmp_path):
 
 
 def test_a_word_of_a_million_letters(tmp_path):
-    tokenizer = SentencePieceTokenizer(sentencepiece_model(tmp_path / "m.model", model_type="bpe", **LOSSLESS), **OPTIONS)
+    tokenizer = SentencePieceTokenizer(
+        sentencepiece_model(tmp_path / "m.model", model_type="bpe", **LOSSLESS), **OPTIONS
+    )
     loaded, word = written(tokenizer, tmp_path), "thefox" * 170_000
     np.testing.assert_array_equal(loaded.encode(word, add_special_tokens=False), tokenizer.encode(word))

@@ -18,7 +18,8 @@ def hostile_texts(count: int) -> list[str]:
     """Texts on which tokenizers differ."""
     generator = random.Random(0)
     words = [word for sentence in SENTENCES for word in sentence.split(" ")]
-    fixed = ["", " ", "   ", "\n", " a", "a ", "  a  b  ", "😀", "\x00", "a\x00b", "שלום עולם", " \n \n ", "a" * 3000, "ab" * 50]
+    fixed = ["", " ", "   ", "\n", " a", "a ", "  a  b  ", " \n \n ", "😀", "\x00", "a\x00b", "שלום עולם"]
+    fixed += ["a" * 3000, "ab" * 50]
     mixed = ["".join(generator.choices(_ALPHABET, k=generator.randint(1, 30))) for _ in range(count)]
     spoken = [" ".join(generator.choices(words, k=generator.randint(1, 20))) for _ in range(count)]
     return [*fixed, *mixed, *(text for text in spoken if "<" not in text and "[" not in text)]
@@ -90,9 +91,7 @@ def llama(folder, **beside):
     pieces += ["".join(merge) for merge in merges]
     vocab = {piece: id_ for id_, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
-    )
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
