@@ -4,7 +4,7 @@ import pathlib
 
 from setuptools import find_packages, setup
 
-HUGGINGFACE = ["safetensors>=0.5", "tokenizers>=0.21", "sentencepiece>=0.2"]
+HUGGINGFACE = ["safetensors>=0.4", "tokenizers>=0.21", "sentencepiece>=0.2"]
 LM_EVAL = ["lm-eval>=0.4.13"]
 WANDB = ["wandb>=0.31"]
 TRACKIO = ["trackio>=0.43"]
@@ -54,7 +54,6 @@ setup(
         "cuda": ["jax[cuda12]>=0.10.2"],
         "tpu": ["jax[tpu]>=0.10.2"],
         "sentencepiece": ["sentencepiece>=0.2", "protobuf>=4"],
-        "huggingface": ["safetensors>=0.4", "tokenizers>=0.21"],
         "plot": ["matplotlib>=3.8"],
         "huggingface": HUGGINGFACE,
         "lm_eval": LM_EVAL,

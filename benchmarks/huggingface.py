@@ -35,7 +35,7 @@ from objectives.losses.cross_entropy import LossOptions, cross_entropy, scored_t
 from objectives.losses.replaced_tokens import replaced_token_loss
 from objectives.losses.row_cross_entropy import Rows, class_cross_entropy
 from train.command import parse_flags, run_command
-from train.huggingface.families import FAMILIES, family_of_folder_config
+from train.huggingface.families import family_of_folder_config
 from train.huggingface.family import Family
 
 NEW_TOKENS = 8

@@ -12,8 +12,9 @@ pytest.importorskip("ipykernel")
 pytest.importorskip("transformers")
 
 SMALL = (
-    "--config.model.d_model=32 --config.model.d_ff=32 --config.model.num_layers=1 --config.train.steps=4 --config.optimizer.warmup_steps=1 "
-    "--config.train.batch_size=2 --config.train.eval_windows=8 --config.train.log_every=2"
+    "--config.model.d_model=32 --config.model.d_ff=32 --config.model.num_layers=1 --config.train.steps=4 "
+    "--config.optimizer.warmup_steps=1 --config.train.batch_size=2 --config.train.eval_windows=8 "
+    "--config.train.log_every=2"
 )
 
 

@@ -8,9 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
 
+import torch
+import transformers
 from safetensors.numpy import load_file, save_file
 
 from contract.errors import ConfigError
@@ -222,13 +224,13 @@ def test_overrides_that_contradict_the_folder_are_refused(folders, tmp_path, arg
 
 
 def test_other_paths_are_refused(folders, imported, tmp_path):
-    with pytest.raises(ConfigError, match="--workdir=.* exists and is not empty: name a new folder"):
+    with pytest.raises(ConfigError, match=r"--workdir=.* exists and is not empty: name a new folder"):
         run_convert(folders("t5_v1_1"), imported("t5_v1_1"))
     with pytest.raises(ConfigError, match="is the folder of a run, not a Hugging Face folder"):
         run_convert(imported("t5_v1_1"), tmp_path / "run")
     with pytest.raises(ConfigError, match="ElectraForPreTraining alone predicts no tokens: to fine-tune it, set"):
         run_convert(folders("electra"), tmp_path / "run")
-    with pytest.raises(ConfigError, match="--from=.* is not a folder"):
+    with pytest.raises(ConfigError, match=r"--from=.* is not a folder"):
         run_convert(tmp_path / "none", tmp_path / "run")
     assert not os.listdir(tmp_path)
 
@@ -238,7 +240,7 @@ def test_training_does_not_continue_an_imported_model(imported, corpus):
     workdir = imported("t5_v1_1")
     config = {name: value for name, value in read_config(workdir).items() if name != "corpus"}
     text = {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
-    with pytest.raises(ConfigError, match="contains a model that train.convert imported, and no run to continue"):
+    with pytest.raises(ConfigError, match=r"contains a model that train.convert imported, and no run to continue"):
         train_and_evaluate(make_experiment(config | {"data": config["data"] | text}), str(workdir))
 
 

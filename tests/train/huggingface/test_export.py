@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
+
+import transformers
 
 from configs import architectures
 from contract.errors import ConfigError
