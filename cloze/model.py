@@ -79,9 +79,7 @@ class Model:
         rows = f"{data.inputs_length} positions"
         if model.architecture == "encoder_decoder":
             rows = f"encoder {data.inputs_length}, decoder {data.targets_length} positions"
-        denoisers = ", ".join(
-            f"{denoiser.name} {denoiser.mode}".strip() for denoiser in experiment.denoisers
-        )
+        denoisers = ", ".join(f"{denoiser.name} {denoiser.mode}".strip() for denoiser in experiment.denoisers)
         lines = {
             "model": self._source,
             "objective": experiment.objective_name + (f": {denoisers}" if len(experiment.denoisers) > 1 else ""),

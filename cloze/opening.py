@@ -14,7 +14,7 @@ from cloze.model import Model
 from contract.errors import ConfigError
 from train import sharding
 from train.command import define_config, parse_flags
-from train.experiment import Experiment, make_experiment
+from train.experiment import make_experiment
 from train.huggingface.convert import default_config, read_model
 from train.huggingface.folder import is_huggingface_folder
 from train.loop import train_and_evaluate
@@ -58,9 +58,7 @@ def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:
     config, name = _read(config, overrides)
     experiment = make_experiment(config_for_reading(config))
     mesh = reading_mesh(experiment)
-    init = jax.jit(
-        experiment.learner.init_params, out_shardings=sharding.shardings(mesh, experiment.params_shapes)
-    )
+    init = jax.jit(experiment.learner.init_params, out_shardings=sharding.shardings(mesh, experiment.params_shapes))
     params = init(jax.random.key(experiment.seed))
     return Model(experiment, params, mesh, source=f"{name}, initial parameters", step=0, workdir=None)
 

@@ -122,9 +122,7 @@ def _eval_step(experiment: Experiment, mesh: Mesh, rows: int):
     """Returns the compiled evaluation step of batches of `rows` rows, each a group of its own."""
     learner = experiment.learner
     setup = dataclasses.replace(learner.setup, num_groups=rows)
-    step = make_eval_step(
-        dataclasses.replace(learner, setup=setup), bytes_of_token=None, unk=experiment.vocab.unk
-    )
+    step = make_eval_step(dataclasses.replace(learner, setup=setup), bytes_of_token=None, unk=experiment.vocab.unk)
     return jax.jit(on_mesh(step, sharding.batch_sharding(mesh)))
 
 
