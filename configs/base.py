@@ -95,8 +95,8 @@ def get_config() -> ConfigDict:
     config.model.share_stacks = False
     config.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
     config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
-    # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it. A
-    # model from a Hugging Face folder has the folder's number: further rows would change its losses.
+    # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it.
+    # A model from a Hugging Face folder has the folder's number: further rows would change its losses.
     config.model.vocab_size = 0
     # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
     config.model.embedding_norm = False

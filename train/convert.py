@@ -28,7 +28,8 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder to write, as of a run.",
 def main() -> None:
     """Reads the command line, writes the folder of a run, and says what to do with it."""
     is_given = any(argument.split("=")[0] == "--config" for argument in sys.argv)
-    argv = sys.argv if is_given else [*sys.argv, f"--config={_default_config(sys.argv)}"]
+    # Overrides can only follow the config.
+    argv = sys.argv if is_given else [sys.argv[0], f"--config={_default_config(sys.argv)}", *sys.argv[1:]]
     parse_flags(_FLAGS, __doc__, argv)
     check_new_folder(_WORKDIR.value, "--workdir")
     lines = convert(

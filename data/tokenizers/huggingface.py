@@ -29,6 +29,8 @@ class HuggingFaceTokenizer(Tokenizer):
     files name none, sep is eos and cls is bos, as in BERT. Text such as "</s>" is ordinary, and `encode` adds no
     special token, truncates nothing and pads nothing, whatever the file says.
 
+    A text that spells the name of a byte ("<0x0A>") is this byte in Unigram with byte fallback, as in the library.
+
     WordPiece loses case (if the file says so), white space, and words with characters that it lacks. `num_bytes` counts
     the letters of its tokens, not the spaces between words, which no token spells.
     """
@@ -91,6 +93,10 @@ def _load(data: Mapping[str, Any], where: str) -> Any:
         library = tokenizers.Tokenizer.from_str(json.dumps(data))
     except Exception as error:  # the library raises Exception itself
         raise ConfigError(f"{where} cannot be read by tokenizers {tokenizers.__version__}: {error}") from None
+    for token in data["added_tokens"]:
+        id_ = library.token_to_id(token["content"])
+        if id_ != token["id"]:
+            raise ConfigError(f"{where} gives {token['content']!r} the id {token['id']}, and tokenizers the id {id_}")
     library.encode_special_tokens = True  # the added tokens that are special are not looked for in text
     return library
 

@@ -17,7 +17,7 @@ from train.checkpoint import Checkpoints
 from train.experiment import Experiment, make_experiment
 from train.huggingface.electra_pair import ElectraPair, is_pair, open_pair
 from train.huggingface.folder import is_huggingface_folder
-from train.huggingface.importing import FolderModel, num_own_sentinels, open_model
+from train.huggingface.importing import FolderModel, errors_naming, num_own_sentinels, open_model
 from train.new_folder import new_folder
 from train.paths import array_types
 from train.restore import config_for_reading
@@ -92,7 +92,7 @@ def convert(
         for name in (tokenizer_name, *_TOKENIZER_FILES):
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
-        origin = {"from": os.path.basename(os.path.abspath(path)), "architectures": source.architectures}
+        origin = {"from": os.path.basename(os.path.abspath(path)), "folders": source.origins}
         (folder / IMPORTED_FILE).write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
         checkpoints = Checkpoints(folder / "checkpoints", keep=1)
         checkpoints.save(0, {"params": params})
@@ -121,7 +121,8 @@ def read_model(
     where: the flag or config field that names the folder, for messages. Other arguments and errors as for `convert`.
     """
     source = _open(path, where)
-    experiment = make_experiment(_imported_config(source, config, overrides, is_default_config))
+    with errors_naming(source.where):
+        experiment = make_experiment(_imported_config(source, config, overrides, is_default_config))
     params = source.params()
     _check_params(experiment, params, source.where)
     return experiment, params, source
