@@ -51,6 +51,7 @@ setup(
         "sentencepiece": ["sentencepiece>=0.2", "protobuf>=4"],
         "huggingface": ["safetensors>=0.4", "tokenizers>=0.21"],
         "plot": ["matplotlib>=3.8"],
+        "lm_eval": ["lm-eval>=0.4.13"],
         "test": TEST,
     },
     classifiers=[

@@ -83,6 +83,7 @@ def continuations(
     *,
     mode: str | None = None,
     drop_context: bool = False,
+    rows_per_batch: int | None = None,
     where: Callable[[int], str] = "text {}".format,
 ) -> list[Likelihood]:
     """Returns the likelihood of each continuation given its context. A context may be empty.
@@ -93,6 +94,7 @@ def continuations(
       mode: as for `continuation_denoiser`.
       drop_context: whether tokens at the start of a context that is too long for a row of training are not read;
         Likelihood.dropped counts them. By default such a context is an error.
+      rows_per_batch: the most rows of a batch, as in `scorer.score`; None: as many as fit.
       where: number of a pair, from 1 -> its name in messages.
 
     Raises ConfigError, before anything is computed, for texts that do not fit, and as `continuation_denoiser`.
@@ -102,7 +104,17 @@ def continuations(
     def examples_of(pair: Pair) -> list[Example]:
         return [_hide(model.experiment, denoiser, np.concatenate(pair), len(pair.context))]
 
-    return _likelihoods(model, _fitted(model.experiment, pairs, examples_of, drop_context, where))
+    fitted = _fitted(model.experiment, pairs, examples_of, drop_context, where)
+    return _likelihoods(model, fitted, rows_per_batch)
+
+
+def fits(experiment: Experiment, denoiser: Denoiser, context_length: int, continuation_length: int) -> bool:
+    """Returns whether a row of training has room for so many tokens of a context and of its continuation.
+
+    denoiser: of `continuation_denoiser`.
+    """
+    text = np.zeros(context_length + continuation_length, np.int32)
+    return max(_excess(experiment, _hide(experiment, denoiser, text, context_length))) <= 0
 
 
 def rolling(
@@ -244,11 +256,13 @@ def _windows(experiment: Experiment, denoiser: Denoiser, text: np.ndarray, conte
         start += scored
 
 
-def _likelihoods(model: LanguageModel, texts: Iterable[tuple[list[Example], int]]) -> list[Likelihood]:
+def _likelihoods(
+    model: LanguageModel, texts: Iterable[tuple[list[Example], int]], rows_per_batch: int | None = None
+) -> list[Likelihood]:
     """Returns the likelihood of each text. texts: the examples that score its tokens, and how many were dropped."""
     texts = list(texts)
     examples = [example for of_text, _ in texts for example in of_text]
-    scores = dict(score(model.experiment, model.params, model.mesh, examples))
+    scores = dict(score(model.experiment, model.params, model.mesh, examples, rows_per_batch=rows_per_batch))
     num_bytes, likelihoods, first = model.experiment.tokenizer.num_bytes, [], 0
     for of_text, dropped in texts:
         numbers = range(first, first + len(of_text))

@@ -74,6 +74,7 @@ def score(
     *,
     text_only: bool = False,
     positions_per_batch: int = _POSITIONS_PER_BATCH,
+    rows_per_batch: int | None = None,
 ) -> Iterator[tuple[int, Scores]]:
     """Yields the number of each of `examples`, from 0, and its scores; not in order.
 
@@ -87,6 +88,8 @@ def score(
       text_only: whether probabilities are among the tokens of text (`text_tokens`) in place of all rows of the output
         table, and the likeliest token among them in place of all tokens but pad.
       positions_per_batch: about how many positions a batch has. The scores do not depend on it, except for rounding.
+      rows_per_batch: the most rows of a batch, rounded to a multiple of the devices; None: as many as the positions
+        allow.
 
     Raises ConfigError for an example that is longer than the model's learned positions.
     """
@@ -97,7 +100,7 @@ def score(
     for number, example in enumerate(examples):
         shape = _padded_shape(experiment.model, example)
         waiting.setdefault(shape, []).append((number, example))
-        rows = _rows_per_batch(shape, experiment.model.vocab_size, positions_per_batch, parts)
+        rows = _rows_per_batch(shape, experiment.model.vocab_size, positions_per_batch, rows_per_batch, parts)
         if len(waiting[shape]) == rows:
             # The next batch is made while the devices compute this one.
             started = waiting.pop(shape)
@@ -105,7 +108,8 @@ def score(
             yield from _finish(running)
             running = next_running
     for shape, started in waiting.items():
-        rows = -(-padded_rows(len(started)) // parts) * parts
+        most = _rows_per_batch(shape, experiment.model.vocab_size, positions_per_batch, rows_per_batch, parts)
+        rows = min(-(-padded_rows(len(started)) // parts) * parts, most)
         next_running = started, start(started, shape, rows)
         yield from _finish(running)
         running = next_running
@@ -145,9 +149,11 @@ def _padded_shape(model: ModelConfig, example: Example) -> tuple[int, int, int]:
     return inputs_length, targets_length, padded_length(len(example.hidden)) if len(example.hidden) > 1 else 1
 
 
-def _rows_per_batch(shape: tuple[int, int, int], vocab_size: int, positions: int, parts: int) -> int:
+def _rows_per_batch(shape: tuple[int, int, int], vocab_size: int, positions: int, most: int | None, parts: int) -> int:
     inputs_length, targets_length, hidden = shape
     rows = min(positions // (inputs_length + targets_length), _LOGITS_PER_BATCH // (hidden * vocab_size))
+    if most is not None:
+        rows = min(rows, most)
     return max(rows // parts, 1) * parts
 
 
