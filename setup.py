@@ -33,7 +33,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(
-        include=[f"{name}*" for name in ("contract", "objectives", "models", "data", "train", "configs", "benchmarks")]
+        include=[
+            f"{name}*"
+            for name in ("contract", "objectives", "models", "data", "train", "configs", "cloze", "benchmarks")
+        ]
     ),
     install_requires=[
         "absl-py>=2.1",

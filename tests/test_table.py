@@ -76,6 +76,7 @@ FLOORS = {
     "data": ({"contract", "data"}, None),
     "train.learners": ({"contract", "objectives", "objectives.losses", "models", "train.learners"}, {"jax"}),
     "train": ({"contract", "objectives", "models", "data", "train.learners", "train"}, None),
+    "cloze": ({"contract", "objectives", "models", "data", "train.learners", "train", "cloze"}, None),
 }
 PACKAGES = {*(package.partition(".")[0] for package in FLOORS), "benchmarks", "tests"}
 FILES = {

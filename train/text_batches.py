@@ -117,8 +117,9 @@ def _cut(ids: np.ndarray, prompt_length: int, spec: WindowSpec, where: str, cut:
         for capacity in spec.capacities:
             needed = sum(length for part, length in of_parts.items() if getattr(capacity, part)) + capacity.special
             if needed > capacity.positions:
-                room = f"{capacity.field}={capacity.positions}"
-                raise ConfigError(f"{where} takes {needed} positions of {room}: shorten it")
+                raise ConfigError(
+                    f"{where} takes {needed} positions of {capacity.field}={capacity.positions}: shorten it"
+                )
         return [ids]
     if len(ids) > spec.raw_length and not cut:
         raise ConfigError(

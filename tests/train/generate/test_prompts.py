@@ -1,5 +1,7 @@
 """Prompts: laid out as in training, answers put into them, and prompts that cannot work."""
 
+import io
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,11 @@ from train.generate.fill_masks import (
 )
 from train.generate.prompts import max_answer_length, prompt_batch, read_prompt
 
+OWN_FLAGS = {
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "add_dummy_prefix": False,
+}
 VOCAB = vocab()
 S = [int(VOCAB.sentinel(k)) for k in range(5)]
 
@@ -299,3 +306,34 @@ def test_candidates_that_are_not_printable_characters_are_escaped():
     assert candidates_line(found) == r"'a' 0.500  '<0xC3>' 0.250  '\n' 0.125"
     assert [tuple(one) for one in found] == [(100, "a", 0.5), (3 + 0xC3, "<0xC3>", 0.25), (13, "\n", 0.125)]
     assert token_text(experiment.tokenizer, experiment.vocab.sep) == "[SEP]"
+
+
+@pytest.fixture(scope="module", params=[{}, OWN_FLAGS], ids=["with SentencePiece's defaults", "with the flags of docs"])
+def pieces(request, tmp_path_factory):
+    """An MLM of a SentencePiece model that has whole words."""
+    spm = pytest.importorskip("sentencepiece")
+    path, model = tmp_path_factory.mktemp("spm") / "words.model", io.BytesIO()
+    sentences = ["the quick brown fox jumps", "the lazy dog sleeps", "the quick dog jumps"] * 50
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences), model_writer=model, vocab_size=320, model_type="bpe", minloglevel=2,
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, byte_fallback=True, **request.param,
+    )  # fmt: skip
+    path.write_bytes(model.getvalue())
+    return tiny_experiment("mlm", "encoder_only", data={"tokenizer": str(path)})
+
+
+def test_a_filled_mask_has_the_space_of_its_piece(pieces):
+    tokenizer, vocab = pieces.tokenizer, pieces.vocab
+    words = tokenizer.encode("the quick dog jumps")
+    assert [tokenizer.decode_inside(words[k : k + 1]) for k in (1, 2, 3)] == [" quick", " dog", " jumps"]
+    # The masks hide the same pieces as in training, where the space is a part of the word's piece.
+    text = read_masked_prompt(pieces, "the [MASK] [MASK] jumps")
+    assert text.tolist() == [words[0], vocab.mask, vocab.mask, words[3]]
+    probabilities = np.zeros((2, pieces.model.vocab_size), np.float32)
+    probabilities[[0, 1], words[1:3]] = 0.75
+    assert candidates_line(candidates(tokenizer, probabilities, 1)[0]) == "' quick' 0.750"
+    filled = pieces.denoisers[0].objective.prompting.complete(text, probabilities.argmax(axis=-1), vocab)
+    assert tokenizer.decode(filled) == "the quick dog jumps"
+    # Text after a special token keeps the space of its first piece.
+    assert tokenizer.decode(np.array([words[0], vocab.mask, words[2]])) == "the[MASK] dog"
+    assert tokenizer.decode(read_masked_prompt(pieces, "[MASK] dog")) == "[MASK] dog"

@@ -1,0 +1,188 @@
+"""The Python interface: against train.evaluate, the model's own functions, and each text alone."""
+
+import jax
+import numpy as np
+import pytest
+
+import cloze
+from models.transformer import apply
+from tests.table import small_config
+from tests.train.small_runs import save_random_run
+from train.experiment import make_experiment
+from train.heldout import evaluate
+from train.run import make_run
+from train.text_losses import _logits, row_losses
+
+TEXTS = ["def f(x):", "the quick brown fox", "é", "import os, sys, re"]
+
+
+def run_of(corpus, folder, name, architecture, *, eval_windows):
+    config = small_config(name, architecture)
+    config["data"] |= {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
+    # A window ends where its document ends, so that windows of a text are those of the document.
+    config["data"] |= {"inputs_length": 48, "targets_length": 48, "documents": "split"}
+    config["data"]["heldout_fraction"] = 0.1
+    config["train"] |= {"eval_windows": eval_windows}
+    config["model"] |= {"num_layers": 1}
+    save_random_run(config, str(folder))
+    return cloze.load(folder)
+
+
+@pytest.fixture(scope="module")
+def causal(corpus, tmp_path_factory):
+    return run_of(corpus, tmp_path_factory.mktemp("clm"), "clm", "decoder_only", eval_windows=0)
+
+
+@pytest.fixture(scope="module")
+def ul2(corpus, tmp_path_factory):
+    return run_of(corpus, tmp_path_factory.mktemp("ul2"), "ul2", "encoder_decoder", eval_windows=28)
+
+
+def test_losses_of_the_heldout_documents_are_those_of_train_evaluate(causal):
+    experiment, run = causal.experiment, make_run(causal.experiment, show_progress=False)
+    documents = run.heldout_documents
+    tokens = [np.asarray(documents.tokens(k)) for k in range(len(documents))]
+    texts = [experiment.tokenizer.decode(ids[ids != experiment.vocab.eos]) for ids in tokens]
+    losses, expected = causal.losses(texts), evaluate(run, causal.params)
+    nats, tokens = (sum(getattr(loss, name) for loss in losses) for name in ("nats", "tokens"))
+    assert tokens == expected["tokens/clm"] and len(losses) == len(documents) > 1
+    np.testing.assert_allclose(nats / tokens, expected["loss"], rtol=1e-5)
+    num_bytes = sum(loss.bytes for loss in losses)
+    np.testing.assert_allclose(nats / num_bytes / np.log(2), expected["bits_per_byte"], rtol=1e-5)
+
+
+def test_row_losses_of_heldout_batches_add_up_to_train_evaluate(ul2):
+    run = make_run(ul2.experiment, show_progress=False)
+    batches = [run.heldout.batches[n] for n in range(run.heldout.batches.end)]
+    denoiser_ids = np.concatenate([run.heldout.examples(n).denoiser_ids for n in range(len(batches))])
+    found = [row_losses(ul2.experiment, ul2.params, ul2.mesh, batch) for batch in batches]
+    nats, tokens = (np.concatenate(values)[: len(denoiser_ids)] for values in zip(*found, strict=True))
+    expected = evaluate(run, ul2.params)
+    for k, name in enumerate(ul2.experiment.denoiser_names):
+        chosen = denoiser_ids == k
+        assert tokens[chosen].sum() == expected[f"tokens/{name}"]
+        np.testing.assert_allclose(nats[chosen].sum() / tokens[chosen].sum(), expected[f"loss/{name}"], rtol=1e-5)
+
+
+def test_results_do_not_depend_on_the_other_texts(ul2, causal):
+    for model in (ul2, causal):
+        together, logits = model.losses(TEXTS), model.logits(model.batch(TEXTS))
+        for k, text in enumerate(TEXTS):
+            alone = model.losses(text)
+            assert (alone.tokens, alone.bytes, alone.denoiser) == (
+                together[k].tokens, together[k].bytes, together[k].denoiser,
+            )  # fmt: skip
+            np.testing.assert_allclose(alone.nats, together[k].nats, rtol=1e-5)
+            np.testing.assert_allclose(model.logits(model.batch(text))[0], logits[k], atol=1e-4)
+    assert len({loss.denoiser for loss in ul2.losses([f"text {k}" for k in range(20)])}) > 2
+    assert {loss.denoiser for loss in ul2.losses(TEXTS, denoiser="x1")} == {"x1"}
+    assert ul2.losses(TEXTS[1], denoiser="x1", seed=1) != ul2.losses(TEXTS[1], denoiser="x1", seed=2)
+
+
+def test_the_losses_of_a_causal_model_are_its_log_likelihoods_and_those_of_its_logits(causal):
+    batch = causal.batch(TEXTS)
+    log_probs = np.asarray(jax.nn.log_softmax(causal.logits(batch)))
+    of_targets = np.take_along_axis(log_probs, batch["decoder_target_tokens"][..., None], axis=-1)[..., 0]
+    with_eos = -(of_targets * batch["decoder_loss_weights"]).sum(axis=1)
+    losses, lengths = causal.losses(TEXTS), [len(text.encode()) for text in TEXTS]
+    np.testing.assert_allclose([loss.nats for loss in losses], with_eos, rtol=1e-5)
+    assert [loss.tokens for loss in losses] == [length + 1 for length in lengths]
+    by_hand = [-of_text[:length].sum() for of_text, length in zip(of_targets, lengths, strict=True)]
+    likelihoods = causal.log_likelihood([""] * 4, TEXTS)
+    np.testing.assert_allclose([found.nats for found in likelihoods], by_hand, rtol=1e-5)
+    np.testing.assert_allclose([found.nats for found in causal.text_log_likelihood(TEXTS)], by_hand, rtol=1e-5)
+
+
+def test_logits_are_those_of_apply_and_a_causal_model_reads_no_prefix(causal, ul2):
+    for model in (causal, ul2):
+        batch = model.batch(TEXTS)
+        read = {name: array for name, array in batch.items() if name != "decoder_bidirectional_mask"}
+        expected = jax.jit(apply, static_argnums=0)(model.experiment.model, model.params["transformer"], read)
+        np.testing.assert_allclose(model.logits(batch), expected, atol=1e-4)
+    with pytest.raises(cloze.ConfigError, match="has no field 'encoder_input_tokens', which this encoder_decoder"):
+        ul2.logits(causal.batch(TEXTS))
+
+
+def test_ten_calls_compile_once(causal):
+    causal.logits(causal.batch("a"))
+    programs = _logits._cache_size()
+    for length in range(1, 11):
+        causal.logits(causal.batch("a" * length))
+    assert _logits._cache_size() == programs
+
+
+def test_show_is_text_and_html(ul2):
+    shown = ul2.show(TEXTS[:2], denoiser="s")
+    assert "example 2: s [S]" in str(shown) and "the quick brown" in repr(shown)
+    assert "<iframe srcdoc=" in shown._repr_html_() and shown.to_html().startswith("<!doctype html>")
+    assert "Statistics" not in shown.to_html() and "Statistics" in ul2.show(num_examples=1).to_html()
+    assert "encoder_decoder" in repr(ul2) and ul2._repr_html_().startswith("<pre>model")
+
+
+def test_batches_are_those_of_training(causal):
+    run = make_run(causal.experiment, show_progress=False)
+    for found, expected in zip(causal.batches(start=3), [run._train_dataset[3], run._train_dataset[4]], strict=False):
+        assert {name: array.tolist() for name, array in found.items()} == {
+            name: array.tolist() for name, array in expected.items()
+        }
+
+
+def test_make_experiment_takes_a_config_dict_and_names_what_it_cannot_take():
+    from configs.clm import get_config
+
+    assert make_experiment(get_config("tiny")).objective_name == "clm"
+    with pytest.raises(cloze.ConfigError, match=r"not get_config: call it, as in get_config\(\)$"):
+        make_experiment(get_config)
+    with pytest.raises(cloze.ConfigError, match=r"a config must be a ConfigDict or a mapping .*, not str$"):
+        make_experiment("configs/clm.py")
+
+
+INVALID = {
+    "option": (lambda model: model.generate("a", foo=1), "foo is not an option of generate: use mode, max_tokens, "),
+    "value": (lambda model: model.generate("a", temperature=-1), "^temperature=-1 must be 0"),
+    "mode": (lambda model: model.generate("a", mode="[S]"), r"^mode='\[S\]' is not a mode of this run: .*omit mode"),
+    "long prompt": (lambda model: model.generate(["a", "a" * 48]), "^prompt 2 has 48 tokens, special tokens included"),
+    "long text": (lambda model: model.batch(["a", "a" * 48]), "^text 2 has 49 tokens, and a window of 'clm' has 48"),
+    "no text": (lambda model: model.batch([]), "there are no texts"),
+    "empty text": (lambda model: model.losses(["a", ""]), "^text 2 is empty"),
+    "a number": (lambda model: model.losses([3]), "^text 1 must be a string or an array of ids, not int"),
+    "ids": (lambda model: model.losses(np.array([1, 999])), "^text 1 must be ids from 0 to 3"),
+    "denoiser": (lambda model: model.losses("a", denoiser="r"), "^denoiser='r' must be one of 'clm'"),
+    "unicode": (lambda model: model.losses("\udcff"), "^text 1 is not valid UTF-8 at character 0"),
+    "lists": (lambda model: model.log_likelihood(["a", "b"], "c"), "^there are 2 prompts and 1 continuations"),
+    "long pair": (lambda model: model.log_likelihood("a" * 40, "b" * 9), "^text 1 has 40 tokens of context and 9 of"),
+    "masks": (lambda model: model.pseudo_log_likelihood("a", "b"), "fills in no tokens"),
+    "step": (lambda model: cloze.load(model.workdir, step=7), "no checkpoint of step 7"),
+    "folder": (lambda _: cloze.load("nowhere"), "^workdir=nowhere is not the folder of a run"),
+    "file": (lambda _: cloze.new("configs/ul3.py"), "^config=configs/ul3.py is not a file"),
+    "field": (lambda _: cloze.new("configs/ul2.py", {"model.foo": 1}), "^model.foo=1 is not a field of configs/ul2.py"),
+    "type": (lambda _: cloze.new("configs/ul2.py", {"model.d_ff": "x"}), "^model.d_ff='x' is not a field of .*type"),
+    "config": (lambda _: cloze.new(3), "^a config must be a file such as .* not int"),
+    "metrics": (lambda model: model.metrics("test"), "^split='test' must be"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), INVALID.values(), ids=INVALID)
+def test_invalid_input_raises_one_line(causal, call, message):
+    with pytest.raises(cloze.ConfigError, match=message) as error:
+        call(causal)
+    assert "\n" not in str(error.value)
+
+
+def test_a_notebook_shows_one_line():
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
+    printed = []
+    shell._showtraceback = lambda kind, value, lines: printed.extend(lines)
+    shell.run_cell("import cloze; cloze.load('nowhere')")
+    assert printed == ["ConfigError: workdir=nowhere is not the folder of a run: nowhere/config.json does not exist"]
+
+
+def test_pairs_of_prompt_and_response():
+    model = cloze.new(small_config("sft", "decoder_only"))
+    [loss] = model.losses([("2 + 2 =", " 4")])
+    batch = model.batch([("2 + 2 =", " 4")])
+    assert loss.tokens == batch["decoder_loss_weights"].sum() == 3 and loss.bytes == 9  # with the EOS
+    with pytest.raises(cloze.ConfigError, match="text 1 must be a pair of strings, a prompt and its response, not str"):
+        model.losses(["2 + 2 = 4"])
+    with pytest.raises(cloze.ConfigError, match=r"text 1 takes .* positions of data.inputs_length=.*: shorten it"):
+        model.losses([("a" * 1000, "b")])

@@ -1,0 +1,47 @@
+"""The code of docs/python.md, run as written, one block after the other, on tiny runs with random parameters."""
+
+import os
+import pathlib
+import re
+
+import pytest
+
+from tests.table import small_config
+from tests.train.small_runs import save_random_run
+
+PAGE = (pathlib.Path(__file__).parent.parent / "docs" / "python.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(corpus, tmp_path_factory):
+    """A folder with runs/ul2, runs/mlm and texts/."""
+    folder = tmp_path_factory.mktemp("python")
+    data = {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
+    for name, architecture in (("ul2", "encoder_decoder"), ("mlm", "encoder_only")):
+        config = small_config(name, architecture)
+        config["data"] |= data | {"inputs_length": 64, "targets_length": 64}
+        save_random_run(config, str(folder / "runs" / name))
+        (folder / "runs" / name / "metrics.jsonl").write_text('{"step": 1, "split": "eval", "loss": 2.5}\n')
+    (folder / "texts").symlink_to(corpus / "text")
+    return folder
+
+
+def test_every_block_runs_as_written(folder, monkeypatch, capsys):
+    assert len(BLOCKS) >= 8
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))  # the default data.cache_dir
+    names = {}
+    printed = []
+    for number, block in enumerate(BLOCKS):
+        first_line = PAGE[: PAGE.index(block)].count("\n")
+        exec(compile("\n" * first_line + block, "docs/python.md", "exec"), names)
+        printed.append(capsys.readouterr().out)
+        assert printed[number].strip(), block
+    assert "mixture: r1 [R], r2 [R], s [S]" in printed[0] and names["logits"].ndim == 3
+    assert len(names["answers"]) == 2 and names["answers"][0].text.startswith("A ")
+    assert names["loss"].denoiser == "s" and names["loss"].bytes == 560
+    assert printed[2].splitlines()[-1] == "1 2.5"
+    assert len(names["both"]) == 2 and len(names["filled"].candidates[0]) == 5
+    assert names["trained"].step == 4 and os.path.isdir(folder / "runs" / "clm" / "checkpoints" / "4")
+    assert printed[-1] == "workdir=runs/nowhere is not the folder of a run: runs/nowhere/config.json does not exist\n"
