@@ -4,6 +4,11 @@ import pathlib
 
 from setuptools import find_packages, setup
 
+HUGGINGFACE = ["safetensors>=0.4", "tokenizers>=0.21", "sentencepiece>=0.2"]
+LM_EVAL = ["lm-eval>=0.4.13"]
+WANDB = ["wandb>=0.31"]
+TRACKIO = ["trackio>=0.43"]
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10"]
 TEST = [
     "pytest>=8",
     "pytest-xdist>=3.6",
@@ -12,7 +17,10 @@ TEST = [
     "matplotlib>=3.8",
     "ruff>=0.6",
     "mypy>=1.13",
+    *HUGGINGFACE,
 ]
+# What the tests of exports, imports, adapters and trackers compare with. Without this extra they are skipped.
+INTEROP = ["torch>=2.6", "transformers>=5.0", "nbclient>=0.10", "ipykernel>=6.29", *LM_EVAL, *WANDB, *TRACKIO, *DOCS]
 
 # The packages are top-level by design (`python -m train.main`, `from objectives import OBJECTIVES`): the project is
 # used from a clone with `pip install -e .`. No wheel is meant to be published.
@@ -45,10 +53,15 @@ setup(
     extras_require={
         "cuda": ["jax[cuda12]>=0.10.2"],
         "tpu": ["jax[tpu]>=0.10.2"],
-        "sentencepiece": ["sentencepiece>=0.2"],
+        "sentencepiece": ["sentencepiece>=0.2", "protobuf>=4"],
         "plot": ["matplotlib>=3.8"],
-        "lm_eval": ["lm-eval>=0.4.13"],
+        "huggingface": HUGGINGFACE,
+        "lm_eval": LM_EVAL,
+        "wandb": WANDB,
+        "trackio": TRACKIO,
+        "docs": DOCS,
         "test": TEST,
+        "interop": INTEROP,
     },
     classifiers=[
         "Intended Audience :: Science/Research",

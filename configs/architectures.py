@@ -1,8 +1,8 @@
 """Published shapes, as fields of config.model: `config.model.update(T5_V1_1["base"])`.
 
-A shape sets every field of config.model except attention, remat, scan_unroll, vocab_size and max_length: by default the
-tokenizer sets the size of the vocabulary, and config.data the number of learned positions. To lay out a shape in another
-way, set model.architecture after it.
+A shape sets every field of config.model except attention, remat, scan_unroll, vocab_size and max_length: by default
+the tokenizer sets the size of the vocabulary, and config.data the number of learned positions. To lay out a shape in
+another way, set model.architecture after it.
 
 GELU is that of the authors' code: the tanh formula in google-research/bert, google-research/electra, GPT-2 and T5; the
 exact one in fairseq (RoBERTa, BART). Hugging Face's BERT and ELECTRA have the exact one.

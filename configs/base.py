@@ -95,8 +95,8 @@ def get_config() -> ConfigDict:
     config.model.share_stacks = False
     config.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
     config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
-    # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it. A
-    # model from a Hugging Face folder has the folder's number: further rows would change its losses.
+    # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it.
+    # A model from a Hugging Face folder has the folder's number: further rows would change its losses.
     config.model.vocab_size = 0
     # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
     config.model.embedding_norm = False
@@ -125,7 +125,7 @@ def get_config() -> ConfigDict:
     # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt" or "constant"; see train/schedules.py.
     config.optimizer.schedule = "cosine"
     config.optimizer.learning_rate = 2e-2  # at the end of the warm-up
-    config.optimizer.warmup_steps = 50
+    config.optimizer.warmup_steps = 50  # updates of the warm-up; 0: no warm-up
     config.optimizer.final_learning_rate_fraction = 0.1  # cosine, linear, wsd: the last rate / learning_rate
     config.optimizer.decay_fraction = 0.2  # wsd: the last part of train.steps, in which the rate falls
     config.optimizer.b1 = 0.9  # decay rate of the first moment; not read by adafactor
@@ -158,6 +158,9 @@ def get_config() -> ConfigDict:
     config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too
     config.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops
     config.train.profile_steps = 0  # steps to trace, from the second on, into the workdir's tensorboard folder
+    # Tools that show the metrics of metrics.jsonl: "tensorboard", "wandb" (Weights & Biases), "trackio"; () for none.
+    config.train.trackers = ("tensorboard",)
+    config.train.tracker_project = "cloze"  # wandb, trackio: the project; the run's name is its folder's with an id
 
     config.mesh = ConfigDict()
     config.mesh.backend = "jit"  # or "pmap": data parallelism only, through jax.pmap

@@ -48,7 +48,7 @@ class ModelConfig:
     max_length: int  # rows of the table of learned positions; not read for other positions
 
     dtype: Literal["float32", "bfloat16", "float16"]  # of the computation; parameters are always float32
-    has_prefix: bool = True  # False: a decoder-only model is causal and ignores `decoder_bidirectional_mask`
+    has_prefix: bool = True  # False: a decoder-only model is causal and reads no `decoder_bidirectional_mask`
     predicts_tokens: bool = True  # False: no prediction head and no output table; `Transformer.logits` raises
 
     def __post_init__(self) -> None:

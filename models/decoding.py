@@ -86,9 +86,9 @@ def prefill(config: ModelConfig, params: Params, batch: Batch, cache: Cache) -> 
         batch["decoder_input_tokens"],
         batch["decoder_positions"],
         batch["decoder_segment_ids"],
-        jnp.zeros_like(cache.bidirectional_mask_BxS[:, :prompt_length])
-        if config.has_encoder
-        else batch["decoder_bidirectional_mask"],
+        batch["decoder_bidirectional_mask"]
+        if config.has_prefix and not config.has_encoder
+        else jnp.zeros_like(cache.bidirectional_mask_BxS[:, :prompt_length]),
     )
 
 

@@ -90,13 +90,17 @@ class Transformer(nnx.Module):
         return x_BxLxD
 
     def decoder_attention(self, batch: Batch) -> AttentionContext:
-        """Returns the decoder's masks, biases and rotary angles for `batch`."""
+        """Returns the decoder's masks, biases and rotary angles for `batch`.
+
+        `decoder_bidirectional_mask` is read for a decoder-only model with `has_prefix`, and may be missing otherwise.
+        """
         segment_ids, has_encoder = batch["decoder_segment_ids"], self.config.has_encoder
+        has_prefix = self.config.has_prefix and not has_encoder
         return self.decoder.attention_context(
             batch["decoder_positions"],
             segment_ids,
             segment_ids,
-            bidirectional_mask_BxS=None if has_encoder else batch["decoder_bidirectional_mask"],
+            bidirectional_mask_BxS=batch["decoder_bidirectional_mask"] if has_prefix else None,
             encoder_segment_ids_BxE=batch["encoder_segment_ids"] if has_encoder else None,
         )
 

@@ -32,6 +32,7 @@ class IIDDenoising(Denoising):
             "sentinels": the first sentinel or, with probability `random_token_rate`, a random ordinary token replaces
             each noise token.
             "drop": noise tokens are dropped.
+    random_token_rate: share of the noise tokens that random tokens replace, for inputs="sentinels"; otherwise 0.
     targets: "noise_spans": each run of noise tokens after its sentinel. "noise_tokens": the noise tokens. "full": the
             whole text.
 

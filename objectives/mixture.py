@@ -23,8 +23,11 @@ class TableRow:
 class Mixture:
     """Examples drawn by weight from a table of objectives, which UL2 calls denoisers.
 
+    denoisers: name -> the fields of an objective, with its `weight`, its `mode` token ("" for none) and, where
+        schedule is "linear", its `final_weight`. configs/ul2.py is an example.
     mix_by: what the weights are shares of: "example" (UL2's code, seqio's mixtures) or raw "token", counted in
         the corpus' windows.
+    schedule: "constant", or "linear", which has begin_step and end_step. It is a field of the config alone.
     begin_step, end_step: the schedule of the weights. The first `begin_step` batches are mixed by the weights, the
         batches after `end_step` by the final weights; in between each denoiser's share changes linearly. Held-out
         batches do not depend on the step: each denoiser has the mean of its initial and its final share.

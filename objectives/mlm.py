@@ -126,7 +126,8 @@ class MLM(Objective):
             return rng.choose_mask(keys, candidates, counts)
         if self.mask_unit == "token":
             return choose_ngrams(keys, candidates, candidates, counts, self.ngram_weights)
-        is_text = valid_positions(text.lengths - 1, text.tokens.shape[1])
+        # [CLS] and [SEP] may have the id of EOS, which they are not.
+        is_text = valid_positions(text.lengths - 1, text.tokens.shape[1]) & self.eos_in_windows
         is_text[:, 0] = False
         starts = word_starts(text.tokens, candidates, vocab, whole)
         cut = cut_words(text.tokens, candidates, vocab, is_text)

@@ -17,7 +17,7 @@ class MultiTokenPrediction(CLM):
            "sequential" (DeepSeek-V3): one module per further token (D = n - 1), which reads the hidden states of the
                module before and the token that this module predicted; L_1 + w / D (L_2 + ... + L_n). The paper calls
                w lambda: 0.3, later 0.1.
-    loss_weight: w.
+    loss_weight: w, the weight of the further tokens in the loss.
 
     Deviation: both papers divide each sum by the sequence length. Here L_i is divided by the number of tokens that it
     scores, which falls slightly with i.

@@ -77,6 +77,8 @@ class TrainConfig:
     keep_checkpoints: int
     max_nonfinite_updates: int
     profile_steps: int
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...]
+    tracker_project: str
 
     @property
     def assumed_steps(self) -> int:

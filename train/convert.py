@@ -3,8 +3,8 @@
 train.evaluate, train.generate, train.export, train.show and train.init_from read the new folder as that of a run, with
 the model as the checkpoint of step 0. The model is the folder's; the objective follows from its class: CLM for GPT-2
 and Llama, MLM for BERT and RoBERTa, NSP for BERT with its sentence head, span corruption for T5, BART's noise for BART,
-ELECTRA for a folder that has the folders generator and discriminator. --config=configs/OTHER.py chooses another one, and
---config.data.source and so on the corpus of held-out text. Only safetensors are read, never a pickled file. See
+ELECTRA for a folder that has the folders generator and discriminator. --config=configs/OTHER.py chooses another one,
+and --config.data.source and so on the corpus of held-out text. Only safetensors are read, never a pickled file. See
 docs/huggingface.md.
 """
 
@@ -28,7 +28,8 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder to write, as of a run.",
 def main() -> None:
     """Reads the command line, writes the folder of a run, and says what to do with it."""
     is_given = any(argument.split("=")[0] == "--config" for argument in sys.argv)
-    argv = sys.argv if is_given else [*sys.argv, f"--config={_default_config(sys.argv)}"]
+    # Overrides can only follow the config.
+    argv = sys.argv if is_given else [sys.argv[0], f"--config={_default_config(sys.argv)}", *sys.argv[1:]]
     parse_flags(_FLAGS, __doc__, argv)
     check_new_folder(_WORKDIR.value, "--workdir")
     lines = convert(

@@ -1,9 +1,12 @@
 """Runs of several processes: how the processes join, and how they end when one of them is lost."""
 
 import contextlib
+import glob
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 
@@ -17,7 +20,12 @@ _LOST = ("gloo", "nccl", "heartbeat", "coordination", "connection", "peer", "una
 
 
 def initialize(
-    coordinator_address: str | None, num_processes: int | None, process_id: int | None, *, multi_host: bool
+    coordinator_address: str | None,
+    num_processes: int | None,
+    process_id: int | None,
+    *,
+    multi_host: bool,
+    timeout_seconds: int,
 ) -> None:
     """Joins the processes of a run, which are described by the three values or, without them, by the environment.
 
@@ -30,6 +38,10 @@ def initialize(
       process_id: the index of this process, from 0.
       multi_host: join even if the environment describes a single process. The environment of a Cloud TPU VM does not
         show that the VM is one of several.
+      timeout_seconds: after this time without the other processes, the process ends with one line on standard error and
+        status 1.
+
+    A process uses the GPUs that `local_gpus` returns.
 
     Raises ConfigError if only some values are given, if they contradict each other, or if the processes cannot connect.
     """
@@ -46,13 +58,25 @@ def initialize(
         raise ConfigError(f"{missing[0]} is missing: several processes need {', '.join(given)}")
     elif not 0 <= process_id < num_processes:
         raise ConfigError(f"--process_id={process_id} must be in 0..{num_processes - 1} with {num_processes=}")
+    if timeout_seconds < 1:
+        raise ConfigError(f"--join_timeout={timeout_seconds} must be 1 second or more")
+    me = "a process" if process_id is None else f"process {process_id}"
+    coordinator = coordinator_address or "that the environment names"
+    late = (
+        f"{me} has waited {timeout_seconds} s (--join_timeout) for the other processes of this run: check that all of "
+        f"them were started, each with an index of its own, and can reach the coordinator {coordinator}"
+    )
     try:
-        jax.distributed.initialize(
-            coordinator_address,
-            num_processes,
-            process_id,
-            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
-        )
+        with _ends_after(timeout_seconds, late):
+            jax.distributed.initialize(
+                coordinator_address,
+                num_processes,
+                process_id,
+                local_device_ids=None if "JAX_LOCAL_DEVICE_IDS" in os.environ else local_gpus(os.environ),
+                # JAX ends the process with a stack of C++ frames after this time.
+                initialization_timeout=timeout_seconds + 60,
+                heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
+            )
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(f"the processes of this run cannot connect: {reason}") from error
@@ -64,6 +88,76 @@ def describes_several_processes(environment: Mapping[str, str]) -> bool:
     return any(size.isdecimal() and int(size) > 1 for size in sizes) or "," in environment.get(
         "TPU_WORKER_HOSTNAMES", ""
     )
+
+
+def local_gpus(environment: Mapping[str, str]) -> Sequence[int]:
+    """Returns the indices of the visible GPUs that this process uses; () for all of them.
+
+    A process that is alone on its node uses all GPUs. Without this rule JAX would give each task of SLURM and Open MPI
+    one GPU. Tasks that share a node divide the GPUs that they all see in equal parts, in the order of the tasks. A task
+    to which the scheduler has bound GPUs of its own (CUDA_VISIBLE_DEVICES) uses these.
+
+    environment: variables of SLURM or Open MPI. Others describe no tasks, so all GPUs are used.
+
+    Raises ConfigError if there are more visible GPUs than tasks, but no multiple of the tasks.
+    """
+    tasks, task = _tasks_of_node(environment)
+    gpus = _visible_gpus(environment)
+    if tasks == 1 or gpus < tasks:
+        return ()
+    if gpus % tasks:
+        raise ConfigError(
+            f"{tasks} tasks of this node share {gpus} GPUs, which cannot be divided equally: start one task per node, "
+            "or as many as there are GPUs"
+        )
+    share = gpus // tasks
+    return range(task * share, (task + 1) * share)
+
+
+def gpus_of_node(environment: Mapping[str, str], used_by_process: int) -> tuple[int, int]:
+    """Returns how many GPUs of this node the run uses, and how many it sees.
+
+    used_by_process: of each process on the node.
+    """
+    tasks, _ = _tasks_of_node(environment)
+    return tasks * used_by_process, max(_visible_gpus(environment), tasks * used_by_process)
+
+
+def _tasks_of_node(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Returns the number of tasks on this node and the index of this one; (1, 0) outside SLURM and Open MPI."""
+    if "OMPI_COMM_WORLD_LOCAL_SIZE" in environment:
+        return int(environment["OMPI_COMM_WORLD_LOCAL_SIZE"]), int(environment["OMPI_COMM_WORLD_LOCAL_RANK"])
+    layout = environment.get("SLURM_STEP_TASKS_PER_NODE", "")  # such as "8(x3),4": of each node
+    counts = [
+        int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", layout) for _ in range(int(times or 1))
+    ]
+    node = int(environment.get("SLURM_NODEID", 0))
+    return (counts[node], int(environment.get("SLURM_LOCALID", 0))) if node < len(counts) else (1, 0)
+
+
+def _visible_gpus(environment: Mapping[str, str]) -> int:
+    """Returns the number of NVIDIA GPUs that this process sees, without starting CUDA."""
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return len(glob.glob("/dev/nvidia[0-9]*"))
+    return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+
+
+@contextlib.contextmanager
+def _ends_after(seconds: float, message: str) -> Iterator[None]:
+    """Ends the process with `message` and status 1 if the block takes longer. For C++ that no exception interrupts."""
+
+    def end() -> None:
+        print(f"error: {message}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from contract.batch import Batch
 from contract.errors import ConfigError
@@ -178,7 +179,7 @@ class Experiment:
 
 
 def make_experiment(
-    config: Mapping[str, Any],
+    config: ConfigDict | Mapping[str, Any],
     *,
     vocab_size: int | None = None,
     steps: int | None = None,
@@ -190,6 +191,12 @@ def make_experiment(
 
     Raises ConfigError, one line, for a config that cannot work.
     """
+    if isinstance(config, ConfigDict):
+        config = config.to_dict()
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"a config must be a ConfigDict or a mapping with the fields of configs/base.py, not {_described(config)}"
+        )
     sections = from_mapping(ExperimentConfig, config, "")
     check_length(sections.train)
     if steps is not None:
@@ -311,6 +318,12 @@ def _model_config(sections: ExperimentConfig, num_ids: int, denoisers: Sequence[
     if model.architecture == "encoder_only" and types > model.num_token_types:
         return dataclasses.replace(model, num_token_types=types)
     return model
+
+
+def _described(value: Any) -> str:
+    is_function = callable(value) and hasattr(value, "__name__")
+    hint = ": call it, as in get_config()" if is_function and value.__name__ == "get_config" else ""
+    return f"{value.__name__ if is_function else type(value).__name__}{hint}"
 
 
 def _plain(value: Any) -> Any:

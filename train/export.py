@@ -6,6 +6,7 @@ DIR has a folder for each checkpoint, named by step and words seen. ELECTRA has 
 discriminator. See docs/huggingface.md.
 """
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -31,6 +32,12 @@ _STEP = flags.DEFINE_integer("step", None, "Checkpoint to export. Default: the n
 _DTYPE = flags.DEFINE_enum(
     "dtype", "float32", ["float32", "bfloat16", "float16"], "Type of the tensors.", flag_values=_FLAGS
 )
+_ARCHITECTURE = flags.DEFINE_string(
+    "architecture",
+    "",
+    "Class of transformers to write. Default: the first that can hold the model.",
+    flag_values=_FLAGS,
+)
 _ALL_STEPS = flags.DEFINE_bool("all_steps", False, "Export every checkpoint, each into a folder of its own.", _FLAGS)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace an earlier export of the same run.", _FLAGS)
 _LANGUAGE_MODEL_ONLY = flags.DEFINE_bool(
@@ -50,21 +57,22 @@ def main() -> None:
         raise ConfigError(f"--words_per_token={_WORDS_PER_TOKEN.value} must be above 0 and finite")
     workdir = _WORKDIR.value
     experiment = load_experiment(workdir)
-    check_exportable(experiment, language_model_only=_LANGUAGE_MODEL_ONLY.value)
+    exporter = Exporter(workdir, experiment, _DTYPE.value, _ARCHITECTURE.value, "unknown", _notes())
+    check_exportable(exporter, language_model_only=_LANGUAGE_MODEL_ONLY.value)
     replaces = _replaces(experiment)
     check_new_folder(_OUT.value, "--out", replaces=replaces)
     steps = _steps(workdir)
     words = _words(experiment)
     if isinstance(words, str) and not is_imported(workdir):
         print(f"note: the words seen are {words}", file=sys.stderr, flush=True)
-    exporter = Exporter(workdir, experiment, _DTYPE.value, words, _notes())
+    exporter = dataclasses.replace(exporter, words=words)
     names = [exporter.folder_name(step) if _ALL_STEPS.value else "" for step in steps]
     with new_folder(_OUT.value, "--out", replaces=replaces) as folder:
         for step, name in zip(steps, names, strict=True):
             (folder / name).mkdir(exist_ok=True)
             exporter.write(folder / name, step)
     for step, name in zip(steps, names, strict=True):
-        print(f"exported step {step} to {os.path.join(_OUT.value, name)}")
+        print(f"exported step {step} to {os.path.join(_OUT.value, name).rstrip(os.sep)}")
 
 
 def _steps(workdir: str) -> list[int]:

@@ -1,12 +1,12 @@
 """Warnings at the end of a run, from its held-out losses: that it learned nothing, or stopped improving at once."""
 
-import json
 import math
 import os
 
 import jax
 
 from train.experiment import Experiment
+from train.metrics_file import read_metrics
 
 
 def final_warnings(experiment: Experiment, workdir: str | os.PathLike) -> list[str]:
@@ -19,8 +19,7 @@ def final_warnings(experiment: Experiment, workdir: str | os.PathLike) -> list[s
     """
     if jax.process_index() != 0:
         return []
-    with open(os.path.join(workdir, "metrics.jsonl"), encoding="utf-8") as file:
-        evaluations = [line for line in map(json.loads, file) if line["split"] == "eval"]
+    evaluations = read_metrics(workdir, "eval")
     losses = [math.inf if line["loss"] is None else line["loss"] for line in evaluations]
     if not losses:
         return []

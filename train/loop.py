@@ -24,12 +24,13 @@ from train.signals import StopRequest
 from train.start import first_state, make_start, make_workdir, open_checkpoints, write_start
 from train.step import TrainState
 from train.summary import print_summary
+from train.tracking.writer import check_trackers
 
 
 def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console | None = None) -> bool:
     """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
-    Leaves config.json, metrics.jsonl, checkpoints/ and tensorboard/ in `workdir`.
+    Leaves config.json, metrics.jsonl, checkpoints/ and the files of trackers, such as tensorboard/, in `workdir`.
 
     console: where progress is printed; standard output by default.
 
@@ -37,7 +38,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console
     ConfigError where the workdir cannot be written or contains another run, and where training cannot continue.
     """
     # The order of a start:
-    # 1. The folder is writable, and the newest checkpoint in it, if any, is this run's.
+    # 1. The trackers are installed, the folder is writable, and the newest checkpoint in it, if any, is this run's.
     # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The
     #    corpus must be the run's, and the same in all processes.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
@@ -46,6 +47,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console
     #    the uninterrupted one.
     with contextlib.ExitStack() as stack:
         with agreement():
+            check_trackers(experiment.train.trackers)
             make_workdir(workdir)
         checkpoints = open_checkpoints(workdir, keep=experiment.train.keep_checkpoints)
         stack.callback(checkpoints.close)
@@ -59,8 +61,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console
         state = first_state(run, start)
         display = stack.enter_context(Display(config.steps, start.step, console=console))
         stop = stack.enter_context(StopRequest(display.warn, every=config.log_every))
-        recorder = Recorder(run, start, display, functools.partial(evaluate, run))
-        stack.callback(recorder.close)
+        recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run)))
         print_summary(run, display, workdir)
         print_start(display, start.warnings, start.step)
         steps = Steps(

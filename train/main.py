@@ -27,13 +27,22 @@ _PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, f
 _MULTI_HOST = flags.DEFINE_bool(
     "multi_host", False, "Join the processes of the cluster that JAX detects, such as a TPU VM slice.", _FLAGS
 )
+_JOIN_TIMEOUT = flags.DEFINE_integer(
+    "join_timeout", 120, "Seconds to wait for the other processes of the run.", flag_values=_FLAGS
+)
 
 
 def main() -> None:
     """Reads the command line, joins the other processes of the run if there are any, and trains."""
     parse_flags(_FLAGS, __doc__)
     config = config_fields(_FLAGS)
-    initialize(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, multi_host=_MULTI_HOST.value)
+    initialize(
+        _COORDINATOR.value,
+        _NUM_PROCESSES.value,
+        _PROCESS_ID.value,
+        multi_host=_MULTI_HOST.value,
+        timeout_seconds=_JOIN_TIMEOUT.value,
+    )
     with exit_on_lost_process():
         with agreement() as same_everywhere:
             experiment = make_experiment(config)

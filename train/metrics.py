@@ -1,16 +1,10 @@
-"""Reported metrics from the sums of steps, and the files that they are written to."""
+"""Reported metrics from the sums of steps."""
 
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-import jax
 import numpy as np
-import tensorboardX
-
-from contract.errors import ConfigError
 
 
 def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[str, float]:
@@ -70,83 +64,6 @@ def perplexity(loss: float) -> float:
         return math.exp(loss)
     except OverflowError:
         return math.inf
-
-
-class MetricsWriter:
-    """Appends to workdir/metrics.jsonl, one JSON object per line, and to TensorBoard's files in workdir/tensorboard.
-
-    Only process 0 writes; in other processes, the methods do nothing.
-
-    resume_step: the step of the checkpoint that the run continues from. Lines of later steps, which the continued run
-      writes again, are removed, as is an incomplete last line. The metrics of a step are written before its checkpoint,
-      so the final file is the same as without the interruption. 0 starts a new run and removes all lines.
-
-    Raises ConfigError if the files cannot be written, or if metrics.jsonl contains other lines.
-    """
-
-    def __init__(self, workdir: str | os.PathLike, *, resume_step: int):
-        self._file = self._tensorboard = None
-        if jax.process_index() != 0:
-            return
-        path = os.path.join(workdir, "metrics.jsonl")
-        try:
-            os.makedirs(workdir, exist_ok=True)
-            lines = _lines_up_to(path, resume_step) if os.path.exists(path) else []
-            with open(path + ".tmp", "w", encoding="utf-8") as file:
-                file.writelines(lines)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(path + ".tmp", path)
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  closed by close()
-            self._tensorboard = tensorboardX.SummaryWriter(
-                os.path.join(workdir, "tensorboard"),
-                purge_step=resume_step + 1 if resume_step else 0,  # TensorBoard hides the repeated steps
-                filename_suffix=f".from_{resume_step}",
-            )
-        except OSError as error:
-            raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
-
-    def write(self, step: int, split: Literal["train", "eval"], metrics: Mapping[str, Any]) -> None:
-        """Writes scalars in their order, and flushes, so that they survive a kill of the process.
-
-        NaN and infinity, which JSON does not have, are null in metrics.jsonl and are omitted from TensorBoard.
-        """
-        if self._file is None:
-            return
-        values = {name: _json_number(value) for name, value in metrics.items()}
-        self._file.write(json.dumps({"step": int(step), "split": split, **values}, allow_nan=False) + "\n")
-        self._file.flush()
-        for name, value in values.items():
-            if value is not None:
-                self._tensorboard.add_scalar(f"{split}/{name}", value, step)
-
-    def close(self) -> None:
-        """Flushes and closes the files."""
-        if self._file is not None:
-            self._file.close()
-            self._tensorboard.close()
-            self._file = None
-
-
-def _lines_up_to(path: str, step: int) -> list[str]:
-    """Returns the complete lines of steps up to `step`; none if `step` is 0. Raises ConfigError for other lines."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = [line for line in file if line.endswith("\n")]
-    kept = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            line_step = json.loads(line)["step"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise ConfigError(f"{path}, line {number} is not a line of metrics: move the file away") from error
-        if step > 0 and line_step <= step:
-            kept.append(line)
-    return kept
-
-
-def _json_number(value: Any) -> int | float | None:
-    if isinstance(value, int):
-        return value
-    return float(value) if math.isfinite(value) else None
 
 
 def _mean_ratio(total: Any, weight: Any) -> float:

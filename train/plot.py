@@ -5,7 +5,6 @@ raw_tokens, scored_tokens, flops or seconds draws over these totals instead of t
 format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +12,7 @@ from absl import flags
 
 from contract.errors import ConfigError
 from train.command import parse_flags, run_command
+from train.metrics_file import Split, metrics_path, read_metrics
 from train.pyplot import import_pyplot
 from train.run_config import read_config
 
@@ -42,7 +42,7 @@ def main() -> None:
     print(f"written to {_OUT.value}")
 
 
-def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "step") -> None:
+def plot(runs: Sequence[str], out: str, *, metric: str, split: Split, x: str = "step") -> None:
     """Writes a figure of `metric` of each run over `x` to the file `out`.
 
     runs: folders. x: "step", or a total since the first step.
@@ -93,20 +93,12 @@ def _check_same_heldout(runs: Sequence[str]) -> None:
             )
 
 
-def read_curves(run: str, metric: str, split: str, *, x: str = "step", with_denoisers: bool = False) -> Curves:
+def read_curves(run: str, metric: str, split: Split, *, x: str = "step", with_denoisers: bool = False) -> Curves:
     """Returns the curve over `x` of `metric` and, if `with_denoisers`, of each `<metric>/<denoiser>`.
 
     Raises ConfigError if the folder has no metrics.jsonl, or if no line of the split has the metric or has `x`.
     """
-    path = os.path.join(run, "metrics.jsonl")
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
-    except OSError as error:
-        raise ConfigError(f"{run} is not the folder of a run: {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not a file of metrics: {error}") from None
-    lines = [line for line in lines if line["split"] == split]
+    path, lines = metrics_path(run), read_metrics(run, split)
     names = dict.fromkeys(name for line in lines for name in line if name not in ("step", "split"))
     if metric not in names:
         available = ", ".join(names) or "(none)"

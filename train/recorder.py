@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,12 +14,13 @@ from train.display import Display
 from train.final_warnings import final_warnings
 from train.generate.sample import sample_for_display
 from train.line_sums import LineSums
-from train.metrics import MetricsWriter, summarize
+from train.metrics import summarize
 from train.run import Run
 from train.schedules import make_schedule
 from train.start import Start
 from train.step import TrainState
 from train.summary import print_shares
+from train.tracking.writer import MetricsWriter
 
 
 class DivergedError(ConfigError):
@@ -61,7 +62,9 @@ class Recorder:
             experiment.denoiser_names, experiment.train_step_flops, run.count_windows, start.counters
         )
         self._line_sums = LineSums(start.counters["line"] if start.counters else ())
-        self._writer = MetricsWriter(start.workdir, resume_step=start.step)
+        self._writer = MetricsWriter(start.workdir, start.config, resume_step=start.step, warn=display.warn)
+        for address in self._writer.addresses:
+            display.message(address)
         self._schedule = make_schedule(experiment.optimizer, self._config.steps)
         self._positions = 0  # of a batch, in both stacks together
 
@@ -156,16 +159,20 @@ class Recorder:
             return False
         for warning in final_warnings(experiment, self.workdir):
             self.display.warn(warning)
-        self.display.message(sample_for_display(self.run, state.eval_params))
+        sample = sample_for_display(self.run, state.eval_params)
+        self.display.message(sample)
+        self._writer.write_text(step, "sample", sample)
         self.display.message(
-            f"done: {step} steps; checkpoints, metrics.jsonl and tensorboard are in {self.workdir}. "
+            f"done: {step} steps; config.json, metrics.jsonl and checkpoints are in {self.workdir}. "
             f"To continue, raise train.{'epochs' if self._config.epochs else 'steps'}; {self._next_command()}"
         )
         return True
 
-    def close(self) -> None:
-        """Closes the files of metrics."""
-        self._writer.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_) -> None:
+        self._writer.close(failed=error_type is not None)
 
     def _next_command(self) -> str:
         """Returns what to run after the training: train.generate, or train.evaluate if it predicts no tokens."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.errors import ConfigError
+from train.atomic import write_json
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
 #   train.steps, train.epochs: a change moves the end of a cosine, linear or wsd schedule.
@@ -23,6 +24,8 @@ MAY_CHANGE = (
     "train.keep_checkpoints",
     "train.max_nonfinite_updates",
     "train.profile_steps",
+    "train.trackers",
+    "train.tracker_project",
     "train.grad_accum_steps",
     "model.attention",
     "model.remat",
@@ -52,15 +55,9 @@ def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
     """
     if "://" in os.fspath(workdir):
         raise ConfigError(f"--workdir={workdir} must be a folder on this machine: mount the bucket and name its folder")
-    path = os.path.join(workdir, "config.json")
     try:
         os.makedirs(workdir, exist_ok=True)
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump(config, file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".tmp", path)
+        write_json(os.path.join(workdir, "config.json"), config)
     except OSError as error:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
 

@@ -17,6 +17,10 @@ def check_sections(sections: ExperimentConfig) -> None:
     _check_positive(train, "train", "checkpoint_every", "max_nonfinite_updates")
     if not 0 <= train.ema_decay < 1:
         raise ConfigError(f"train.ema_decay={train.ema_decay} must be 0 (parameters are not averaged) or more, below 1")
+    if len(set(train.trackers)) < len(train.trackers):
+        raise ConfigError(f"train.trackers={train.trackers} must name each tracker once")
+    if not train.tracker_project:
+        raise ConfigError("train.tracker_project='' must be a name, such as 'cloze'")
     if train.eval_windows < 0:
         raise ConfigError(f"train.eval_windows={train.eval_windows} must be 0 (all held-out windows) or more")
     if train.batch_size % train.grad_accum_steps:

@@ -30,6 +30,7 @@ from train.signals import StopRequest
 from train.start import Start, first_state, make_start, make_workdir, open_checkpoints, write_start
 from train.step import TrainState
 from train.summary import print_summary
+from train.tracking.writer import check_trackers
 
 # Fields in which the experiments may differ: the compiled step and the corpus do not depend on them.
 MAY_DIFFER = ("seed", "train.init_from")
@@ -56,6 +57,7 @@ def train_side_by_side(
     differ in other fields, equal seeds, equal workdirs, mesh.backend="pmap" and several processes.
     """
     _check(experiments, workdirs)
+    check_trackers(experiments[0].train.trackers)
     with contextlib.ExitStack() as stack:
         checkpoints = []
         for experiment, workdir in zip(experiments, workdirs, strict=True):
@@ -94,10 +96,10 @@ def _train_group(shared: Run, runs: Sequence[Run], starts: Sequence[Start], cons
             write_start(start)
             start.checkpoints.delete_after(first)
             states.append(first_state(run, start))
-            recorders.append(
-                Recorder(run, start, display, functools.partial(evaluate, shared), name=_name(run, start.workdir))
+            recorder = Recorder(
+                run, start, display, functools.partial(evaluate, shared), name=_name(run, start.workdir)
             )
-            stack.callback(recorders[-1].close)
+            recorders.append(stack.enter_context(recorder))
             print_start(display, start.warnings, first)
         stop = stack.enter_context(StopRequest(recorders[0].display.warn, every=config.log_every))
         stacked = StackedRuns(runs)

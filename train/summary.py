@@ -12,6 +12,7 @@ from data.trigram import trigram_loss
 from models.placement import platform_of
 from train.counters import Counters
 from train.display import Display
+from train.distributed import gpus_of_node
 from train.epochs import describe_epochs
 from train.experiment import Experiment
 from train.run import Run, attention_of
@@ -38,6 +39,8 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     experiment, store, devices = run.experiment, run.store, jax.devices()
     data, model, config = experiment.data, experiment.model, experiment.train
     processes = f", {jax.process_count()} processes" if jax.process_count() > 1 else ""
+    if devices[0].platform == "gpu":
+        processes += ", {} of the {} GPUs of this node".format(*gpus_of_node(os.environ, jax.local_device_count()))
     mesh = " x ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items())
     targets = f" + {data.targets_length}" if model.architecture == "encoder_decoder" else ""
     accumulation = f", in {config.grad_accum_steps} microbatches" if config.grad_accum_steps > 1 else ""
@@ -62,6 +65,8 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     }
     if experiment.tokenizer.adds_pad:
         lines["padding"] = f"id {experiment.vocab.pad}, a row added to the vocabulary: {data.tokenizer} has no pad id"
+    if experiment.vocab.pad == experiment.vocab.eos:
+        lines["padding"] = f"id {experiment.vocab.pad}, which is EOS: data.append_special_tokens=False adds no pad id"
     if config.ema_decay:
         lines["average"] = f"evaluations read averaged parameters: train.ema_decay={config.ema_decay:g}"
     if config.epochs:
@@ -121,7 +126,14 @@ def _skipped_input_warnings(run: Run) -> list[str]:
 
 
 def _accelerator_warnings() -> list[str]:
-    """Returns a warning if JAX uses the CPU of a machine with a GPU or a TPU, unless JAX_PLATFORMS selects the CPU."""
+    """Returns a warning if the run uses some of the node's GPUs alone, or the CPU of a machine with a GPU or a TPU.
+
+    JAX_PLATFORMS=cpu selects the CPU without a warning.
+    """
+    if jax.default_backend() == "gpu":
+        used, seen = gpus_of_node(os.environ, jax.local_device_count())
+        remedy = "start one task per node, or as many as there are GPUs"
+        return [f"the run uses {used} of the {seen} GPUs of this node: {remedy}"] if used < seen else []
     if jax.default_backend() != "cpu" or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
         return []
     if glob.glob("/dev/nvidia[0-9]*"):

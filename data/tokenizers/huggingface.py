@@ -1,6 +1,5 @@
 """The tokenizer of a Hugging Face tokenizer.json: byte-level BPE, Metaspace BPE and Unigram, WordPiece."""
 
-import copy
 import hashlib
 import json
 from collections.abc import Mapping
@@ -28,6 +27,8 @@ class HuggingFaceTokenizer(Tokenizer):
     Special tokens are those that tokenizer.json, special_tokens_map.json and tokenizer_config.json name. Where the
     files name none, sep is eos and cls is bos, as in BERT. Text such as "</s>" is ordinary, and `encode` adds no
     special token, truncates nothing and pads nothing, whatever the file says.
+
+    A text that spells the name of a byte ("<0x0A>") is this byte in Unigram with byte fallback, as in the library.
 
     WordPiece loses case (if the file says so), white space, and words with characters that it lacks. `num_bytes` counts
     the letters of its tokens, not the spaces between words, which no token spells.
@@ -91,6 +92,10 @@ def _load(data: Mapping[str, Any], where: str) -> Any:
         library = tokenizers.Tokenizer.from_str(json.dumps(data))
     except Exception as error:  # the library raises Exception itself
         raise ConfigError(f"{where} cannot be read by tokenizers {tokenizers.__version__}: {error}") from None
+    for token in data["added_tokens"]:
+        id_ = library.token_to_id(token["content"])
+        if id_ != token["id"]:
+            raise ConfigError(f"{where} gives {token['content']!r} the id {token['id']}, and tokenizers the id {id_}")
     library.encode_special_tokens = True  # the added tokens that are special are not looked for in text
     return library
 
@@ -101,8 +106,8 @@ def _for_raw_text(data: Mapping[str, Any], specials: Mapping[int, str], digest: 
     `encode_special_tokens` excludes added tokens only. The model itself would still find the special tokens of its own
     vocabulary, as Unigram does: "</s>" is a piece of T5's with the greatest score. So these have other texts here.
     """
-    data = copy.deepcopy(dict(data))
-    model, ids = data["model"], vocabulary(data)
+    ids, model = vocabulary(data), dict(data["model"])
+    data = {**data, "model": model}
     hidden = {text: f"\uffff special {id_} {digest}" for text, id_ in ids.items() if id_ in specials}
     if isinstance(model["vocab"], dict):
         model["vocab"] = {hidden.get(text, text): id_ for text, id_ in model["vocab"].items()}

@@ -19,9 +19,15 @@ def sentencepiece_json(tokenizer: SentencePieceTokenizer, names: Mapping[int, st
     may contain any number of spaces. For BPE, the merges are all divisions of a piece in two pieces, those of a piece
     with a greater score first: SentencePiece merges any two neighbours that form a piece, the best piece first.
 
-    Deviations: text that spells the name of a piece for a byte ("<0x0A>") or of a special token is that piece in
-    Unigram, where tokenizers looks for all pieces. Of two divisions of one piece that overlap in a text, SentencePiece
-    merges the first in the text; here it is that with the longer left part.
+    Deviations from SentencePiece, which every tokenizer.json of such a model has:
+    - Unigram: text that spells the name of a piece for a byte ("<0x0A>") is that piece, because tokenizers looks for
+      all pieces in text. Sums of scores that are equal in float32 may differ in float64, which chooses between
+      segmentations that SentencePiece takes for equal, as of "=====".
+    - BPE: of two divisions of one piece that overlap in a text, SentencePiece merges the first in the text; here it is
+      that with the longer left part.
+    - A normalization rule such as nmt_nfkc: tokenizers applies it to whole characters as they are seen (grapheme
+      clusters) if these have less than 6 bytes, and else to code points. SentencePiece replaces the longest sequence
+      of code points. Letters with several marks, Korean jamo and CR LF may differ.
 
     names: the special tokens' names, by id.
 

@@ -32,7 +32,7 @@ class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model with its own ids for eos and unk, and for other special tokens if the model has them.
 
     Special tokens are SentencePiece's pad, eos, bos and unk, its control symbols, its user-defined symbols with the
-    name of a special token ("[MASK]") or of a mode token, and the pieces <extra_id_k>, which are T5's sentinels. The
+    name of a special token ("[MASK]", "<extra_id_0>") or of a mode token, and pieces <extra_id_k> after all others. The
     latter two kinds are pieces that SentencePiece finds in text; here text such as "<extra_id_0>" is ordinary. All
     other pieces are ordinary tokens.
 
@@ -82,17 +82,18 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _specials_found_in_text(self, mode_tokens: tuple[str, ...]) -> list[int]:
         """Returns the ids of the special tokens that SentencePiece would find in text."""
-        proto, found = None, []
-        for id_ in range(self._model.get_piece_size()):
-            name = self._model.id_to_piece(id_)
-            if not self._is_text(id_) or not (is_special_name(name) or name in mode_tokens):
-                continue
-            if not is_sentinel_name(name):
-                proto = proto or self.proto()
-                if proto.pieces[id_].type != proto.SentencePiece.USER_DEFINED:
-                    continue  # part of the text that the model was trained on, such as HTML's <s>
-            found.append(id_)
-        return found
+        names = [self._model.id_to_piece(id_) for id_ in range(self._model.get_piece_size())]
+        candidates = [
+            id_
+            for id_, name in enumerate(names)
+            if self._is_text(id_) and (is_special_name(name) or name in mode_tokens)
+        ]
+        if not candidates:
+            return []
+        last_text = max(id_ for id_, name in enumerate(names) if not is_sentinel_name(name))
+        pieces, user_defined = self.proto().pieces, self.proto().SentencePiece.USER_DEFINED
+        # Other pieces with such a name are text that the model was trained on, such as HTML's <s>.
+        return [id_ for id_ in candidates if pieces[id_].type == user_defined or id_ > last_text]
 
     def _with_controls(self, ids: list[int]) -> bytes:
         """Returns the model with the pieces `ids` as control symbols, which SentencePiece does not find in text."""

@@ -32,8 +32,8 @@ def test_the_draws_of_a_published_model_are_per_element_except_in_t5(name, monke
     shape, per_element = SHAPES[name]
     fields = get_config().model.to_dict() | shape
     fields |= {field: tiny.FIELDS[field] for field in ("num_layers", "d_model", "num_heads", "num_kv_heads", "d_ff")}
-    config = ModelConfig(**fields | dict(head_dim=6, embedding_size=0, dropout_rate=0.1), vocab_size=50, max_length=5,
-                         dtype="float32")  # fmt: skip
+    sizes = dict(head_dim=6, embedding_size=0, dropout_rate=0.1, vocab_size=50, max_length=5)
+    config = ModelConfig(**fields | sizes, dtype="float32")
     drawn, bernoulli = [], jax.random.bernoulli
     monkeypatch.setattr(
         "jax.random.bernoulli", lambda key, p, shape: drawn.append(shape) or bernoulli(key, p, shape=shape)

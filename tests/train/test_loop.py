@@ -45,7 +45,7 @@ def calls_of_a_run(monkeypatch, tmp_path):
 
     run = types.SimpleNamespace(experiment=experiment, count_windows=None)
     monkeypatch.setattr("train.recorder.Counters", lambda *_: mock.Mock(metrics=dict, state=dict))
-    start = Start(str(tmp_path), mock.Mock(), 0, {}, None, [])
+    start = Start(str(tmp_path), mock.Mock(), 0, experiment.config, None, [])
     recorder = Recorder(run, start, mock.Mock(), lambda params: {"loss": 1.0})
     stop = mock.Mock()
     stop.requested.return_value = False

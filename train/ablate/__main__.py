@@ -30,6 +30,7 @@ from train.ablate.runner import run_jobs
 from train.ablate.study import check_overrides, load_study, study_name, with_changes
 from train.command import parse_flags, run_command
 from train.pyplot import import_pyplot
+from train.tracking.writer import check_trackers
 
 _FLAGS = flags.FlagValues()
 _STUDY = flags.DEFINE_string("study", None, "A file of configs/studies.", _FLAGS, required=True)
@@ -76,6 +77,8 @@ def main() -> None:
     if _REPORT.value:
         folder.check(name, plan, path)
     else:
+        for variant in plan.variants.values():
+            check_trackers(variant.main.fields["train"]["trackers"])
         folder.begin(name, plan, path, overrides)
         with StudyProgress(plan, jobs, lambda run: _first_value(plan, folder, run)) as progress:
             stopped = not run_jobs(jobs, plan, folder, progress)

@@ -14,7 +14,6 @@ import dataclasses
 import json
 import math
 import os
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ except ImportError:  # not on this system: two commands on one study are not not
 from contract.errors import ConfigError
 from train.ablate.plan import Plan
 from train.ablate.results import Curve, Outcome
+from train.atomic import read_json, write_json
 from train.run_config import flatten
 
 _FOLDERS = ("runs", "outcomes", "failures", "sweeps", "logs")
@@ -197,37 +197,6 @@ def _comparable(fields: Mapping[str, Any]) -> dict[str, Any]:
         **{name: study.get(name) for name in ("baseline", "budget", "measures")},
         **flatten({"runs": fields.get("runs", {})}),
     }
-
-
-def write_json(path: Path, fields: Mapping[str, Any], *, replace: bool = True) -> None:
-    """Writes nested mappings of JSON values atomically.
-
-    Raises FileExistsError if the file exists and `replace` is False.
-    """
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(fields, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    if replace:
-        os.replace(temporary, path)
-        return
-    try:
-        os.link(temporary, path)
-    finally:
-        os.unlink(temporary)
-
-
-def read_json(path: Path, *, remedy: str = "delete it to make it again") -> dict[str, Any]:
-    """Returns what `write_json` wrote. Raises ConfigError, with a remedy, for a file that is not such."""
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is damaged: {error}: {remedy}") from error
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path} is damaged: it has no fields: {remedy}")
-    return fields
 
 
 def _shorten(value: Any) -> str:

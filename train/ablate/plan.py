@@ -21,8 +21,15 @@ BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, becau
 AFTER_START_SEED, SWEEP_SEED = 1000, 2000
 _EVALUATIONS = 5  # of a run whose config does not set train.eval_every
 _LINES = 20  # of training metrics
-# Fields of how often a run reports, which do not change what it trains.
-_CADENCE = ("train.log_every", "train.eval_every", "train.checkpoint_every", "train.keep_checkpoints")
+# Fields of how often and where a run reports, which do not change what it trains.
+_REPORTING = (
+    "train.log_every",
+    "train.eval_every",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.trackers",
+    "train.tracker_project",
+)
 _COUNTED_BATCHES = 32  # from which the raw tokens of a step are estimated at first
 
 
@@ -72,7 +79,7 @@ class VariantPlan:
 
         def trained(plan: VariantPlan) -> tuple:
             runs = [{} if run is None else flatten(run.fields) for run in (plan.start, plan.main)]
-            return plan.sweep, [{k: v for k, v in run.items() if k not in _CADENCE} for run in runs]
+            return plan.sweep, [{k: v for k, v in run.items() if k not in _REPORTING} for run in runs]
 
         return trained(self) == trained(other)
 

@@ -1,7 +1,6 @@
 """Does the jobs of a worker, each in a process of its own, until all are complete or a signal arrives."""
 
 import multiprocessing
-import os
 import re
 import signal
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from train.ablate.job import BUSY, DIVERGED, STOPPED, run_job
 from train.ablate.jobs import Job
 from train.ablate.plan import Plan
 from train.ablate.progress import StudyProgress
-from train.ablate.trained import metrics_lines
+from train.metrics_file import read_metrics
 
 _POLL_SECONDS = 0.5
 _ERROR_CHARS = 400
@@ -65,11 +64,9 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder, progress: Stu
 
 def _step(workdir: str) -> int:
     """The step of the last line of a run's training metrics."""
-    if not os.path.exists(os.path.join(workdir, "metrics.jsonl")):
-        return 0
     try:
-        lines = metrics_lines(workdir, "train")
-    except Exception:
+        lines = read_metrics(workdir, "train")
+    except ConfigError:  # there is none before the first step
         return 0
     return lines[-1]["step"] if lines else 0
 

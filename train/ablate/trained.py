@@ -1,8 +1,6 @@
 """A finished run of a study, as measures read it."""
 
 import functools
-import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +8,7 @@ from contract.errors import ConfigError
 from models.parameters import Params
 from train.ablate.resolve import resolve, scoring_overrides
 from train.experiment import Experiment
+from train.metrics_file import metrics_path, read_metrics
 from train.restore import load_experiment, load_params, reading_mesh
 from train.run_config import read_config
 from train.scoring import scoring_experiment, scoring_params
@@ -56,24 +55,12 @@ class Trained:
 
 def finished_lines(workdir: str) -> list[dict[str, Any]]:
     """Returns the held-out metrics of a finished run. Raises ConfigError if those of its last step are missing."""
-    lines, steps = metrics_lines(workdir), read_config(workdir)["train"]["steps"]
+    lines, steps = read_metrics(workdir, "eval"), read_config(workdir)["train"]["steps"]
     if not lines or lines[-1]["step"] != steps:
         raise ConfigError(
-            f"{os.path.join(workdir, 'metrics.jsonl')} lacks the evaluation of step {steps}: delete {workdir} to train "
-            "the run again"
+            f"{metrics_path(workdir)} lacks the evaluation of step {steps}: delete {workdir} to train the run again"
         )
     return lines
-
-
-def metrics_lines(workdir: str, split: str = "eval") -> list[dict[str, Any]]:
-    """Returns the lines of a split in a run's metrics.jsonl. Raises ConfigError if the file cannot be read."""
-    path = os.path.join(workdir, "metrics.jsonl")
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    return [line for line in lines if line["split"] == split]
 
 
 def scored_under(config: str, overrides: Mapping[str, Any], trained: Experiment) -> Experiment:

@@ -156,7 +156,6 @@ class BertMaskedLM(Encoder):
     """BertForMaskedLM."""
 
     architecture = "BertForMaskedLM"
-    aliases = ("BertModel",)
     model_type = "bert"
     prefix = "bert."
     output_table = "cls.predictions.decoder.weight"
@@ -172,7 +171,6 @@ class BertPreTraining(BertMaskedLM):
     """BertForPreTraining: a masked language model with a classifier of sentence pairs."""
 
     architecture = "BertForPreTraining"
-    aliases = ()
     heads = ("pair_classifier",)
     unused = (r"bert\.embeddings\.(position_ids|token_type_ids)",)
 

@@ -13,9 +13,7 @@ from train.experiment import Experiment
 from train.generate.prompts import encode, make_prompt
 from train.huggingface.words import short_count
 
-AutoClass = Literal[
-    "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModelForPreTraining"
-]
+AutoClass = Literal["AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModelForPreTraining"]
 _PIPELINES = {
     "AutoModelForCausalLM": "text-generation",
     "AutoModelForSeq2SeqLM": "text2text-generation",

@@ -17,7 +17,7 @@ from train.checkpoint import Checkpoints
 from train.experiment import Experiment, make_experiment
 from train.huggingface.electra_pair import ElectraPair, is_pair, open_pair
 from train.huggingface.folder import is_huggingface_folder
-from train.huggingface.importing import FolderModel, num_own_sentinels, open_model
+from train.huggingface.importing import FolderModel, errors_naming, num_own_sentinels, open_model
 from train.new_folder import new_folder
 from train.paths import array_types
 from train.restore import config_for_reading
@@ -43,7 +43,7 @@ def default_config(path: str) -> Path:
 
     Raises ConfigError for a folder that cannot be read, and for a model that has no objective of its own.
     """
-    source = _open(path)
+    source = _open(path, f"--from={path}")
     if isinstance(source, ElectraPair):
         return _CONFIGS / "electra.py"
     name = source.family.architecture
@@ -80,10 +80,9 @@ def convert(
     Raises ConfigError, one line, for a folder that cannot be read or holds another model than its config.json says, and
     for an objective that the model does not have.
     """
-    source = _open(path)
-    experiment = make_experiment(_imported_config(source, config, overrides, is_default_config))
-    params = source.params()
-    _check_params(experiment, params, source.where)
+    experiment, params, source = read_model(
+        path, config, overrides=overrides, is_default_config=is_default_config, where=f"--from={path}"
+    )
     tokenizer_name = source.tokenizer_file.name
     written = dict(experiment.config)
     written["data"] = written["data"] | {"tokenizer": f"{IN_WORKDIR}{tokenizer_name}"}
@@ -93,7 +92,7 @@ def convert(
         for name in (tokenizer_name, *_TOKENIZER_FILES):
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
-        origin = {"from": os.path.basename(os.path.abspath(path)), "architectures": source.architectures}
+        origin = {"from": os.path.basename(os.path.abspath(path)), "folders": source.origins}
         (folder / IMPORTED_FILE).write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
         checkpoints = Checkpoints(folder / "checkpoints", keep=1)
         checkpoints.save(0, {"params": params})
@@ -109,8 +108,27 @@ def convert(
     ]
 
 
-def _open(path: str) -> "FolderModel | ElectraPair":
-    where = f"--from={path}"
+def read_model(
+    path: str,
+    config: Mapping[str, Any],
+    *,
+    overrides: Mapping[str, Any],
+    is_default_config: bool,
+    where: str,
+) -> "tuple[Experiment, Params, FolderModel | ElectraPair]":
+    """Returns the experiment and the parameters of the model in the Hugging Face folder `path`, and the folder.
+
+    where: the flag or config field that names the folder, for messages. Other arguments and errors as for `convert`.
+    """
+    source = _open(path, where)
+    with errors_naming(source.where):
+        experiment = make_experiment(_imported_config(source, config, overrides, is_default_config))
+    params = source.params()
+    _check_params(experiment, params, source.where)
+    return experiment, params, source
+
+
+def _open(path: str, where: str) -> "FolderModel | ElectraPair":
     if is_pair(path):
         return open_pair(path, where)
     if os.path.exists(os.path.join(path, "checkpoints")) and not is_huggingface_folder(path):

@@ -40,7 +40,6 @@ class ElectraPreTraining(Electra):
     """ElectraForPreTraining: a Transformer without an output table, and the head of the discriminator."""
 
     architecture = "ElectraForPreTraining"
-    aliases = ("ElectraModel",)
     heads = ("discriminator_head",)
     fields: ClassVar = Encoder.fields | {"prediction_head": ("bert", "linear"), "predicts_tokens": (False,)}
 

@@ -34,6 +34,11 @@ class ElectraPair:
         return [*self.generator.architectures, *self.discriminator.architectures]
 
     @property
+    def origins(self) -> dict[str, dict[str, Any]]:
+        """What train.export keeps of each config.json: part -> the class and its options."""
+        return {part: getattr(self, part).origins[""] for part in PARTS}
+
+    @property
     def notes(self) -> list[str]:
         """A line for each option of a config.json that this project lacks and that changes no logits."""
         return [*self.generator.notes, *self.discriminator.notes]

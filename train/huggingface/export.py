@@ -10,14 +10,19 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
+from data.tokenizer import HuggingFaceTokenizer
+from data.tokenizers.huggingface_files import write_huggingface_tokenizer
+from models.parameters import Params
 from train.checkpoint import Checkpoints
 from train.experiment import Experiment
 from train.huggingface.card import AutoClass, Facts, model_card
-from train.huggingface.families import Folder, folders_of
+from train.huggingface.families import FAMILIES, Folder, folders_of
+from train.huggingface.importing import KEPT_OPTIONS
 from train.huggingface.run_command import run_command
 from train.huggingface.weights import WeightsDtype, write_weights
 from train.huggingface.words import WordRate, short_count
 from train.restore import load_params, reading_mesh
+from train.run_config import IMPORTED_FILE, is_imported
 
 # Names, by the end of the name of a class of transformers, of the class that loads it.
 _AUTO_CLASSES: dict[str, AutoClass] = {
@@ -32,12 +37,14 @@ _RUN_FILE = "cloze.json"  # the config and the step of the run, for `is_export_o
 
 @dataclasses.dataclass(frozen=True)
 class Exporter:
-    """Writes the checkpoints of one run. Made by `make_exporter`.
+    """Writes the checkpoints of one run. `check_exportable` checks the run first.
 
     Attributes:
       workdir: the run's folder.
       experiment: from train.restore.load_experiment.
       dtype: of the tensors.
+      architecture: the class of `transformers` to write; "": the class of an imported model, or the first that can
+        hold the model.
       words: the words per token of the training text, or why they are unknown.
       notes: for the model cards.
     """
@@ -45,6 +52,7 @@ class Exporter:
     workdir: str
     experiment: Experiment
     dtype: WeightsDtype
+    architecture: str
     words: WordRate | str
     notes: tuple[str, ...]
 
@@ -54,9 +62,30 @@ class Exporter:
         Raises ConfigError for a checkpoint that is missing or damaged.
         """
         params, _ = load_params(self.experiment, self.workdir, step, mesh=reading_mesh(self.experiment))
-        for part, contents in folders_of(self.experiment.learner, jax.device_get(params)).items():
+        for part, contents in self.folders(jax.device_get(params)).items():
             (folder / part).mkdir(exist_ok=True)
             self._write_model(folder / part, part, contents, step)
+
+    def folders(self, params: Params) -> dict[str, Folder]:
+        """Returns what each folder is written from, by the name of the part; "" for a run with one model.
+
+        params: the run's, or their shapes. Raises ConfigError if no class of `transformers`, or not `architecture`, can
+        hold the run's model.
+        """
+        folders = folders_of(self.experiment.learner, params)
+        if self.architecture and self.architecture not in FAMILIES:
+            raise ConfigError(f"--architecture={self.architecture} is not one of {', '.join(FAMILIES)}")
+        if self.architecture and len(folders) > 1:
+            raise ConfigError(f"--architecture={self.architecture} does not apply to a run of two models: remove it")
+        chosen = {}
+        for part, folder in folders.items():
+            origin = _origins(self.workdir).get(part, {}).get("architecture")
+            family = FAMILIES.get(self.architecture or origin, folder.family)
+            if set(family.heads) != set(folder.family.heads):
+                raise ConfigError(f"--architecture={family.architecture} has other parameters than this run")
+            family.check_model(folder.model)
+            chosen[part] = folder._replace(family=family)
+        return chosen
 
     def folder_name(self, step: int) -> str:
         """Returns the name of a checkpoint's folder by step and words seen: "step_400-words_1.23M".
@@ -74,28 +103,40 @@ class Exporter:
 
     def _write_model(self, folder: Path, part: str, contents: Folder, step: int) -> None:
         """Writes one model and its tokenizer."""
-        from data.tokenizers.huggingface_files import write_huggingface_tokenizer
-
         family, model, params = contents
-        vocab, tokenizer = self.experiment.vocab, self.experiment.tokenizer
-        config = family.huggingface_config(model, vocab)
+        config = family.huggingface_config(model, self.experiment.vocab)
+        origin = _origins(self.workdir).get(part)
+        if origin is not None:  # the ids with which texts begin and end are those of the imported folder
+            config = {name: value for name, value in config.items() if name not in KEPT_OPTIONS} | origin["options"]
         write_weights(folder, family.to_tensors(params, model, config), self.dtype)
         _write_json(folder / "config.json", config | {"dtype": self.dtype})
         auto_class = auto_class_of(family.architecture)
         if auto_class in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM"):
             _write_json(folder / "generation_config.json", self._generation_config(config))
-        write_huggingface_tokenizer(tokenizer, folder)
+        max_length = model.max_length if model.positions == "learned" else None
+        write_huggingface_tokenizer(self.experiment.tokenizer, folder, **self._around_text(), max_length=max_length)
         facts = self._facts(part, contents, auto_class, step)
         (folder / "README.md").write_text(model_card(self.experiment, facts), encoding="utf-8")
         _write_json(folder / _RUN_FILE, {"step": step, "config": _portable(self.experiment.config)})
 
+    def _around_text(self) -> dict[str, tuple[int, ...] | None]:
+        """Returns the ids that the tokenizer puts before and after a text, as rows of training have them.
+
+        The tokenizer.json of an imported model has its own, which are unchanged.
+        """
+        model, vocab = self.experiment.model, self.experiment.vocab
+        if is_imported(self.workdir) and isinstance(self.experiment.tokenizer, HuggingFaceTokenizer):
+            return {"begin": None, "end": None}
+        if not model.has_encoder:
+            return {"begin": (vocab.pad,), "end": ()}
+        return {"begin": (), "end": (vocab.eos,)} if model.has_decoder else {"begin": (vocab.cls,), "end": (vocab.sep,)}
+
     def _generation_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the contents of generation_config.json, with which `transformers` draws the tokens that we draw."""
         vocab = self.experiment.vocab
-        names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
         never = [vocab.pad] if vocab.pad != vocab.eos else []
         never += range(vocab.size, config["vocab_size"])  # rows of the table that are no token
-        contents = {name: config[name] for name in names if name in config}
+        contents = {name: config[name] for name in KEPT_OPTIONS if name in config}
         return contents | ({"suppress_tokens": never} if never else {})
 
     def _facts(self, part: str, contents: Folder, auto_class: AutoClass, step: int) -> Facts:
@@ -118,13 +159,14 @@ class Exporter:
         )
 
 
-def check_exportable(experiment: Experiment, *, language_model_only: bool) -> None:
+def check_exportable(exporter: Exporter, *, language_model_only: bool) -> None:
     """Raises ConfigError if no class of `transformers` can hold the run's model.
 
     language_model_only: leave out the parameters of the learner that are not the language model's.
     """
+    experiment = exporter.experiment
     shapes = experiment.params_shapes
-    folders = folders_of(experiment.learner, shapes)
+    folders = exporter.folders(shapes)
     carried = {module for folder in folders.values() for module in folder.params}
     extras = [module for module in shapes if module not in carried and not (module == "generator" and len(folders) > 1)]
     if extras and not language_model_only:
@@ -133,9 +175,6 @@ def check_exportable(experiment: Experiment, *, language_model_only: bool) -> No
             "and no class of transformers that holds this model has a place for that: --language_model_only leaves it "
             "out"
         )
-    for folder in folders.values():
-        folder.family.check_model(folder.model)
-        auto_class_of(folder.family.architecture)
 
 
 def auto_class_of(architecture: str) -> AutoClass:
@@ -176,6 +215,13 @@ def _counters(workdir: str, step: int) -> dict[str, Any] | None:
         return checkpoints.counters(step)
     finally:
         checkpoints.close()
+
+
+def _origins(workdir: str) -> dict[str, dict[str, Any]]:
+    """Returns FolderModel.origins of an imported model; {} for a run."""
+    if not is_imported(workdir):
+        return {}
+    return json.loads(Path(workdir, IMPORTED_FILE).read_text(encoding="utf-8"))["folders"]
 
 
 def _evaluation(workdir: str, step: int) -> dict[str, Any] | None:

@@ -93,7 +93,7 @@ class Family(abc.ABC):
             raise ConfigError(f"config.json: {error}") from error
 
     def notes(self, hf_config: Mapping[str, Any]) -> list[str]:
-        """Returns a line for each option that this project lacks and that changes no logits: of training, generation."""
+        """Returns a line for each option that models here lack and that changes training or generation, not logits."""
         options, lines = Options(hf_config, self.defaults), []
         rates = {name: options[name] for name in self.dropouts}
         if len(set(rates.values())) > 1:

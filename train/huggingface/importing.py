@@ -25,6 +25,16 @@ from train.sharding import put_params
 # The files of a tokenizer that can be read, in the order of preference.
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
 
+# Options of config.json about generation, which a model here does not hold; train.export writes them again.
+KEPT_OPTIONS = (
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "decoder_start_token_id",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FolderModel:
@@ -55,6 +65,12 @@ class FolderModel:
     def architectures(self) -> list[str]:
         """The class of `transformers`."""
         return [self.family.architecture]
+
+    @property
+    def origins(self) -> dict[str, dict[str, Any]]:
+        """What train.export keeps of config.json: {"": the class and KEPT_OPTIONS}."""
+        kept = {name: self.folder.config[name] for name in KEPT_OPTIONS if name in self.folder.config}
+        return {"": {"architecture": self.family.architecture, "options": kept}}
 
     @property
     def notes(self) -> list[str]:

@@ -23,7 +23,6 @@ class Llama(Family):
     """
 
     architecture = "LlamaForCausalLM"
-    aliases = ("LlamaModel",)
     model_type = "llama"
     prefix = "model."
     defaults: ClassVar = {

@@ -11,7 +11,6 @@ class RobertaMaskedLM(Encoder):
     """RobertaForMaskedLM. Its head always has the exact GELU. Positions count from pad_token_id + 1, as in fairseq."""
 
     architecture = "RobertaForMaskedLM"
-    aliases = ("RobertaModel",)
     model_type = "roberta"
     prefix = "roberta."
     defaults: ClassVar = Encoder.defaults | {"vocab_size": 50265, "pad_token_id": 1}

@@ -26,7 +26,6 @@ class Tensor:
     paths: tuple[str, ...]  # the parameters', as train.paths.leaf_name; several are joined along the outputs
     transposed: bool = False  # whether the tensor is the transposed parameter
     extra_rows: int = 0  # rows before the parameter's: tables of positions that begin after a padding index
-    lead: tuple[int, ...] = ()  # leading axes of size 1 that the parameter lacks
     copies: tuple[str, ...] = ()  # other names of the same tensor, for modules that share it
 
 
@@ -43,9 +42,9 @@ def norm(name: str, path: str, *, bias: bool) -> list[Tensor]:
 
 
 def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]:
-    """Returns the tensors of `params` by name, float32. Copies are not written: `transformers` shares them again.
+    """Returns the tensors of `params` by name, float32. Copies are not there: `transformers` shares them again.
 
-    Extra rows are 0. Raises ValueError if the paths of the table and of `params` differ.
+    Arrays are in C order. Extra rows are 0. Raises ValueError if the paths of the table and of `params` differ.
     """
     leaves = {leaf_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     _check_paths(leaves.keys(), table)
@@ -55,7 +54,8 @@ def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]
             array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
             array = array.T if row.transposed else array
             array = np.pad(array, ((row.extra_rows, 0), *[(0, 0)] * (array.ndim - 1))) if row.extra_rows else array
-            tensors[name] = np.array(array, np.float32).reshape(*row.lead, *array.shape)  # a copy: contiguous
+            # In C order: safetensors writes an array's memory as it is, so a transposed view would be written wrongly.
+            tensors[name] = np.array(array, np.float32, order="C")
     return tensors
 
 
@@ -143,11 +143,10 @@ def _parts(
             raise ConfigError(f"tensors {present[0]} and {copy} must be equal: by config.json the model shares them")
     whole = functools.reduce(lambda a, b: (*a[:-1], a[-1] + b[-1]), shapes)
     whole = (whole[0] + row.extra_rows, *whole[1:])
-    wanted = (*row.lead, *(whole[::-1] if row.transposed else whole))
+    wanted = whole[::-1] if row.transposed else whole
     if tuple(array.shape) != wanted:
         raise ConfigError(
             f"tensor {present[0]} has shape {list(array.shape)}, and config.json gives a model with {list(wanted)}"
         )
-    array = array.reshape(array.shape[len(row.lead) :]).astype(np.float32)
-    array = (array.T if row.transposed else array)[row.extra_rows :]
+    array = (array.T if row.transposed else array).astype(np.float32)[row.extra_rows :]
     return np.split(array, np.cumsum([shape[-1] for shape in shapes[:-1]]), axis=-1)

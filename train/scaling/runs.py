@@ -13,6 +13,7 @@ from contract.errors import ConfigError
 from models.transformer import Params
 from train.ablate.study import Study
 from train.experiment import make_experiment
+from train.metrics_file import read_metrics
 from train.paths import leaf_name
 from train.restore import config_for_reading
 from train.run_config import flatten, read_config
@@ -29,7 +30,8 @@ _MAY_DIFFER = {
     "seed": "seed",
     "model": "num_layers|d_model|num_heads|num_kv_heads|head_dim|d_ff|embedding_size|attention|remat|scan_unroll",
     "loss": "chunk_size",
-    "train": "steps|epochs|log_every|eval_every|checkpoint_every|keep_checkpoints|profile_steps|grad_accum_steps",
+    "train": "steps|epochs|log_every|eval_every|checkpoint_every|keep_checkpoints|profile_steps|grad_accum_steps|"
+    "trackers|tracker_project",
     "data": "path|heldout_path|cache_dir|reader_threads|prefetch_batches",
     "mesh": ".*",
 }
@@ -145,15 +147,13 @@ def _read(run: str) -> tuple[dict[str, Any], dict[str, Any]] | str:
     """Returns a run's config and last evaluation, or why the run has no point."""
     try:
         config = read_config(run)
-        with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
-        evaluations = [line for line in lines if line["split"] == "eval"]
+        evaluations = read_metrics(run, "eval")
         steps = config["train"]["steps"]
         same_fields = _must_agree(config)
-    except (ConfigError, OSError):
-        return "not started, or its config.json or metrics.jsonl cannot be read"
-    except (ValueError, KeyError, TypeError):
-        return "damaged: config.json or metrics.jsonl does not have the fields of a run"
+    except ConfigError as error:
+        return f"not started, or damaged: {error}"
+    except (KeyError, TypeError):
+        return "damaged: config.json does not have the fields of a run"
     last = evaluations[-1] if evaluations else {"step": 0}
     if last["step"] < steps:
         return f"unfinished: the last evaluation is at step {last['step']} of {steps}"

@@ -15,15 +15,12 @@ from ml_collections import config_flags
 from rich.console import Console
 
 from contract.errors import ConfigError
-from data.near_duplicates import near_duplicates
-from data.split import split_documents
-from data.store import open_or_build
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.experiment import make_experiment
 from train.restore import config_for_reading
 from train.run_config import read_config
 from train.show.html import html_page
-from train.show.page import make_page
+from train.show.page import open_page
 from train.show.svg import svg_page
 from train.show.terminal import print_page
 
@@ -38,8 +35,6 @@ _SVG = flags.DEFINE_string(
     "svg", None, "File to write the examples and the attention masks to, as an SVG picture for documents.", _FLAGS
 )
 
-_MIN_EXAMPLES = 3  # lower bound of the default of --num_examples
-
 
 def main() -> None:
     """Reads the command line, prints the page, and writes the files of --html and --svg."""
@@ -51,17 +46,12 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     experiment = make_experiment(config)
     num_examples = _NUM_EXAMPLES.value
-    if num_examples is None:
-        num_examples = max(_MIN_EXAMPLES, len(experiment.denoisers))
-    if num_examples < 1:
+    if num_examples is not None and num_examples < 1:
         raise ConfigError(f"--num_examples={num_examples} must be 1 or more")
     outputs = [(flag, render) for flag, render in ((_HTML, html_page), (_SVG, svg_page)) if flag.value is not None]
     for flag, _ in outputs:
         _write(flag, "a", "")  # raises for an invalid path before anything slow runs
-    store = open_or_build(experiment.data, experiment.tokenizer)
-    documents, heldout = split_documents(store, experiment.data.split)
-    documents, _ = near_duplicates(documents, heldout, experiment.data.near_duplicates)
-    page = make_page(experiment, documents, title=_title(), num_examples=num_examples)
+    page = open_page(experiment, title=_title(), num_examples=num_examples)
     console = Console(highlight=False, markup=False, emoji=False)
     print_page(page, console)
     for flag, render in outputs:

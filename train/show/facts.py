@@ -50,6 +50,15 @@ def experiment_facts(experiment: Experiment, documents: Documents) -> list[tuple
     ]
 
 
+def layout_facts(experiment: Experiment) -> list[tuple[str, str]]:
+    """Returns (name, value) of the facts about the objective and the architecture, without those of the text."""
+    return [
+        ("objective", experiment.objective_name),
+        ("architecture", _architecture(experiment)),
+        ("tokenizer", f"{experiment.data.tokenizer}, {experiment.vocab.size:,} ids"),
+    ]
+
+
 def denoiser_facts(experiment: Experiment) -> list[DenoiserFacts]:
     """Returns the objective's table of denoisers; one row unless the objective is a mixture."""
     found, final = [], sum(spec.final_weight for spec in experiment.window_specs)

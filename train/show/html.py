@@ -31,12 +31,16 @@ def html_page(page: Page) -> str:
             *(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in page.facts),
             "</dl></header>",
             _denoisers(page),
-            _statistics(page),
-            f"<h2>Examples</h2>\n{_legend(page)}",
-            *(_row(row) for row in page.rows),
+            *([_statistics(page)] if page.statistics else []),
+            f"<h2>Examples</h2>\n{examples_html(page)}",
             "</body>\n</html>\n",
         ]
     )
+
+
+def examples_html(page: Page) -> str:
+    """Returns the examples with their attention masks and a legend, as elements for a page with the style sheet."""
+    return "\n".join([_legend(page), *(_row(row) for row in page.rows)])
 
 
 def _denoisers(page: Page) -> str:

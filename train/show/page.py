@@ -7,15 +7,19 @@ import numpy as np
 
 from contract.batch import Batch, check_batch
 from data.documents import Documents
+from data.near_duplicates import near_duplicates
+from data.split import split_documents
+from data.store import open_or_build
 from train.experiment import Experiment
-from train.show.examples import chunk_numbers, chunks, examples_of, expected_shares
-from train.show.facts import DenoiserFacts, denoiser_facts, experiment_facts
+from train.show.examples import Chunk, chunk_numbers, chunks, examples_of, expected_shares
+from train.show.facts import DenoiserFacts, denoiser_facts, experiment_facts, layout_facts
 from train.show.measure import measure
 from train.show.rows import Row, rows_of, stack_rows_of
 from train.show.statistics import STATISTICS, Statistic, Totals, compare, notes
 from train.show.text import KINDS
 
 _MEASURED_POSITIONS = 1 << 22
+_MIN_EXAMPLES = 3  # lower bound of the default number of examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +48,21 @@ class Page:
         sections = [section for row in self.rows for example in row.examples for section in example.sections]
         texts = {run.kind: run.text for section in reversed(sections) for run in reversed(section.runs)}
         return {kind: texts[kind] for kind in KINDS if kind in texts}
+
+
+def open_page(experiment: Experiment, *, title: str, num_examples: int | None = None) -> Page:
+    """Returns the page of the training text that `experiment` names. Builds the token store if it does not exist.
+
+    num_examples: None: one of each denoiser, at least 3.
+
+    Raises ConfigError as data.store.open_or_build and data.split.split_documents do.
+    """
+    if num_examples is None:
+        num_examples = max(_MIN_EXAMPLES, len(experiment.denoisers))
+    store = open_or_build(experiment.data, experiment.tokenizer)
+    documents, heldout = split_documents(store, experiment.data.split)
+    documents, _ = near_duplicates(documents, heldout, experiment.data.near_duplicates)
+    return make_page(experiment, documents, title=title, num_examples=num_examples)
 
 
 def make_page(experiment: Experiment, documents: Documents, *, title: str, num_examples: int) -> Page:
@@ -82,6 +101,21 @@ def make_page(experiment: Experiment, documents: Documents, *, title: str, num_e
         statistics=statistics,
         measured_on=f"{num_rows:,} rows, {totals.examples.sum():,} examples, {totals.raw_tokens:,} raw tokens",
         notes=notes(statistics, totals, scores_on_device=scores_on_device),
+    )
+
+
+def make_page_of_rows(experiment: Experiment, chunk: Chunk, *, title: str) -> Page:
+    """Returns a page with all examples of `chunk`, without statistics."""
+    examples = np.arange(len(chunk.windows.row_ids))
+    return Page(
+        title=title,
+        facts=layout_facts(experiment),
+        warnings=list(experiment.warnings),
+        denoisers=denoiser_facts(experiment),
+        rows=rows_of(experiment, chunk, 0, examples, 1),
+        statistics={},
+        measured_on="",
+        notes=[],
     )
 
 

@@ -1,19 +1,17 @@
-"""The style sheet of train.show's HTML page."""
+"""The style sheet of train.show's HTML page, in parts, which the documentation's site uses too."""
 
-CSS = """\
-:root {
-  color-scheme: light dark;
-  --ground: #fff; --text: #1c1e21; --dim: #666e79; --line: #d8dce2; --panel: #f5f6f8;
-  --sentinel: #a3178f; --mask: #fbe28a; --mode: #1f5fbf; --eos: #147a3d; --random: #c8281e; --kept: #1f5fbf;
-  --read: #a9b4c2; --scored: #1c1e21;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --ground: #14161a; --text: #e3e6ea; --dim: #98a1ad; --line: #343a43; --panel: #1d2026;
-    --sentinel: #f08be0; --mask: #6b5710; --mode: #2f6fd0; --eos: #62d08f; --random: #ff8078; --kept: #86b6ff;
-    --read: #566070; --scored: #e3e6ea;
-  }
-}
+# Colors of a light and of a dark page.
+LIGHT = """\
+--ground: #fff; --text: #1c1e21; --dim: #666e79; --line: #d8dce2; --panel: #f5f6f8;
+--sentinel: #a3178f; --mask: #fbe28a; --mode: #1f5fbf; --eos: #147a3d; --random: #c8281e; --kept: #1f5fbf;
+--read: #a9b4c2; --scored: #1c1e21;
+"""
+DARK = """\
+--ground: #14161a; --text: #e3e6ea; --dim: #98a1ad; --line: #343a43; --panel: #1d2026;
+--sentinel: #f08be0; --mask: #6b5710; --mode: #2f6fd0; --eos: #62d08f; --random: #ff8078; --kept: #86b6ff;
+--read: #566070; --scored: #e3e6ea;
+"""
+RULES = """\
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 76rem; padding: 1rem 1.25rem 4rem; background: var(--ground); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
@@ -71,3 +69,12 @@ figcaption { font-size: .8rem; color: var(--dim); margin-top: .25rem; }
   .strip span:last-child { grid-column: 2; }
 }
 """
+CSS = f"""\
+:root {{
+color-scheme: light dark;
+{LIGHT}}}
+@media (prefers-color-scheme: dark) {{
+:root {{
+{DARK}}}
+}}
+{RULES}"""

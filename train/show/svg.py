@@ -17,6 +17,7 @@ from train.show.page import Page
 from train.show.terminal import print_examples
 
 _WIDTH = 110  # columns
+_HEIGHT = 25  # not read, but without it rich ignores the width in a dumb terminal
 _THEME = TerminalTheme(
     background=(20, 22, 26),
     foreground=(227, 230, 234),
@@ -64,6 +65,7 @@ def svg_page(page: Page) -> str:
         file=io.StringIO(),
         record=True,
         width=_WIDTH,
+        height=_HEIGHT,
         force_terminal=True,
         color_system="standard",
         no_color=False,

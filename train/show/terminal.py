@@ -28,8 +28,9 @@ def print_page(page: Page, console: Console) -> None:
     _print_denoisers(page, console)
     _line(console)
     print_examples(page, console)
-    _line(console)
-    _print_statistics(page, console)
+    if page.statistics:
+        _line(console)
+        _print_statistics(page, console)
 
 
 def print_examples(page: Page, console: Console) -> None:

@@ -121,7 +121,7 @@ def test_runs_without_a_point_are_named(studies, monkeypatch, capsys):
     totals = {"raw_tokens": 1, "flops": 1.0}
     write_run(runs / "layers_2_width_32-seed0", config, [(250, 3.0)], totals)
     write_run(runs / "layers_2_width_32-seed1", config, [(500, None)], totals)
-    (runs / "layers_2_width_64-seed0" / "metrics.jsonl").write_text('{"step": 5, "sp')
+    (runs / "layers_2_width_64-seed0" / "metrics.jsonl").write_text('{"step": 5, "sp\n')
     (runs / "layers_2_width_64-seed1" / "config.json").write_text('{"train": 3}')
     os.remove(runs / "layers_3_width_96-seed0" / "metrics.jsonl")
     shutil.rmtree(runs / "layers_6_width_192-seed0")
@@ -132,9 +132,11 @@ def test_runs_without_a_point_are_named(studies, monkeypatch, capsys):
         f"{runs.parent} has no run of variant layers_6_width_192",
         f"{runs}/layers_2_width_32-seed0: unfinished: the last evaluation is at step 250 of 500",
         f"{runs}/layers_2_width_32-seed1: the last evaluation has no finite loss",
-        f"{runs}/layers_2_width_64-seed0: damaged: config.json or metrics.jsonl does not have the fields of a run",
-        f"{runs}/layers_2_width_64-seed1: damaged: config.json or metrics.jsonl does not have the fields of a run",
-        f"{runs}/layers_3_width_96-seed0: not started, or its config.json or metrics.jsonl cannot be read",
+        f"{runs}/layers_2_width_64-seed0: not started, or damaged: {runs}/layers_2_width_64-seed0/metrics.jsonl, "
+        "line 1 is not a line of metrics: move the file away",
+        f"{runs}/layers_2_width_64-seed1: damaged: config.json does not have the fields of a run",
+        f"{runs}/layers_3_width_96-seed0: not started, or damaged: {runs}/layers_3_width_96-seed0 is not the folder "
+        f"of a run: {runs}/layers_3_width_96-seed0/metrics.jsonl: No such file or directory",
     ]
     assert line["warnings"][:6] == [f"not in the fit: {text}" for text in expected]
     assert all(f"warning: not in the fit: {text}" in printed for text in expected)

@@ -1,0 +1,231 @@
+"""Differences between models of this project and of `transformers`: python -m benchmarks.huggingface [MODEL ...]
+
+Prints one JSON line for each model (default: all of benchmarks/huggingface_models.py) and direction: "from", random
+weights of `transformers` read as this project's parameters, and "to", random parameters written to a folder that
+`from_pretrained` loads. Both compute in float32 on CPU, on rows of several lengths with padding, and are compared at
+the positions that are not padding: the largest absolute difference of the logits and the difference of the losses
+(`labels=` of transformers: masked or next tokens, targets of the decoder, replaced tokens, sentence pairs). Greedy
+tokens are 8 new tokens of each of 4 prompts of several lengths; for encoders, the most likely token at each position.
+
+Needs the packages torch and transformers: pip install -e '.[interop]'
+"""
+
+import functools
+import inspect
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+
+from benchmarks.huggingface_models import MODELS, VOCAB, batch_of, random_inputs, random_model
+from contract.errors import ConfigError
+from models.config import ModelConfig
+from models.decoding import decode_step, init_cache, prefill
+from models.discriminator import discriminator_logits
+from models.parameters import Params
+from models.pooler import bind_classifier
+from models.transformer import bind
+from objectives.losses.cross_entropy import LossOptions, cross_entropy, scored_tokens
+from objectives.losses.replaced_tokens import replaced_token_loss
+from objectives.losses.row_cross_entropy import Rows, class_cross_entropy
+from train.command import parse_flags, run_command
+from train.huggingface.families import family_of_folder_config
+from train.huggingface.family import Family
+
+NEW_TOKENS = 8
+_START = 3  # the start token of decoders
+_PAIR_LABELS = np.array([0, 1, 1, 0])
+
+_FLAGS = flags.FlagValues()
+
+
+class Ours(NamedTuple):
+    """A model of this project with its family, and the parameters."""
+
+    family: Family
+    model: ModelConfig
+    params: Params
+
+
+def read(torch_model: Any) -> Ours:
+    """Returns a model of `transformers` as one of this project."""
+    hf_config = torch_model.config.to_dict() | {"architectures": [type(torch_model).__name__]}
+    tensors = {name: tensor.numpy() for name, tensor in torch_model.state_dict().items()}
+    family = family_of_folder_config(hf_config)
+    model = family.model(hf_config, tensors, "float32")
+    return Ours(family, model, family.to_params(tensors, model, hf_config))
+
+
+def write(ours: Ours) -> Any:
+    """Returns a model of this project as one of `transformers`, which `from_pretrained` loads from a folder.
+
+    Raises ValueError if `from_pretrained` finds tensors that are missing, surplus or of another shape.
+    """
+    import transformers
+    from safetensors.numpy import save_file
+
+    hf_config = ours.family.huggingface_config(ours.model, VOCAB)
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(hf_config, file)
+        tensors = ours.family.to_tensors(ours.params, ours.model, hf_config)
+        save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        model_class = getattr(transformers, ours.family.architecture)
+        torch_model, info = model_class.from_pretrained(folder, output_loading_info=True, dtype="float32")
+    wrong = {name: keys for name, keys in info.items() if keys}
+    if wrong:
+        raise ValueError(f"{ours.family.architecture}.from_pretrained: {wrong}")
+    return torch_model.eval()
+
+
+def random_params(ours: Ours, seed: int) -> Ours:
+    """Returns the same model with other parameters, all random and large enough to affect the logits."""
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        noise = rng.standard_normal(leaf.shape, np.float32)
+        return 1 + 0.3 * noise if jax.tree_util.keystr(path).endswith("['scale']") else 0.2 * noise
+
+    return ours._replace(params=jax.tree_util.tree_map_with_path(draw, ours.params))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def our_logits(model: ModelConfig, params: Params, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Returns the logits of the Transformer or of the discriminator [B, L, ...], and those of sentence pairs [B, 2]."""
+    transformer = bind(model, params["transformer"])
+    hidden_BxLxD = transformer.hidden(batch)
+    if "discriminator_head" in params:
+        return {"logits": discriminator_logits(model, params["discriminator_head"], hidden_BxLxD)}
+    logits = {"logits": transformer.logits(hidden_BxLxD)}
+    if "pair_classifier" in params:
+        logits["pairs"] = bind_classifier(model, 2, params["pair_classifier"])(hidden_BxLxD[:, 0])
+    return logits
+
+
+def their_logits(torch_model: Any, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], float]:
+    """Returns the logits of `transformers`, with names as in `our_logits`, and its loss."""
+    import torch
+
+    arguments = {name: torch.tensor(value) for name, value in inputs.items()}
+    if "discriminator" in " ".join(name for name, _ in torch_model.named_children()):
+        arguments["labels"] = (arguments["labels"] >= 0).long()
+    if "next_sentence_label" in inspect.signature(torch_model.forward).parameters:
+        arguments["next_sentence_label"] = torch.tensor(_PAIR_LABELS)
+    with torch.no_grad():
+        output = torch_model(**arguments)
+    names = {"logits": "logits", "prediction_logits": "logits", "seq_relationship_logits": "pairs"}
+    return {names[name]: value.numpy() for name, value in output.items() if name in names}, float(output.loss)
+
+
+def our_loss(ours: Ours, logits: Mapping[str, jax.Array], inputs: Mapping[str, np.ndarray]) -> float:
+    """Returns the mean loss of `labels`, computed with the losses of this project."""
+    labels = inputs["labels"]
+    if "discriminator_head" in ours.params:
+        weights = inputs["attention_mask"].astype(np.float32)
+        sums = replaced_token_loss(logits["logits"], labels >= 0, weights)
+        return float(sums.loss_sum / sums.weight_sum)
+    if ours.model.architecture == "decoder_only":  # transformers shifts the labels
+        labels = np.concatenate([labels[:, 1:], np.full_like(labels[:, :1], -100)], axis=1)
+    batch = {
+        "decoder_target_tokens": jnp.asarray(np.maximum(labels, 0)),
+        "decoder_loss_weights": jnp.asarray(labels >= 0, jnp.float32),
+        "example_source": jnp.zeros(labels.shape, jnp.int32),
+    }
+    sums = cross_entropy(logits["logits"], scored_tokens(batch), LossOptions(1, 0.0, 0.0))
+    loss = float(sums.loss_sum / sums.weight_sum)
+    if "pairs" in logits:
+        rows = Rows(jnp.ones(len(_PAIR_LABELS)), jnp.zeros(len(_PAIR_LABELS), jnp.int32))
+        pairs = class_cross_entropy(logits["pairs"], jnp.asarray(_PAIR_LABELS), rows, num_groups=1)
+        loss += float(pairs.loss_sum / pairs.weight_sum)
+    return loss
+
+
+def our_greedy(ours: Ours, prompts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the greedy continuation, int [B, NEW_TOKENS]. prompts: as for `generate` of transformers."""
+    model, params = ours.model, ours.params["transformer"]
+    batch = batch_of(prompts, model.architecture)
+    length = batch["decoder_input_tokens"].shape[1] + NEW_TOKENS
+    cache = jax.jit(init_cache, static_argnums=(0, 3))(model, params, batch, length)
+    logits_BxV, cache = jax.jit(prefill, static_argnums=0)(model, params, batch, cache)
+    step, tokens = jax.jit(decode_step, static_argnums=0), []
+    for _ in range(NEW_TOKENS):
+        tokens.append(jnp.argmax(logits_BxV, axis=-1).astype(jnp.int32))
+        logits_BxV, cache = step(model, params, tokens[-1], cache)
+    return np.stack(tokens, axis=1)
+
+
+def their_greedy(torch_model: Any, prompts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the greedy continuation by `generate`, without an end of sequence, int [B, NEW_TOKENS]."""
+    import torch
+    from transformers import GenerationConfig
+
+    options = GenerationConfig(
+        max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0, eos_token_id=None, decoder_start_token_id=_START
+    )
+    # `generate` would otherwise fill the options that are None from the model's own.
+    torch_model.generation_config = options
+    arguments = {name: torch.tensor(value) for name, value in prompts.items()}
+    return torch_model.generate(**arguments, generation_config=options)[:, -NEW_TOKENS:].numpy()
+
+
+def prompts_of(inputs: Mapping[str, np.ndarray], architecture: str) -> dict[str, np.ndarray]:
+    """Returns prompts: the encoder's rows with a start token, or a decoder's rows with padding at the start."""
+    if architecture == "encoder_decoder":
+        start = np.full((len(inputs["input_ids"]), 1), _START)
+        encoder = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        return encoder | {"decoder_input_ids": start, "decoder_attention_mask": np.ones_like(start)}
+    lengths = inputs["attention_mask"].sum(1)
+    rows = zip(inputs["input_ids"], inputs["attention_mask"], lengths, strict=True)
+    tokens, mask = zip(*((np.roll(row, -n), np.roll(mask, -n)) for row, mask, n in rows), strict=True)
+    return {"input_ids": np.stack(tokens), "attention_mask": np.stack(mask)}
+
+
+def compare(ours: Ours, torch_model: Any, seed: int) -> dict[str, Any]:
+    """Returns the figures of one line: see the module's docstring."""
+    architecture = ours.model.architecture
+    inputs = random_inputs(torch_model.config.to_dict(), architecture, seed)
+    theirs, their_loss = their_logits(torch_model, inputs)
+    logits = our_logits(ours.model, ours.params, batch_of(inputs, architecture))
+    mask = {"logits": inputs.get("decoder_attention_mask", inputs["attention_mask"]) > 0, "pairs": ...}
+    differences = [np.abs(np.asarray(logits[name]) - theirs[name])[mask[name]].max() for name in theirs]
+    if architecture == "encoder_only":
+        ours_greedy, theirs_greedy = (np.asarray(values["logits"]).argmax(-1) for values in (logits, theirs))
+        if "discriminator_head" in ours.params:
+            ours_greedy, theirs_greedy = (np.asarray(values["logits"]) > 0 for values in (logits, theirs))
+        greedy_equal = bool((ours_greedy == theirs_greedy)[mask["logits"]].all())
+    else:
+        prompts = prompts_of(inputs, architecture)
+        greedy_equal = bool((our_greedy(ours, prompts) == their_greedy(torch_model, prompts)).all())
+    return {
+        "shapes": {name: list(value.shape) for name, value in theirs.items()},
+        "max_abs_difference": float(max(differences)),
+        "max_abs_logit": float(max(np.abs(value[mask[name]]).max() for name, value in theirs.items())),
+        "greedy_equal": greedy_equal,
+        "loss": their_loss,
+        "loss_difference": abs(our_loss(ours, logits, inputs) - their_loss),
+    }
+
+
+def main() -> None:
+    """Prints the lines of the models on the command line."""
+    names = parse_flags(_FLAGS, __doc__, positional=str) or list(MODELS)
+    for name in names:
+        if name not in MODELS:
+            raise ConfigError(f"unknown model {name!r}: choose from {', '.join(MODELS)}")
+    for name in names:
+        torch_model = random_model(*MODELS[name], seed=0)
+        ours = read(torch_model)
+        other = random_params(ours, seed=1)
+        for direction, pair in (("from", (ours, torch_model)), ("to", (other, write(other)))):
+            line = {"benchmark": "huggingface", "model": name, "class": MODELS[name][0], "direction": direction}
+            print(json.dumps(line | compare(*pair, seed=2)), flush=True)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,302 @@
+"""A model and what one does with it from Python."""
+
+import dataclasses
+import functools
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from cloze.errors import named_as_arguments
+from cloze.shown import Shown
+from contract.batch import Batch
+from contract.errors import ConfigError
+from data.batches import loader
+from data.tokenizer import Tokenizer
+from models.parameters import Params
+from train import likelihood
+from train.experiment import Experiment
+from train.generate.prompts import not_a_language_model
+from train.generate.texts import (
+    Filled,
+    Generated,
+    NamedText,
+    Options,
+    fill_masks,
+    generate_texts,
+    read_masked_prompts,
+    read_requests,
+)
+from train.heldout import evaluate
+from train.likelihood import Likelihood
+from train.probes.probe import LanguageModel
+from train.restore import language_model, reading_mesh
+from train.run import make_run, open_corpus
+from train.show.examples import Chunk
+from train.show.page import make_page, make_page_of_rows
+from train.text_batches import Text, batch_of, text_windows
+from train.text_losses import TextLoss, batch_logits, text_losses
+
+
+class Model:
+    """A model with its objective and tokenizer. Made by cloze.load, cloze.new and cloze.train, and immutable.
+
+    Methods that take texts or prompts take one, and return its result, or a list, and return a list. Rows are padded to
+    a few sizes, so that most calls use programs that are compiled already. Every result is that of the text alone.
+
+    Attributes:
+      experiment: the checked config and the objects that it describes.
+      params: the learner's parameters, as nested dicts of jax.Array on the devices of `mesh`.
+      mesh: over whose devices rows are split.
+      step: of the checkpoint; 0 without one.
+      workdir: the folder of the run; None without one.
+    """
+
+    def __init__(
+        self, experiment: Experiment, params: Params, mesh: Mesh, *, source: str, step: int, workdir: str | None
+    ):
+        self.experiment = experiment
+        self.params = params
+        self.mesh = mesh
+        self.step = step
+        self.workdir = workdir
+        self._source = source
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer: encode(text), decode(ids), vocab."""
+        return self.experiment.tokenizer
+
+    def __repr__(self) -> str:
+        experiment = self.experiment
+        model, data, vocab = experiment.model, experiment.data, experiment.vocab
+        rows = f"{data.inputs_length} positions"
+        if model.architecture == "encoder_decoder":
+            rows = f"encoder {data.inputs_length}, decoder {data.targets_length} positions"
+        denoisers = ", ".join(f"{denoiser.name} {denoiser.mode}".strip() for denoiser in experiment.denoisers)
+        lines = {
+            "model": self._source,
+            "objective": experiment.objective_name + (f": {denoisers}" if len(experiment.denoisers) > 1 else ""),
+            "shape": f"{model.architecture}, {model.num_layers} layers a stack, d_model {model.d_model}, "
+            f"{model.num_heads} heads, d_ff {model.d_ff}, positions {model.positions}, {model.dtype}",
+            "parameters": f"{experiment.num_params:,}",
+            "rows": rows,
+            "tokenizer": f"{data.tokenizer}, {vocab.size:,} ids",
+            "devices": f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}",
+        }
+        width = max(map(len, lines))
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
+
+    @named_as_arguments
+    def show(
+        self, texts: Text | Sequence[Text] | None = None, *, denoiser: str | None = None, seed: int = 0,
+        num_examples: int | None = None,
+    ) -> Shown:  # fmt: skip
+        """Returns the page of train.show: what the objective makes of text, and what is scored and visible.
+
+        Args:
+          texts: up to a window long; None: examples of the run's corpus, with statistics.
+          denoiser, seed: for `texts`, as for `batch`.
+          num_examples: without `texts`; None: one of each denoiser, at least 3.
+        """
+        experiment = self.experiment
+        if texts is None:
+            if num_examples is None:
+                num_examples = max(3, len(experiment.denoisers))
+            documents = open_corpus(experiment, show_progress=False).train_documents
+            return Shown(make_page(experiment, documents, title=self._source, num_examples=num_examples))
+        windows, _, _ = text_windows(experiment, _listed(texts)[0], denoiser=denoiser, seed=seed)
+        chunk = Chunk(windows, batch_of(experiment, windows))
+        return Shown(make_page_of_rows(experiment, chunk, title=self._source))
+
+    @named_as_arguments
+    def batch(self, texts: Text | Sequence[Text], *, denoiser: str | None = None, seed: int = 0) -> Batch:
+        """Returns the objective's batch of texts, of which row i is text i: the fields of contract/batch.py.
+
+        What is hidden in a text is a function of the seed and the text.
+
+        Args:
+          texts: strings, or arrays of ids, up to a window long; pairs (prompt, response) for a run on such pairs.
+          denoiser: the name of a mixture's denoiser; None: drawn for each text with the shares of the mixture.
+          seed: of the draws.
+        """
+        windows, _, _ = text_windows(self.experiment, _listed(texts)[0], denoiser=denoiser, seed=seed)
+        return batch_of(self.experiment, windows)
+
+    @named_as_arguments
+    def logits(self, batch: Mapping[str, Any]) -> jax.Array:
+        """Returns logits, float32 [B, L, V], for a batch of `batch`, of `batches`, or made by hand.
+
+        They are at the positions of the decoder, or of the encoder if there is no decoder: position i predicts
+        decoder_target_tokens[:, i] or encoder_target_tokens[:, i]. V is the number of rows of the output table, which
+        may be more than the ids of the tokenizer.
+        """
+        model = self._language_model
+        return batch_logits(model.experiment, model.params, model.mesh, batch)
+
+    @named_as_arguments
+    def losses(
+        self, texts: Text | Sequence[Text], *, denoiser: str | None = None, seed: int = 0
+    ) -> TextLoss | list[TextLoss]:
+        """Returns the loss of each text under the run's objective: nats, scored tokens and bytes.
+
+        The sums are those of train.evaluate for the same windows: a longer text is cut into windows. Arguments as for
+        `batch`.
+        """
+        listed, is_one = _listed(texts)
+        found = text_losses(self.experiment, self.params, self.mesh, listed, denoiser=denoiser, seed=seed)
+        return found[0] if is_one else found
+
+    @named_as_arguments
+    def log_likelihood(
+        self, prompts: str | Sequence[str], continuations: str | Sequence[str], *, mode: str | None = None
+    ) -> Likelihood | list[Likelihood]:
+        """Returns the log-likelihood of each continuation given its prompt, for models that continue texts.
+
+        A causal model, prefix LM or encoder-decoder reads the prompt as in training. For the likelihood of a text
+        give the prompt "". The continuation is scored without an EOS after it.
+
+        Args:
+          prompts, continuations: two texts, or two lists of the same length. Both together fit in a row.
+          mode: mode token, such as "[S]"; None: that of the first suitable denoiser.
+        """
+        pairs, is_one = self._pairs(prompts, continuations)
+        found = likelihood.continuations(self._language_model, pairs, mode=mode)
+        return found[0] if is_one else found
+
+    @named_as_arguments
+    def text_log_likelihood(
+        self, texts: str | Sequence[str], *, mode: str | None = None
+    ) -> Likelihood | list[Likelihood]:
+        """Returns the log-likelihood of each text, of any length, in windows (train.likelihood.rolling)."""
+        listed, is_one = _listed(texts)
+        pairs, _ = self._pairs([""] * len(listed), listed)
+        found = likelihood.rolling(self._language_model, [pair.continuation for pair in pairs], mode=mode)
+        return found[0] if is_one else found
+
+    @named_as_arguments
+    def pseudo_log_likelihood(
+        self, prompts: str | Sequence[str], continuations: str | Sequence[str], *, mode: str | None = None
+    ) -> Likelihood | list[Likelihood]:
+        """Returns the sum of the log-probabilities of a continuation's tokens, each given all other tokens.
+
+        For masked models and denoisers (Salazar et al. 2020). It is not the likelihood of a text. Arguments as for
+        `log_likelihood`.
+        """
+        pairs, is_one = self._pairs(prompts, continuations)
+        found = likelihood.pseudo(self._language_model, pairs, mode=mode)
+        return found[0] if is_one else found
+
+    @named_as_arguments
+    def generate(
+        self, prompts: str | Sequence[str], *, batch_size: int = 16, **options: Any
+    ) -> Generated | Filled | list[Any]:
+        """Continues prompts, fills in their sentinels (<extra_id_0>) or their [MASK]s, as train.generate does.
+
+        Args:
+          prompts: texts.
+          batch_size: how many answers are generated together; they do not depend on this number.
+          **options: mode, max_tokens, temperature (0.8; 0 selects the likeliest token), top_k, top_p, num_samples and
+            seed, the fields of train.generate.texts.Options. None for a model that fills in masks.
+
+        Returns for each prompt a Generated (prompt, answer, text, finished), with num_samples a list of these, or a
+        Filled (prompt, text, candidates).
+        """
+        listed, is_one = _listed(prompts)
+        found = list(self._generated(listed, _options(options), batch_size))
+        return found[0] if is_one else found
+
+    def _generated(self, prompts: Sequence[str], options: Options, batch_size: int) -> Iterator[Any]:
+        options.check()
+        if batch_size < 1:
+            raise ConfigError(f"batch_size={batch_size} must be 1 or more")
+        where = ["the prompt"] if len(prompts) == 1 else [f"prompt {k}" for k in range(1, len(prompts) + 1)]
+        texts = [NamedText(text, name) for text, name in zip(_strings(prompts), where, strict=True)]
+        model = self._language_model
+        experiment, params = model.experiment, model.params
+        if not experiment.model.has_decoder:
+            options.check_fills_masks()
+            yield from fill_masks(experiment, params, texts, read_masked_prompts(experiment, texts), batch_size)
+            return
+        requests, notes = read_requests(experiment, texts, options)
+        for note in notes:
+            warnings.warn(note, stacklevel=4)
+        for answers in generate_texts(experiment, params, texts, requests, options, batch_size):
+            yield answers if options.num_samples > 1 else answers[0]
+
+    @named_as_arguments
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """Returns an iterator over the training batches `start`, `start` + 1, ... of the run's corpus, without end."""
+        experiment, data = self.experiment, self.experiment.data
+        batches = experiment.batches(open_corpus(experiment, show_progress=False).train_documents)
+        return loader(batches, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+
+    @named_as_arguments
+    def evaluate(self) -> dict[str, float]:
+        """Returns the held-out metrics of train.evaluate."""
+        mesh = reading_mesh(self.experiment, batch_size=self.experiment.train.batch_size)
+        return evaluate(make_run(self.experiment, mesh=mesh, show_progress=False), self.params)
+
+    @named_as_arguments
+    def metrics(self, split: str | None = None) -> list[dict[str, Any]]:
+        """Returns the lines of the run's metrics.jsonl. split: "train" or "eval"; None: all lines."""
+        if self.workdir is None:
+            raise ConfigError("this model is not that of a run, so it has no metrics: cloze.load a run")
+        if split not in (None, "train", "eval"):
+            raise ConfigError(f"split={split!r} must be 'train' or 'eval'")
+        path = os.path.join(self.workdir, "metrics.jsonl")
+        try:
+            with open(path, encoding="utf-8") as file:
+                rows = [json.loads(line) for line in file if line.endswith("\n")]
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read ({error.strerror}): train the run first") from None
+        return [row for row in rows if split in (None, row["split"])]
+
+    @functools.cached_property
+    def _language_model(self) -> LanguageModel:
+        trained = language_model(self.experiment, self.params)
+        if trained is None:
+            raise not_a_language_model(self.experiment)
+        return LanguageModel(*trained, self.mesh)
+
+    def _pairs(
+        self, prompts: str | Sequence[str], continuations: str | Sequence[str]
+    ) -> tuple[list[likelihood.Pair], bool]:
+        (before, is_one), (after, _) = _listed(prompts), _listed(continuations)
+        if len(before) != len(after):
+            raise ConfigError(f"there are {len(before)} prompts and {len(after)} continuations: give as many of both")
+        texts = zip(_strings(before), _strings(after), strict=True)
+        pairs = [
+            likelihood.encode_pair(self.tokenizer, *pair, where=f"text {k}") for k, pair in enumerate(texts, start=1)
+        ]
+        return pairs, is_one
+
+
+def _listed(texts: Any) -> tuple[list[Any], bool]:
+    """Returns the texts as a list, and whether they were one text. A tuple of strings is a prompt and its response."""
+    is_one = isinstance(texts, str | np.ndarray) or (isinstance(texts, tuple) and len(texts) == 2)
+    return ([texts] if is_one else list(texts)), is_one
+
+
+def _strings(texts: Sequence[Any]) -> Sequence[str]:
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise ConfigError(f"text {number} must be a string, not {type(text).__name__}")
+    return texts
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    names = [field.name for field in dataclasses.fields(Options)]
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise ConfigError(f"{unknown[0]} is not an option of generate: use {', '.join(names)}")
+    return Options(**given)

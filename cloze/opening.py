@@ -1,0 +1,125 @@
+"""The models of runs, of Hugging Face folders and of configs."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from absl import flags
+from ml_collections import ConfigDict
+
+from cloze.errors import named_as_arguments
+from cloze.model import Model
+from contract.errors import ConfigError
+from train import sharding
+from train.command import define_config, parse_flags
+from train.experiment import make_experiment
+from train.huggingface.convert import default_config, read_model
+from train.huggingface.folder import is_huggingface_folder
+from train.loop import train_and_evaluate
+from train.restore import config_for_reading, load_experiment, load_params, reading_mesh
+
+Config = str | os.PathLike | ConfigDict | Mapping[str, Any]
+
+_ROOT = pathlib.Path(__file__).parents[1]
+
+
+@named_as_arguments
+def load(path: str | os.PathLike, step: int | None = None) -> Model:
+    """Returns the model of a run's checkpoint, or of a Hugging Face folder.
+
+    Args:
+      path: the folder of a run, or one that transformers' `save_pretrained` wrote, of a family in docs/huggingface.md.
+      step: the checkpoint of a run; None: the newest.
+
+    Raises ConfigError for a folder that is neither, and for a checkpoint that does not exist.
+    """
+    workdir = os.fspath(path)
+    if is_huggingface_folder(workdir):
+        return _from_hugging_face(workdir, step)
+    experiment = load_experiment(workdir)
+    mesh = reading_mesh(experiment)
+    params, step = load_params(experiment, workdir, step, mesh=mesh)
+    return Model(experiment, params, mesh, source=f"{workdir}, step {step:,}", step=step, workdir=workdir)
+
+
+@named_as_arguments
+def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:
+    """Returns the model of a config with its initial parameters, drawn from the config's seed.
+
+    Args:
+      config: a file of configs/ with an optional preset, as in "configs/ul2.py:base", a ConfigDict, or a mapping with
+        the fields of configs/base.py.
+      overrides: dotted fields to set, such as {"model.num_layers": 2}.
+
+    Raises ConfigError for a config that cannot work.
+    """
+    config, name = _read(config, overrides)
+    experiment = make_experiment(config_for_reading(config))
+    mesh = reading_mesh(experiment)
+    init = jax.jit(experiment.learner.init_params, out_shardings=sharding.shardings(mesh, experiment.params_shapes))
+    params = init(jax.random.key(experiment.seed))
+    return Model(experiment, params, mesh, source=f"{name}, initial parameters", step=0, workdir=None)
+
+
+@named_as_arguments
+def train(config: Config, workdir: str | os.PathLike, overrides: Mapping[str, Any] | None = None) -> Model:
+    """Trains as `python -m train.main` does, from the newest checkpoint in `workdir` if there is one.
+
+    config, overrides: as for `new`. Returns the model of the newest checkpoint.
+
+    Raises ConfigError as train.main does.
+    """
+    train_and_evaluate(make_experiment(_read(config, overrides)[0]), os.fspath(workdir))
+    return load(workdir)
+
+
+def _from_hugging_face(path: str, step: int | None) -> Model:
+    """Returns the model of a Hugging Face folder, under the objective of its class (train/huggingface/convert.py)."""
+    if step is not None:
+        raise ConfigError(f"{path} is a Hugging Face folder, which has no steps: remove step={step}")
+    config = _read_file(str(default_config(path))).to_dict()
+    experiment, params, _ = read_model(path, config, overrides={}, is_default_config=True, where=path)
+    mesh = reading_mesh(experiment)
+    return Model(experiment, sharding.put_params(params, mesh), mesh, source=path, step=0, workdir=None)
+
+
+def _read(config: Config, overrides: Mapping[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """Returns a config with its overrides as nested dicts, and its name."""
+    name = "a config"
+    if isinstance(config, str | os.PathLike):
+        name = os.fspath(config)
+        config = _read_file(name)
+    elif not isinstance(config, ConfigDict | Mapping):
+        raise ConfigError(
+            f"a config must be a file such as 'configs/ul2.py:tiny', a ConfigDict or a mapping, not "
+            f"{type(config).__name__}"
+        )
+    config = ConfigDict(config).copy_and_resolve_references()
+    try:
+        config.update_from_flattened_dict(dict(overrides or {}))
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        field = next(field for field in overrides if not _can_set(config, field, overrides[field]))
+        raise ConfigError(f"{field}={overrides[field]!r} is not a field of {name}, or of another type") from error
+    return config.to_dict(), name
+
+
+def _can_set(config: ConfigDict, field: str, value: Any) -> bool:
+    try:
+        config.copy_and_resolve_references().update_from_flattened_dict({field: value})
+    except (KeyError, AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _read_file(name: str) -> ConfigDict:
+    """Returns the config of a file and preset; a relative path is also looked for in this project's folder."""
+    path, _, _ = name.partition(":")
+    if not os.path.isfile(path) and (_ROOT / path).is_file():
+        name = str(_ROOT / name)
+    values = flags.FlagValues()
+    argv = ["cloze", f"--config={name}"]
+    define_config(values, argv)
+    parse_flags(values, "", argv)
+    return values["config"].value

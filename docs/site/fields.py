@@ -1,0 +1,213 @@
+"""The documentation of config fields: from configs/base.py, the dataclasses and the docstrings of objectives."""
+
+import ast
+import dataclasses
+import inspect
+import io
+import re
+import textwrap
+import tokenize
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from configs import base
+from data.config import CorpusConfig
+from models.config import ModelConfig
+from objectives import OBJECTIVES
+from train.config import ExperimentConfig
+
+# Fields of ModelConfig that are no config fields: the trainer derives them (train/experiment.py).
+DERIVED = ("dtype", "has_prefix", "predicts_tokens")
+_LAST_COLUMN = re.compile(r"\s{2,}\S")
+_SECTIONS = "data|model|loss|optimizer|train|mesh|objective"
+# Code in backticks, or a path, or a field such as objective.denoisers.*.weight.
+_CODE = re.compile(
+    rf"(`[^`]*`)|(?<![\w/.])(?:(?:[a-z_]+/)+[a-z_0-9]+\.(?:py|md)|(?:{_SECTIONS})(?:\.(?:\*|[a-z_0-9]+))+)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One field of the config.
+
+    Attributes:
+      name: with its section, as in "data.path".
+      type: Markdown.
+      default: Python source; "" where each config has its own value.
+      brief: the comment that follows the default, as in "width of the states between layers"; "" for none.
+      lines: the comment above the field, or the part of a docstring.
+    """
+
+    name: str
+    type: str
+    default: str
+    brief: str
+    lines: tuple[str, ...]
+
+    @property
+    def markdown(self) -> str:
+        """The default, if any, and the documentation, as Markdown."""
+        text = as_markdown(self.lines)
+        if not self.default:
+            return text
+        comma = "," if self.brief.startswith("or ") else ":"
+        brief = f"{comma} {escaped(self.brief)}" if self.brief else ""
+        return f"Default `{self.default}`{brief}{'' if brief.endswith('.') else '.'}\n\n{text}".rstrip()
+
+
+def base_fields() -> dict[str, list[Field]]:
+    """Returns the fields of configs/base.py by section, in their order; section "" has the fields of no section.
+
+    Raises ValueError for a field without a comment, and where the fields are not those of the dataclasses.
+    """
+    comments, types = _base_comments(), _types()
+    if differing := sorted(comments.keys() ^ types.keys()):
+        raise ValueError(f"configs/base.py and the dataclasses differ in the config fields {', '.join(differing)}")
+    sections: dict[str, list[Field]] = {}
+    for name, (default, brief, lines) in comments.items():
+        if not brief and not lines:
+            raise ValueError(f"configs/base.py: {name} has no comment")
+        sections.setdefault(name.rpartition(".")[0], []).append(Field(name, types[name], default, brief, lines))
+    return sections
+
+
+def objective_fields(objective: type) -> list[Field]:
+    """Returns the fields of a class of OBJECTIVES, without `name`, documented by its docstring or those of its bases.
+
+    Raises ValueError for a field without documentation.
+    """
+    hints = typing.get_type_hints(objective)
+    names = [field.name for field in dataclasses.fields(objective)]
+    documented: dict[str, tuple[str, ...]] = {}
+    for parent in reversed(objective.__mro__):
+        own = set(names) & set(vars(parent).get("__annotations__", ())) | {"schedule"}
+        documented |= _described(vars(parent).get("__doc__") or "", {*names, *own})
+    if "schedule" in documented:
+        names.insert(names.index("begin_step"), "schedule")
+        hints["schedule"] = typing.Literal["constant", "linear"]
+    if missing := [name for name in names if name not in documented]:
+        raise ValueError(f"the docstring of {objective.__name__} does not describe {', '.join(missing)}")
+    return [Field(name, type_text(hints[name]), "", "", documented[name]) for name in names]
+
+
+def type_text(hint: Any) -> str:
+    """Returns a type as Markdown: choices as code, `tuple of str` for tuple[str, ...]."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return ", ".join(f"`{double_quoted(choice)}`" for choice in arguments)
+    if origin is tuple:
+        return f"tuple of {arguments[0].__name__}"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "table"
+    return f"{hint.__name__}"
+
+
+def double_quoted(value: Any) -> str:
+    """Returns `repr(value)`, with the quotes that this project uses."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(double_quoted, value))}{',' * (len(value) == 1)})"
+    return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
+
+
+def as_markdown(lines: Iterable[str]) -> str:
+    """Returns lines of a comment or a docstring as Markdown: prose is escaped, blocks with columns stay as they are."""
+    blocks: list[str] = []
+    for is_block, group in _groups(list(lines)):
+        if is_block:
+            text = textwrap.dedent("\n".join(group))
+            blocks.append(f"```text\n{text}\n```")
+        else:
+            blocks.append(escaped(" ".join(line.strip() for line in group)))
+    return "\n\n".join(blocks)
+
+
+def escaped(text: str) -> str:
+    """Returns prose with Markdown's characters escaped, and paths and dotted fields as code."""
+    parts = re.split(r"(`[^`]*`)", _CODE.sub(lambda match: match[0] if match[1] else f"`{match[0]}`", text))
+    return "".join(part if part.startswith("`") else _escape(part) for part in parts)
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"[\\*\[\]|]", r"\\\g<0>", text.replace("&", "&amp;").replace("<", "&lt;"))
+
+
+def _groups(lines: list[str]) -> list[tuple[bool, list[str]]]:
+    """Returns (whether the lines have columns, lines) of each paragraph and of each block with columns."""
+    groups: list[tuple[bool, list[str]]] = []
+    paragraphs = [part.split("\n") for part in re.split(r"\n\s*\n", "\n".join(lines)) if part.strip()]
+    for paragraph in paragraphs:
+        begin = next((k for k, line in enumerate(paragraph) if _LAST_COLUMN.search(line.strip("# ") or "")), None)
+        if begin is None:
+            groups.append((False, paragraph))
+        else:
+            groups += [(False, paragraph[:begin])] * bool(begin) + [(True, paragraph[begin:])]
+    return groups
+
+
+def _types() -> dict[str, str]:
+    """Returns the type of every field of configs/base.py, as Markdown."""
+    types: dict[str, str] = {}
+    for name, hint in typing.get_type_hints(ExperimentConfig).items():
+        if name == "objective":
+            continue
+        section = ModelConfig if name == "model" else hint
+        if not dataclasses.is_dataclass(section):
+            types[name] = type_text(hint)
+            continue
+        hints = typing.get_type_hints(section)
+        for field in dataclasses.fields(section):
+            if section is not ModelConfig or field.name not in DERIVED:
+                types[f"{name}.{field.name}"] = type_text(hints[field.name])
+    return types
+
+
+def _base_comments() -> dict[str, tuple[str, str, tuple[str, ...]]]:
+    """Returns each field that configs/base.py assigns: the default, as source, the comment next to it, those above."""
+    source = Path(inspect.getfile(base)).read_text(encoding="utf-8")
+    comments, alone = {}, set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            line = token.start[0]
+            comments[line] = token.string.removeprefix("#").removeprefix(" ")
+            if not token.line[: token.start[1]].strip():
+                alone.add(line)
+    function = next(node for node in ast.parse(source).body if getattr(node, "name", "") == "get_config")
+    found = {}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or isinstance(node.value, ast.Call):
+            continue
+        target = ast.unparse(node.targets[0])
+        name = target.removeprefix("config.")
+        first = node.lineno
+        while first - 1 in alone:
+            first -= 1
+        lines = [comments[line] for line in range(first, node.lineno)]
+        # "# packing: ..." above a field: the name is in the heading already.
+        lines = [re.sub(rf"^{re.escape(name.rpartition('.')[2])}: (?!\")", "", line) for line in lines]
+        default = ast.get_source_segment(source, node.value) or ""
+        found[name] = (default, comments.get(node.end_lineno, ""), tuple(lines))
+    return found
+
+
+def _described(docstring: str, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Returns the documentation of the fields that a docstring describes as "a, b: text", continued by indentation."""
+    known, found, current = set(names), {}, ()
+    for line in inspect.cleandoc(docstring).split("\n"):
+        match = re.match(r"([a-z]\w*(?:, [a-z]\w*)*): (.*)", line)
+        if match and known.issuperset(match[1].split(", ")):
+            current = tuple(match[1].split(", "))
+            found |= dict.fromkeys(current, (match[2],))
+        elif line.startswith("  ") and current:
+            found |= {name: (*found[name], line) for name in current}
+        else:
+            current = ()
+    return found
+
+
+def config_dataclasses() -> tuple[type, ...]:
+    """Returns the dataclasses whose fields are config fields, for tests."""
+    hints = typing.get_type_hints(ExperimentConfig)
+    sections = [hint for hint in hints.values() if dataclasses.is_dataclass(hint)]
+    return (ExperimentConfig, *sections, CorpusConfig, ModelConfig, *OBJECTIVES.values())

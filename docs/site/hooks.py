@@ -1,0 +1,95 @@
+"""mkdocs hooks of the site: the navigation, the generated pages and the links.
+
+mkdocs calls these functions, which mkdocs.yml names. Nothing generated is written into docs/.
+"""
+
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Pages of mkdocs.yml's nav that may not exist yet.
+PENDING = ("python.md", "huggingface.md", "lm_eval.md", "tracking.md")
+_STYLE = "stylesheets/show.css"
+_HOME = "docs/index.md"
+
+
+def on_startup(command, dirty):
+    """Makes the packages of this repository importable, from any folder."""
+    del command, dirty
+    warnings.filterwarnings("ignore", category=DeprecationWarning)  # of libraries: mkdocs would print each of them
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+
+
+def on_config(config):
+    """Fills in the navigation: generated pages, reports of studies, and no page that does not exist yet."""
+    from docs.site import facts, pages
+
+    objectives = [{facts.title(name): f"objectives/{name}.md"} for name in pages.page_names()]
+    reports = sorted((ROOT / "docs" / "results").glob("*/report.md"))
+    expansions = {
+        "objectives/*.md": objectives,
+        "results/*/report.md": [{path.parent.name: f"results/{path.parent.name}/report.md"} for path in reports],
+    }
+    config.nav = _expanded(config.nav, expansions)
+    config.extra_css.append(_STYLE)
+    return config
+
+
+def on_files(files, config):
+    """Adds the generated pages and style sheet, and the pages that are files of the repository's root."""
+    from mkdocs.structure.files import File
+
+    from docs.site import examples, links, pages
+
+    generated = {f"objectives/{name}.md": pages.objective_page(name) for name in pages.page_names()}
+    generated |= {"configs.md": pages.configs_page(), _STYLE: examples.style()}
+    for source, page in links.ROOT_PAGES.items():
+        if source.endswith(".md") and page not in generated and f"docs/{page}" != _HOME:
+            generated[page] = (ROOT / source).read_text(encoding="utf-8")
+    for path, content in generated.items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Rewrites links to files of the repository."""
+    del files
+    from docs.site import links, pages
+
+    path = page.file.src_uri
+    source = {on_site: source for source, on_site in links.ROOT_PAGES.items() if source.endswith(".md")}.get(path)
+    if source is None or f"docs/{path}" == _HOME:
+        source = f"docs/{path}"
+    return links.rewrite(markdown, path, source, set(pages.config_names()), config.repo_url)
+
+
+def on_page_content(html, page, config, files):
+    """Puts the examples of train.show into the page of a config."""
+    del config, files
+    from docs.site import examples, pages
+
+    if pages.EXAMPLES in html:
+        name = Path(page.file.src_uri).stem
+        with tempfile.TemporaryDirectory() as cache_dir:
+            html = html.replace(pages.EXAMPLES, examples.examples(name, ROOT, cache_dir))
+    return html
+
+
+def _expanded(nav, expansions):
+    """Returns `nav` with patterns replaced by their pages, and without the PENDING pages that do not exist yet."""
+    result = []
+    for item in nav:
+        title, value = next(iter(item.items())) if isinstance(item, dict) else (None, item)
+        if isinstance(value, list):
+            if children := _expanded(value, expansions):
+                result.append({title: children})
+        elif value in expansions:
+            result += expansions[value]
+        elif value not in PENDING or (ROOT / "docs" / value).exists():
+            result.append(item)
+    return result

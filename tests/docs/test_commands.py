@@ -1,0 +1,55 @@
+"""The commands in docs are accepted: their flags and config fields exist, and their configs are valid."""
+
+import importlib
+import importlib.util
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from train.ablate.resolve import resolve
+from train.experiment import make_experiment
+
+ROOT = pathlib.Path(__file__).parents[2]
+PLACEHOLDERS = ("configs/OTHER.py", "...")  # in place of a config
+# What the guides add: their commands are accepted once the guide has been followed.
+OF_GUIDES = ("every_nth", "squared_relu", "qk_norm")
+# Values that exist on the reader's machine alone, in place of which any tokenizer checks the config.
+ON_THIS_MACHINE = {"data.tokenizer": "byte"}
+
+
+def commands():
+    """Yields (page, words) of each command of this project in an indented or fenced block of a page."""
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for line in page.read_text().replace("\\\n", " ").split("\n"):
+            if re.match(r"(    )?python -m (train|data)\.", line) and not any(name in line for name in OF_GUIDES):
+                yield page.stem, shlex.split(line, comments=True)
+
+
+COMMANDS = [pytest.param(words, id=f"{page}-{k}") for k, (page, words) in enumerate(commands())]
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) > 40
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_flags_exist_and_the_config_is_valid(words):
+    module, *arguments = words[2:]
+    if "..." in arguments:
+        return  # a part of a command
+    if importlib.util.find_spec(module).submodule_search_locations is not None:
+        module += ".__main__"
+    names = [argument[2:].partition("=")[0] for argument in arguments if argument.startswith("--")]
+    known = getattr(importlib.import_module(module), "_FLAGS", None)
+    if known is not None:
+        assert [name for name in names if not name.startswith("config.") and name not in known] == []
+    values = {k: v for k, _, v in (argument[2:].partition("=") for argument in arguments if argument.startswith("--"))}
+    config = values.get("config", "")
+    if config in PLACEHOLDERS:
+        return
+    if config and module not in ("train.ablate.__main__", "train.plan.__main__"):
+        overrides = {name.removeprefix("config."): value for name, value in values.items() if "config." in name}
+        overrides |= {name: value for name, value in ON_THIS_MACHINE.items() if name in overrides}
+        make_experiment(resolve(str(ROOT / config), overrides, config))

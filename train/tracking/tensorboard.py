@@ -1,0 +1,56 @@
+"""TensorBoard's event files in workdir/tensorboard."""
+
+import json
+import os
+import textwrap
+import time
+from collections.abc import Mapping
+
+from tensorboardX import summary
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+from train.tracking.tracker import TrackedRun
+
+
+class TensorBoard:
+    """Writes events to workdir/tensorboard, in the calling thread and at once, so that a failed write raises OSError.
+
+    tensorboardX.SummaryWriter writes in a thread of its own. After a failed write, this thread ends, and the next
+    writes wait for it forever.
+
+    A continued run has a file of its own, whose first event makes TensorBoard hide the later steps of earlier files.
+    """
+
+    address = ""  # a part of the workdir
+
+    def __init__(self, run: TrackedRun):
+        folder = os.path.join(run.workdir, "tensorboard")
+        os.makedirs(folder, exist_ok=True)
+        self._events = EventsWriter(os.path.join(folder, "events"), f".from_{run.resume_step}")
+        first = run.resume_step + 1 if run.resume_step else 0
+        self._events.write_event(Event(step=first, file_version="brain.Event:2"))
+        self._events.write_event(Event(step=first, session_log=SessionLog(status=SessionLog.START)))
+        self.text(run.resume_step, "config", json.dumps(run.config, indent=2))
+
+    @staticmethod
+    def check() -> None:
+        """Does nothing: tensorboardX is installed with this project."""
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes scalars."""
+        for name, value in values.items():
+            self._write(step, summary.scalar(name, value))
+        self._events.flush()
+
+    def text(self, step: int, name: str, text: str) -> None:
+        """Writes a text as a block of code, because TensorBoard shows texts as Markdown."""
+        self._write(step, summary.text(name, textwrap.indent(text, "    ", lambda _: True)))
+        self._events.flush()
+
+    def close(self, *, failed: bool) -> None:
+        """Closes the file."""
+        self._events.close()
+
+    def _write(self, step: int, values: summary.Summary) -> None:
+        self._events.write_event(Event(wall_time=time.time(), step=step, summary=values))
