@@ -20,7 +20,17 @@ TEST = [
     *HUGGINGFACE,
 ]
 # What the tests of exports, imports, adapters and trackers compare with. Without this extra they are skipped.
-INTEROP = ["torch>=2.6", "transformers>=5.0", "nbclient>=0.10", "ipykernel>=6.29", *LM_EVAL, *WANDB, *TRACKIO, *DOCS]
+INTEROP = [
+    "torch>=2.6",
+    "transformers>=5.0",
+    "accelerate>=1.0",  # lm-eval's Hugging Face model imports it
+    "nbclient>=0.10",
+    "ipykernel>=6.29",
+    *LM_EVAL,
+    *WANDB,
+    *TRACKIO,
+    *DOCS,
+]
 
 # The packages are top-level by design (`python -m train.main`, `from objectives import OBJECTIVES`): the project is
 # used from a clone with `pip install -e .`. No wheel is meant to be published.

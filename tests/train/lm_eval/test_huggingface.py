@@ -1,5 +1,7 @@
 """The model "cloze" and lm-eval's Hugging Face model on the same parameters."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,8 @@ from tests.table import small_config
 from tests.train.lm_eval.runs import loglikelihoods, requests, save_run
 from tests.train.test_likelihood import ids
 from tests.train.tiny_experiments import random_params
+from train import export
 from train.experiment import make_experiment
-from train.huggingface.export import Exporter
 from train.lm_eval.model import ClozeLM
 
 CLASSES = {
@@ -26,20 +28,21 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_log_likelihoods_equal_those_of_lm_evals_hugging_face_model(name, tmp_path):
+def test_log_likelihoods_equal_those_of_lm_evals_hugging_face_model(name, tmp_path, monkeypatch):
     from lm_eval.models.huggingface import HFLM
 
     config, architecture, fields = CLASSES[name]
     experiment = make_experiment(small_config(config, architecture, **fields))
     run, exported = tmp_path / "run", tmp_path / "exported"
     save_run(experiment, str(run), random_params(experiment), step=0)
-    exported.mkdir()
-    Exporter(str(run), experiment, "float32", "unknown", ()).write(exported, 0)
+    arguments = [f"--workdir={run}", f"--out={exported}", "--words_per_token=1.0"]
+    monkeypatch.setattr(sys, "argv", ["train.export", *arguments])
+    export.main()
     vocab, is_causal = experiment.vocab, architecture == "decoder_only"
     ours = ClozeLM(workdir=str(run))
     theirs = HFLM(
         pretrained=str(exported), backend="causal" if is_causal else "seq2seq", device="cpu", dtype="float32",
-        batch_size=2, max_length=40, prefix_token_id=vocab.pad,
+        batch_size=2, max_length=40, prefix_token_id=vocab.pad, add_bos_token=False,
     )  # fmt: skip
     assert type(theirs.model).__name__ == name
     pairs = [("def f(x):", " return"), ("a", "b c d"), ("", "def"), ("0123456789", "abcdef")]
