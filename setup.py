@@ -45,7 +45,8 @@ setup(
     extras_require={
         "cuda": ["jax[cuda12]>=0.10.2"],
         "tpu": ["jax[tpu]>=0.10.2"],
-        "sentencepiece": ["sentencepiece>=0.2"],
+        "sentencepiece": ["sentencepiece>=0.2", "protobuf>=4"],
+        "huggingface": ["safetensors>=0.4", "tokenizers>=0.21"],
         "plot": ["matplotlib>=3.8"],
         "test": TEST,
     },

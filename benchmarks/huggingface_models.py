@@ -41,7 +41,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 # The special ids of this project's models that are written.
 VOCAB = Vocab(
-    size=61, pad=0, eos=1, unk=2, mask=3, cls=4, sep=5, bos=6, modes=(), num_sentinels=0, content_start=7,
+    size=61, pad=0, eos=1, unk=2, mask=3, cls=4, sep=5, bos=6, modes=(), sentinel_ids=(), own_names=(), content_start=7,
     content_end=61, marks=bytes(61),
 )  # fmt: skip
 

@@ -24,8 +24,12 @@ def get_config() -> ConfigDict:
     config.data.heldout_path = ""
     config.data.document_per = "file"  # text, tfds: "file" (the whole text), "line", "paragraph" (between blank lines)
     config.data.on_unreadable = "error"  # for a file that is not UTF-8 and a line that is not JSON: "error" or "skip"
-    config.data.tokenizer = "byte"  # "byte", or the path of a SentencePiece .model file
-    config.data.num_sentinels = 100  # sentinel tokens in the vocabulary
+    # "byte", or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json (docs/tokenizers.md).
+    config.data.tokenizer = "byte"
+    config.data.num_sentinels = 100  # sentinels in the vocabulary: the model's own (<extra_id_0>, ...) if it has any
+    # Special tokens that the tokenizer's model lacks. True: they get ids after the model's own. False: they do not
+    # exist, pad is then EOS, and an objective that needs another one is refused.
+    config.data.append_special_tokens = True
     config.data.mode_tokens = ("[R]", "[S]", "[X]")  # UL2's paper; its released checkpoints: [NLU], [S2S], [NLG]
     config.data.inputs_length = 128  # tokens of a row: the encoder's positions, or all positions of a single stack
     config.data.targets_length = 128  # tokens of a row of an encoder-decoder's decoder; not read by a single stack
@@ -132,7 +136,11 @@ def get_config() -> ConfigDict:
     config.optimizer.clip_norm = 1.0  # largest global norm of the gradients; 0: no clipping
 
     config.train = ConfigDict()
-    config.train.init_from = ""  # workdir of another run, whose newest checkpoint initializes the Transformer
+    # Workdir of another run, whose newest checkpoint initializes the Transformer; or a Hugging Face folder.
+    config.train.init_from = ""
+    # Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
+    # tokens that both have are copied, and new tokens keep their initial values.
+    config.train.init_from_vocabulary = "equal"
     # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
     config.train.init_from_overlap = "error"
     # The length of a run: updates, or passes over the training text. One of the two is 0. See train/epochs.py.

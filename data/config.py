@@ -17,6 +17,8 @@ class CorpusConfig:
     document_per: Literal["file", "line", "paragraph"]
     on_unreadable: Literal["error", "skip"]
     tokenizer: str
-    num_sentinels: int  # num_sentinels and mode_tokens change the vocabulary, but not the token ids of raw text
+    # These three change the vocabulary, but not the token ids of raw text.
+    num_sentinels: int
     mode_tokens: tuple[str, ...]
+    append_special_tokens: bool
     cache_dir: str

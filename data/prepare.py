@@ -20,7 +20,7 @@ from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
 
 # The defaults of configs/base.py, which this package does not import; tests/data/test_prepare.py compares them.
-# A token store does not depend on the sentinels and the mode tokens, which have no flags.
+# A token store does not depend on the fields of special tokens, which have no flags.
 _DEFAULTS = CorpusConfig(
     source="stdlib",
     path="",
@@ -30,6 +30,7 @@ _DEFAULTS = CorpusConfig(
     tokenizer="byte",
     num_sentinels=0,
     mode_tokens=(),
+    append_special_tokens=True,
     cache_dir="~/.cache/cloze",
 )
 _HELP = {
@@ -38,7 +39,7 @@ _HELP = {
     "heldout_path": "text, jsonl: the corpus' own held-out text, as path; tfds: the name of its held-out split.",
     "document_per": "text, tfds: the whole text, a line, or a paragraph between blank lines.",
     "on_unreadable": "For a file that is not UTF-8 and a line that is not JSON: raise an error, or skip it.",
-    "tokenizer": "'byte', or the path of a SentencePiece .model file.",
+    "tokenizer": "'byte', or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json.",
     "cache_dir": "Folder of the token stores.",
 }
 

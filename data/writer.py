@@ -58,7 +58,7 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
         "num_documents": len(writer.digests),
         "num_tokens": writer.offsets[-1],
         "num_bytes": writer.num_bytes,
-        "num_unknown": int(writer.unigram_counts[tokenizer.vocab.unk]),
+        "num_unknown": writer.num_unknown,
         "near_duplicates_searched": writer.search.complete,
         "sampled_texts": writer.sampled_texts,
         "changed_texts": writer.changed_texts,
@@ -130,6 +130,12 @@ class _Writer:
         if self.sampled_texts < _SAMPLED_TEXTS:
             self._sample(document.text[:_SAMPLED_CHARACTERS])
         return True
+
+    @property
+    def num_unknown(self) -> int:
+        """The number of unknown tokens; 0 for a vocabulary without unk."""
+        unk = self._tokenizer.vocab.unk
+        return int(self.unigram_counts[unk]) if unk >= 0 else 0
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the store, by name."""

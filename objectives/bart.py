@@ -66,6 +66,9 @@ class BART(Objective):
             return Rewrite(hidden_as="gap")
         return Rewrite(hidden_as="mask" if self.mask_length == "span_poisson" else "masks")
 
+    def special_tokens(self, architecture):
+        return ("mask",) if self.mask_rate and self.replace_length else ()
+
     def check(self, field):
         for name in ("permute_sentences", "mask_rate", "mask_random", "rotate"):
             if not 0 <= getattr(self, name) <= 1:

@@ -9,6 +9,7 @@ from contract import rng
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from objectives.algebra.masking import mask_selected, maskable, replaced
+from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append, prepend
 from objectives.algebra.words import CutWords, choose_ngrams, cut_words, word_starts
 from objectives.objective import Masked, Objective, check_density
@@ -55,6 +56,9 @@ class MLM(Objective):
     @property
     def prompting(self):
         return FillMasks(self.mask_rate)
+
+    def special_tokens(self, architecture):
+        return ("cls", "sep", "mask")
 
     def check(self, field):
         check_density(self.mask_rate, f"{field}.mask_rate")
@@ -122,7 +126,11 @@ class MLM(Objective):
             return rng.choose_mask(keys, candidates, counts)
         if self.mask_unit == "token":
             return choose_ngrams(keys, candidates, candidates, counts, self.ngram_weights)
-        starts, cut = word_starts(text.tokens, candidates, vocab, whole), cut_words(text.tokens, candidates, vocab)
+        # [CLS] and [SEP] may have the id of EOS, which they are not.
+        is_text = valid_positions(text.lengths - 1, text.tokens.shape[1]) & self.eos_in_windows
+        is_text[:, 0] = False
+        starts = word_starts(text.tokens, candidates, vocab, whole)
+        cut = cut_words(text.tokens, candidates, vocab, is_text)
         if whole is not None:
             cut = CutWords(cut.first & ~whole, cut.last & ~whole)
         return choose_ngrams(keys, candidates, starts, counts, self.ngram_weights, cut)

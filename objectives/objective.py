@@ -124,6 +124,10 @@ class Objective(abc.ABC):
         del field
         return []
 
+    def special_tokens(self, architecture: Architecture) -> tuple[str, ...]:
+        """The fields of Vocab, among mask, cls and sep, whose special tokens the examples contain."""
+        return ("cls", "sep") if architecture == "encoder_only" else ()
+
     def num_sentinels(self, raw: np.ndarray) -> np.ndarray:
         """Upper bound of the number of sentinels that raw lengths, int [n], need: int [n]."""
         return np.zeros_like(raw)

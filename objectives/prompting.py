@@ -224,7 +224,7 @@ class Rewrite(Prompting):
         return answer
 
     def special_tokens(self, vocab):
-        return _ids([vocab.mask, vocab.sentinel(0)])
+        return _ids([id_ for id_ in (vocab.mask, *vocab.sentinel_ids[:1]) if id_ >= 0])
 
     def max_sentinels(self, vocab):
         return None

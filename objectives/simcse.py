@@ -38,6 +38,9 @@ class SimCSE(MLM):
     def prompting(self):
         return super().prompting if self.mlm_weight else None
 
+    def special_tokens(self, architecture):
+        return ("cls", "sep", "mask") if self.mlm_weight else ("cls", "sep")
+
     def check(self, field):
         if not 0 < self.temperature < float("inf"):
             raise ConfigError(f"{field}.temperature={self.temperature} must be above 0; SimCSE uses 0.05")

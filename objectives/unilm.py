@@ -58,7 +58,12 @@ class UniLM(MLM):
         return take(self.replaced(text, keys, vocab), places) & valid_positions(lengths, tokens.shape[1])
 
     def restore(self, inputs, targets, vocab):
-        return targets[(targets != vocab.cls) & (targets != vocab.sep)]
+        if not self._is_cut:
+            return targets[1:-1]
+        text = targets[1:-1]
+        is_sep = text == vocab.sep
+        # Where [SEP] is also EOS, a text that contains EOS does not show where S1 ends.
+        return text[~is_sep] if vocab.sep != vocab.eos or is_sep.sum() == 1 else None
 
     @property
     def _is_cut(self) -> bool:

@@ -63,6 +63,7 @@ class TrainConfig:
     """Fields of `config.train`."""
 
     init_from: str
+    init_from_vocabulary: Literal["equal", "by_token"]
     init_from_overlap: Literal["error", "allow"]
     steps: int  # 0 until train.epochs is resolved (train/epochs.py)
     epochs: float

@@ -35,6 +35,7 @@ from train.learners import make_learner
 from train.learners.learner import Learner, LearnerSetup
 from train.objective_config import make_objective
 from train.section_checks import check_sections
+from train.special_tokens import check_special_tokens
 
 # Vocabulary sizes are rounded up to a multiple of this number, so that mesh axes divide them. T5 does the same (32,100
 # ids, 32,128 rows).
@@ -200,6 +201,7 @@ def make_experiment(
     objective = make_objective(sections.objective)
     denoisers = denoisers_of(objective, sections.objective["name"])
     model = _model_config(sections, vocab_size or tokenizer.vocab.size, denoisers)
+    check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     is_mixture = isinstance(objective, Mixture)
     make_spec = functools.partial(

@@ -8,17 +8,18 @@ from data.near_duplicates import near_duplicates
 from data.split import split_documents, trained_on
 from data.store import open_or_build
 from train.experiment import Experiment
+from train.huggingface.folder import is_huggingface_folder
 from train.restore import load_experiment
 from train.run import Run
-from train.run_config import read_config
+from train.run_config import is_imported, read_config
 
 
 def check_start(run: Run) -> list[str]:
     """Checks that the run of `train.init_from` did not train on held-out text of `run`, and returns notes.
 
     Includes the runs from which that run was started in turn. A note says where text could not be compared, because a
-    corpus is not on this machine or has changed. Raises ConfigError for trained text, unless train.init_from_overlap is
-    "allow"; it is then a note.
+    corpus is not on this machine, has changed, or is that of an imported model. Raises ConfigError for trained text,
+    unless train.init_from_overlap is "allow"; it is then a note.
     """
     notes, workdir = [], run.experiment.train.init_from
     seen: set[str] = set()
@@ -26,6 +27,9 @@ def check_start(run: Run) -> list[str]:
         seen.add(workdir)
         if not os.path.isdir(workdir):
             notes.append(f"held-out text was not compared with the training text of {workdir}, which does not exist")
+            break
+        if is_huggingface_folder(workdir) or is_imported(workdir):
+            notes.append(f"held-out text was not compared with the training text of {workdir}, which is unknown")
             break
         start = load_experiment(workdir)
         count, unknown = _count_trained(start, workdir, run)
@@ -46,6 +50,8 @@ def check_start(run: Run) -> list[str]:
 
 def describe_trained_on(trained: Experiment, workdir: str, run: Run) -> list[str]:
     """Returns notes on the scored text of `run`, relative to the training text of `trained`, the run in `workdir`."""
+    if is_imported(workdir):
+        return ["the scored text was not compared with the training text of the model, which is imported"]
     count, unknown = _count_trained(trained, workdir, run)
     notes, data = [], run.experiment.data
     if read_config(workdir).get("corpus", {}).get("fingerprint") != run.store.content_digest:

@@ -14,7 +14,6 @@ from train import sharding
 from train.checkpoint import Checkpoints, abstract
 from train.experiment import Experiment, make_experiment
 from train.paths import array_types
-from train.run import Run
 from train.run_config import read_config
 
 
@@ -92,16 +91,8 @@ def check_same_transformer(field: str, other: Experiment, experiment: Experiment
         )
 
 
-def start_from(run: Run, params: Params, workdir: str) -> Params:
-    """Returns `params` with the Transformer of the newest checkpoint in `workdir`, for `train.init_from`.
-
-    Raises ConfigError if the run in `workdir` has another tokenizer, or if its Transformer has other arrays.
-    """
-    field, experiment = f"train.init_from={workdir}", run.experiment
-    other = load_experiment(workdir)
-    if other.tokenizer.fingerprint != experiment.tokenizer.fingerprint:
-        raise ConfigError(f"{field}: that run has another tokenizer, data.tokenizer={other.data.tokenizer!r}")
-    check_same_transformer(field, other, experiment)
-    saved_transformer = {"transformer": other.params_shapes["transformer"]}
-    other_params, _ = _load_params(saved_transformer, workdir, None, run.mesh)
-    return experiment.learner.replace_transformer(params, other.learner.transformer(other_params))
+def load_transformer(experiment: Experiment, workdir: str, mesh: Mesh) -> Params:
+    """Returns the Transformer of the newest checkpoint in `workdir`, that of `experiment`, on the devices of `mesh`."""
+    saved = {"transformer": experiment.params_shapes["transformer"]}
+    params, _ = _load_params(saved, workdir, None, mesh)
+    return experiment.learner.transformer(params)

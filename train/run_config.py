@@ -37,6 +37,11 @@ MAY_CHANGE = (
 # Fields that the processes of a run may set differently: nothing that they compute depends on these.
 PER_PROCESS = ("data.reader_threads", "data.prefetch_batches", "data.cache_dir")
 
+# At the start of data.tokenizer in config.json: the folder of that file. It can be moved with its tokenizer.
+IN_WORKDIR = "{workdir}/"
+# In the folder of a model that train.convert imported: where the model is from.
+IMPORTED_FILE = "imported.json"
+
 _ABSENT = object()
 
 
@@ -60,16 +65,28 @@ def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
 
 
+def is_imported(workdir: str | os.PathLike) -> bool:
+    """Returns whether train.convert wrote the folder `workdir`: no run, but a model whose training text is unknown."""
+    return os.path.exists(os.path.join(workdir, IMPORTED_FILE))
+
+
 def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
-    """Returns what `write_config` wrote. Raises ConfigError if `workdir` has no readable config.json."""
+    """Returns what `write_config` wrote, with the folder's path for IN_WORKDIR.
+
+    Raises ConfigError if `workdir` has no readable config.json.
+    """
     path = os.path.join(workdir, "config.json")
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            config = json.load(file)
     except FileNotFoundError as error:
         raise ConfigError(f"--workdir={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
+    data = config.get("data") if isinstance(config, dict) else None
+    if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):
+        data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
+    return config
 
 
 def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:

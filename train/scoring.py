@@ -93,6 +93,7 @@ def _check_vocabulary(run: Experiment, data: DataConfig, name: str) -> None:
         ("tokenizer", same_ids),
         ("mode_tokens", run.data.mode_tokens == data.mode_tokens),
         ("num_sentinels", run.data.num_sentinels == data.num_sentinels),
+        ("append_special_tokens", run.data.append_special_tokens == data.append_special_tokens),
     ):
         if same:
             continue

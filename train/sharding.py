@@ -126,6 +126,15 @@ def shardings(mesh: Mesh | AbstractMesh, tree: Any) -> Any:
     )
 
 
+def put_params(params: Any, mesh: Mesh) -> Any:
+    """Returns `params`, host arrays that are the same in all processes, on the devices of `mesh`."""
+
+    def put(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+    return jax.tree.map(put, params, shardings(mesh, params))
+
+
 def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """Returns the sharding of a batch's arrays, [B, ...]: rows are split over "data" and "fsdp"."""
     return NamedSharding(mesh, P(("data", "fsdp")))

@@ -7,10 +7,10 @@ from typing import Any
 from contract.errors import ConfigError
 from data.split import heldout_digest
 from train.checkpoint import Checkpoints
+from train.init_from import check_init_from, start_from
 from train.overlap import check_start
-from train.restore import start_from
 from train.run import Run
-from train.run_config import check_same_run, read_config, write_config
+from train.run_config import check_same_run, is_imported, read_config, write_config
 from train.step import TrainState
 
 
@@ -44,8 +44,8 @@ def open_checkpoints(workdir: str, *, keep: int) -> Checkpoints:
 def make_start(run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | None = None) -> Start:
     """Returns the start of `run` in `workdir` from the checkpoint `step` (default: the newest), and writes nothing.
 
-    Raises ConfigError if the workdir contains another run, and if held-out text of a new run is training text of the
-    run that `train.init_from` names.
+    Raises ConfigError if the workdir contains another run or an imported model, if held-out text of a new run is
+    training text of the run that `train.init_from` names, and if that run or folder has another model or vocabulary.
     """
     experiment, newest = run.experiment, checkpoints.latest_step() or 0
     step = newest if step is None else step
@@ -60,7 +60,12 @@ def make_start(run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | 
         changes = check_same_run(read_config(workdir), config)
         warnings = [f"the run continues with a changed config: {change}" for change in changes]
     else:
-        warnings = check_start(run) if experiment.train.init_from else []
+        if is_imported(workdir):
+            raise ConfigError(
+                f"--workdir={workdir} contains a model that train.convert imported, and no run to continue: choose "
+                f"another --workdir, and start from this one with --config.train.init_from={workdir}"
+            )
+        warnings = [*check_start(run), *check_init_from(experiment)] if experiment.train.init_from else []
     if step < newest:
         warnings.append(f"returns from step {newest} to the checkpoint of step {step}")
     counters = checkpoints.counters(step) if step else None

@@ -62,6 +62,8 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     }
     if experiment.tokenizer.adds_pad:
         lines["padding"] = f"id {experiment.vocab.pad}, a row added to the vocabulary: {data.tokenizer} has no pad id"
+    if experiment.vocab.pad == experiment.vocab.eos:
+        lines["padding"] = f"id {experiment.vocab.pad}, which is EOS: data.append_special_tokens=False adds no pad id"
     if config.ema_decay:
         lines["average"] = f"evaluations read averaged parameters: train.ema_decay={config.ema_decay:g}"
     if config.epochs:

@@ -12,9 +12,10 @@ def spans_by_sentinel(answer: np.ndarray, vocab: Vocab) -> dict[int, np.ndarray]
     are dropped.
     """
     starts = np.flatnonzero(np.isin(answer, vocab.sentinels))
+    number = {id_: k for k, id_ in enumerate(vocab.sentinel_ids)}
     spans: dict[int, np.ndarray] = {}
     for span in np.split(answer, starts)[1:]:
-        spans.setdefault(int(vocab.sentinel(span[0])), span[1:])  # sentinel() is its own inverse
+        spans.setdefault(number[int(span[0])], span[1:])
     return spans
 
 

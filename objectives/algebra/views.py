@@ -18,7 +18,7 @@ from objectives.algebra.sequences import Sequences, compact, from_flat, random_t
 
 
 def _sentinels(starts: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """int64 [n]: the sentinel of each True in `starts`, bool [E, W], counted along its row; row after row."""
+    """int32 [n]: the sentinel of each True in `starts`, bool [E, W], counted along its row; row after row."""
     counts = starts.sum(axis=1)
     if counts.max(initial=0) > vocab.num_sentinels:
         raise ValueError(f"{counts.max()} spans need more sentinels than the vocabulary's {vocab.num_sentinels}")

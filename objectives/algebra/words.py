@@ -62,18 +62,22 @@ def _join_last_blanks(
         rows, columns = rows[~begins], columns[~begins] - 1
 
 
-def cut_words(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab) -> CutWords:
+def cut_words(tokens: np.ndarray, ordinary: np.ndarray, vocab: Vocab, is_text: np.ndarray | None = None) -> CutWords:
     """The rows whose first or last word may be a part of a word. Arguments as for `word_starts`.
 
     The first word is whole if it begins after EOS, or with a token that always begins a word; the last word is whole if
     it ends before EOS.
+
+    is_text: bool [E, W], the tokens of the raw text and its EOS, without the special tokens around it, which may have
+    the id of EOS; None: all tokens.
     """
     rows, width = np.arange(len(tokens)), tokens.shape[1]
     first, last = ordinary.argmax(axis=1), width - 1 - ordinary[:, ::-1].argmax(axis=1)
     begins = tokens[rows, first]
     always_begins = vocab.marked(begins, SPACE | PUNCTUATION) & ~vocab.marked(begins, BLANK)
-    after_eos = (first > 0) & (tokens[rows, first - 1] == vocab.eos)
-    before_eos = (last < width - 1) & (tokens[rows, np.minimum(last + 1, width - 1)] == vocab.eos)
+    is_eos = tokens == vocab.eos if is_text is None else (tokens == vocab.eos) & is_text
+    after_eos = (first > 0) & is_eos[rows, first - 1]
+    before_eos = (last < width - 1) & is_eos[rows, np.minimum(last + 1, width - 1)]
     return CutWords(~always_begins & ~after_eos, ~before_eos)
 
 

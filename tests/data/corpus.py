@@ -22,6 +22,7 @@ def corpus_config(tmp_path, **changes) -> CorpusConfig:
         "tokenizer": "byte",
         "num_sentinels": 10,
         "mode_tokens": ("[R]", "[S]", "[X]"),
+        "append_special_tokens": True,
         "cache_dir": str(tmp_path / "cache"),
     }
     return CorpusConfig(**(fields | changes))

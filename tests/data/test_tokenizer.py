@@ -122,7 +122,7 @@ def train_model(path, **options):
 
 @pytest.fixture(scope="module")
 def model_path(tmp_path_factory):
-    return train_model(tmp_path_factory.mktemp("spm") / "t5.model", **T5_LIKE, user_defined_symbols=["<extra_id_0>"])
+    return train_model(tmp_path_factory.mktemp("spm") / "t5.model", **T5_LIKE)
 
 
 @pytest.fixture(scope="module")
@@ -159,12 +159,20 @@ def test_sentencepiece_marks(pieces):
     assert pieces.vocab.marked(np.array([pieces._model.piece_to_id("<0x0A>")]), NEWLINE).all()
 
 
-def test_sentencepiece_models_own_extra_ids_stay_pieces(pieces):
-    own = pieces.encode("fox <extra_id_0>")
-    assert own.max() < pieces.vocab.content_end
-    ours = pieces.encode_with_specials("fox <extra_id_0>")
-    assert ours[-1] == pieces.vocab.sentinel(0) == pieces.vocab.size - 1
-    assert pieces.decode(ours[-1:]) == "<extra_id_0>"
+def test_sentencepiece_models_own_sentinels_are_not_found_in_text(tmp_path):
+    # SentencePiece gives the ids after pad, eos and unk to the user-defined symbols, in their order.
+    symbols = ["<extra_id_0>", "<extra_id_1>", "<extra_id_2>"]
+    path = train_model(tmp_path / "own.model", **T5_LIKE, user_defined_symbols=symbols)
+    tokenizer = SentencePieceTokenizer(path, num_sentinels=2, mode_tokens=("[R]",))
+    vocab, size = tokenizer.vocab, tokenizer._model.get_piece_size()
+    assert vocab.sentinel_ids == (3, 4) and vocab.content_start == 6 and vocab.content_end == size
+    assert vocab.size == size + 5 and vocab.modes == (("[R]", size + 4),), "mask, cls, sep, bos and [R] are appended"
+    text = "fox <extra_id_0> </s>"
+    assert tokenizer.encode(text).min() >= 6 and tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.encode_with_specials("fox<extra_id_1>")[-1] == 4
+    assert tokenizer.decode(np.array([3, 4, 5])) == "<extra_id_0><extra_id_1><extra_id_2>"
+    with pytest.raises(ConfigError, match=r"num_sentinels=4, and .*own\.model' has 3 sentinels of its own: set"):
+        SentencePieceTokenizer(path, num_sentinels=4, mode_tokens=())
 
 
 def test_sentencepiece_keeps_the_models_own_bos(tmp_path):
@@ -191,7 +199,9 @@ def test_sentencepiece_without_pad_gets_a_pad_after_its_pieces(tmp_path):
 
 def test_fingerprint_is_the_models_and_not_the_specials(pieces, model_path, tmp_path):
     assert SentencePieceTokenizer(model_path, num_sentinels=9, mode_tokens=()).fingerprint == pieces.fingerprint
-    other = SentencePieceTokenizer(train_model(tmp_path / "o.model", **T5_LIKE), num_sentinels=4, mode_tokens=("[R]",))
+    other = SentencePieceTokenizer(
+        train_model(tmp_path / "o.model", **LLAMA_LIKE), num_sentinels=4, mode_tokens=("[R]",)
+    )
     assert len({other.fingerprint, pieces.fingerprint, BYTE.fingerprint}) == 3
 
 

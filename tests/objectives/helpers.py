@@ -26,7 +26,8 @@ def vocab(size: int = 400, num_sentinels: int = 100) -> Vocab:
         for char in chars:
             marks[3 + ord(char)] |= mark
     marks[3 + 0x80 : 3 + 0xC0] = bytes([CONTINUATION] * 64)
-    return Vocab(size, 0, 1, 2, 259, 260, 261, 262, modes, num_sentinels, 3, 259, bytes(marks))
+    sentinels = tuple(range(size - 1, size - 1 - num_sentinels, -1))
+    return Vocab(size, 0, 1, 2, 259, 260, 261, 262, modes, sentinels, 3, 259, bytes(marks), ())
 
 
 def byte_ids(text: str) -> np.ndarray:

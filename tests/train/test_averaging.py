@@ -15,8 +15,9 @@ from train.averaging import averaged
 from train.checkpoint import Checkpoints
 from train.experiment import make_experiment
 from train.heldout import evaluate
+from train.init_from import start_from
 from train.loop import train_and_evaluate
-from train.restore import load_experiment, load_params, start_from
+from train.restore import load_experiment, load_params
 from train.run import make_run
 from train.step import init_state, make_train_step
 

@@ -10,8 +10,9 @@ from contract.errors import ConfigError
 from tests.table import reads_corpus, small_config
 from train.checkpoint import Checkpoints
 from train.experiment import make_experiment
+from train.init_from import start_from
 from train.loop import train_and_evaluate
-from train.restore import language_model, load_experiment, load_params, start_from
+from train.restore import language_model, load_experiment, load_params
 from train.run import make_run
 from train.run_config import read_config, write_config
 

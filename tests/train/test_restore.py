@@ -32,7 +32,8 @@ from tests.table import small_config
 from train import evaluate
 from train.experiment import make_experiment
 from train.generate import __main__ as generate
-from train.restore import load_experiment, load_params, start_from
+from train.init_from import start_from
+from train.restore import load_experiment, load_params
 from train.run import make_run
 
 def printed(main, *arguments):

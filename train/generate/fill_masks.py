@@ -31,10 +31,11 @@ def read_masked_prompt(experiment: Experiment, text: str) -> np.ndarray:
     vocab, prompting = experiment.vocab, experiment.denoisers[0].objective.prompting
     if prompting is None:
         raise not_a_language_model(experiment)
-    mask = vocab.names()[vocab.mask]
-    if mask not in text:
+    tokens = encode(experiment.tokenizer, text, prompting.special_tokens(vocab))
+    if vocab.mask not in tokens:
+        mask = vocab.names()[vocab.mask]
         raise ConfigError(f"--prompt has no {mask}, and this run's model fills in masks: write {mask} for each token")
-    return encode(experiment.tokenizer, text, prompting.special_tokens(vocab))
+    return tokens
 
 
 def masked_batch(experiment: Experiment, text: np.ndarray) -> Batch:

@@ -8,7 +8,7 @@ import numpy as np
 
 from contract.batch import Batch
 from contract.errors import ConfigError
-from contract.vocab import Vocab
+from contract.vocab import Vocab, sentinel_name
 from data.tokenizer import Tokenizer
 from objectives import Denoiser
 from objectives.algebra.sequences import Sequences
@@ -18,7 +18,7 @@ from objectives.rows import layout
 from objectives.rows.lengths import RowShape
 from train.experiment import Experiment
 
-_SENTINEL = r"<extra_id_\d+>"  # as Vocab.names() writes them
+_SENTINEL = re.compile(re.escape(sentinel_name(0)).replace("0", r"\d+"))
 TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite")
 INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "infill_tokens", "rewrite")
 
@@ -57,7 +57,8 @@ def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Pr
     Raises ConfigError if no denoiser of the run accepts the prompt or has the mode.
     """
     tokenizer, vocab, notes = experiment.tokenizer, experiment.vocab, []
-    num_sentinels = len(re.findall(_SENTINEL, text))
+    text = _with_general_names(text, vocab)
+    num_sentinels = len(_SENTINEL.findall(text))
     denoiser = _choose_denoiser(experiment, mode, has_sentinels=num_sentinels > 0)
     prompting = denoiser.objective.prompting
     max_sentinels = prompting.max_sentinels(vocab)
@@ -69,7 +70,7 @@ def read_prompt(experiment: Experiment, text: str, mode: str | None) -> tuple[Pr
     if not text and not prompting.allows_empty:
         raise ConfigError("--prompt is empty, and this run's model continues or fills in a text: write a prompt")
     if prompting.task == "infill_spans" and not num_sentinels:
-        first = vocab.names()[vocab.sentinel(0)]
+        first = sentinel_name(0)
         notes.append(f"{denoiser.name} fills in spans and the prompt marks none, so {first} was appended to the prompt")
         text += first
     tokens = encode(tokenizer, text, prompting.special_tokens(vocab))
@@ -133,19 +134,23 @@ def lay_out_rows(experiment: Experiment, examples: InputsTargets, inputs_length:
 def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray) -> np.ndarray:
     """Returns the ids of `text`, int32 [n], in which only the names of `special_tokens`, int [n], are special tokens.
 
-    Other text that looks like a special token is ordinary text, as in training. Raises ConfigError for text that is not
-    valid Unicode.
+    The names are those of Vocab.ids_by_name: "[MASK]", and "<mask>" if the tokenizer's model has this name. Other text
+    that looks like a special token is ordinary text, as in training. Raises ConfigError for text that is not valid
+    Unicode.
     """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ConfigError(f"--prompt is not valid UTF-8 at character {error.start}") from None
-    names = tokenizer.vocab.names()
-    longest_first = sorted((names[int(token)] for token in special_tokens), key=len, reverse=True)
+    allowed = set(special_tokens.tolist())
+    ids = {name: id_ for name, id_ in tokenizer.vocab.ids_by_name().items() if id_ in allowed}
+    if not ids:
+        return tokenizer.encode(text)
+    longest_first = sorted(ids, key=len, reverse=True)
     parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)  # text and special tokens alternate
-    parts[::2] = map(tokenizer.encode, parts[::2])
-    parts[1::2] = map(tokenizer.encode_with_specials, parts[1::2])
-    return np.concatenate(parts)
+    return np.concatenate([[ids[part]] if k % 2 else tokenizer.encode(part) for k, part in enumerate(parts)]).astype(
+        np.int32
+    )
 
 
 def check_length(needed: int, available: int, field: str) -> None:
@@ -164,14 +169,21 @@ def not_a_language_model(experiment: Experiment) -> ConfigError:
     )
 
 
+def _with_general_names(text: str, vocab: Vocab) -> str:
+    """Returns `text` with the sentinels that have other names in the tokenizer's model as <extra_id_0> and so on."""
+    names = vocab.names()
+    for k, id_ in enumerate(vocab.sentinel_ids):
+        text = text.replace(names[id_], sentinel_name(k))
+    return text
+
+
 def _check_sentinels(text: str, vocab: Vocab, most: int) -> None:
     """Raises ConfigError if `text` has more than `most` sentinels, or sentinels not numbered in order from 0."""
-    written = re.findall(_SENTINEL, text)
-    names = vocab.names()
+    written = _SENTINEL.findall(text)
     if len(written) > most:
         why = "this run's model fills in one" if most == 1 else f"data.num_sentinels={vocab.num_sentinels}"
         raise ConfigError(f"--prompt has {len(written)} sentinels, but {why}: use {most} or fewer")
-    expected = [names[int(sentinel)] for sentinel in vocab.sentinels[: len(written)]]
+    expected = [sentinel_name(k) for k in range(len(written))]
     if written != expected:
         raise ConfigError(f"--prompt has the sentinels {', '.join(written)}: number them {', '.join(expected)}")
 

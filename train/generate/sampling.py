@@ -33,9 +33,12 @@ class Decoded(NamedTuple):
 
 
 def allowed_tokens(vocab: Vocab, num_ids: int) -> Array:
-    """Returns which ids of a table of `num_ids` embeddings may be drawn, bool [num_ids]: the vocabulary without pad."""
+    """Returns which ids of a table of `num_ids` embeddings may be drawn, bool [num_ids].
+
+    These are the ids of the vocabulary without pad; pad may be drawn where it is EOS.
+    """
     ids = jnp.arange(num_ids)
-    return (ids < vocab.size) & (ids != vocab.pad)
+    return (ids < vocab.size) & ((ids != vocab.pad) | (ids == vocab.eos))
 
 
 def sample_token(

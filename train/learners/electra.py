@@ -29,7 +29,7 @@ from train.learners.learner import Batch, Learner, Sums, mean
 # The modules that both models share, as in the reference, which shares the variable scope "electra/embeddings". Each
 # model has its own encoder, and its own projection between the embeddings and the encoder.
 _TEXT_FIELDS = ("target_tokens", "input_tokens", "segment_ids", "positions")  # of Texts, in its order
-_SHARED = ("token_embedder", "position_embedder", "token_type_embedder", "embedding_norm")
+SHARED = ("token_embedder", "position_embedder", "token_type_embedder", "embedding_norm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ElectraLearner(Learner):
         return {
             "transformer": init_params(self.discriminator, discriminator_key),
             "discriminator_head": init_head(self.discriminator, head_key),
-            "generator": {name: leaves for name, leaves in generator.items() if name not in _SHARED},
+            "generator": {name: leaves for name, leaves in generator.items() if name not in SHARED},
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
@@ -153,7 +153,7 @@ class ElectraLearner(Learner):
 
     def language_model(self, params: Params) -> tuple[ModelConfig, Params]:
         """Returns the generator."""
-        shared = {name: leaves for name, leaves in params["transformer"].items() if name in _SHARED}
+        shared = {name: leaves for name, leaves in params["transformer"].items() if name in SHARED}
         return self.generator, shared | params["generator"]
 
 

@@ -1,5 +1,6 @@
 """python -m train.show --config=configs/ul2.py[:preset] [--num_examples=N] [--html=FILE] [--svg=FILE]
                      [--config.a.b=value ...]
+python -m train.show --workdir=RUN    with the config of a run
 
 Prints what an objective makes of real text: examples as training reads them, the scored tokens, the attention masks,
 and statistics of many examples with the values that the config implies. Builds no model. --html also writes the page to
@@ -19,6 +20,8 @@ from data.split import split_documents
 from data.store import open_or_build
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.experiment import make_experiment
+from train.restore import config_for_reading
+from train.run_config import read_config
 from train.show.html import html_page
 from train.show.page import make_page
 from train.show.svg import svg_page
@@ -26,6 +29,7 @@ from train.show.terminal import print_page
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of a run, in place of --config.", flag_values=_FLAGS)
 _NUM_EXAMPLES = flags.DEFINE_integer(
     "num_examples", None, "Examples to show. Default: one of each denoiser, at least 3.", flag_values=_FLAGS
 )
@@ -40,7 +44,9 @@ _MIN_EXAMPLES = 3  # lower bound of the default of --num_examples
 def main() -> None:
     """Reads the command line, prints the page, and writes the files of --html and --svg."""
     parse_flags(_FLAGS, __doc__)
-    config = config_fields(_FLAGS)
+    if _WORKDIR.value is not None and _FLAGS["config"].value is not None:
+        raise ConfigError("--workdir and --config exclude each other: remove one")
+    config = config_fields(_FLAGS) if _WORKDIR.value is None else config_for_reading(read_config(_WORKDIR.value))
     # Nothing here needs an accelerator, and a TPU in use by a training run admits no second process.
     jax.config.update("jax_platforms", "cpu")
     experiment = make_experiment(config)
@@ -55,14 +61,19 @@ def main() -> None:
     store = open_or_build(experiment.data, experiment.tokenizer)
     documents, heldout = split_documents(store, experiment.data.split)
     documents, _ = near_duplicates(documents, heldout, experiment.data.near_duplicates)
-    overrides = config_flags.get_override_values(_FLAGS["config"])
-    title = [config_name(_FLAGS), *(f"{name}={value}" for name, value in overrides.items())]
-    page = make_page(experiment, documents, title=" ".join(title), num_examples=num_examples)
+    page = make_page(experiment, documents, title=_title(), num_examples=num_examples)
     console = Console(highlight=False, markup=False, emoji=False)
     print_page(page, console)
     for flag, render in outputs:
         _write(flag, "w", render(page))
         console.print(f"\nwritten to {os.path.abspath(flag.value)}", soft_wrap=True)
+
+
+def _title() -> str:
+    if _WORKDIR.value is not None:
+        return f"--workdir={_WORKDIR.value}"
+    overrides = config_flags.get_override_values(_FLAGS["config"])
+    return " ".join([config_name(_FLAGS), *(f"{name}={value}" for name, value in overrides.items())])
 
 
 def _write(flag: flags.FlagHolder, mode: str, text: str) -> None:

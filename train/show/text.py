@@ -76,7 +76,7 @@ def _kinds_of_ids(vocab: Vocab) -> np.ndarray:
     kinds[vocab.content_start : vocab.content_end] = "text"
     kinds[vocab.sentinels] = "sentinel"
     kinds[[id_ for _, id_ in vocab.modes]] = "mode"
-    kinds[vocab.mask] = "mask"
+    kinds[[id_ for id_ in [vocab.mask] if id_ >= 0]] = "mask"
     kinds[vocab.eos] = "eos"
     return kinds
 

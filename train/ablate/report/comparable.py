@@ -13,6 +13,7 @@ _SCORED_BY = (
     "data.tokenizer",
     "data.num_sentinels",
     "data.mode_tokens",
+    "data.append_special_tokens",
     "data.inputs_length",
     "data.targets_length",
     "data.documents",

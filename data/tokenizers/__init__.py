@@ -1,0 +1,1 @@
+"""The kinds of tokenizers. `data.tokenizer.make_tokenizer` chooses one."""

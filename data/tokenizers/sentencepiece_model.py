@@ -1,0 +1,150 @@
+"""The tokenizer of a SentencePiece model."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contract.errors import ConfigError
+from data.tokenizers.base import Tokenizer, check_unicode, letter_token
+from data.tokenizers.specials import (
+    ModelTokens,
+    SpecialTokensConfig,
+    is_sentinel_name,
+    is_special_name,
+    known_roles,
+    make_vocab,
+    with_substitutes,
+)
+
+# Flags of SentencePiece's trainer with which every text round-trips. Without the last four, characters that the model
+# has no piece for are unknown tokens, line ends and runs of spaces are lost, and a space is put before every text. See
+# docs/tokenizers.md.
+SENTENCEPIECE_FLAGS = (
+    "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1 "
+    "--byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false "
+    "--add_dummy_prefix=false"
+)
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A SentencePiece model with its own ids for eos and unk, and for other special tokens if the model has them.
+
+    Special tokens are SentencePiece's pad, eos, bos and unk, its control symbols, its user-defined symbols with the
+    name of a special token ("[MASK]", "<extra_id_0>") or of a mode token, and pieces <extra_id_k> after all others. The
+    latter two kinds are pieces that SentencePiece finds in text; here text such as "<extra_id_0>" is ordinary. All
+    other pieces are ordinary tokens.
+
+    Special tokens that the model lacks follow its pieces, as in Stanford Alpaca's train.py for Llama's pad. A model
+    that normalizes text or lacks characters loses them: decode(encode(text)) then differs from the text.
+    """
+
+    def __init__(
+        self, path: str, *, num_sentinels: int, mode_tokens: tuple[str, ...], append_special_tokens: bool = True
+    ):
+        """Loads the model at `path`.
+
+        Raises ConfigError where sentencepiece is not installed, where the model is missing or unreadable, where it has
+        no EOS id, and as `make_vocab` does.
+        """
+        self.where = f"data.tokenizer={path!r}"
+        try:
+            import sentencepiece
+        except ImportError:
+            raise ConfigError(f"{self.where} needs SentencePiece: pip install -e '.[sentencepiece]'") from None
+        self._model = sentencepiece.SentencePieceProcessor()
+        try:
+            self.serialized = Path(path).expanduser().read_bytes()
+            self._model.LoadFromSerializedProto(self.serialized)  # unlike the constructor, raises for an empty model
+        except OSError as error:
+            raise ConfigError(
+                f"{self.where} cannot be read ({error.strerror}): give the path of a .model file"
+            ) from None
+        except RuntimeError:
+            raise ConfigError(f"{self.where} is not a SentencePiece model: give the path of a .model file") from None
+        found_in_text = self._specials_found_in_text(mode_tokens)
+        self.fingerprint = "sentencepiece:" + hashlib.blake2b(self.serialized, digest_size=8).hexdigest()
+        if found_in_text:
+            self._model.LoadFromSerializedProto(self._with_controls(found_in_text))
+            self.fingerprint += ":" + hashlib.blake2b(repr(found_in_text).encode(), digest_size=8).hexdigest()
+        tokens = self._tokens()
+        self.adds_pad = "pad" not in tokens.roles and append_special_tokens
+        self.vocab = make_vocab(
+            tokens, SpecialTokensConfig(num_sentinels, mode_tokens, append_special_tokens), self.where
+        )
+        self._piece_bytes = np.zeros(self.vocab.size, np.int64)
+        for id_, text in tokens.content.items():
+            self._piece_bytes[id_] = len(text)
+        self._letter = letter_token(tokens.content)
+        # Of one character that is a word, whose only space can be the one that the model adds.
+        self.dummy_bytes = int(any(b" " in tokens.content.get(id_, b"") for id_ in self.encode("a").tolist()))
+
+    def _specials_found_in_text(self, mode_tokens: tuple[str, ...]) -> list[int]:
+        """Returns the ids of the special tokens that SentencePiece would find in text."""
+        names = [self._model.id_to_piece(id_) for id_ in range(self._model.get_piece_size())]
+        candidates = [
+            id_
+            for id_, name in enumerate(names)
+            if self._is_text(id_) and (is_special_name(name) or name in mode_tokens)
+        ]
+        if not candidates:
+            return []
+        last_text = max(id_ for id_, name in enumerate(names) if not is_sentinel_name(name))
+        pieces, user_defined = self.proto().pieces, self.proto().SentencePiece.USER_DEFINED
+        # Other pieces with such a name are text that the model was trained on, such as HTML's <s>.
+        return [id_ for id_ in candidates if pieces[id_].type == user_defined or id_ > last_text]
+
+    def _with_controls(self, ids: list[int]) -> bytes:
+        """Returns the model with the pieces `ids` as control symbols, which SentencePiece does not find in text."""
+        proto = self.proto()
+        for id_ in ids:
+            proto.pieces[id_].type = proto.SentencePiece.CONTROL
+        return proto.SerializeToString()
+
+    def proto(self) -> Any:
+        """Returns the ModelProto of the model file."""
+        try:
+            from sentencepiece import sentencepiece_model_pb2
+        except ImportError:
+            raise ConfigError(f"{self.where} needs protobuf: pip install protobuf") from None
+        proto = sentencepiece_model_pb2.ModelProto()
+        proto.ParseFromString(self.serialized)
+        return proto
+
+    def _tokens(self) -> ModelTokens:
+        model = self._model
+        size = model.get_piece_size()
+        specials = {
+            id_: model.id_to_piece(id_) for id_ in range(size) if model.is_control(id_) or model.is_unknown(id_)
+        }
+        ids = {role: getattr(model, f"{role}_id")() for role in ("pad", "eos", "unk", "bos")}
+        roles = known_roles(specials) | {role: id_ for role, id_ in ids.items() if id_ >= 0}
+        roles = with_substitutes(roles)
+        if "eos" not in roles:
+            raise ConfigError(f"{self.where} has no eos id: train it with {SENTENCEPIECE_FLAGS}")
+        content = {id_: self._text(id_) for id_ in range(size) if self._is_text(id_)}
+        return ModelTokens(size, roles, specials, content)
+
+    def _is_text(self, id_: int) -> bool:
+        model = self._model
+        return not (model.is_control(id_) or model.is_unknown(id_) or model.is_unused(id_))
+
+    def _text(self, id_: int) -> bytes:
+        piece = self._model.id_to_piece(id_)
+        if self._model.is_byte(id_):
+            return bytes([int(piece.removeprefix("<0x").removesuffix(">"), 16)])
+        return piece.replace("\u2581", " ").encode("utf-8")
+
+    def encode(self, text: str) -> np.ndarray:
+        check_unicode(text)
+        return np.array(self._model.encode(text, out_type=int, add_bos=False, add_eos=False), np.int32)
+
+    def num_bytes(self, ids: np.ndarray) -> int:
+        return int(self._piece_bytes[ids].sum())
+
+    def piece(self, id_: int) -> str:
+        return self._model.id_to_piece(id_).replace("\u2581", " ")
+
+    def _decode_content(self, ids: np.ndarray) -> str:
+        return self._model.decode(ids.tolist())

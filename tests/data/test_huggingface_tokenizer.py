@@ -1,0 +1,318 @@
+"""tokenizer.json: ids by hand, equality with the library, round trips, and the error for each invalid file."""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+import tokenizers
+
+from contract.errors import ConfigError
+from contract.vocab import CONTINUATION, NEWLINE, PUNCTUATION, SPACE
+from data.tokenizer import HuggingFaceTokenizer, make_tokenizer
+from tests.data import tiny_tokenizers
+from tests.data.corpus import corpus_config, store_of
+from tests.data.tiny_tokenizers import KINDS, SPECIAL_LOOKING, hostile_texts
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Kind -> the path of a folder with a tokenizer of this kind."""
+    return {kind: make(tmp_path_factory.mktemp(kind)) for kind, make in KINDS.items()}
+
+
+def load(path, *, num_sentinels=10, mode_tokens=(), append=True):
+    return HuggingFaceTokenizer(
+        path, num_sentinels=num_sentinels, mode_tokens=mode_tokens, append_special_tokens=append
+    )
+
+
+@pytest.fixture(scope="module")
+def loaded(folders):
+    """Kind -> the tokenizer of this kind, with appended special tokens."""
+    return {kind: load(path) for kind, path in folders.items()}
+
+
+def changed(path, tmp_path, change, name="tokenizer.json"):
+    """The path of a folder with a changed copy of a tokenizer.json. change: dict -> None."""
+    data = json.loads((pathlib.Path(path) / "tokenizer.json").read_text())
+    change(data)
+    (tmp_path / name).write_text(json.dumps(data))
+    return str(tmp_path / name)
+
+
+def test_gpt2_has_one_special_token(loaded):
+    vocab = loaded["gpt2"].vocab
+    own = vocab.content_end  # <|endoftext|>
+    assert (vocab.content_start, vocab.eos, vocab.bos, vocab.unk) == (0, own, own, -1)
+    assert (vocab.pad, vocab.mask, vocab.cls, vocab.sep) == (own + 1, own + 2, own + 3, own + 4)
+    assert vocab.sentinel_ids == tuple(range(own + 14, own + 4, -1)) and vocab.size == own + 15
+    assert vocab.names()[own] == "<|endoftext|>" and vocab.names()[vocab.mask] == "[MASK]"
+    assert loaded["gpt2"].adds_pad and not loaded["roberta"].adds_pad
+
+
+def test_roberta_shares_cls_with_bos_and_sep_with_eos(loaded):
+    vocab = loaded["roberta"].vocab
+    assert (vocab.cls, vocab.bos, vocab.pad, vocab.eos, vocab.sep, vocab.unk) == (0, 0, 1, 2, 2, 3)
+    assert vocab.content_start == 4 and vocab.mask == vocab.content_end
+    assert vocab.sentinel(0) == vocab.size - 1 and vocab.size == vocab.mask + 11
+    assert [vocab.names()[id_] for id_ in (0, 2, vocab.mask)] == ["<s>", "</s>", "<mask>"]
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+def test_t5_has_its_own_sentinels(loaded, tmp_path, ascending):
+    tokenizer = load(tiny_tokenizers.t5(tmp_path, ascending=True)) if ascending else loaded["t5"]
+    vocab = tokenizer.vocab
+    first = vocab.content_end
+    own = tuple(range(first, first + 10))
+    assert (vocab.pad, vocab.eos, vocab.unk, vocab.content_start) == (0, 1, 2, 3)
+    assert vocab.sentinel_ids == (own if ascending else own[::-1])
+    assert (vocab.mask, vocab.bos, vocab.size) == (first + 10, first + 13, first + 14)
+    ids = tokenizer.encode_with_specials("the<extra_id_0>fox<extra_id_9>[MASK]</s>")
+    assert ids[ids >= first].tolist() == [own[0 if ascending else 9], own[9 if ascending else 0], first + 10]
+    assert tokenizer.decode(ids) == "the<extra_id_0> fox<extra_id_9>[MASK]</s>"
+
+
+def test_bert_ends_texts_with_sep(loaded):
+    vocab = loaded["bert"].vocab
+    assert (vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (0, 2, 3, 4, 5)
+    assert (vocab.eos, vocab.bos, vocab.content_start) == (4, 3, 6)
+    assert vocab.names()[1] == "[unused0]" and vocab.size == vocab.content_end + 10
+
+
+def test_llama_has_no_pad(loaded, folders):
+    vocab = loaded["llama"].vocab
+    assert (vocab.unk, vocab.bos, vocab.eos, vocab.content_start) == (0, 1, 2, 3)
+    assert vocab.pad == vocab.content_end and loaded["llama"].dummy_bytes == 1
+    alone = load(folders["llama"], append=False)
+    assert (alone.vocab.pad, alone.vocab.mask, alone.vocab.cls, alone.vocab.sentinel_ids) == (2, -1, -1, ())
+    assert alone.vocab.size == vocab.content_end and not alone.adds_pad
+    assert alone.fingerprint == loaded["llama"].fingerprint
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_to_the_library(loaded, folders, kind):
+    library = tokenizers.Tokenizer.from_file(f"{folders[kind]}/tokenizer.json")
+    library.encode_special_tokens = True
+    library.no_truncation()
+    library.no_padding()
+    tokenizer = loaded[kind]
+    for text in hostile_texts(300):
+        ids = tokenizer.encode(text)
+        assert ids.dtype == np.int32 and ids.tolist() == library.encode(text, add_special_tokens=False).ids, text
+        assert tokenizer.decode(ids) == library.decode(ids.tolist(), skip_special_tokens=False), text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_raw_text_is_never_special(loaded, kind):
+    tokenizer = loaded[kind]
+    vocab = tokenizer.vocab
+    for text in [SPECIAL_LOOKING, *hostile_texts(50), *vocab.names().values()]:
+        ids = tokenizer.encode(text)
+        assert (((ids >= vocab.content_start) & (ids < vocab.content_end)) | (ids == vocab.unk)).all(), text
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "roberta", "llama"])
+def test_lossless_tokenizers_keep_every_byte(loaded, kind):
+    tokenizer = loaded[kind]
+    for text in [SPECIAL_LOOKING, *hostile_texts(300)]:
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        assert tokenizer.num_bytes(ids) == len(text.encode()) + tokenizer.dummy_bytes * bool(text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_of_a_million_letters(loaded, kind):
+    tokenizer, word = loaded[kind], "thefox" * 170_000
+    ids = tokenizer.encode(word)
+    if kind == "bert":  # as in BERT, a word of more than 100 letters is unknown
+        assert ids.tolist() == [tokenizer.vocab.unk]
+    else:
+        assert tokenizer.decode(ids) == word and tokenizer.num_bytes(ids) == len(word) + tokenizer.dummy_bytes
+
+
+def test_bytes_of_unknown_text_and_of_word_pieces(loaded):
+    t5, bert = loaded["t5"], loaded["bert"]
+    # T5 has no piece for "@": the space and "the" are spelled, and the space that T5 puts before the text.
+    assert (t5.encode("the @") == t5.vocab.unk).sum() == 1 and t5.num_bytes(t5.encode("the @")) == 5
+    # WordPiece spells letters: not the space, not the accent, not "@".
+    ids = bert.encode("The Fé @")
+    assert bert.decode(ids) == "the fe [UNK]" and bert.num_bytes(ids) == 5 and bert.dummy_bytes == 0
+    assert bert.num_bytes(np.array([bert.vocab.mask, bert.vocab.size - 1])) == 0
+
+
+def test_decoded_text_with_special_tokens(loaded):
+    assert loaded["bert"].decode(loaded["bert"].encode_with_specials("[CLS]the fox[MASK]over[SEP]")) == (
+        "[CLS] the fox [MASK] over [SEP]"
+    )
+    text = "the<mask> fox</s><s>\xe9"
+    assert loaded["roberta"].decode(loaded["roberta"].encode_with_specials(text)) == text
+    cut = loaded["gpt2"].encode("é")  # its two bytes
+    assert loaded["gpt2"].decode(cut[:1]) == "\ufffd"
+
+
+def test_general_names_are_accepted_for_the_models_own(loaded):
+    vocab = loaded["roberta"].vocab
+    assert loaded["roberta"].encode_with_specials("[MASK][CLS][SEP]<pad><mask>").tolist() == [
+        vocab.mask, 0, 2, 1, vocab.mask,
+    ]  # fmt: skip
+
+
+def test_marks(loaded):
+    def marked(kind, text, mark):
+        tokenizer = loaded[kind]
+        ids = tokenizer.encode(text)
+        return [tokenizer.decode(ids[k : k + 1]) for k in np.flatnonzero(tokenizer.vocab.marked(ids, mark))]
+
+    assert marked("gpt2", "the fox.\n", NEWLINE) == ["\n"] and marked("gpt2", "the fox.", PUNCTUATION) == ["."]
+    assert len(marked("llama", "the fox 漢", CONTINUATION)) == 2, "of the three bytes of a character"
+    assert [text[0] for text in marked("gpt2", "a the fox", SPACE)] == [" ", " "]
+    # Every piece without "##" begins a word, as in BERT's whole-word masking.
+    ids = loaded["bert"].encode("jumps!")
+    texts = [loaded["bert"]._library.id_to_token(id_) for id_ in ids.tolist()]
+    assert loaded["bert"].vocab.marked(ids, SPACE).tolist() == [not text.startswith("##") for text in texts]
+
+
+def test_files_beside_the_tokenizer_name_special_tokens(tmp_path):
+    # tokenizer_config.json has precedence over special_tokens_map.json, and a token may be a dict.
+    path = tiny_tokenizers.gpt2(tmp_path, bos_token=None, pad_token="<|endoftext|>")
+    assert (load(path).vocab.pad, load(path).vocab.bos) == (load(path).vocab.eos, load(path).vocab.content_end + 4)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "the"}, "bos_token": "no token"}')
+    with pytest.raises(ConfigError, match=r"its bos_token 'no token' is not a token of tokenizer\.json"):
+        load(path)
+    (tmp_path / "tokenizer_config.json").write_text('["eos"]')
+    with pytest.raises(ConfigError, match=r"tokenizer_config\.json holds no JSON object"):
+        load(path)
+
+
+def test_mode_tokens_of_the_model_are_used(folders, tmp_path):
+    def add(data):
+        end = max(token["id"] for token in data["added_tokens"])
+        data["added_tokens"].append(data["added_tokens"][0] | {"id": end + 1, "content": "[NLU]", "special": False})
+
+    tokenizer = load(changed(folders["gpt2"], tmp_path, add), mode_tokens=("[NLU]", "[NLG]"))
+    # After EOS and [NLU]: pad, mask, cls, sep and bos, which no file beside this tokenizer.json names.
+    assert tokenizer.vocab.eos == 300 and tokenizer.vocab.modes == (("[NLU]", 301), ("[NLG]", 307))
+    assert tokenizer.decode(tokenizer.encode("[NLU]")) == "[NLU]" and len(tokenizer.encode("[NLU]")) > 1
+
+
+def test_added_tokens_of_text_are_ordinary_tokens(folders, tmp_path):
+    def add_spaces(data):  # as GPT-NeoX does
+        end = data["added_tokens"].pop(0)["id"]
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True}
+        data["added_tokens"] = [
+            {"id": end, "content": "        ", "special": False, **flags},
+            {"id": end + 1, "content": "<|endoftext|>", "special": True, **flags},
+        ]
+
+    tokenizer = load(changed(folders["gpt2"], tmp_path, add_spaces))
+    spaces = tokenizer.vocab.content_end - 1
+    text = "a" + " " * 8 + "b"
+    assert tokenizer.encode(text)[1] == spaces and tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.num_bytes(tokenizer.encode(text)) == 10 and tokenizer.vocab.eos == spaces + 1
+
+
+def test_fim_tokens_are_the_sentinels_of_a_model_without_others(folders, tmp_path):
+    def add(data):
+        end = data["added_tokens"][0]["id"] + 1
+        names = ["<fim_prefix>", "<fim_middle>", "<fim_suffix>"]
+        data["added_tokens"] += [
+            data["added_tokens"][0] | {"id": end + k, "content": name} for k, name in enumerate(names)
+        ]
+
+    path = changed(folders["gpt2"], tmp_path, add)
+    first = load(folders["gpt2"]).vocab.content_end + 1
+    assert load(path, num_sentinels=3).vocab.sentinel_ids == (first, first + 2, first + 1)
+    assert min(load(path, num_sentinels=4).vocab.sentinel_ids) > first + 2
+
+
+def test_fingerprint(folders, loaded):
+    assert len({tokenizer.fingerprint for tokenizer in loaded.values()}) == 5
+    again = load(f"{folders['t5']}/tokenizer.json", num_sentinels=3, mode_tokens=("[R]",))
+    assert again.fingerprint == loaded["t5"].fingerprint
+
+
+def test_a_store_of_word_pieces(folders, tmp_path):
+    store = store_of(tmp_path, ["The fox.", "a DOG jumps"], tokenizer=folders["bert"])
+    assert 0.5 < store.bytes_covered() < 1 and store.meta["num_unknown"] == 0
+    assert len(store.meta["changed_texts"]) == 2
+    without_unk = store_of(tmp_path, ["The fox.", "a DOG jumps"], tokenizer=folders["gpt2"])
+    assert without_unk.bytes_covered() == 1 and without_unk.meta["num_unknown"] == 0
+
+
+def test_make_tokenizer_takes_the_file_or_its_folder(folders, tmp_path):
+    for path in (folders["bert"], f"{folders['bert']}/tokenizer.json"):
+        tokenizer = make_tokenizer(corpus_config(tmp_path, tokenizer=path))
+        assert isinstance(tokenizer, HuggingFaceTokenizer) and tokenizer.vocab.mask == 5
+    with pytest.raises(ConfigError, match=r"tokenizer\.json does not exist; where the folder has other"):
+        make_tokenizer(corpus_config(tmp_path, tokenizer=str(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_that_is_not_unicode_is_refused(loaded, kind):
+    with pytest.raises(ConfigError, match="not valid UTF-8 at character 2"):
+        loaded[kind].encode("ab\udcff")
+
+
+def test_too_few_sentinels_of_its_own(folders):
+    assert load(folders["t5"], num_sentinels=4).vocab.num_sentinels == 4
+    with pytest.raises(ConfigError, match=r"data\.num_sentinels=11, and .* has 10 sentinels of its own: set"):
+        load(folders["t5"], num_sentinels=11)
+
+
+def rename_eos(data):
+    data["added_tokens"][0]["content"] = "<|stop|>"
+
+
+def put_special_inside(data):
+    text = next(text for text, id_ in data["model"]["vocab"].items() if id_ == 280)
+    data["added_tokens"].append(data["added_tokens"][0] | {"id": 280, "content": text})
+
+
+def give_another_id(data):
+    data["added_tokens"].append(data["added_tokens"][0] | {"id": 500, "content": "<|other|>"})
+
+
+UNUSABLE = {
+    "model": (lambda data: data["model"].update(type="WordLevel"), "model of type WordLevel: use one of type BPE"),
+    "no_model": (lambda data: data.pop("model"), "it has no model with a vocab"),
+    "suffix": (lambda data: data["model"].update(end_of_word_suffix="</w>"), r"marks the ends of words \('</w>'\)"),
+    "words": (lambda data: data.update(pre_tokenizer={"type": "Whitespace"}), "do not show where words begin"),
+    "eos": (rename_eos, r"does not say which of its special tokens is EOS \('<\|stop\|>'\): write"),
+    "inside": (put_special_inside, r"has the special token '.*' between the ids 0 and 299 of its"),
+    "id": (give_another_id, r"gives '<\|other\|>' the id 500, and tokenizers the id 301"),
+    "merges": (lambda data: data["model"]["merges"].append(["x", "nothing"]), r"cannot be read by tokenizers \d"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_files_that_cannot_serve(folders, tmp_path, name):
+    change, message = UNUSABLE[name]
+    path = changed(folders["gpt2"], tmp_path, change, "other.json")
+    with pytest.raises(ConfigError, match=message) as error:
+        load(path)
+    assert str(error.value).startswith(f"data.tokenizer={path!r}") and "\n" not in str(error.value)
+
+
+def test_contents_that_are_no_tokenizer(tmp_path):
+    for contents in ("no json", "[1]"):
+        (tmp_path / "a.json").write_text(contents)
+        with pytest.raises(ConfigError, match=r"tokenizer\.json (is not JSON|holds no JSON object)"):
+            load(str(tmp_path / "a.json"))
+
+
+def test_a_tokenizer_without_special_tokens_gets_an_eos(folders, tmp_path):
+    path = changed(folders["gpt2"], tmp_path, lambda data: data.update(added_tokens=[]), "none.json")
+    vocab = load(path).vocab
+    assert (vocab.pad, vocab.eos) == (vocab.content_end, vocab.content_end + 1)
+    with pytest.raises(ConfigError, match=r"has no EOS, and data\.append_special_tokens=False: set it to True"):
+        load(path, append=False)
+
+
+def test_tokenizers_not_installed(folders, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[huggingface\]'"):
+        load(folders["gpt2"])

@@ -1,0 +1,140 @@
+"""Starting with a model of another vocabulary or another table of positions: rows by token, first rows, or one line."""
+
+import os
+
+import jax
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from tests.table import small_config
+from train.checkpoint import Checkpoints
+from train.experiment import make_experiment
+from train.init_from import check_init_from, open_origin, plan_start, start_from
+from train.run import make_run
+from train.run_config import write_config
+from train.vocabulary import token_texts
+
+BY_TOKEN = {"train__init_from_vocabulary": "by_token"}
+
+
+def fields(corpus, **overrides):
+    text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
+    bert = {"model__tie_embeddings": True, "model__prediction_head": "bert", "model__use_bias": True}
+    name, architecture = ("mlm", "encoder_only") if "mlm" in overrides else ("clm", "decoder_only")
+    overrides = {key: value for key, value in overrides.items() if key != "mlm"}
+    return small_config(name, architecture, **(text | (bert if name == "mlm" else {}) | overrides))
+
+
+def save(folder, corpus, **overrides):
+    """Writes a run whose array values are all different, and returns its folder and its experiment."""
+    run = make_run(make_experiment(fields(corpus, **overrides)), show_progress=False)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), run.state_shapes.params)
+    write_config(folder, run.experiment.config)
+    checkpoints = Checkpoints(os.path.join(folder, "checkpoints"), keep=1)
+    checkpoints.save(1, {"params": params})
+    checkpoints.close()
+    return str(folder), run.experiment, params["transformer"]
+
+
+def started(corpus, path, **overrides):
+    """Returns the Transformer, and its initial values, of a run that starts from `path`."""
+    run = make_run(make_experiment(fields(corpus, train__init_from=path, **overrides)), show_progress=False)
+    before = jax.tree.map(lambda leaf: np.full(leaf.shape, -7.0, leaf.dtype), run.state_shapes.params)
+    return run.experiment, start_from(run, before, path)["transformer"]
+
+
+@pytest.mark.parametrize(
+    "overrides", [{"data__num_sentinels": 90}, {"data__mode_tokens": ("[S]", "[R]", "[X]")}], ids=["sentinels", "modes"]
+)
+def test_another_vocabulary_with_tables_of_the_same_shape_is_refused(corpus, tmp_path, overrides):
+    """Padding to a multiple of 128 hides the difference from a comparison of shapes."""
+    path, other, _ = save(tmp_path / "run", corpus)
+    experiment = make_experiment(fields(corpus, train__init_from=path, **overrides))
+    assert experiment.model.vocab_size == other.model.vocab_size
+    with pytest.raises(ConfigError, match=r"has another vocabulary: id \d+ is '.*' there and '.*' here; ") as error:
+        check_init_from(experiment)
+    assert "train.init_from_vocabulary='by_token'" in str(error.value) and len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("objective", [{}, {"mlm": True}], ids=["clm", "mlm"])
+@pytest.mark.parametrize("sentinels", [90, 300])
+def test_rows_follow_their_tokens_and_new_tokens_keep_their_values(corpus, tmp_path, objective, sentinels):
+    path, other, saved = save(tmp_path / "run", corpus, **objective)
+    experiment, params = started(corpus, path, data__num_sentinels=sentinels, **objective, **BY_TOKEN)
+    here, there = token_texts(experiment.tokenizer), token_texts(other.tokenizer)
+    rows_here, rows_there = params["token_embedder"]["embedding"], saved["token_embedder"]["embedding"]
+    tables = [(rows_here, rows_there)]
+    if objective:  # the output bias; the output table is tied
+        tables.append((params["prediction_head"]["bias"], saved["prediction_head"]["bias"]))
+    else:
+        tables.append((params["logits_dense"]["kernel"].T, saved["logits_dense"]["kernel"].T))
+    ids_there = {text: id_ for id_, text in enumerate(there)}
+    assert here.index("<extra_id_0>") != there.index("<extra_id_0>")
+    for new, old in tables:
+        assert len(new) == experiment.model.vocab_size
+        for id_, row in enumerate(np.asarray(new)):
+            known = id_ < len(here) and here[id_] in ids_there
+            np.testing.assert_array_equal(row, old[ids_there[here[id_]]] if known else np.full_like(row, -7.0))
+    stack = "encoder" if objective else "decoder"
+    jax.tree.map(np.testing.assert_array_equal, params[stack], saved[stack])
+    [note] = check_init_from(experiment)
+    common = len(set(here) & set(there))
+    assert note.endswith(
+        f"the rows of {common} tokens are copied by token, {len(here) - common} new tokens keep their initial values, "
+        f"and {len(there) - common} tokens of that run are left out"
+    )
+
+
+def test_equal_vocabularies_in_tables_of_other_sizes(corpus, tmp_path):
+    path, other, saved = save(tmp_path / "run", corpus)
+    size = other.vocab.size
+    experiment, params = started(corpus, path, data__num_sentinels=100, model__vocab_size=size)
+    assert experiment.model.vocab_size == size < other.model.vocab_size
+    table = saved["token_embedder"]["embedding"]
+    np.testing.assert_array_equal(params["token_embedder"]["embedding"], table[:size])
+    assert check_init_from(experiment) == []
+
+
+def test_the_first_rows_of_a_longer_table_of_positions(corpus, tmp_path):
+    learned = {"model__positions": "learned"}
+    path, _, saved = save(tmp_path / "run", corpus, **learned)
+    experiment, params = started(corpus, path, data__inputs_length=24, data__targets_length=24, **learned)
+    table = saved["position_embedder"]["embedding"]
+    assert table.shape[0] == 40
+    np.testing.assert_array_equal(params["position_embedder"]["embedding"], table[:24])
+    assert check_init_from(experiment) == [f"train.init_from={path} has 40 learned positions: the first 24 are copied"]
+    experiment = make_experiment(fields(corpus, train__init_from=path, data__inputs_length=48, **learned))
+    with pytest.raises(
+        ConfigError, match=r"position_embedder/embedding is float32\[40, 32\] in that run and float32\[48"
+    ):
+        check_init_from(experiment)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"model__mlp": "gated_gelu"},
+            "model.mlp is 'gated_silu' in that run and 'gated_gelu' here, so the same arrays",
+        ),
+        (
+            {"model__norm_epsilon": 0.1},
+            r"model.norm_epsilon is 1e-06 in that run and 0.1 here.*: set model.norm_epsilon",
+        ),
+        ({"model__rope_theta": 5e5}, "model.rope_theta is 10000.0 in that run and 500000.0 here"),
+    ],
+)
+def test_fields_that_change_what_the_arrays_compute_must_be_equal(corpus, tmp_path, overrides, message):
+    path, _, _ = save(tmp_path / "run", corpus)
+    experiment = make_experiment(fields(corpus, train__init_from=path, **overrides))
+    with pytest.raises(ConfigError, match=message) as error:
+        check_init_from(experiment)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_fields_that_the_positions_do_not_read_may_differ(corpus, tmp_path):
+    path, other, _ = save(tmp_path / "run", corpus)
+    experiment = make_experiment(fields(corpus, train__init_from=path, model__relative_max_distance=64))
+    assert plan_start(open_origin(path), experiment).notes == ()

@@ -1,0 +1,199 @@
+"""The model card of an export: README.md, with the facts of the run, and code that loads the model and prompts it."""
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from contract.vocab import Vocab
+from data.tokenizer import Tokenizer
+from objectives import Denoiser
+from train.experiment import Experiment
+from train.generate.prompts import encode, make_prompt
+from train.huggingface.words import short_count
+
+AutoClass = Literal["AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModelForPreTraining"]
+_PIPELINES = {
+    "AutoModelForCausalLM": "text-generation",
+    "AutoModelForSeq2SeqLM": "text2text-generation",
+    "AutoModelForMaskedLM": "fill-mask",
+}
+_TEXT = ("The capital of", " France", " is Paris.")  # the middle is what an example prompt hides
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What a model card says of a run, apart from what its experiment says.
+
+    Attributes:
+      step: of the checkpoint.
+      auto_class: the class of `transformers` that loads the model.
+      part: "generator" or "discriminator" of ELECTRA; "" for any other model.
+      dtype: of the tensors.
+      num_params: parameters of the exported model.
+      evaluation: the line of metrics.jsonl of the evaluation at `step`; None if there is none.
+      raw_tokens: tokens of training text seen by step `step`; None for a model that was not trained here.
+      words: the words of these tokens; None if they are unknown.
+      words_note: how words are counted, or why they are unknown.
+      command: that repeats the run; "" if it is unknown.
+      notes: further facts, a line each.
+    """
+
+    step: int
+    auto_class: AutoClass
+    part: str
+    dtype: str
+    num_params: int
+    evaluation: Mapping[str, Any] | None
+    raw_tokens: int | None
+    words: int | None
+    words_note: str
+    command: str
+    notes: tuple[str, ...] = ()
+
+
+def model_card(experiment: Experiment, facts: Facts) -> str:
+    """Returns the text of README.md, with YAML front matter as the Hugging Face Hub reads it."""
+    pipeline = _PIPELINES.get(facts.auto_class)
+    front = ["---", "library_name: transformers", *([f"pipeline_tag: {pipeline}"] if pipeline else [])]
+    front += ["tags:", "- cloze", f"- {experiment.objective_name}", "---"]
+    title = f"# {experiment.objective_name} ({experiment.model.architecture.replace('_', '-')})"
+    blocks = [
+        "\n".join(front),
+        title + (f", {facts.part}" if facts.part else ""),
+        _table(experiment, facts),
+        *facts.notes,
+        "## Load\n\n" + _code(experiment, facts),
+    ]
+    prompts = _prompts(experiment) if facts.auto_class in _PIPELINES else ""
+    blocks += [f"## Prompts\n\n{prompts}"] if prompts else []
+    blocks += [f"## Training\n\n```\n{facts.command}\n```"] if facts.command else []
+    return "\n\n".join(blocks) + "\n"
+
+
+def _table(experiment: Experiment, facts: Facts) -> str:
+    data = experiment.data
+    rows = {
+        "objective": ", ".join(dict.fromkeys([experiment.objective_name, *experiment.denoiser_names])),
+        "architecture": experiment.model.architecture,
+        "parameters": f"{facts.num_params:,}, {facts.dtype}",
+        "corpus": f"data.source={data.source}" + (f", data.path={data.path}" if data.path else ""),
+        "rows": f"{data.inputs_length} tokens"
+        + (f", targets {data.targets_length}" if experiment.model.architecture == "encoder_decoder" else ""),
+        "steps": f"{facts.step:,} of {experiment.train.batch_size} rows",
+    }
+    if facts.raw_tokens is None:
+        rows["steps"] = "imported, not trained here"
+        rows.pop("corpus")
+    else:
+        rows["tokens seen"] = f"{facts.raw_tokens:,} of training text"
+        counted = "unknown" if facts.words is None else f"{facts.words:,} ({short_count(facts.words)})"
+        rows["words seen"] = f"{counted}: {facts.words_note}"
+    if experiment.train.ema_decay and facts.raw_tokens is not None:
+        rows["averaged parameters"] = f"yes, train.ema_decay={experiment.train.ema_decay}"
+    if facts.evaluation is not None:
+        rows["held-out loss"] = f"{facts.evaluation['loss']} nats per scored token"
+        for name, value in facts.evaluation.items():
+            if name.startswith("loss/") and value is not None:
+                rows[f"held-out loss, {name.removeprefix('loss/')}"] = str(value)
+    elif facts.raw_tokens is not None:
+        rows["held-out loss"] = "not evaluated at this step"
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {_cell(value)} |" for name, value in rows.items())])
+
+
+def _cell(value: str) -> str:
+    return " ".join(value.split()).replace("|", "\\|")
+
+
+def _code(experiment: Experiment, facts: Facts) -> str:
+    """Returns code that loads the model from the working directory and uses it."""
+    begin = [
+        f"from transformers import {facts.auto_class}, AutoTokenizer",
+        "",
+        'folder = "."  # this folder, or its name on the Hub',
+        "tokenizer = AutoTokenizer.from_pretrained(folder)",
+        f"model = {facts.auto_class}.from_pretrained(folder)",
+    ]
+    text = json.dumps(_example_text(experiment, facts), ensure_ascii=False)
+    lines = {
+        "AutoModelForCausalLM": [
+            f"inputs = tokenizer({text}, return_tensors='pt')",
+            "outputs = model.generate(**inputs, max_new_tokens=20, do_sample=False)",
+            "print(tokenizer.decode(outputs[0], skip_special_tokens=True))",
+        ],
+        "AutoModelForSeq2SeqLM": [
+            f"inputs = tokenizer({text}, return_tensors='pt')",
+            "outputs = model.generate(**inputs, max_new_tokens=20, do_sample=False)",
+            "print(tokenizer.decode(outputs[0]))",
+        ],
+        "AutoModelForMaskedLM": [
+            f"inputs = tokenizer({text}, return_tensors='pt')",
+            "is_mask = inputs.input_ids[0] == tokenizer.mask_token_id",
+            "likeliest = model(**inputs).logits[0, is_mask].argmax(-1)",
+            "print([tokenizer.decode(token) for token in likeliest])",
+        ],
+        "AutoModelForPreTraining": [
+            f"inputs = tokenizer({text}, return_tensors='pt')",
+            "logits = model(**inputs).logits[0]  # above 0: the token is likelier replaced than original",
+            "print(logits.tolist())",
+        ],
+    }[facts.auto_class]
+    return "\n".join(["```python", *begin, "", *lines, "```"])
+
+
+def _example_text(experiment: Experiment, facts: Facts) -> str:
+    """Returns the text that the code of the card gives to the tokenizer."""
+    before, hidden, after = _TEXT
+    if facts.auto_class == "AutoModelForMaskedLM":
+        return before + experiment.vocab.names()[experiment.vocab.mask] + after
+    if facts.auto_class not in _PIPELINES:
+        return before + hidden + after
+    denoiser = next((row for row in experiment.denoisers if row.objective.prompting is not None), None)
+    if denoiser is None or experiment.model.architecture == "decoder_only":
+        return before
+    return denoiser.mode + _prompt_text(denoiser, experiment.vocab)
+
+
+def _prompt_text(denoiser: Denoiser, vocab: Vocab) -> str:
+    """Returns an example of the text of a prompt for `denoiser`, without its mode token."""
+    before, hidden, after = _TEXT
+    names, task = vocab.names(), denoiser.objective.prompting.task
+    if task in ("infill_spans", "infill_middle", "infill_tokens"):
+        return before + names[vocab.sentinel(0)] + after
+    if task == "fill_masks":
+        return before + names[vocab.mask] + after
+    return before + hidden + after if task == "rewrite" else before
+
+
+def _prompts(experiment: Experiment) -> str:
+    """Returns what the model reads for an example prompt of each denoiser, as text with special tokens."""
+    vocab, lines = experiment.vocab, []
+    has_encoder = experiment.model.has_encoder
+    for denoiser in experiment.denoisers:
+        if denoiser.objective.prompting is None:
+            continue
+        tokens = encode(experiment.tokenizer, _prompt_text(denoiser, vocab), _special_tokens(denoiser, vocab))
+        prompt = make_prompt(denoiser, tokens, vocab)
+        inputs, start = (_inline(experiment.tokenizer, ids) for ids in (prompt.inputs, prompt.targets_start))
+        task = denoiser.objective.prompting.task.replace("_", " ")
+        if has_encoder and experiment.model.has_decoder:
+            reads = f"the encoder reads {inputs}" + (f", the decoder begins with {start}" if start != "``" else "")
+        else:
+            reads = f"the model reads {start if inputs == '``' else inputs}"
+        lines.append(f"- `{denoiser.name}` ({task}): {reads}")
+    if not lines:
+        return ""
+    intro = (
+        "What the model reads for an example, as in training. The tokenizer puts the token at the beginning of a text, "
+        "and the one at its end, by itself; mode tokens and sentinels are written in the text."
+    )
+    return textwrap.fill(intro, 100) + "\n\n" + "\n".join(lines)
+
+
+def _special_tokens(denoiser: Denoiser, vocab: Vocab) -> Any:
+    return denoiser.objective.prompting.special_tokens(vocab)
+
+
+def _inline(tokenizer: Tokenizer, ids: Any) -> str:
+    return f"`{tokenizer.decode(ids)}`"

@@ -1,0 +1,252 @@
+"""train.init_from: a run that starts with the Transformer of another run, or of a Hugging Face folder."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from contract.errors import ConfigError
+from data.tokenizer import Tokenizer
+from models.config import ModelConfig
+from models.transformer import Params, init_params
+from train.experiment import Experiment
+from train.huggingface.folder import is_huggingface_folder
+from train.huggingface.importing import open_model
+from train.paths import array_types, leaf_name
+from train.restore import load_experiment, load_transformer
+from train.run import Run
+from train.vocabulary import SharedTokens, describe_differences, match_tokens, token_texts
+
+# Fields of config.model with which the same arrays compute something else.
+_MEANING = (
+    "mlp",
+    "positions",
+    "relative_num_buckets",
+    "relative_max_distance",
+    "rope_theta",
+    "norm",
+    "norm_position",
+    "norm_epsilon",
+    "num_heads",
+    "scale_logits",
+    "scale_attention",
+)
+# Of these, those that only one kind of positions reads.
+_ONLY_WITH = {"relative_num_buckets": "relative", "relative_max_distance": "relative", "rope_theta": "rope"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The model that `train.init_from` names. Made by `open_origin`.
+
+    Attributes:
+      where: for messages, such as "train.init_from=runs/mlm".
+      kind: "run" or "folder", for messages.
+      model: its model.
+      tokenizer: its tokenizer.
+      shapes: of its Transformer's arrays.
+      load: mesh -> the Transformer's arrays on it.
+    """
+
+    where: str
+    kind: str
+    model: ModelConfig
+    tokenizer: Tokenizer
+    shapes: Params
+    load: Callable[[Mesh], Params]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Which arrays of an origin a run takes, and how. Made by `plan_start`.
+
+    Attributes:
+      tokens: the rows of tables of tokens that are copied; None: the tables are equal, and copied whole.
+      vocab_axes: name of an array -> the axis of length `model.vocab_size`.
+      position_axes: name of an array -> the axis of positions, of which the first are copied.
+      notes: a line for each thing that is not a plain copy.
+    """
+
+    tokens: SharedTokens | None
+    vocab_axes: dict[str, int]
+    position_axes: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def check_init_from(experiment: Experiment) -> list[str]:
+    """Returns notes on how a run of `experiment` starts with the model of `train.init_from`.
+
+    Raises ConfigError, one line, where that model cannot be the start.
+    """
+    return list(plan_start(open_origin(experiment.train.init_from), experiment).notes)
+
+
+def start_from(run: Run, params: Params, path: str) -> Params:
+    """Returns `params` with the Transformer of the run or the Hugging Face folder `path`, for `train.init_from`.
+
+    Of a run, the newest checkpoint is taken. Arrays are copied; where vocabularies differ
+    (train.init_from_vocabulary="by_token"), the rows of tables of tokens are copied by the tokens' texts, and rows of
+    new tokens stay as in `params`. Of a longer table of learned positions, the first rows are copied: row i is the
+    position i.
+
+    Raises ConfigError as `check_init_from`.
+    """
+    learner = run.experiment.learner
+    origin = open_origin(path)
+    plan = plan_start(origin, run.experiment)
+    before = learner.transformer(params)
+    return learner.replace_transformer(params, _transplant(before, origin.load(run.mesh), plan))
+
+
+def open_origin(path: str) -> Origin:
+    """Returns the model in `path`, the folder of a run or a Hugging Face folder. Raises ConfigError for any other."""
+    where = f"train.init_from={path}"
+    if is_huggingface_folder(path):
+        found = open_model(path, where)
+        return Origin(where, "folder", found.model, found.tokenizer, found.shapes, found.load)
+    other = load_experiment(path)
+    shapes = jax.eval_shape(other.learner.transformer, other.params_shapes)
+    return Origin(where, "run", other.model, other.tokenizer, shapes, lambda mesh: load_transformer(other, path, mesh))
+
+
+def plan_start(origin: Origin, experiment: Experiment) -> Plan:
+    """Returns how a run of `experiment` starts with `origin`.
+
+    Raises ConfigError where vocabularies differ and train.init_from_vocabulary is "equal", where arrays differ in other
+    axes than those of tokens, where a table of positions is shorter, and where a field of the model makes the same
+    arrays compute something else.
+    """
+    ours = jax.eval_shape(experiment.learner.transformer, experiment.params_shapes)
+    vocab_axes = _axes(experiment.model, vocab_size=experiment.model.vocab_size + 1)
+    position_axes = _axes(experiment.model, max_length=experiment.model.max_length + 1)
+    tokens, notes = _match_vocabularies(origin, experiment)
+    _check_arrays(origin, ours, vocab_axes, position_axes)
+    _check_meaning(origin, experiment.model)
+    if tokens is None and origin.model.vocab_size != experiment.model.vocab_size:
+        texts = token_texts(experiment.tokenizer)  # the same tokens, in tables with different numbers of padding rows
+        tokens = match_tokens(texts, texts)
+    rows = {
+        (shape.shape[axis], _leaf(origin.shapes, name).shape[axis])
+        for name, axis in position_axes.items()
+        if (shape := _leaf(ours, name)) is not None
+    }
+    for here, there in rows:
+        if there > here:
+            notes.append(f"{origin.where} has {there} learned positions: the first {here} are copied")
+    return Plan(tokens, vocab_axes, position_axes, tuple(notes))
+
+
+def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedTokens | None, list[str]]:
+    """Returns the common tokens, None for equal vocabularies, and notes."""
+    here, there = token_texts(experiment.tokenizer), token_texts(origin.tokenizer)
+    differences = describe_differences(here, there)
+    if not differences:
+        if origin.tokenizer.fingerprint == experiment.tokenizer.fingerprint:
+            return None, []
+        return None, [f"{origin.where} has the same tokens, but its tokenizer may divide a text into other tokens"]
+    if experiment.train.init_from_vocabulary == "equal":
+        raise ConfigError(
+            f"{origin.where}: that {origin.kind} has another vocabulary: {differences}: set data.tokenizer, "
+            "data.append_special_tokens, data.num_sentinels and data.mode_tokens as there, or "
+            "train.init_from_vocabulary='by_token' to copy the rows of the common tokens"
+        )
+    tokens = match_tokens(here, there)
+    if not len(tokens.here):
+        raise ConfigError(f"{origin.where}: the vocabularies have no token in common: {differences}")
+    return tokens, [
+        f"{origin.where}: the rows of {len(tokens.here):,} tokens are copied by token, {tokens.num_new:,} new tokens "
+        f"keep their initial values, and {tokens.num_dropped:,} tokens of that {origin.kind} are left out"
+    ]
+
+
+def _check_arrays(origin: Origin, ours: Params, vocab_axes: dict[str, int], position_axes: dict[str, int]) -> None:
+    here, there = array_types(ours), array_types(origin.shapes)
+    differing = []
+    for name in {**here, **there}:
+        if name in here and name in there:
+            shapes = [_leaf(tree, name).shape for tree in (ours, origin.shapes)]
+            if _fits(*shapes, vocab_axes.get(name), position_axes.get(name)):
+                continue
+        differing.append(name)
+    if differing:
+        name = differing[0]
+        raise ConfigError(
+            f"{origin.where}: {name} is {there.get(name, 'missing')} in that {origin.kind} and "
+            f"{here.get(name, 'missing')} here, and {len(differing) - 1} more arrays differ: copy the fields of model, "
+            "data.inputs_length and data.targets_length from that run's config.json"
+        )
+
+
+def _fits(here: tuple[int, ...], there: tuple[int, ...], vocab_axis: int | None, position_axis: int | None) -> bool:
+    """Returns whether an array of shape `there` can start one of shape `here`."""
+    if len(here) != len(there):
+        return False
+    return all(
+        a == b or axis == vocab_axis or (axis == position_axis and b > a)
+        for axis, (a, b) in enumerate(zip(here, there, strict=True))
+    )
+
+
+def _check_meaning(origin: Origin, model: ModelConfig) -> None:
+    for field in _MEANING:
+        here, there = getattr(model, field), getattr(origin.model, field)
+        if here != there and _ONLY_WITH.get(field, model.positions) == model.positions:
+            raise ConfigError(
+                f"{origin.where}: model.{field} is {there!r} in that {origin.kind} and {here!r} here, so the same "
+                f"arrays would compute something else: set model.{field}={there!r}"
+            )
+
+
+def _axes(model: ModelConfig, **larger: int) -> dict[str, int]:
+    """Returns, by the array's name, the axis that grows with the field of `model` that `larger` sets."""
+    shapes, other = (_init_shapes(one) for one in (model, dataclasses.replace(model, **larger)))
+    axes = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
+        name = leaf_name(path)
+        for axis, (a, b) in enumerate(zip(leaf.shape, _leaf(other, name).shape, strict=True)):
+            if a != b:
+                axes[name] = axis
+    return axes
+
+
+def _init_shapes(model: ModelConfig) -> Params:
+    return jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
+
+
+def _leaf(tree: Params, name: str) -> Any:
+    """Returns the array with this name; None if the tree has none."""
+    for key in name.split("/"):
+        if key not in tree:
+            return None
+        tree = tree[key]
+    return tree
+
+
+def _transplant(before: Params, there: Params, plan: Plan) -> Params:
+    """Returns `there`, with the shapes of `before`, whose values stay in the rows that `there` does not have."""
+
+    def leaf(path: Any, old: Any) -> Any:
+        name = leaf_name(path)
+        new = _leaf(there, name)
+        if name in plan.vocab_axes and plan.tokens is not None:
+            return _with_rows(old, new, plan.vocab_axes[name], plan.tokens.here, plan.tokens.there)
+        if new.shape != old.shape:  # learned positions
+            rows = np.arange(old.shape[plan.position_axes[name]])
+            return _with_rows(old, new, plan.position_axes[name], rows, rows)
+        return new
+
+    return jax.tree_util.tree_map_with_path(leaf, before)
+
+
+def _with_rows(old: Any, new: Any, axis: int, here: np.ndarray, there: np.ndarray) -> jax.Array:
+    """Returns `old` with the slices `here` of `axis` replaced by the slices `there` of `new`, sharded as `old`."""
+
+    def replace(old: jax.Array, new: jax.Array) -> jax.Array:
+        rows = jnp.moveaxis(new, axis, 0)[there]
+        return jnp.moveaxis(jnp.moveaxis(old, axis, 0).at[here].set(rows), 0, axis)
+
+    return jax.jit(replace, out_shardings=getattr(old, "sharding", None))(old, new)
