@@ -44,7 +44,9 @@ def test_embeddings_decay_in_berts_recipe_and_norms_and_biases_do_not(name):
     assert exempt == {"bias", "scale"}
     assert {path.rpartition("/")[2] for path, decay in decays.items() if decay} == {"kernel", "embedding"}
     tables = {path for path in decays if "embedder" in path and path.endswith("/embedding")}
-    assert {path.split("/")[1] for path in tables} >= {"token_embedder", "position_embedder"}
+    stacks = ("encoder_", "decoder_") if name == "bart" else ("",)
+    positions = {f"{stack}position_embedder" for stack in stacks}
+    assert {path.split("/")[1] for path in tables} >= {"token_embedder"} | positions
     assert all(decays[path] for path in tables)
 
 
@@ -57,6 +59,7 @@ def test_bart_pretrains_without_label_smoothing(preset):
 
 def test_robertas_recipe_does_not_clip():
     assert config_of("mlm", "base,roberta").optimizer.clip_norm == 0.0
+    assert (config_of("mlm", "base,roberta").model.mlp, config_of("mlm", "base").model.mlp) == ("exact_gelu", "gelu")
     assert config_of("mlm", "base").optimizer.clip_norm == 1.0
 
 

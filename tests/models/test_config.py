@@ -5,8 +5,8 @@ from models.config import ModelConfig
 from tests.models import tiny
 
 
-def test_the_fields_are_those_of_config_model_and_five_that_the_caller_derives():
-    derived = {"vocab_size", "max_length", "dtype", "has_prefix", "predicts_tokens"}
+def test_the_fields_are_those_of_config_model_and_three_that_the_caller_derives():
+    derived = {"dtype", "has_prefix", "predicts_tokens"}
     assert set(ModelConfig.__dataclass_fields__) == set(get_config().model) | derived
 
 

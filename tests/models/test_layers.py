@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.layers import Embedding, Linear, Norm, affine, dropout, linear_maps
+from models.layers import Embedding, Linear, Norm, activation, affine, dropout, linear_maps
 from models.placement import compiled_for
 from tests.models import tiny
 
@@ -51,6 +51,24 @@ def test_only_layer_norms_of_models_with_biases_have_a_bias():
     assert Norm(tiny.config(norm="layer", use_bias=True), rngs=nnx.Rngs(0)).bias is not None
     assert Norm(tiny.config(norm="layer", use_bias=False), rngs=nnx.Rngs(0)).bias is None
     assert Norm(tiny.config(norm="rms", use_bias=True), rngs=nnx.Rngs(0)).bias is None
+
+
+@pytest.mark.parametrize(
+    ("mlp", "expected"),
+    [
+        ("relu", [0, 0, 1]),
+        ("exact_gelu", [-2 * 0.02275013, 0, 0.84134475]),  # x times the normal distribution function
+        (
+            "gelu",
+            [-2 * 0.02270115, 0, 0.84119199],
+        ),  # its approximation by (1 + tanh(sqrt(2 / pi) (x + .044715 x^3))) / 2
+        ("gated_gelu", [-2 * 0.02270115, 0, 0.84119199]),
+        ("gated_silu", [-2 / (1 + np.exp(2)), 0, 1 / (1 + np.exp(-1))]),
+    ],
+)
+def test_activations_at_minus_two_zero_and_one(mlp, expected):
+    result = activation(tiny.config(mlp=mlp))(jnp.array([-2.0, 0.0, 1.0]))
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_an_id_beyond_the_table_gives_nan():

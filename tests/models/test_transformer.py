@@ -46,22 +46,51 @@ def test_all_optional_parameters_and_a_layer_axis_for_layers_only():
         tie_embeddings=True, embedding_norm=True, prediction_head="bert", num_token_types=2,
     )  # fmt: skip
     shapes = tiny.shapes(config)
-    assert shapes["position_embedder/embedding"] == (12, 16)
+    assert shapes["decoder_position_embedder/embedding"] == (12, 16)
     assert shapes["token_type_embedder/embedding"] == (2, 16)
     assert shapes["prediction_head/bias"] == (50,)
     assert {path for path in shapes if "/layers/" not in path} == {
         "token_embedder/embedding",
-        "position_embedder/embedding",
         "token_type_embedder/embedding",
-        *(f"embedding_norm/{leaf}" for leaf in ("scale", "bias")),
+        *(f"{stack}_position_embedder/embedding" for stack in ("encoder", "decoder")),
+        *(f"{stack}_embedding_norm/{leaf}" for stack in ("encoder", "decoder") for leaf in ("scale", "bias")),
         *(f"prediction_head/{leaf}" for leaf in ("dense/kernel", "dense/bias", "norm/scale", "norm/bias", "bias")),
     }
     assert all(shape[0] == 3 for path, shape in shapes.items() if "/layers/" in path)
     assert {"wi", "wo"} == {path.split("/")[3] for path in shapes if "/mlp/" in path}
 
 
+def test_stacks_have_their_own_positions_and_embedding_norm_unless_they_share_their_layers():
+    changes = dict(positions="learned", embedding_norm=True)
+    own, shared = (tiny.shapes(tiny.config(**changes, share_stacks=share)) for share in (False, True))
+    assert {path: shape for path, shape in own.items() if "position" in path or "embedding_norm" in path} == {
+        "encoder_position_embedder/embedding": (12, 16),
+        "decoder_position_embedder/embedding": (12, 16),
+        "encoder_embedding_norm/scale": (16,),
+        "decoder_embedding_norm/scale": (16,),
+    }
+    assert {path: shape for path, shape in shared.items() if "position" in path or "embedding_norm" in path} == {
+        "position_embedder/embedding": (12, 16),
+        "embedding_norm/scale": (16,),
+    }
+
+
+def test_each_stack_reads_its_own_positions_and_embedding_norm():
+    config = tiny.config(positions="learned", embedding_norm=True)
+    params = tiny.params(config)
+    encode = jax.jit(lambda params: bind(config, params).encode(BATCH))
+    for name in ("position_embedder", "embedding_norm"):
+        changed = {stack: params | {f"{stack}_{name}": jax.tree.map(jnp.negative, params[f"{stack}_{name}"])}
+                   for stack in ("encoder", "decoder")}  # fmt: skip
+        assert (encode(changed["decoder"]) == encode(params)).all()
+        assert (encode(changed["encoder"]) != encode(params)).any()
+        assert (tiny.run(config, changed["decoder"], BATCH) != tiny.run(config, params, BATCH)).any()
+
+
 def test_factorized_embeddings_have_an_input_projection_and_a_projecting_head():
-    changes = dict(positions="learned", embedding_norm=True, prediction_head="bert", embedding_size=10)
+    changes = dict(
+        architecture="encoder_only", positions="learned", embedding_norm=True, prediction_head="bert", embedding_size=10
+    )
     tied, untied = (tiny.shapes(tiny.config(**changes, tie_embeddings=tie)) for tie in (True, False))
     assert {path: shape for path, shape in tied.items() if "/layers/" not in path and "final_norm" not in path} == {
         "token_embedder/embedding": (50, 10),

@@ -19,7 +19,9 @@ def assert_refused(message, name="ul2", architecture="encoder_decoder", **overri
     ("field", "value", "message"),
     [
         ("data__input_length", 5, r"unknown config field data.input_length: did you mean data.inputs_length\?"),
-        ("model__vocab_size", 5, r"config field model.vocab_size cannot be set: it is derived from the tokenizer"),
+        ("model__has_prefix", True, r"config field model.has_prefix cannot be set: it is derived from the objective"),
+        ("model__vocab_size", 5, r"model.vocab_size=5 must be at least \d+, the number of the tokenizer's ids, or 0"),
+        ("model__vocab_size", -5, r"model.vocab_size=-5 must be positive"),
         ("model__num_layer", 5, r"unknown config field model.num_layer: did you mean model.num_layers\?"),
         ("optimizer__learning_rate", "fast", r"optimizer.learning_rate='fast' must be of type float, not str"),
         ("train__steps", 2.5, r"train.steps=2.5 must be of type int, not float"),
@@ -50,6 +52,22 @@ def assert_refused(message, name="ul2", architecture="encoder_decoder", **overri
 )
 def test_invalid_fields_raise_one_line(field, value, message):
     assert_refused(message, **{field: value})
+
+
+def test_rows_of_tables_are_those_of_the_config_or_derived():
+    learned = dict(model__positions="learned", data__targets_length=50)
+    ids = small_experiment("bart", "encoder_decoder").vocab.size
+    model = small_experiment("bart", "encoder_decoder", **learned).model
+    assert (model.vocab_size % 128, model.vocab_size - ids < 128, model.max_length) == (0, True, 50)
+    model = small_experiment("bart", "encoder_decoder", **learned, model__vocab_size=ids, model__max_length=60).model
+    assert (model.vocab_size, model.max_length) == (ids, 60)
+    assert_refused(
+        r"data.targets_length=50 must be at most model.max_length=49, the number of learned positions",
+        "bart", "encoder_decoder", **learned, model__max_length=49,
+    )  # fmt: skip
+    # A single stack does not read data.targets_length, and rotary positions have no table.
+    small_experiment("clm", "decoder_only", **learned, model__max_length=40)
+    small_experiment("clm", "decoder_only", model__positions="rope", model__max_length=39)
 
 
 def test_an_objective_that_needs_all_logits_refuses_a_chunked_loss():

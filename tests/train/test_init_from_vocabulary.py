@@ -106,15 +106,23 @@ def test_the_first_rows_of_a_longer_table_of_positions(corpus, tmp_path):
     np.testing.assert_array_equal(params["position_embedder"]["embedding"], table[:24])
     assert check_init_from(experiment) == [f"train.init_from={path} has 40 learned positions: the first 24 are copied"]
     experiment = make_experiment(fields(corpus, train__init_from=path, data__inputs_length=48, **learned))
-    with pytest.raises(ConfigError, match=r"position_embedder/embedding is float32\[40, 32\] in that run and float32\[48"):
+    with pytest.raises(
+        ConfigError, match=r"position_embedder/embedding is float32\[40, 32\] in that run and float32\[48"
+    ):
         check_init_from(experiment)
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"model__mlp": "gated_gelu"}, "model.mlp is 'gated_silu' in that run and 'gated_gelu' here, so the same arrays"),
-        ({"model__norm_epsilon": 0.1}, r"model.norm_epsilon is 1e-06 in that run and 0.1 here.*: set model.norm_epsilon"),
+        (
+            {"model__mlp": "gated_gelu"},
+            "model.mlp is 'gated_silu' in that run and 'gated_gelu' here, so the same arrays",
+        ),
+        (
+            {"model__norm_epsilon": 0.1},
+            r"model.norm_epsilon is 1e-06 in that run and 0.1 here.*: set model.norm_epsilon",
+        ),
         ({"model__rope_theta": 5e5}, "model.rope_theta is 10000.0 in that run and 500000.0 here"),
     ],
 )
@@ -127,6 +135,6 @@ def test_fields_that_change_what_the_arrays_compute_must_be_equal(corpus, tmp_pa
 
 
 def test_fields_that_the_positions_do_not_read_may_differ(corpus, tmp_path):
-    path, other, _ = save(tmp_path / "run", corpus)
+    path, _, _ = save(tmp_path / "run", corpus)
     experiment = make_experiment(fields(corpus, train__init_from=path, model__relative_max_distance=64))
     assert plan_start(open_origin(path), experiment).notes == ()

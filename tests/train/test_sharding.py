@@ -23,6 +23,7 @@ N, D, HK, F, V, L = 2, 8, 16, 24, 32, 40
 PARAMETERS = {
     "token_embedder/embedding": ((V, D), P("tensor", "fsdp")),
     "position_embedder/embedding": ((L, D), P(None, "fsdp")),
+    "decoder_position_embedder/embedding": ((L, D), P(None, "fsdp")),
     "token_type_embedder/embedding": ((2, D), P(None, "fsdp")),
     "input_projection/kernel": ((12, D), P("fsdp", "tensor")),
     "prediction_head/dense/kernel": ((D, D), P("fsdp", "tensor")),
@@ -92,8 +93,10 @@ def test_every_parameter_of_the_models_has_a_spec(architecture):
         "embedding_norm": True,
         "prediction_head": "bert",
         "num_token_types": 2 * (architecture == "encoder_only"),
+        "vocab_size": V,
+        "max_length": L,
     }
-    model = ModelConfig(**config, vocab_size=V, max_length=L, dtype="float32")
+    model = ModelConfig(**config, dtype="float32")
     params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
     for name, spec in specs(shardings(make_mesh(ONE), params)).items():
         # Only vectors and relative biases are replicated.

@@ -138,6 +138,23 @@ class Encoder(Family):
         rows += linear(f"{theirs}.output.dense", f"{ours}/mlp/wo", bias=True)
         return rows + norm(f"{theirs}.output.LayerNorm", f"{ours}/mlp_norm", bias=True)
 
+    def to_tensors(self, params: Params, model: ModelConfig, hf_config: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """See Family. The bias of an own output table is there by all its names: transformers 5 does not share it."""
+        tensors = super().to_tensors(params, model, hf_config)
+        if model.predicts_tokens and not model.tie_embeddings:
+            _, _, bias, copies = self.head_names
+            tensors |= {copy: tensors[bias].copy() for copy in copies}
+        return tensors
+
+    def to_params(self, tensors: Mapping[str, np.ndarray], model: ModelConfig, hf_config: Mapping[str, Any]) -> Params:
+        """See Family. The bias of an own output table is the table's, as in transformers 5: the other one is unused."""
+        tensors = self._named(tensors)
+        if model.predicts_tokens and not model.tie_embeddings:
+            _, _, bias, copies = self.head_names
+            for copy in tensors.keys() & set(copies):
+                tensors[bias] = tensors[copy]
+        return super().to_params(tensors, model, hf_config)
+
     output_table: ClassVar[str]  # the tensor of the output table, a copy of that of the words if they are shared
     head_names: ClassVar[tuple[str, str, str, tuple[str, ...]]]  # dense, norm, bias of the logits and copies of it
 

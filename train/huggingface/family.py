@@ -18,7 +18,7 @@ from models.config import ModelConfig
 from models.parameters import Params
 from models.transformer import init_params
 from train.huggingface.options import Options
-from train.huggingface.tensors import Tensor, to_params, to_tensors
+from train.huggingface.tensors import Renamed, Tensor, to_params, to_tensors
 
 # Fields of config.model that change only how a model computes, not what it computes.
 MACHINE_FIELDS = {"attention": "xla", "remat": "none", "scan_unroll": 1}
@@ -115,7 +115,7 @@ class Family(abc.ABC):
         for name in zeros.keys() & tensors.keys():
             if np.any(tensors[name]):
                 raise ConfigError(f"tensor {name} must be 0: the models of this project do not have this tensor")
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in zeros}
+        tensors = Renamed(tensors, {name: name for name in tensors if name not in zeros})
         return to_params(tensors, self.table(model, hf_config), shapes, unused=self.unused)
 
     # To a folder
@@ -173,13 +173,13 @@ class Family(abc.ABC):
         """Returns parameters of `model` and of the class's heads, drawn from `key`."""
         return {"transformer": init_params(model, key)}
 
-    def _named(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _named(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Returns `tensors` by the class's names: with the prefix, and norms as today's `transformers` names them.
 
         Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow.
         """
         has_prefix = any(name.startswith(self.prefix) for name in tensors)
-        return {("" if has_prefix else self.prefix) + _current(name): tensor for name, tensor in tensors.items()}
+        return Renamed(tensors, {("" if has_prefix else self.prefix) + _current(name): name for name in tensors})
 
 
 def _current(name: str) -> str:

@@ -14,7 +14,8 @@ class RobertaMaskedLM(Encoder):
     model_type = "roberta"
     prefix = "roberta."
     defaults: ClassVar = Encoder.defaults | {"vocab_size": 50265, "pad_token_id": 1}
-    fields: ClassVar = Encoder.fields | {"mlp": ("exact_gelu",)}
+    # A model with the exact GELU and more token types is written as BertForMaskedLM, the more common of the two.
+    fields: ClassVar = Encoder.fields | {"mlp": ("exact_gelu",), "num_token_types": (0, 1)}
     output_table = "lm_head.decoder.weight"
     head_names = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", ("lm_head.decoder.bias",))
 

@@ -29,6 +29,25 @@ class Tensor:
     copies: tuple[str, ...] = ()  # other names of the same tensor, for modules that share it
 
 
+class Renamed(Mapping[str, np.ndarray]):
+    """Some of `tensors`, under other names. A tensor is looked up when it is used, so tensors can stay on disk.
+
+    names: new name -> name in `tensors`.
+    """
+
+    def __init__(self, tensors: Mapping[str, np.ndarray], names: Mapping[str, str]):
+        self._tensors, self._names = tensors, names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._tensors[self._names[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 def linear(name: str, path: str, *, bias: bool, **options) -> list[Tensor]:
     """Returns the rows of a linear map, `name`.weight and, with `bias`, `name`.bias."""
     rows = [Tensor(f"{name}.weight", (f"{path}/kernel",), transposed=True, **options)]

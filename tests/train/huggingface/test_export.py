@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
+pytest.importorskip("safetensors")
+
+import transformers
 
 from configs import architectures
 from contract.errors import ConfigError
@@ -179,7 +182,8 @@ def test_only_an_earlier_export_of_the_same_run_is_replaced(trained, exported, t
     assert not (out / "stale").exists() and (out / "model.safetensors").exists()
     run_export(f"--workdir={trained}", f"--out={out}", "--overwrite", "--all_steps")
     assert len(list(out.iterdir())) == 2
-    run_export(f"--workdir={trained}", f"--out={out}", "--overwrite")
+    with pytest.raises(ConfigError, match=r"--out=.* is an earlier export of this run: set --overwrite to replace it"):
+        run_export(f"--workdir={trained}", f"--out={out}")
 
 
 @pytest.mark.parametrize(
@@ -244,6 +248,25 @@ def test_models_that_no_class_can_hold_are_refused_with_the_field(
     with pytest.raises(ConfigError, match=message) as error:
         run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
     assert len(str(error.value).splitlines()) == 1 and not list(tmp_path.iterdir())
+
+
+def test_electra_has_a_folder_for_each_model(tmp_path, corpus, monkeypatch, capsys):
+    electra = text_fields(corpus) | shape(architectures.BERT["base"])
+    save_random_run(small_config("electra", "encoder_only", **electra), str(tmp_path / "tanh"))
+    with pytest.raises(ConfigError, match=r"model.mlp='gelu': ElectraForMaskedLM of transformers has 'exact_gelu'"):
+        run_export(f"--workdir={tmp_path / 'tanh'}", f"--out={tmp_path / 'out'}")
+    save_random_run(
+        small_config("electra", "encoder_only", **electra | {"model__mlp": "exact_gelu"}), str(tmp_path / "run")
+    )
+    run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["discriminator", "generator"]
+    for part in ("generator", "discriminator"):
+        monkeypatch.chdir(tmp_path / "out" / part)
+        card = (tmp_path / "out" / part / "README.md").read_text()
+        assert f"\n# electra (encoder-only), {part}\n" in card
+        capsys.readouterr()
+        exec(re.search(r"```python\n(.*?)```", card, re.DOTALL)[1], {})
+        assert capsys.readouterr().out.strip()
 
 
 def test_the_language_model_alone(tmp_path, corpus):

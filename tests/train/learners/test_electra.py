@@ -257,8 +257,8 @@ def test_its_transformer_is_the_discriminators_with_a_new_output_head(params):
 
 
 def shape(name, **changes):
-    fields = get_config().model.to_dict() | SHAPES[name] | changes
-    return ModelConfig(**fields, vocab_size=384, max_length=16, dtype="float32")
+    fields = get_config().model.to_dict() | SHAPES[name] | {"vocab_size": 384, "max_length": 16} | changes
+    return ModelConfig(**fields, dtype="float32")
 
 
 def test_the_references_generators():
