@@ -79,7 +79,7 @@ def _from_hugging_face(path: str, step: int | None) -> Model:
     """Returns the model of a Hugging Face folder, under the objective of its class (train/huggingface/convert.py)."""
     if step is not None:
         raise ConfigError(f"{path} is a Hugging Face folder, which has no steps: remove step={step}")
-    config = _read_file(str(default_config(path))).to_dict()
+    config = _read_file(str(default_config(path, path))).to_dict()
     experiment, params, _ = read_model(path, config, overrides={}, is_default_config=True, where=path)
     mesh = reading_mesh(experiment)
     return Model(experiment, sharding.put_params(params, mesh), mesh, source=path, step=0, workdir=None)

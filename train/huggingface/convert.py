@@ -38,18 +38,21 @@ _DEFAULT_CONFIGS = {
 _TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")  # beside the model's file
 
 
-def default_config(path: str) -> Path:
+def default_config(path: str, where: str | None = None) -> Path:
     """Returns the config file, with a preset, for the model of the Hugging Face folder `path`.
+
+    where: the flag or argument that names the folder, for messages; None: --from.
 
     Raises ConfigError for a folder that cannot be read, and for a model that has no objective of its own.
     """
-    source = _open(path, f"--from={path}")
+    where = f"--from={path}" if where is None else where
+    source = _open(path, where)
     if isinstance(source, ElectraPair):
         return _CONFIGS / "electra.py"
     name = source.family.architecture
     if name not in _DEFAULT_CONFIGS:
         raise ConfigError(
-            f"--from={path}: {name} alone predicts no tokens: to fine-tune it, set --config.train.init_from={path} in "
+            f"{where}: {name} alone predicts no tokens: to fine-tune it, set --config.train.init_from={path} in "
             "a run of configs/classification.py; an ELECTRA model is imported from a folder with the folders generator "
             "and discriminator"
         )
