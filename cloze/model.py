@@ -90,8 +90,7 @@ class Model:
             "tokenizer": f"{data.tokenizer}, {vocab.size:,} ids",
             "devices": f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}",
         }
-        width = max(map(len, lines))
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+        return "\n".join(f"{name:<10}  {value}" for name, value in lines.items())
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
