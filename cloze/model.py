@@ -79,7 +79,7 @@ class Model:
         rows = f"{data.inputs_length} positions"
         if model.architecture == "encoder_decoder":
             rows = f"encoder {data.inputs_length}, decoder {data.targets_length} positions"
-        denoisers = ", ".join(f"{denoiser.name} {denoiser.mode}".strip() for denoiser in experiment.denoisers)
+        denoisers = ", ".join(f"{one.name} {one.mode}".strip() for one in experiment.denoisers)
         lines = {
             "model": self._source,
             "objective": experiment.objective_name + (f": {denoisers}" if len(experiment.denoisers) > 1 else ""),
@@ -90,8 +90,7 @@ class Model:
             "tokenizer": f"{data.tokenizer}, {vocab.size:,} ids",
             "devices": f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}",
         }
-        width = max(map(len, lines))
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+        return "\n".join(f"{name:<10}  {value}" for name, value in lines.items())
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
@@ -110,8 +109,7 @@ class Model:
         """
         experiment = self.experiment
         if texts is None:
-            if num_examples is None:
-                num_examples = max(3, len(experiment.denoisers))
+            num_examples = max(3, len(experiment.denoisers)) if num_examples is None else num_examples
             documents = open_corpus(experiment, show_progress=False).train_documents
             return Shown(make_page(experiment, documents, title=self._source, num_examples=num_examples))
         windows, _, _ = text_windows(experiment, _listed(texts)[0], denoiser=denoiser, seed=seed)
@@ -136,9 +134,8 @@ class Model:
     def logits(self, batch: Mapping[str, Any]) -> jax.Array:
         """Returns logits, float32 [B, L, V], for a batch of `batch`, of `batches`, or made by hand.
 
-        They are at the positions of the decoder, or of the encoder if there is no decoder: position i predicts
-        decoder_target_tokens[:, i] or encoder_target_tokens[:, i]. V is the number of rows of the output table, which
-        may be more than the ids of the tokenizer.
+        Position i of the decoder, or of the encoder if there is no decoder, predicts the target tokens [:, i] of the
+        batch. V is the number of rows of the output table, which may be more than the ids of the tokenizer.
         """
         model = self._language_model
         return batch_logits(model.experiment, model.params, model.mesh, batch)

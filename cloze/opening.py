@@ -26,18 +26,22 @@ _ROOT = pathlib.Path(__file__).parents[1]
 
 
 @named_as_arguments
-def load(path: str | os.PathLike, step: int | None = None) -> Model:
+def load(path: str | os.PathLike, step: int | None = None, overrides: Mapping[str, Any] | None = None) -> Model:
     """Returns the model of a run's checkpoint, or of a Hugging Face folder.
 
     Args:
       path: the folder of a run, or one that transformers' `save_pretrained` wrote, of a family in docs/huggingface.md.
       step: the checkpoint of a run; None: the newest.
+      overrides: for a Hugging Face folder: dotted fields to set in the config of its objective, such as
+        {"data.inputs_length": 128}.
 
     Raises ConfigError for a folder that is neither, and for a checkpoint that does not exist.
     """
     workdir = os.fspath(path)
     if is_huggingface_folder(workdir):
-        return _from_hugging_face(workdir, step)
+        return _from_hugging_face(workdir, step, overrides or {})
+    if overrides:
+        raise ConfigError(f"{workdir} is the folder of a run, whose config is in it: remove the overrides")
     experiment = load_experiment(workdir)
     mesh = reading_mesh(experiment)
     params, step = load_params(experiment, workdir, step, mesh=mesh)
@@ -75,12 +79,12 @@ def train(config: Config, workdir: str | os.PathLike, overrides: Mapping[str, An
     return load(workdir)
 
 
-def _from_hugging_face(path: str, step: int | None) -> Model:
+def _from_hugging_face(path: str, step: int | None, overrides: Mapping[str, Any]) -> Model:
     """Returns the model of a Hugging Face folder, under the objective of its class (train/huggingface/convert.py)."""
     if step is not None:
         raise ConfigError(f"{path} is a Hugging Face folder, which has no steps: remove step={step}")
-    config = _read_file(str(default_config(path, path))).to_dict()
-    experiment, params, _ = read_model(path, config, overrides={}, is_default_config=True, where=path)
+    config, _ = _read(str(default_config(path, path)), overrides)
+    experiment, params, _ = read_model(path, config, overrides=overrides, is_default_config=True, where=path)
     mesh = reading_mesh(experiment)
     return Model(experiment, sharding.put_params(params, mesh), mesh, source=path, step=0, workdir=None)
 

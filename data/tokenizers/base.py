@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from contract.errors import ConfigError
-from contract.vocab import Vocab
+from contract.vocab import BLANK, SPACE, Vocab
 
 
 class Tokenizer:
@@ -61,6 +61,21 @@ class Tokenizer:
             return self._decode_content(ids)
         letter = np.array([self._letter])
         return self._decode_content(np.concatenate([letter, ids])).removeprefix(self._decode_content(letter))
+
+    def takes_space_before(self, special: int) -> bool:
+        """Whether the mask or a sentinel, id `special`, in a prompt hides the space before it too.
+
+        It does where words begin with their space: "the [MASK] fox" is "the", [MASK], " fox", as in training, where the
+        mask replaces " quick". Hugging Face calls this lstrip.
+        """
+        vocab = self.vocab
+        marks = np.frombuffer(vocab.marks, np.uint8)
+        is_placeholder = special == vocab.mask or special in vocab.sentinel_ids
+        return bool(is_placeholder and (((marks & SPACE) > 0) & ((marks & BLANK) == 0)).any())
+
+    def without_space_before(self, text: str, special: int) -> str:
+        """Returns the text before the special token `special` in a prompt, without the space that the token hides."""
+        return text.removesuffix(" ") if self.takes_space_before(special) else text
 
     def encode_with_specials(self, text: str) -> np.ndarray:
         """Text with special tokens as in Vocab.ids_by_name() ("<extra_id_0>", "[MASK]") -> int32 [n].

@@ -60,6 +60,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._token_bytes = np.zeros(self.vocab.size, np.int64)
         for id_, text in tokens.content.items():
             self._token_bytes[id_] = len(text)
+        self._own_lstrip = {token["id"]: token.get("lstrip", False) for token in self.json.get("added_tokens") or []}
         self._letter = letter_token(tokens.content)
         self._before_special = " " if self.json["model"].get("type") == "WordPiece" else ""
         # Of one character that is a word, whose only space can be the one that the tokenizer adds.
@@ -72,6 +73,14 @@ class HuggingFaceTokenizer(Tokenizer):
             name = self.vocab.names()[int(ids[self._is_special[ids]][0])]
             raise ConfigError(f"{self.where} encodes a raw text to its special token {name!r}: use another tokenizer")
         return ids
+
+    def takes_space_before(self, special: int) -> bool:
+        """As the file says of its own tokens (lstrip)."""
+        return self._own_lstrip.get(special, super().takes_space_before(special))
+
+    def without_space_before(self, text: str, special: int) -> str:
+        # `tokenizers` strips all white space, and not the space alone.
+        return text.rstrip() if self._own_lstrip.get(special) else super().without_space_before(text, special)
 
     def num_bytes(self, ids: np.ndarray) -> int:
         return int(self._token_bytes[ids].sum())

@@ -75,7 +75,7 @@ def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns a tokenizer.json with all special tokens of `tokenizer`."""
     vocab = tokenizer.vocab
     if isinstance(tokenizer, HuggingFaceTokenizer):
-        added = [*(tokenizer.json.get("added_tokens") or []), *_added(appended_names(vocab))]
+        added = [*(tokenizer.json.get("added_tokens") or []), *_added(appended_names(vocab), tokenizer)]
         return {**tokenizer.json, "added_tokens": added}
     if isinstance(tokenizer, ByteTokenizer):
         data = _byte_json(vocab)
@@ -83,13 +83,16 @@ def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         data = sentencepiece_json(tokenizer, dict(vocab.own_names))
     else:
         raise TypeError(f"{type(tokenizer).__name__} has no tokenizer.json")
-    data["added_tokens"] = _added(dict(sorted(vocab.names().items())))
+    data["added_tokens"] = _added(dict(sorted(vocab.names().items())), tokenizer)
     return data
 
 
-def _added(names: Mapping[int, str]) -> list[dict[str, Any]]:
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    return [{"id": id_, "content": name, **flags} for id_, name in names.items()]
+def _added(names: Mapping[int, str], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    flags = {"single_word": False, "rstrip": False, "normalized": False, "special": True}
+    return [
+        {"id": id_, "content": name, "lstrip": tokenizer.takes_space_before(id_), **flags}
+        for id_, name in names.items()
+    ]
 
 
 def _byte_json(vocab: Vocab) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from contract.batch import Batch
 from contract.errors import ConfigError
-from contract.vocab import BLANK, SPACE, Vocab, sentinel_name
+from contract.vocab import Vocab, sentinel_name
 from data.tokenizer import Tokenizer
 from objectives import Denoiser
 from objectives.algebra.sequences import Sequences
@@ -161,9 +161,8 @@ def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray, where: s
     """Returns the ids of `text`, int32 [n], in which only the names of `special_tokens`, int [n], are special tokens.
 
     The names are those of Vocab.ids_by_name: "[MASK]", and "<mask>" if the tokenizer's model has this name. Other text
-    that looks like a special token is ordinary text, as in training. A space before a special token is part of what the
-    special token hides, as in Hugging Face's masks (lstrip), where the tokenizer's words begin with their space:
-    "the [MASK] fox" is "the", [MASK], " fox".
+    that looks like a special token is ordinary text, as in training. A space before a mask or a sentinel is part of
+    what the token hides, where the tokenizer's words begin with their space (Tokenizer.takes_space_before).
 
     Raises ConfigError for text that is not valid Unicode; `where` names the text.
     """
@@ -177,15 +176,10 @@ def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray, where: s
         return tokenizer.encode(text)
     longest_first = sorted(ids, key=len, reverse=True)
     parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)  # text and special tokens alternate
-    if _words_begin_with_spaces(tokenizer.vocab):
-        parts[:-1:2] = [part.removesuffix(" ") for part in parts[:-1:2]]
+    for k in range(0, len(parts) - 1, 2):
+        parts[k] = tokenizer.without_space_before(parts[k], ids[parts[k + 1]])
     encoded = [[ids[part]] if k % 2 else tokenizer.encode(part) for k, part in enumerate(parts)]
     return np.concatenate(encoded).astype(np.int32)
-
-
-def _words_begin_with_spaces(vocab: Vocab) -> bool:
-    marks = np.frombuffer(vocab.marks, np.uint8)
-    return bool(((marks & SPACE > 0) & (marks & BLANK == 0)).any())
 
 
 def check_length(needed: int, available: int, field: str, where: str = "--prompt") -> None:
