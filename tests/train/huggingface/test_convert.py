@@ -44,6 +44,11 @@ def run_convert(folder, workdir, *arguments):
     run_command(convert, f"--from={folder}", f"--workdir={workdir}", *LENGTHS, *arguments)
 
 
+def small_text(corpus):
+    """Fields of config.data for a few modules of the tests' corpus."""
+    return {"source": "text", "path": str(corpus / "text" / "_[a-co]*.txt"), "cache_dir": str(corpus / "cache")}
+
+
 def load_tokenizer(folder):
     """The tokenizer.json as it is: AutoTokenizer's classes for T5 and others change it."""
     return transformers.PreTrainedTokenizerFast.from_pretrained(folder)
@@ -266,7 +271,7 @@ def test_the_discriminator_of_electra_starts_a_classifier(folders, corpus):
 
 def test_a_run_is_shown(folders, corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(page, "_MEASURED_POSITIONS", 1 << 12)
-    text = {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
+    text = small_text(corpus)
     run_convert(folders("t5_v1_1"), tmp_path / "run", *(f"--config.data.{name}={text[name]}" for name in text))
     run_command(show, f"--workdir={tmp_path / 'run'}", "--num_examples=1")
     assert "<extra_id_0>" in capsys.readouterr().out
@@ -276,7 +281,7 @@ def test_training_does_not_continue_an_imported_model(imported, corpus):
     """A new run in its folder would start from random parameters, and write over its config."""
     workdir = imported("t5_v1_1")
     config = {name: value for name, value in read_config(workdir).items() if name != "corpus"}
-    text = {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
+    text = small_text(corpus)
     with pytest.raises(ConfigError, match=r"contains a model that train.convert imported, and no run to continue"):
         train_and_evaluate(make_experiment(config | {"data": config["data"] | text}), str(workdir))
 
@@ -284,7 +289,7 @@ def test_training_does_not_continue_an_imported_model(imported, corpus):
 def test_a_t5_is_imported_trained_and_exported_again(folders, corpus, tmp_path, capsys):
     folder, workdir = folders("t5_v1_1"), tmp_path / "run"
     imported = tmp_path / "imported"
-    text = {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
+    text = small_text(corpus)
     fields = [f"--config.data.{name}={value}" for name, value in text.items()]
     run_convert(folder, imported, *fields, "--config.train.eval_windows=8")
     config = {name: value for name, value in read_config(imported).items() if name != "corpus"}
