@@ -2,9 +2,10 @@
 
     python -m tests.make_checkpoint_fixture
 
-Trains two steps of a tiny decoder-only CLM on tests/fixtures/text.txt. written_by.json has the versions, and a digest of each
-array of the parameters. Make the fixture again only where a change of the config's fields or of the parameters' names makes
-it unreadable, and not because a newer Orbax writes other files: the files of earlier versions must remain readable.
+Trains two steps of a tiny decoder-only CLM on tests/fixtures/text.txt. written_by.json has the versions, and a digest
+of each array of the parameters. Make the fixture again only where a change of the config's fields or of the parameters'
+names makes it unreadable, and not because a newer Orbax writes other files: those of earlier versions must remain
+readable.
 """
 
 import hashlib
