@@ -1,4 +1,8 @@
-"""Initializes a Flax module's parameters as a nested dict, and binds such a dict to the module."""
+"""Initializes a Flax module's parameters as a nested dict, and binds such a dict to the module.
+
+Modules are read in NNX's graph mode, whatever flax.config's nnx_graph_mode is: a Transformer whose stacks share their
+layers (model.share_stacks) has modules with two parents, which the tree mode refuses.
+"""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +20,7 @@ def init_module(module: Callable[..., Module], *args: Any, key: Array) -> Params
 
     Under `jax.eval_shape`, with everything but `key` bound, returns only shapes and allocates nothing.
     """
-    return nnx.to_pure_dict(nnx.state(module(*args, rngs=nnx.Rngs(key)), nnx.Param))
+    return nnx.to_pure_dict(nnx.state(module(*args, rngs=nnx.Rngs(key)), nnx.Param, graph=True))
 
 
 def bind_module(module: Callable[..., Module], *args: Any, params: Params) -> Module:
@@ -27,4 +31,4 @@ def bind_module(module: Callable[..., Module], *args: Any, params: Params) -> Mo
 @functools.cache
 def _graphdef(module: Callable[..., Module], *args: Any) -> nnx.GraphDef[Module]:
     """Returns the module's structure without parameters. Allocates nothing."""
-    return nnx.graphdef(nnx.eval_shape(lambda: module(*args, rngs=nnx.Rngs(0))))
+    return nnx.graphdef(nnx.eval_shape(lambda: module(*args, rngs=nnx.Rngs(0)), graph=True), graph=True)

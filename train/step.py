@@ -104,7 +104,7 @@ def make_train_step(
         if axis_name is not None:
             grads, sums = jax.lax.psum((grads, sums), axis_name)
         grads = unscaled(grads, state.loss_scale)
-        grad_norm = optax.global_norm(grads)
+        grad_norm = optax.tree.norm(grads)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         finite = jnp.isfinite(grad_norm)
         skipped_count = state.skipped_count + ~finite
