@@ -10,8 +10,6 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Pages of mkdocs.yml's nav that may not exist yet.
-PENDING = ("python.md", "huggingface.md", "lm_eval.md", "tracking.md")
 _STYLE = "stylesheets/show.css"
 _HOME = "docs/index.md"
 
@@ -81,7 +79,7 @@ def on_page_content(html, page, config, files):
 
 
 def _expanded(nav, expansions):
-    """Returns `nav` with patterns replaced by their pages, and without the PENDING pages that do not exist yet."""
+    """Returns `nav` with patterns replaced by their pages."""
     result = []
     for item in nav:
         title, value = next(iter(item.items())) if isinstance(item, dict) else (None, item)
@@ -90,6 +88,6 @@ def _expanded(nav, expansions):
                 result.append({title: children})
         elif value in expansions:
             result += expansions[value]
-        elif value not in PENDING or (ROOT / "docs" / value).exists():
+        else:
             result.append(item)
     return result
