@@ -190,8 +190,8 @@ def _prompts(experiment: Experiment) -> str:
     if not lines:
         return ""
     intro = (
-        "What the model reads for an example, as in training. The tokenizer puts the token at the beginning of a text, "
-        "and the one at its end, by itself; mode tokens and sentinels are written in the text."
+        "What the model reads for an example, as in training. The tokenizer adds the special tokens at the beginning "
+        "and at the end of a text; mode tokens and sentinels are written in the text."
     )
     return textwrap.fill(intro, 100) + "\n\n" + "\n".join(lines)
 
