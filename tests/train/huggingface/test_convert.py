@@ -238,6 +238,14 @@ def test_overrides_that_contradict_the_folder_are_refused(folders, tmp_path, arg
     assert len(str(error.value).splitlines()) == 1 and not os.listdir(tmp_path)
 
 
+def test_missing_flags_are_named(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="--from is missing: write --from="):
+        run_command(convert, f"--workdir={tmp_path / 'run'}")
+    with pytest.raises(SystemExit):
+        run_command(convert, "--help")
+    assert capsys.readouterr().out.startswith("A Hugging Face folder as the folder of a run: ")
+
+
 def test_other_paths_are_refused(folders, imported, tmp_path):
     with pytest.raises(ConfigError, match=r"--workdir=.* exists and is not empty: name a new folder"):
         run_convert(folders("t5_v1_1"), imported("t5_v1_1"))

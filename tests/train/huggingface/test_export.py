@@ -151,7 +151,7 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
     out = tmp_path / "out"
     card = (out / "README.md").read_text()
     for expected in (
-        "| held-out loss | 2.5 nats per scored token |",
+        "| held-out loss | 2.5000 nats per scored token |",
         "| tokens seen | 2,464,000 of training text |",
         "| steps | 2 of 8 rows |",
         "whitespace-separated words per token, measured on all",
