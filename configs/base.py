@@ -30,6 +30,9 @@ def get_config() -> ConfigDict:
     # Special tokens that the tokenizer's model lacks. True: they get ids after the model's own. False: they do not
     # exist, pad is then EOS, and an objective that needs another one is refused.
     config.data.append_special_tokens = True
+    # The token that a decoder reads before the first token of each segment: "pad" (T5), "bos" (Llama), "eos" (BART's
+    # </s>, GPT-2's <|endoftext|>). train.convert sets the one of the folder.
+    config.data.decoder_start_token = "pad"
     config.data.mode_tokens = ("[R]", "[S]", "[X]")  # UL2's paper; its released checkpoints: [NLU], [S2S], [NLG]
     config.data.inputs_length = 128  # tokens of a row: the encoder's positions, or all positions of a single stack
     config.data.targets_length = 128  # tokens of a row of an encoder-decoder's decoder; not read by a single stack

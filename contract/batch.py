@@ -22,14 +22,14 @@ Optional fields, which only some objectives make:
 | sentence_labels | int32 [B] | all | the class of the row's text or pair of sentences; -1 without one |
 
 A packed decoder-only row with two examples, (inputs 5 6, targets 7 1) and (inputs 8, targets 9 1), T = 10, pad 0, EOS 1
-(the objective decides where EOS is; here it ends the targets):
+(the objective decides where EOS is; here it ends the targets), data.decoder_start_token="pad":
 
     decoder_target_tokens       5 6 7 1 8 9 1 0 0 0
-    decoder_input_tokens        0 5 6 7 0 8 9 0 0 0     shifted within the segment; each segment starts with pad
+    decoder_input_tokens        0 5 6 7 0 8 9 0 0 0     shifted within the segment, which starts with the decoder start token
     decoder_loss_weights        0 0 1 1 0 1 1 0 0 0
     decoder_segment_ids         1 1 1 1 2 2 2 0 0 0
     decoder_positions           0 1 2 3 0 1 2 0 0 0
-    decoder_bidirectional_mask  1 1 1 0 1 1 0 0 0 0     the positions that read pad or an input
+    decoder_bidirectional_mask  1 1 1 0 1 1 0 0 0 0     the positions that read the start or an input
 """  # noqa: E501
 
 import numpy as np

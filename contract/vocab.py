@@ -2,13 +2,15 @@
 
 import dataclasses
 import functools
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
 from contract.errors import ConfigError
 
 Index = TypeVar("Index", int, np.ndarray)
+DecoderStart = Literal["pad", "bos", "eos"]  # fields of Vocab
+DECODER_STARTS: tuple[DecoderStart, ...] = get_args(DecoderStart)
 
 # Bits of Vocab.marks: properties of an ordinary token's text, which some objectives use.
 STOP = 1  # ends in ".", "!" or "?"
@@ -60,10 +62,16 @@ class Vocab:
     # Special id -> its text in the tokenizer's model, also of special tokens without a field here; none for the special
     # tokens that this project has appended.
     own_names: tuple[tuple[int, str], ...] = dataclasses.field(repr=False)
+    decoder_start_token: DecoderStart = "pad"  # data.decoder_start_token
 
     def marked(self, tokens: np.ndarray, mark: int) -> np.ndarray:
         """bool [...]: where `tokens`, int [...], have at least one bit of `mark`."""
         return (np.frombuffer(self.marks, np.uint8) & mark).astype(bool).take(tokens)
+
+    @property
+    def decoder_start(self) -> int:
+        """The id that decoders read at the start of each segment; T5's rule is pad. -1 if there is no such token."""
+        return getattr(self, self.decoder_start_token)
 
     @property
     def num_sentinels(self) -> int:

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+from contract.vocab import DecoderStart
+
 
 @dataclasses.dataclass(frozen=True)
 class CorpusConfig:
@@ -17,8 +19,9 @@ class CorpusConfig:
     document_per: Literal["file", "line", "paragraph"]
     on_unreadable: Literal["error", "skip"]
     tokenizer: str
-    # These three change the vocabulary, but not the token ids of raw text.
+    # These four change the special ids, but not the token ids of raw text.
     num_sentinels: int
     mode_tokens: tuple[str, ...]
     append_special_tokens: bool
+    decoder_start_token: DecoderStart
     cache_dir: str

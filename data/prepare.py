@@ -31,6 +31,7 @@ _DEFAULTS = CorpusConfig(
     num_sentinels=0,
     mode_tokens=(),
     append_special_tokens=True,
+    decoder_start_token="pad",
     cache_dir="~/.cache/cloze",
 )
 _HELP = {

@@ -1,8 +1,10 @@
 """Chooses the tokenizer of a corpus: UTF-8 bytes, a SentencePiece model, or a Hugging Face tokenizer.json."""
 
+import dataclasses
 from pathlib import Path
 
 from contract.errors import ConfigError
+from contract.vocab import DECODER_STARTS, GENERAL_NAMES
 from data.config import CorpusConfig
 from data.tokenizers.base import Tokenizer
 from data.tokenizers.byte import ByteTokenizer
@@ -17,8 +19,24 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
 
     "byte"; the path of a SentencePiece .model file; or the path of a Hugging Face tokenizer.json, or of its folder.
 
-    Raises ConfigError for any other value, and as the tokenizers do.
+    Raises ConfigError for any other value, for a data.decoder_start_token that the vocabulary lacks, and as the
+    tokenizers do.
     """
+    tokenizer = _tokenizer(corpus)
+    start = corpus.decoder_start_token
+    vocab = dataclasses.replace(tokenizer.vocab, decoder_start_token=start)
+    if vocab.decoder_start < 0:
+        others = [repr(name) for name in DECODER_STARTS if getattr(vocab, name) >= 0]
+        raise ConfigError(
+            f"data.decoder_start_token={start!r} needs the special token {GENERAL_NAMES[start]}, which "
+            f"data.tokenizer={corpus.tokenizer!r} lacks: set data.append_special_tokens=True, or choose "
+            f"{' or '.join(others)}"
+        )
+    tokenizer.vocab = vocab
+    return tokenizer
+
+
+def _tokenizer(corpus: CorpusConfig) -> Tokenizer:
     options = {
         "num_sentinels": corpus.num_sentinels,
         "mode_tokens": corpus.mode_tokens,

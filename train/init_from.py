@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from contract.errors import ConfigError
+from contract.vocab import DECODER_STARTS
 from data.tokenizer import Tokenizer
 from models.config import ModelConfig
 from models.transformer import Params, init_params
@@ -126,6 +127,7 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
     tokens, notes = _match_vocabularies(origin, experiment)
     _check_arrays(origin, ours, vocab_axes, position_axes)
     _check_meaning(origin, experiment.model)
+    notes += _match_decoder_starts(origin, experiment)
     if tokens is None and origin.model.vocab_size != experiment.model.vocab_size:
         texts = token_texts(experiment.tokenizer)  # the same tokens, in tables with different numbers of padding rows
         tokens = match_tokens(texts, texts)
@@ -161,6 +163,26 @@ def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedT
         f"{origin.where}: the rows of {len(tokens.here):,} tokens are copied by token, {tokens.num_new:,} new tokens "
         f"keep their initial values, and {tokens.num_dropped:,} tokens of that {origin.kind} are left out"
     ]
+
+
+def _match_decoder_starts(origin: Origin, experiment: Experiment) -> list[str]:
+    """Returns a note where the run has no token like the one with which the origin's decoder starts.
+
+    Raises ConfigError where the run has this token, and starts with another one.
+    """
+    if not (origin.model.has_decoder and experiment.model.has_decoder):
+        return []
+    here, there = experiment.vocab, origin.tokenizer.vocab
+    names, start = here.names(), there.names()[there.decoder_start]
+    same = [name for name in DECODER_STARTS if names.get(getattr(here, name)) == start]
+    if not same:
+        return [f"{origin.where}: the decoder of that {origin.kind} starts with {start!r}, which is no start token here"]
+    if here.decoder_start_token not in same:
+        raise ConfigError(
+            f"{origin.where}: the decoder of that {origin.kind} starts with {start!r}, and here with "
+            f"{names[here.decoder_start]!r}: set data.decoder_start_token={same[0]!r}"
+        )
+    return []
 
 
 def _check_arrays(origin: Origin, ours: Params, vocab_axes: dict[str, int], position_axes: dict[str, int]) -> None:

@@ -94,6 +94,7 @@ def _check_vocabulary(run: Experiment, data: DataConfig, name: str) -> None:
         ("mode_tokens", run.data.mode_tokens == data.mode_tokens),
         ("num_sentinels", run.data.num_sentinels == data.num_sentinels),
         ("append_special_tokens", run.data.append_special_tokens == data.append_special_tokens),
+        ("decoder_start_token", run.data.decoder_start_token == data.decoder_start_token),
     ):
         if same:
             continue

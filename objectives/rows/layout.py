@@ -68,7 +68,8 @@ def _decoder_fields(runs: _Runs, targets: np.ndarray, denoiser_ids: np.ndarray, 
     positions = runs.positions()
     inputs = np.empty_like(targets)
     inputs[:, 1:] = targets[:, :-1]
-    inputs[positions == 0] = vocab.pad
+    inputs[positions == 0] = vocab.decoder_start
+    inputs[~runs.filled] = vocab.pad
     return {
         "decoder_input_tokens": inputs,
         "decoder_target_tokens": targets,
@@ -150,7 +151,7 @@ def decoder_only(
 ) -> Batch:
     """Returns a batch with inputs and targets in one sequence, of which only the targets are scored.
 
-    bidirectional_inputs: whether the positions that read pad or an input attend to each other. They are one more than
+    bidirectional_inputs: whether the positions that read the start token or an input attend to each other. They are one more than
     the inputs, because the sequence is shifted right (as in seqio's PrefixLMFeatureConverter). If False, the sequence
     is causal. Examples with labels have one row each. The other arguments and the error are those of
     `encoder_decoder`.

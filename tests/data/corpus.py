@@ -23,6 +23,7 @@ def corpus_config(tmp_path, **changes) -> CorpusConfig:
         "num_sentinels": 10,
         "mode_tokens": ("[R]", "[S]", "[X]"),
         "append_special_tokens": True,
+        "decoder_start_token": "pad",
         "cache_dir": str(tmp_path / "cache"),
     }
     return CorpusConfig(**(fields | changes))

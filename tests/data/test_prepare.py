@@ -18,7 +18,7 @@ from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config, write_texts
 
 ROOT = Path(__file__).parents[2]
-NOT_IN_A_STORE = {"num_sentinels", "mode_tokens", "append_special_tokens"}
+NOT_IN_A_STORE = {"num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token"}
 
 
 def run(*flags):
@@ -44,7 +44,8 @@ def test_every_field_of_the_corpus_has_a_flag():
     }
     assert set(fields) == {field.name for field in dataclasses.fields(CorpusConfig)} - NOT_IN_A_STORE
     corpus = parse_flags(["prepare", *(f"--{name}={value}" for name, value in fields.items())])
-    assert corpus == CorpusConfig(**fields, num_sentinels=0, mode_tokens=(), append_special_tokens=True)
+    special = {"num_sentinels": 0, "mode_tokens": (), "append_special_tokens": True, "decoder_start_token": "pad"}
+    assert corpus == CorpusConfig(**fields, **special)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class Bart(Family):
         "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "activation_function": "gelu", "d_model": 1024,
         "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0, "init_std": 0.02,
         "scale_embedding": False, "is_encoder_decoder": True, "tie_word_embeddings": True,
+        "decoder_start_token_id": 2,
     }  # fmt: skip
     required: ClassVar = {"scale_embedding": False, "is_encoder_decoder": True, "tie_word_embeddings": True}
     fields: ClassVar = {
@@ -57,6 +58,7 @@ class Bart(Family):
         "head_dim": lambda model: model.d_model // model.num_heads,
         "embedding_width": lambda model: model.d_model,
     }
+    start_option = "decoder_start_token_id"
     dropouts = ("dropout", "attention_dropout", "activation_dropout")
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -89,7 +91,7 @@ class Bart(Family):
             "pad_token_id": vocab.pad,
             "bos_token_id": vocab.bos,
             "eos_token_id": vocab.eos,
-            "decoder_start_token_id": vocab.pad,
+            "decoder_start_token_id": vocab.decoder_start,
             "forced_eos_token_id": None,  # the class's default is an id of BART's own vocabulary
         }
 

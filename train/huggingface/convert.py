@@ -158,6 +158,8 @@ def _imported_config(
     own_sentinels = num_own_sentinels(source.tokenizer_file)
     vocabulary |= {"num_sentinels": own_sentinels} if own_sentinels else {}
     vocabulary |= {"mode_tokens": ()} if is_default else {}
+    if isinstance(source, FolderModel):
+        vocabulary["decoder_start_token"] = source.decoder_start_token
     config["data"] = config["data"] | {
         name: value for name, value in vocabulary.items() if f"data.{name}" not in overrides
     }

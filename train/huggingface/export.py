@@ -128,7 +128,7 @@ class Exporter:
         if is_imported(self.workdir) and isinstance(self.experiment.tokenizer, HuggingFaceTokenizer):
             return {"begin": None, "end": None}
         if not model.has_encoder:
-            return {"begin": (vocab.pad,), "end": ()}
+            return {"begin": (vocab.decoder_start,), "end": ()}
         return {"begin": (), "end": (vocab.eos,)} if model.has_decoder else {"begin": (vocab.cls,), "end": (vocab.sep,)}
 
     def _generation_config(self, config: Mapping[str, Any]) -> dict[str, Any]:

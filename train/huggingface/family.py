@@ -61,6 +61,7 @@ class Family(abc.ABC):
     required: ClassVar[Mapping[str, Any]] = {}  # options -> the only supported value
     fields: ClassVar[Mapping[str, tuple[Any, ...]]]  # field of the model -> the values that the class can hold
     equal: ClassVar[Mapping[str, Callable[[ModelConfig], int]]] = {}  # field of the model -> the value it must have
+    start_option: ClassVar[str] = ""  # the option with the id that the decoder reads first; "" without a decoder
     dropouts: ClassVar[tuple[str, ...]]  # options that are rates of dropout; the first one is model.dropout_rate
     unused: ClassVar[tuple[str, ...]] = ()  # regular expressions of tensors that the class does not read
 
@@ -99,9 +100,6 @@ class Family(abc.ABC):
         if len(set(rates.values())) > 1:
             given = ", ".join(f"{name}={rate}" for name, rate in rates.items())
             lines.append(f"config.json has {given}: model.dropout_rate={rates[self.dropouts[0]]} is used for all")
-        start, pad = hf_config.get("decoder_start_token_id"), hf_config.get("pad_token_id")
-        if start != pad and start is not None:
-            lines.append(f"config.json has decoder_start_token_id={start}: decoders here start with pad_token_id={pad}")
         return lines
 
     def to_params(self, tensors: Mapping[str, np.ndarray], model: ModelConfig, hf_config: Mapping[str, Any]) -> Params:

@@ -15,7 +15,7 @@ from train.huggingface.tensors import Tensor, linear, norm
 class GPT2(Family):
     """GPT2LMHeadModel. Its kernels are [inputs, outputs], and those of queries, keys and values are one tensor.
 
-    bos_token_id is the padding token, with which every row of this project's decoders begins. There is no pad_token_id:
+    bos_token_id is the token with which every segment begins (data.decoder_start_token). There is no pad_token_id:
     `generate` would otherwise mask the first token.
     """
 
@@ -28,6 +28,7 @@ class GPT2(Family):
         "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,
         "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False, "tie_word_embeddings": True,
+        "bos_token_id": 50256,
     }  # fmt: skip
     required: ClassVar = {"scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
     fields: ClassVar = {
@@ -48,6 +49,7 @@ class GPT2(Family):
         "head_dim": lambda model: model.d_model // model.num_heads,
         "embedding_width": lambda model: model.d_model,
     }
+    start_option = "bos_token_id"
     dropouts = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
     unused = (r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",)  # buffers: the causal mask
 
@@ -82,7 +84,7 @@ class GPT2(Family):
             "initializer_range": model.initializer_range,
             "scale_attn_weights": model.scale_attention,
             "tie_word_embeddings": model.tie_embeddings,
-            "bos_token_id": vocab.pad,
+            "bos_token_id": vocab.decoder_start,
             "eos_token_id": vocab.eos,
         }
 

@@ -11,7 +11,7 @@ import jax
 from jax.sharding import Mesh
 
 from contract.errors import ConfigError
-from contract.vocab import sentinel_name
+from contract.vocab import DecoderStart, Vocab, sentinel_name
 from data.config import CorpusConfig
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
@@ -21,6 +21,7 @@ from train.huggingface.families import family_of_folder_config
 from train.huggingface.family import Family
 from train.huggingface.folder import HuggingFaceFolder, open_folder
 from train.huggingface.known_options import check_options
+from train.huggingface.options import Options
 from train.sharding import put_params
 
 # The files of a tokenizer that can be read, in the order of preference.
@@ -47,6 +48,7 @@ class FolderModel:
       fields: of config.model, without the fields of the machine.
       model: computes in float32.
       tokenizer_file: its file in the folder.
+      decoder_start_token: the value of data.decoder_start_token with which the decoder reads what it was trained on.
       objective_fields: of config.objective, for train.convert.
     """
 
@@ -55,6 +57,7 @@ class FolderModel:
     fields: dict[str, Any]
     model: ModelConfig
     tokenizer_file: Path
+    decoder_start_token: DecoderStart
     objective_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -77,15 +80,18 @@ class FolderModel:
     def notes(self) -> list[str]:
         """A line for each option of config.json that this project lacks and that changes no logits."""
         notes = self.family.notes(self.folder.config)
-        bos, start = self.folder.config.get("bos_token_id"), self.tokenizer.vocab.pad
-        if self.model.architecture == "decoder_only" and bos not in (None, start):
-            notes.append(f"config.json has bos_token_id={bos}: decoders here start with pad, whose id is {start}")
+        given, start = _start_id(self.family, self.folder.config), self.tokenizer.vocab.decoder_start
+        if self.model.has_decoder and given != start:
+            notes.append(
+                f"config.json has {self.family.start_option}={given}, which is neither pad, bos nor eos of the "
+                f"tokenizer: texts start with {self.decoder_start_token}, whose id is {start}"
+            )
         return notes
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The folder's tokenizer, with the special tokens that its model has."""
-        return make_tokenizer(_tokenizer_fields(self.tokenizer_file, num_own_sentinels(self.tokenizer_file)))
+        return _own_tokenizer(self.tokenizer_file, self.decoder_start_token)
 
     @property
     def shapes(self) -> Params:
@@ -129,16 +135,50 @@ def open_model(path: str | os.PathLike, where: str) -> FolderModel:
         model = family.model(folder.config, folder.tensors, "float32")
         fields = family.model_fields(folder.config, folder.tensors)
         check_options(folder.config, family.defaults)
-    return FolderModel(folder, family, fields, model, _tokenizer_file(folder))
+        file = _tokenizer_file(folder)
+        start = _decoder_start_token(family, folder.config, _own_tokenizer(file, "pad").vocab)
+    return FolderModel(folder, family, fields, model, file, start)
 
 
 def num_own_sentinels(file: Path) -> int:
     """Returns how many sentinels (<extra_id_0>, ...) the model of the tokenizer in `file` has."""
-    names = {name.lstrip("\u2581") for _, name in make_tokenizer(_tokenizer_fields(file, 0)).vocab.own_names}
+    names = {name.lstrip("\u2581") for _, name in make_tokenizer(_tokenizer_fields(file, 0, "pad")).vocab.own_names}
     return next(k for k in range(len(names) + 1) if sentinel_name(k) not in names)
 
 
-def _tokenizer_fields(file: Path, num_sentinels: int) -> CorpusConfig:
+def _own_tokenizer(file: Path, start: DecoderStart) -> Tokenizer:
+    """Returns the tokenizer in `file` with the special tokens that its model has."""
+    return make_tokenizer(_tokenizer_fields(file, num_own_sentinels(file), start))
+
+
+def _start_id(family: Family, hf_config: Mapping[str, Any]) -> Any:
+    """Returns the id that config.json names as the decoder's first; None without a decoder."""
+    return Options(hf_config, family.defaults)[family.start_option] if family.start_option else None
+
+
+def _decoder_start_token(family: Family, hf_config: Mapping[str, Any], vocab: Vocab) -> DecoderStart:
+    """Returns the name of the token with the id that config.json names as the decoder's first.
+
+    Where several tokens share the id, it is the one that does not change with data.append_special_tokens. The id of
+    decoders alone is only a default of `generate`, and many folders have the class's default, which is not a token of
+    their vocabulary: such decoders start with the tokenizer's BOS, or its EOS if it has no BOS.
+
+    Raises ConfigError for another id of an encoder-decoder.
+    """
+    start, names = _start_id(family, hf_config), ("eos", "bos", "pad")
+    if not family.start_option:
+        return "pad"
+    found = next((name for name in names if start is not None and getattr(vocab, name) == start), None)
+    if found is None and family.start_option == "decoder_start_token_id":
+        ids = ", ".join(f"{name} {getattr(vocab, name)}" for name in names if getattr(vocab, name) >= 0)
+        raise ConfigError(
+            f"config.json: {family.start_option}={start} is not supported, only the id of a special token that "
+            f"data.decoder_start_token can name ({ids})"
+        )
+    return found or ("bos" if vocab.bos >= 0 else "eos")
+
+
+def _tokenizer_fields(file: Path, num_sentinels: int, start: DecoderStart) -> CorpusConfig:
     """Returns config.data's fields of the tokenizer in `file` with the special tokens of its model alone."""
     return CorpusConfig(
         source="",
@@ -150,6 +190,7 @@ def _tokenizer_fields(file: Path, num_sentinels: int) -> CorpusConfig:
         num_sentinels=num_sentinels,
         mode_tokens=(),
         append_special_tokens=False,
+        decoder_start_token=start,
         cache_dir="",
     )
 

@@ -30,7 +30,7 @@ class Llama(Family):
         "num_attention_heads": 32, "num_key_value_heads": None, "hidden_act": "silu", "max_position_embeddings": 2048,
         "initializer_range": 0.02, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0,
         "rope_scaling": None, "rope_parameters": None, "attention_bias": False, "attention_dropout": 0.0,
-        "mlp_bias": False, "head_dim": None, "partial_rotary_factor": 1.0,
+        "mlp_bias": False, "head_dim": None, "partial_rotary_factor": 1.0, "bos_token_id": 1,
     }  # fmt: skip
     required: ClassVar = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
     fields: ClassVar = {
@@ -48,6 +48,7 @@ class Llama(Family):
         "has_prefix": (False,),
     }
     equal: ClassVar = {"embedding_width": lambda model: model.d_model}
+    start_option = "bos_token_id"
     dropouts = ("attention_dropout",)
     unused = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 
@@ -97,7 +98,7 @@ class Llama(Family):
             "attention_bias": False,
             "mlp_bias": False,
             "tie_word_embeddings": model.tie_embeddings,
-            "bos_token_id": vocab.pad,
+            "bos_token_id": vocab.decoder_start,
             "eos_token_id": vocab.eos,
         }
 

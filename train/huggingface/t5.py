@@ -41,7 +41,7 @@ class T5(Family):
         "vocab_size": 32128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_decoder_layers": None,
         "num_heads": 8, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
         "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "tie_word_embeddings": True,
-        "scale_decoder_outputs": None, "is_encoder_decoder": True,
+        "scale_decoder_outputs": None, "is_encoder_decoder": True, "decoder_start_token_id": 0,
     }  # fmt: skip
     required: ClassVar = {"is_encoder_decoder": True}
     fields: ClassVar = {
@@ -59,6 +59,7 @@ class T5(Family):
         "predicts_tokens": (True,),
     }
     equal: ClassVar = {"num_kv_heads": lambda model: model.num_heads, "embedding_width": lambda model: model.d_model}
+    start_option = "decoder_start_token_id"
     dropouts = ("dropout_rate",)
     # Cross-attention of old folders has a table of relative positions that no release of transformers reads.
     unused = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
@@ -113,7 +114,7 @@ class T5(Family):
             "is_encoder_decoder": True,
             "pad_token_id": vocab.pad,
             "eos_token_id": vocab.eos,
-            "decoder_start_token_id": vocab.pad,
+            "decoder_start_token_id": vocab.decoder_start,
         }
 
     def to_tensors(self, params: Params, model: ModelConfig, hf_config: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -258,11 +258,10 @@ def test_other_paths_are_refused(folders, imported, tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_another_first_token_is_a_note(imported, folders, tmp_path, capsys):
-    run_convert(folders("llama"), tmp_path / "llama")
-    assert (
-        "note: config.json has bos_token_id=1: decoders here start with pad, whose id is 2" in capsys.readouterr().out
-    )
+@pytest.mark.parametrize(("name", "start"), [("llama", "bos"), ("bart", "eos"), ("t5_v1_1", "pad")])
+def test_the_first_token_of_the_decoder_is_the_folders(imported, name, start):
+    data = read_config(imported(name))["data"]
+    assert data["decoder_start_token"] == start
 
 
 def test_the_discriminator_of_electra_starts_a_classifier(folders, corpus):

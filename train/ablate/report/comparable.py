@@ -14,6 +14,7 @@ _SCORED_BY = (
     "data.num_sentinels",
     "data.mode_tokens",
     "data.append_special_tokens",
+    "data.decoder_start_token",
     "data.inputs_length",
     "data.targets_length",
     "data.documents",
