@@ -34,6 +34,10 @@ class Bart(Family):
         "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0, "init_std": 0.02,
         "scale_embedding": False, "is_encoder_decoder": True, "tie_word_embeddings": True,
     }  # fmt: skip
+    option_aliases: ClassVar = {
+        "hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    }  # fmt: skip
     required: ClassVar = {"scale_embedding": False, "is_encoder_decoder": True, "tie_word_embeddings": True}
     fields: ClassVar = {
         "architecture": ("encoder_decoder",),

@@ -113,7 +113,7 @@ class Encoder(Family):
         return {} if model.num_token_types else {self._token_types: (1, model.embedding_width)}
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
-        extra_rows = self.extra_positions(Options(hf_config, self.defaults)["pad_token_id"])
+        extra_rows = self.extra_positions(self.options(hf_config)["pad_token_id"])
         return self.encoder_rows(model, extra_rows) + self.head_rows(model)
 
     def encoder_rows(self, model: ModelConfig, extra_rows: int) -> list[Tensor]:

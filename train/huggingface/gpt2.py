@@ -29,6 +29,10 @@ class GPT2(Family):
         "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False, "tie_word_embeddings": True,
     }  # fmt: skip
+    option_aliases: ClassVar = {
+        "hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }  # fmt: skip
     required: ClassVar = {"scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
     fields: ClassVar = {
         "architecture": ("decoder_only",),

@@ -128,7 +128,7 @@ def open_model(path: str | os.PathLike, where: str) -> FolderModel:
         family = family_of_folder_config(folder.config)
         model = family.model(folder.config, folder.tensors, "float32")
         fields = family.model_fields(folder.config, folder.tensors)
-        check_options(folder.config, family.defaults)
+        check_options(folder.config, {**family.defaults, **family.option_aliases})
     return FolderModel(folder, family, fields, model, _tokenizer_file(folder))
 
 
