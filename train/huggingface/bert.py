@@ -151,8 +151,10 @@ class Encoder(Family):
         tensors = self._named(tensors)
         if model.predicts_tokens and not model.tie_embeddings:
             _, _, bias, copies = self.head_names
-            sources = {name: name for name in tensors} | {bias: copy for copy in copies if copy in tensors}
-            tensors = Renamed(tensors, {name: sources[name] for name in sources if name not in copies})
+            names = {name: name for name in tensors if name not in copies}
+            for copy in tensors.keys() & set(copies):
+                names[bias] = copy
+            tensors = Renamed(tensors, names)
         return super().to_params(tensors, model, hf_config)
 
     output_table: ClassVar[str]  # the tensor of the output table, a copy of that of the words if they are shared
