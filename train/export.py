@@ -3,7 +3,7 @@
 Writes config.json, safetensors, the tokenizer, generation_config.json and a model card, README.md, which says how to
 load and prompt the model. The parameters are the averaged ones if the run averages (train.ema_decay). With --all_steps,
 DIR has a folder for each checkpoint, named by step and words seen. ELECTRA has two folders, generator and
-discriminator. See docs/huggingface.md.
+discriminator; --discriminator_only writes the latter alone. See docs/huggingface.md.
 """
 
 import dataclasses
@@ -43,6 +43,12 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace an earlier export of
 _LANGUAGE_MODEL_ONLY = flags.DEFINE_bool(
     "language_model_only", False, "Leave out what the run trains besides its language model.", _FLAGS
 )
+_DISCRIMINATOR_ONLY = flags.DEFINE_bool(
+    "discriminator_only",
+    False,
+    "Leave out ELECTRA's generator, which transformers has with the exact GELU only.",
+    _FLAGS,
+)
 _WORDS_PER_TOKEN = flags.DEFINE_float(
     "words_per_token", None, "Words per token of the training text. Default: measured on it.", flag_values=_FLAGS
 )
@@ -57,7 +63,9 @@ def main() -> None:
         raise ConfigError(f"--words_per_token={_WORDS_PER_TOKEN.value} must be above 0 and finite")
     workdir = _WORKDIR.value
     experiment = load_experiment(workdir)
-    exporter = Exporter(workdir, experiment, _DTYPE.value, _ARCHITECTURE.value, "unknown", _notes())
+    exporter = Exporter(
+        workdir, experiment, _DTYPE.value, _ARCHITECTURE.value, "unknown", _notes(), _DISCRIMINATOR_ONLY.value
+    )
     check_exportable(exporter, language_model_only=_LANGUAGE_MODEL_ONLY.value)
     replaces = _replaces(experiment)
     check_new_folder(_OUT.value, "--out", replaces=replaces)
@@ -116,6 +124,8 @@ def _replaces(experiment: Experiment) -> Callable[[Path], str]:
 
 def _notes() -> tuple[str, ...]:
     """Returns notes for the model cards."""
+    if _DISCRIMINATOR_ONLY.value:
+        return ("The run trained a generator too, which is not in this folder.",)
     if _LANGUAGE_MODEL_ONLY.value:
         return ("The run trained more than this language model; the rest is not in this folder.",)
     return ()

@@ -10,6 +10,7 @@ import numpy as np
 from contract.errors import ConfigError
 from data.tokenizers.base import Tokenizer, check_unicode, letter_token
 from data.tokenizers.specials import SpecialTokensConfig, make_vocab
+from data.tokenizers.tokenizer_config import check_tokenizer_config
 from data.tokenizers.tokenizer_json import (
     components,
     parse_tokenizer,
@@ -54,6 +55,7 @@ class HuggingFaceTokenizer(Tokenizer):
         digest.update(repr(sorted(tokens.specials.items())).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
         self._library = _load(_for_raw_text(self.json, tokens.specials, digest.hexdigest()), self.where)
+        check_tokenizer_config(self.json, beside, self.where)
         self._is_special = np.zeros(self.vocab.size, bool)
         self._is_special[[id_ for id_ in tokens.specials if id_ != self.vocab.unk]] = True
         self._pieces = piece_texts(self.json, tokens)

@@ -35,6 +35,10 @@ class Bart(Family):
         "scale_embedding": False, "is_encoder_decoder": True, "tie_word_embeddings": True,
         "decoder_start_token_id": 2,
     }  # fmt: skip
+    option_aliases: ClassVar = {
+        "hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    }  # fmt: skip
     required: ClassVar = {"scale_embedding": False, "is_encoder_decoder": True, "tie_word_embeddings": True}
     fields: ClassVar = {
         "architecture": ("encoder_decoder",),

@@ -13,7 +13,7 @@ from models.parameters import Params
 from models.pooler import init_classifier
 from train.huggingface.family import ACTIVATION_NAMES, ACTIVATIONS, Family
 from train.huggingface.options import Options
-from train.huggingface.tensors import Tensor, linear, norm
+from train.huggingface.tensors import Renamed, Tensor, linear, norm
 
 _NUM_CLASSES = 2  # labels of a sentence pair: 0, B follows A
 
@@ -113,7 +113,7 @@ class Encoder(Family):
         return {} if model.num_token_types else {self._token_types: (1, model.embedding_width)}
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
-        extra_rows = self.extra_positions(Options(hf_config, self.defaults)["pad_token_id"])
+        extra_rows = self.extra_positions(self.options(hf_config)["pad_token_id"])
         return self.encoder_rows(model, extra_rows) + self.head_rows(model)
 
     def encoder_rows(self, model: ModelConfig, extra_rows: int) -> list[Tensor]:
@@ -151,8 +151,10 @@ class Encoder(Family):
         tensors = self._named(tensors)
         if model.predicts_tokens and not model.tie_embeddings:
             _, _, bias, copies = self.head_names
+            names = {name: name for name in tensors if name not in copies}
             for copy in tensors.keys() & set(copies):
-                tensors[bias] = tensors[copy]
+                names[bias] = copy
+            tensors = Renamed(tensors, names)
         return super().to_params(tensors, model, hf_config)
 
     output_table: ClassVar[str]  # the tensor of the output table, a copy of that of the words if they are shared

@@ -12,11 +12,13 @@ import jax
 from contract.errors import ConfigError
 from data.tokenizer import HuggingFaceTokenizer
 from data.tokenizers.huggingface_files import write_huggingface_tokenizer
+from models.config import ModelConfig
 from models.parameters import Params
 from train.checkpoint import Checkpoints
 from train.experiment import Experiment
 from train.huggingface.card import AutoClass, Facts, model_card
 from train.huggingface.families import FAMILIES, Folder, folders_of
+from train.huggingface.family import Family
 from train.huggingface.importing import KEPT_OPTIONS
 from train.huggingface.run_command import run_command
 from train.huggingface.weights import WeightsDtype, write_weights
@@ -47,6 +49,7 @@ class Exporter:
         hold the model.
       words: the words per token of the training text, or why they are unknown.
       notes: for the model cards.
+      discriminator_only: write ELECTRA's discriminator without the generator.
     """
 
     workdir: str
@@ -55,6 +58,7 @@ class Exporter:
     architecture: str
     words: WordRate | str
     notes: tuple[str, ...]
+    discriminator_only: bool = False
 
     def write(self, folder: Path, step: int) -> None:
         """Writes the checkpoint of `step` to the empty `folder`, or to folders in it where a run has two models.
@@ -73,6 +77,10 @@ class Exporter:
         hold the run's model.
         """
         folders = folders_of(self.experiment.learner, params)
+        if self.discriminator_only:
+            if "discriminator" not in folders:
+                raise ConfigError("--discriminator_only is for runs of ELECTRA: remove it")
+            del folders["generator"]
         if self.architecture and self.architecture not in FAMILIES:
             raise ConfigError(f"--architecture={self.architecture} is not one of {', '.join(FAMILIES)}")
         if self.architecture and len(folders) > 1:
@@ -83,7 +91,7 @@ class Exporter:
             family = FAMILIES.get(self.architecture or origin, folder.family)
             if set(family.heads) != set(folder.family.heads):
                 raise ConfigError(f"--architecture={family.architecture} has other parameters than this run")
-            family.check_model(folder.model)
+            _check_model(family, folder.model, part)
             chosen[part] = folder._replace(family=family)
         return chosen
 
@@ -168,13 +176,25 @@ def check_exportable(exporter: Exporter, *, language_model_only: bool) -> None:
     shapes = experiment.params_shapes
     folders = exporter.folders(shapes)
     carried = {module for folder in folders.values() for module in folder.params}
-    extras = [module for module in shapes if module not in carried and not (module == "generator" and len(folders) > 1)]
+    if "discriminator" in folders:  # the generator's parameters: in a folder of their own, or left out on request
+        carried.add("generator")
+    extras = [module for module in shapes if module not in carried]
     if extras and not language_model_only:
         raise ConfigError(
             f"objective.name={experiment.objective_name!r} trains {', '.join(extras)} in addition to the Transformer, "
             "and no class of transformers that holds this model has a place for that: --language_model_only leaves it "
             "out"
         )
+
+
+def _check_model(family: Family, model: ModelConfig, part: str) -> None:
+    """Raises ConfigError, which names the first field, if the class cannot hold the model of `part`."""
+    try:
+        family.check_model(model)
+    except ConfigError as error:
+        if part != "generator":
+            raise
+        raise ConfigError(f"{error}, in the generator's head: --discriminator_only leaves the generator out") from error
 
 
 def auto_class_of(architecture: str) -> AutoClass:

@@ -50,6 +50,8 @@ def family_of_folder_config(hf_config: Mapping[str, Any]) -> Family:
     other class, with the known ones.
     """
     names, model_type = hf_config.get("architectures") or [], hf_config.get("model_type")
+    if not isinstance(names, list):
+        raise ConfigError(f"config.json: architectures={names!r} must be a list with the name of a class")
     if not names:
         names = [family.architecture for family in FAMILIES.values() if family.model_type == model_type][:1]
     for family in FAMILIES.values():

@@ -58,6 +58,7 @@ class Family(abc.ABC):
     heads: ClassVar[tuple[str, ...]] = ()  # entries of the parameters besides "transformer"
     prefix: ClassVar[str] = ""  # of the tensors of the model without its head; folders of that model lack the prefix
     defaults: ClassVar[Mapping[str, Any]]  # the options of config.json that are read, with the class's defaults
+    option_aliases: ClassVar[Mapping[str, str]] = {}  # other names of options: `attribute_map` of the configuration
     required: ClassVar[Mapping[str, Any]] = {}  # options -> the only supported value
     fields: ClassVar[Mapping[str, tuple[Any, ...]]]  # field of the model -> the values that the class can hold
     equal: ClassVar[Mapping[str, Callable[[ModelConfig], int]]] = {}  # field of the model -> the value it must have
@@ -66,6 +67,10 @@ class Family(abc.ABC):
     unused: ClassVar[tuple[str, ...]] = ()  # regular expressions of tensors that the class does not read
 
     # From a folder
+
+    def options(self, hf_config: Mapping[str, Any]) -> Options:
+        """Returns the options of config.json. Raises ConfigError as Options."""
+        return Options(hf_config, self.defaults, self.option_aliases)
 
     def model_fields(self, hf_config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Returns the fields of config.model, without MACHINE_FIELDS, for a folder.
@@ -77,7 +82,7 @@ class Family(abc.ABC):
 
         Raises ConfigError for an option that this project's models do not have.
         """
-        options = Options(hf_config, self.defaults)
+        options = self.options(hf_config)
         for name, value in self.required.items():
             options.require(name, value)
         fixed = {name: values[0] for name, values in self.fields.items() if name not in _DERIVED and len(values) == 1}
@@ -95,7 +100,7 @@ class Family(abc.ABC):
 
     def notes(self, hf_config: Mapping[str, Any]) -> list[str]:
         """Returns a line for each option that models here lack and that changes training or generation, not logits."""
-        options, lines = Options(hf_config, self.defaults), []
+        options, lines = self.options(hf_config), []
         rates = {name: options[name] for name in self.dropouts}
         if len(set(rates.values())) > 1:
             given = ", ".join(f"{name}={rate}" for name, rate in rates.items())

@@ -30,6 +30,10 @@ class GPT2(Family):
         "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False, "tie_word_embeddings": True,
         "bos_token_id": 50256,
     }  # fmt: skip
+    option_aliases: ClassVar = {
+        "hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }  # fmt: skip
     required: ClassVar = {"scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
     fields: ClassVar = {
         "architecture": ("decoder_only",),

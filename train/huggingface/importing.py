@@ -25,7 +25,9 @@ from train.huggingface.options import Options
 from train.sharding import put_params
 
 # The files of a tokenizer that can be read, in the order of preference.
-TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
+TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer.model")
+# The file of XLM-R and mBART: transformers gives its pieces other ids, because fairseq put special tokens before them.
+_FAIRSEQ_FILE = "sentencepiece.bpe.model"
 
 # Options of config.json about generation, which a model here does not hold; train.export writes them again.
 KEPT_OPTIONS = (
@@ -134,7 +136,7 @@ def open_model(path: str | os.PathLike, where: str) -> FolderModel:
         family = family_of_folder_config(folder.config)
         model = family.model(folder.config, folder.tensors, "float32")
         fields = family.model_fields(folder.config, folder.tensors)
-        check_options(folder.config, family.defaults)
+        check_options(folder.config, {**family.defaults, **family.option_aliases})
         file = _tokenizer_file(folder)
         start = _decoder_start_token(family, folder.config, _own_tokenizer(file, "pad").vocab)
     return FolderModel(folder, family, fields, model, file, start)
@@ -209,7 +211,10 @@ def _tokenizer_file(folder: HuggingFaceFolder) -> Path:
     for name in TOKENIZER_FILES:
         if (folder.path / name).exists():
             return folder.path / name
+    reason = ""
+    if (folder.path / _FAIRSEQ_FILE).exists():
+        reason = f", and the ids of transformers are not those of its {_FAIRSEQ_FILE}"
     raise ConfigError(
-        f"{folder.where} has no tokenizer.json: write it there with AutoTokenizer.from_pretrained(MODEL)"
+        f"{folder.where} has no tokenizer.json{reason}: write it there with AutoTokenizer.from_pretrained(MODEL)"
         ".save_pretrained(FOLDER) of transformers"
     )

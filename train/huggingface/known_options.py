@@ -85,12 +85,10 @@ _OF_CLASSES = (
     "add_final_layer_norm",
     "classif_dropout",
     "classifier_dropout",
-    "dense_act_fn",
     "directionality",
     "extra_pos_embeddings",
     "generator_size",
     "initializer_factor",
-    "is_gated_act",
     "n_ctx",
     "n_positions",
     "normalize_before",
@@ -119,7 +117,7 @@ def check_options(hf_config: Mapping[str, Any], read: Mapping[str, Any]) -> None
     A later release of transformers may add such an option to a class; without it, the logits would be wrong in silence.
     An unknown option that is null or false is taken to be off.
 
-    read: the options that the family reads (Family.defaults).
+    read: the options that the family reads (Family.defaults and Family.option_aliases).
     """
     for name, value in hf_config.items():
         if name in read or name in _WITHOUT_EFFECT or value is None or value is False:

@@ -1,5 +1,6 @@
 """Llama: LlamaForCausalLM of `transformers`."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -119,10 +120,17 @@ class Llama(Family):
 
 
 def _rope_theta(options: Options) -> float:
-    """Returns the base of the wavelengths: in transformers 5 an entry of rope_parameters, before that an option."""
+    """Returns the base of the wavelengths.
+
+    As in transformers 5, this is the entry of rope_scaling, or else of rope_parameters, or else the option rope_theta.
+    Raises ConfigError for scaled positions and for a base that is not a number above 0.
+    """
     scaling, parameters = options["rope_scaling"], options["rope_parameters"]
     for name, given in (("rope_scaling", scaling), ("rope_parameters", parameters)):
         kind = (given or {}).get("rope_type", (given or {}).get("type", "default"))
         if kind != "default" or (given or {}).get("partial_rotary_factor", 1.0) != 1.0:
             raise ConfigError(f"config.json: {name}={given} is not supported, only rotary embeddings without scaling")
-    return float((parameters or {}).get("rope_theta", options["rope_theta"]))
+    theta = (scaling or parameters or {}).get("rope_theta", options["rope_theta"])
+    if type(theta) not in (int, float) or not 0 < theta < math.inf:
+        raise ConfigError(f"config.json: rope_theta={theta!r} must be a number above 0")
+    return float(theta)

@@ -195,6 +195,7 @@ def test_only_an_earlier_export_of_the_same_run_is_replaced(trained, exported, t
         (["--architecture=BertForMaskedLM"], r"model.architecture='encoder_decoder': BertForMaskedLM of transformers"),
         (["--architecture=Mamba"], r"--architecture=Mamba is not one of T5ForConditionalGeneration, "),
         (["--dtype=int8"], "--dtype"),
+        (["--discriminator_only"], "--discriminator_only is for runs of ELECTRA: remove it"),
     ],
 )
 def test_arguments_that_cannot_work_are_one_line(trained, tmp_path, arguments, message):
@@ -253,8 +254,18 @@ def test_models_that_no_class_can_hold_are_refused_with_the_field(
 def test_electra_has_a_folder_for_each_model(tmp_path, corpus, monkeypatch, capsys):
     electra = text_fields(corpus) | shape(architectures.BERT["base"])
     save_random_run(small_config("electra", "encoder_only", **electra), str(tmp_path / "tanh"))
-    with pytest.raises(ConfigError, match=r"model.mlp='gelu': ElectraForMaskedLM of transformers has 'exact_gelu'"):
+    with pytest.raises(ConfigError, match=r"model.mlp='gelu': ElectraForMaskedLM .*: --discriminator_only leaves"):
         run_export(f"--workdir={tmp_path / 'tanh'}", f"--out={tmp_path / 'out'}")
+    run_export(f"--workdir={tmp_path / 'tanh'}", f"--out={tmp_path / 'alone'}", "--discriminator_only")
+    assert [path.name for path in (tmp_path / "alone").iterdir()] == ["discriminator"]
+    loaded, info = transformers.ElectraForPreTraining.from_pretrained(
+        tmp_path / "alone" / "discriminator", output_loading_info=True
+    )
+    assert not any(info.values()) and loaded.config.hidden_act == "gelu_new"
+    params, _ = load_params(load_experiment(str(tmp_path / "tanh")), str(tmp_path / "tanh"), 0)
+    expected = params["discriminator_head"]["logits"]["kernel"]
+    np.testing.assert_array_equal(loaded.discriminator_predictions.dense_prediction.weight.detach().T, expected)
+    assert "a generator too" in (tmp_path / "alone" / "discriminator" / "README.md").read_text()
     save_random_run(
         small_config("electra", "encoder_only", **electra | {"model__mlp": "exact_gelu"}), str(tmp_path / "run")
     )

@@ -1,0 +1,98 @@
+"""tokenizer_config.json may change what `transformers` reads: a folder loads here with the same ids, or is refused."""
+
+import json
+
+import pytest
+
+pytest.importorskip("tokenizers")
+
+from contract.errors import ConfigError
+from data.tokenizer import HuggingFaceTokenizer
+from tests.data.tiny_tokenizers import KINDS, hostile_texts
+
+CASES = {
+    "gpt2": ("gpt2", {"tokenizer_class": "GPT2Tokenizer"}),
+    "GPT-2, prefix": ("gpt2", {"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": True}),
+    "GPT-2, prefix, file's class": ("gpt2", {"tokenizer_class": "PreTrainedTokenizerFast", "add_prefix_space": True}),
+    "roberta": ("roberta", {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}),
+    "RoBERTa, prefix": ("roberta", {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": True}),
+    "t5": ("t5", {"tokenizer_class": "T5Tokenizer"}),
+    "llama": ("llama", {"tokenizer_class": "LlamaTokenizer", "legacy": False}),
+    "Llama, file's class": ("llama", {"tokenizer_class": "PreTrainedTokenizerFast"}),
+    "bert": ("bert", {"tokenizer_class": "BertTokenizer", "do_lower_case": True}),
+    "BERT, cased": ("bert", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}),
+    "BERT, accents": ("bert", {"tokenizer_class": "BertTokenizer", "strip_accents": False}),
+    "BERT, Chinese": ("bert", {"tokenizer_class": "BertTokenizer", "tokenize_chinese_chars": False}),
+}
+REFUSED = {"GPT-2, prefix", "RoBERTa, prefix", "t5", "llama", "BERT, cased", "BERT, accents", "BERT, Chinese"}
+
+
+def load(folder):
+    return HuggingFaceTokenizer(str(folder), num_sentinels=0, mode_tokens=(), append_special_tokens=False)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ids_are_those_of_transformers_or_refused(tmp_path, name):
+    transformers = pytest.importorskip("transformers")
+    kind, config = CASES[name]
+    KINDS[kind](tmp_path)
+    ours = load(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [*hostile_texts(60), "The Quick BROWN Fox é", "漢字 and"]
+    differ = [
+        theirs(text, add_special_tokens=False, split_special_tokens=True).input_ids != ours.encode(text).tolist()
+        for text in texts
+    ]
+    assert any(differ) == (name in REFUSED)
+    if name not in REFUSED:
+        load(tmp_path)
+        return
+    with pytest.raises(ConfigError, match=r"transformers' \w+ encodes '.*' by tokenizer_config.json diff") as error:
+        load(tmp_path)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_options_without_a_class_are_those_of_published_folders(tmp_path):
+    KINDS["bert"](tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(ConfigError, match=r"transformers' BertTokenizer encodes '.*' by tokenizer_config\.json"):
+        load(tmp_path)
+
+
+def test_a_t5_as_published_has_the_pre_tokenizer_of_its_class(tmp_path):
+    KINDS["t5"](tmp_path)
+    data = json.loads((tmp_path / "tokenizer.json").read_text())
+    split = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, data["pre_tokenizer"]]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data | {"pre_tokenizer": split}))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
+    load(tmp_path)
+
+
+TOKEN = {"content": "<|endoftext|>", "special": True, "lstrip": False, "rstrip": False, "single_word": False}
+
+
+@pytest.mark.parametrize(
+    ("decoder", "message"),
+    [
+        ({"300": TOKEN | {"normalized": False}}, ""),
+        (
+            {"400": TOKEN | {"content": "quick", "special": False}},
+            "token 400 of added_tokens_decoder .* is 'quick' with",
+        ),
+        ({"300": TOKEN | {"content": "<|end|>"}}, "token 300 .* with another content than in tokenizer.json"),
+        ({"300": TOKEN | {"special": False}}, "token 300 .* with another special than in tokenizer.json"),
+        ([1], "added_tokens_decoder of tokenizer_config.json must map ids to tokens"),
+    ],
+)
+def test_added_tokens_decoder_must_agree(tmp_path, decoder, message):
+    KINDS["gpt2"](tmp_path)
+    own = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"][0]
+    assert own["content"] == "<|endoftext|>" and own["id"] == 300
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": decoder}))
+    if not message:
+        load(tmp_path)
+        return
+    with pytest.raises(ConfigError, match=message) as error:
+        load(tmp_path)
+    assert len(str(error.value).splitlines()) == 1
