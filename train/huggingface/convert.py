@@ -97,9 +97,9 @@ def convert(
                 shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
         origin = {"from": os.path.basename(os.path.abspath(path)), "folders": source.origins}
         (folder / IMPORTED_FILE).write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
-        checkpoints = Checkpoints(folder / "checkpoints", keep=1)
-        checkpoints.save(0, {"params": params})
-        checkpoints.close()
+        # Closing waits for the writer, also after a signal: it would write into the folder while the folder is removed.
+        with contextlib.closing(Checkpoints(folder / "checkpoints", keep=1)) as checkpoints:
+            checkpoints.save(0, {"params": params})
         write_config(folder, written)
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     return [
