@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -13,6 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 _SAME_REQUEST_SECONDS = 1.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Terminated(BaseException):
@@ -41,6 +43,27 @@ def cleans_up_at_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
+@contextlib.contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Within this context, SIGTERM and Ctrl-C have no effect until its end.
+
+    For what must not be interrupted: Orbax's threads go on writing after an exception in the main thread. Other threads
+    receive no signals, and for them the context does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    previous = {number: signal.signal(number, lambda n, _: received.append(n)) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
+
+
 class StopRequest:
     """Within this context, the first SIGTERM or SIGINT is a request to stop. The second one ends the program.
 
@@ -60,7 +83,7 @@ class StopRequest:
         self._previous_handlers = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _SIGNALS:
             self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
 

@@ -78,18 +78,21 @@ def refuse_to_die():
 def test_sigterm_removes_the_temporary_folder(hub, run, tmp_path, monkeypatch, capsys, refuse_to_die, command):
     target, found = tmp_path / "out", []
 
-    def then_terminate(function):
-        def call(*arguments, **options):
-            function(*arguments, **options)
-            found.extend(os.listdir(tmp_path))
-            os.kill(os.getpid(), signal.SIGTERM)
+    def write_weights(*arguments, **options):
+        written(*arguments, **options)
+        found.extend(os.listdir(tmp_path))
+        signal.raise_signal(signal.SIGTERM)
 
-        return call
+    def save(*arguments, **options):  # Orbax's threads are not interrupted: the signal has an effect after they end
+        signal.raise_signal(signal.SIGTERM)
+        saved(*arguments, **options)
+        found.extend(os.listdir(tmp_path))
 
+    written, saved = exporting.write_weights, Checkpoints.save
     if command == "export":
-        monkeypatch.setattr(exporting, "write_weights", then_terminate(exporting.write_weights))
+        monkeypatch.setattr(exporting, "write_weights", write_weights)
     else:
-        monkeypatch.setattr(Checkpoints, "save", then_terminate(Checkpoints.save))
+        monkeypatch.setattr(Checkpoints, "save", save)
     with pytest.raises(SystemExit) as error:
         if command == "export":
             run_command(export, f"--workdir={run}", f"--out={target}")
