@@ -18,12 +18,13 @@ from contract.errors import ConfigError
 from train.checkpoint import Checkpoints
 from train.command import parse_flags, run_command
 from train.experiment import Experiment
-from train.huggingface.export import Exporter, check_exportable, is_export_of
+from train.huggingface.export import Exporter, check_exportable, entry_of_others
 from train.huggingface.words import WordRate, given_rate, measure_rate
 from train.new_folder import check_new_folder, new_folder
 from train.restore import load_experiment
 from train.run import open_corpus
 from train.run_config import is_imported
+from train.signals import cleans_up_at_sigterm
 
 _FLAGS = flags.FlagValues()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
@@ -54,6 +55,7 @@ _WORDS_PER_TOKEN = flags.DEFINE_float(
 )
 
 
+@cleans_up_at_sigterm()
 def main() -> None:
     """Reads the command line and writes the folder."""
     parse_flags(_FLAGS, __doc__)
@@ -115,8 +117,9 @@ def _replaces(experiment: Experiment) -> Callable[[Path], str]:
     """Returns new_folder's `replaces`: earlier exports of this run, with --overwrite."""
 
     def reason(folder: Path) -> str:
-        if not is_export_of(folder, experiment):
-            return "exists and is no earlier export of this run: name a new folder"
+        other = entry_of_others(folder, experiment)
+        if other:
+            return f"exists and is no earlier export of this run, which writes no such {other}: name a new folder"
         return "" if _OVERWRITE.value else "is an earlier export of this run: set --overwrite to replace it"
 
     return reason

@@ -12,6 +12,14 @@ from contract.errors import ConfigError
 
 def check_new_folder(path: str | os.PathLike, flag: str, *, replaces: Callable[[Path], str] | None = None) -> None:
     """Raises ConfigError unless `new_folder` with the same arguments can make `path`."""
+    try:
+        _check(path, flag, replaces)
+    except OSError as error:
+        raise ConfigError(f"{flag}={path} cannot be read: {error.strerror or error}") from error
+
+
+def _check(path: str | os.PathLike, flag: str, replaces: Callable[[Path], str] | None) -> None:
+    """See check_new_folder. Raises OSError too, for a folder that may not be read."""
     target = Path(path)
     where = f"{flag}={path}"
     if not str(path):
@@ -53,9 +61,9 @@ def new_folder(path: str | os.PathLike, flag: str, *, replaces: Callable[[Path],
             target.rename(replaced)
         building.rename(target)
     except OSError as error:
-        if replaced.exists() and not target.exists():
-            replaced.rename(target)
         raise ConfigError(f"{flag}={path} cannot be written: {error.strerror or error}") from error
     finally:
+        if replaced.exists() and not target.exists():  # after an error or a signal between the two renames
+            replaced.rename(target)
         for folder in names:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,12 @@
-"""Turns SIGTERM and Ctrl-C into a request to save and stop, which all processes of a run follow at the same step."""
+"""What SIGTERM and Ctrl-C do: a run saves and stops, at the same step in all processes; other commands clean up."""
 
+import contextlib
 import os
 import signal
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Self
 
 import jax
@@ -11,6 +14,54 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 _SAME_REQUEST_SECONDS = 1.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _Terminated(BaseException):
+    """SIGTERM within `cleans_up_at_sigterm`. No Exception, which libraries may catch."""
+
+
+@contextlib.contextmanager
+def cleans_up_at_sigterm() -> Iterator[None]:
+    """Within this context, SIGTERM is an error: what the context has open is closed, and temporary folders are removed.
+
+    Then the program says so in one line on standard error, and exits with status 143. Further SIGTERMs are ignored
+    meanwhile. Only for the main thread, as all signal handlers.
+    """
+
+    def handle(number: int, _) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise _Terminated
+
+    previous = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    except _Terminated:
+        print("error: stopped by SIGTERM", file=sys.stderr, flush=True)
+        sys.exit(128 + signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@contextlib.contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Within this context, SIGTERM and Ctrl-C have no effect until its end.
+
+    For what must not be interrupted: Orbax's threads go on writing after an exception in the main thread. Other threads
+    receive no signals, and for them the context does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    previous = {number: signal.signal(number, lambda n, _: received.append(n)) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
 
 
 class StopRequest:
@@ -32,7 +83,7 @@ class StopRequest:
         self._previous_handlers = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _SIGNALS:
             self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
 

@@ -1,6 +1,9 @@
 """A new folder has all of its contents or does not exist, and replaces only what it may."""
 
+import contextlib
 import os
+import pathlib
+import tempfile
 
 import pytest
 
@@ -75,3 +78,46 @@ def test_a_folder_made_by_someone_else_meanwhile_is_not_overwritten(tmp_path):
         (tmp_path / "made").mkdir()
         (tmp_path / "made" / "theirs").touch()
     assert os.listdir(tmp_path) == ["made"] and os.listdir(tmp_path / "made") == ["theirs"]
+
+
+def test_an_interrupt_between_the_renames_keeps_the_old_folder(tmp_path, monkeypatch):
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "old").write_text("old")
+    rename = pathlib.Path.rename
+
+    def interrupted(path, target):
+        if ".new-" in path.name:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "made", "--out", replaces=lambda _: ""):
+        pass
+    assert os.listdir(tmp_path) == ["made"] and (tmp_path / "made" / "old").read_text() == "old"
+
+
+@pytest.mark.parametrize(("mode", "message"), [(0o555, "cannot be written"), (0o000, "cannot be read")])
+def test_a_folder_without_permission_is_one_line(mode, message):
+    with tempfile.TemporaryDirectory() as above, as_user(above):  # every user can enter the folders above this one
+        os.chmod(above, mode)
+        with (
+            pytest.raises(ConfigError, match=f"--out=.* {message}: Permission denied$"),
+            new_folder(f"{above}/made", "--out", replaces=lambda _: ""),
+        ):
+            pytest.fail("the folder must be refused before the work")
+        os.chmod(above, 0o755)
+        assert not os.listdir(above)
+
+
+@contextlib.contextmanager
+def as_user(folder):
+    """Within this context the process is not root, who may write everywhere, and owns `folder`."""
+    if os.geteuid():
+        yield
+        return
+    os.chown(folder, 65534, -1)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

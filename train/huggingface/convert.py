@@ -22,6 +22,7 @@ from train.new_folder import new_folder
 from train.paths import array_types
 from train.restore import config_for_reading
 from train.run_config import IMPORTED_FILE, IN_WORKDIR, write_config
+from train.signals import signals_deferred
 
 _CONFIGS = Path(__file__).parents[2] / "configs"
 # The class of transformers -> the config file of its objective.
@@ -97,9 +98,9 @@ def convert(
                 shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
         origin = {"from": os.path.basename(os.path.abspath(path)), "folders": source.origins}
         (folder / IMPORTED_FILE).write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
-        checkpoints = Checkpoints(folder / "checkpoints", keep=1)
-        checkpoints.save(0, {"params": params})
-        checkpoints.close()
+        # After a signal within Orbax, its threads would write into the temporary folder while the folder is removed.
+        with signals_deferred(), contextlib.closing(Checkpoints(folder / "checkpoints", keep=1)) as checkpoints:
+            checkpoints.save(0, {"params": params})
         write_config(folder, written)
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     return [

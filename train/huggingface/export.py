@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,12 @@ _AUTO_CLASSES: dict[str, AutoClass] = {
     "ForMaskedLM": "AutoModelForMaskedLM",
     "ForPreTraining": "AutoModelForPreTraining",
 }
-_RUN_FILE = "cloze.json"  # the config and the step of the run, for `is_export_of` and for readers
+_RUN_FILE = "cloze.json"  # the config and the step of the run, for `entry_of_others` and for readers
+_FILES = re.compile(
+    r"cloze\.json|config\.json|generation_config\.json|README\.md|spiece\.model|special_tokens_map\.json|"
+    r"tokenizer(_config)?\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
+)
+_SUBFOLDERS = re.compile(r"generator|discriminator|step_\d+-words_[\w.]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,11 +208,29 @@ def auto_class_of(architecture: str) -> AutoClass:
     return next(name for end, name in _AUTO_CLASSES.items() if architecture.endswith(end))
 
 
-def is_export_of(folder: Path, experiment: Experiment) -> bool:
-    """Returns whether `folder`, or every folder in it, is an earlier export of the run of `experiment`."""
-    files = list(folder.glob(_RUN_FILE)) or [path / _RUN_FILE for path in folder.iterdir()]
-    files = [path for file in files for path in ([file] if file.exists() else file.parent.glob(f"*/{_RUN_FILE}"))]
-    return bool(files) and all(_config_in(file) == _plain_json(_portable(experiment.config)) for file in files)
+def entry_of_others(folder: Path, experiment: Experiment) -> str:
+    """Returns the first entry of `folder` that no export of the run of `experiment` writes; "": there is none.
+
+    An export is a folder of files with names of `_FILES`, whose cloze.json has the config of the run. ELECTRA has two
+    of them in a folder, and --all_steps one or two for each step. The path of an entry is relative to `folder`.
+    """
+    entries = sorted(folder.iterdir(), key=lambda path: (path.name != _RUN_FILE, path.name))
+    if not any(path.is_dir() and _SUBFOLDERS.fullmatch(path.name) for path in entries):
+        return next((path.name for path in entries if not _is_file_of_export(path, experiment)), "")
+    for path in entries:
+        if path.is_symlink() or not path.is_dir() or not _SUBFOLDERS.fullmatch(path.name):
+            return path.name
+        inner = entry_of_others(path, experiment)
+        if inner or not any(path.iterdir()):
+            return os.path.join(path.name, inner).rstrip(os.sep)
+    return ""
+
+
+def _is_file_of_export(path: Path, experiment: Experiment) -> bool:
+    """Returns whether an export of the run writes the file `path`, with cloze.json in the same folder."""
+    if path.is_symlink() or not path.is_file() or not _FILES.fullmatch(path.name):
+        return False
+    return _config_in(path.with_name(_RUN_FILE)) == _plain_json(_portable(experiment.config))
 
 
 def _portable(config: Mapping[str, Any]) -> dict[str, Any]:

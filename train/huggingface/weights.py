@@ -1,6 +1,8 @@
 """Writes tensors as safetensors files, in several files with an index where one would be too large."""
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -29,9 +31,11 @@ def write_weights(
     in model.safetensors.index.json, as `transformers` reads them. A file holds at most `max_file_bytes` of tensors, or
     one larger tensor.
 
-    Raises ConfigError for a finite value that is infinite in `dtype`, and without safetensors.
+    Raises ConfigError for a finite value that is infinite in `dtype`, and without safetensors; OSError for a file that
+    cannot be written.
     """
     try:
+        from safetensors import SafetensorError
         from safetensors.numpy import save_file
     except ImportError:
         raise ConfigError("train.export needs safetensors: pip install -e '.[huggingface]'") from None
@@ -41,13 +45,22 @@ def write_weights(
         many = f"model-{number:05d}-of-{len(files):05d}.safetensors"
         file_name = "model.safetensors" if len(files) == 1 else many
         converted = {name: _convert(name, tensors[name], dtype) for name in names}
-        save_file(converted, folder / file_name, metadata={"format": "pt"})  # transformers refuses files without it
+        try:
+            save_file(converted, folder / file_name, metadata={"format": "pt"})  # transformers refuses files without it
+        except SafetensorError as error:
+            raise _os_error(error, folder / file_name) from error
         weight_map |= dict.fromkeys(names, file_name)
         total += sum(tensor.nbytes for tensor in converted.values())
     if len(files) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     return total
+
+
+def _os_error(error: Exception, path: Path) -> Exception:
+    """Returns the OSError that safetensors, which is written in Rust, reports as `error`; otherwise `error`."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error
 
 
 def _convert(name: str, tensor: np.ndarray, dtype: WeightsDtype) -> np.ndarray:

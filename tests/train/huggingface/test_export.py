@@ -172,18 +172,52 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
 def test_only_an_earlier_export_of_the_same_run_is_replaced(trained, exported, tmp_path):
     out = tmp_path / "out"
     run_export(f"--workdir={trained}", f"--out={out}")
-    (out / "stale").touch()
+    (out / "model-00001-of-00002.safetensors").touch()  # of an earlier, larger export
     with pytest.raises(ConfigError, match=r"--out=.* is an earlier export of this run: set --overwrite to replace it"):
         run_export(f"--workdir={trained}", f"--out={out}")
     other, _ = exported("t5")
-    with pytest.raises(ConfigError, match=r"--out=.* exists and is no earlier export of this run: name a new folder"):
+    with pytest.raises(ConfigError, match=r"--out=.* is no earlier export of this run, which writes no such cloze.jso"):
         run_export(f"--workdir={other}", f"--out={out}", "--overwrite")
     run_export(f"--workdir={trained}", f"--out={out}", "--overwrite")
-    assert not (out / "stale").exists() and (out / "model.safetensors").exists()
+    assert sorted(path.name for path in out.glob("*.safetensors")) == ["model.safetensors"]
     run_export(f"--workdir={trained}", f"--out={out}", "--overwrite", "--all_steps")
     assert len(list(out.iterdir())) == 2
     with pytest.raises(ConfigError, match=r"--out=.* is an earlier export of this run: set --overwrite to replace it"):
         run_export(f"--workdir={trained}", f"--out={out}")
+
+
+STEP = "step_2-words_1M"
+
+
+@pytest.mark.parametrize(
+    ("at", "other", "entry"),
+    [
+        (".", "notes.txt", "notes.txt"),
+        (".", "checkpoint/", "checkpoint"),
+        (STEP, "notes.txt", "notes.txt"),
+        (STEP, ".git/HEAD", ".git"),
+        (STEP, f"{STEP}/notes.txt", f"{STEP}/notes.txt"),
+        (STEP, "step_4-words_2M/", "step_4-words_2M"),
+        (STEP, "step_4-words_2M/README.md", "step_4-words_2M/README.md"),
+        (f"{STEP}/generator", f"{STEP}/notes.txt", f"{STEP}/notes.txt"),
+        ("my_export", "", "my_export"),
+        ("my_export", "thesis/notes.txt", "my_export"),
+    ],
+)
+def test_a_folder_with_anything_else_is_not_replaced(exported, tmp_path, at, other, entry):
+    """An export of the run at `at`, and another entry."""
+    run, out = exported("t5")
+    folder = tmp_path / "out"
+    shutil.copytree(out, folder / at)
+    path = folder / other
+    if other:
+        (path if other.endswith("/") else path.parent).mkdir(exist_ok=True)
+    if not path.is_dir():
+        path.touch()
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(ConfigError, match=f"is no earlier export of this run, which writes no such {entry}: name a"):
+        run_export(f"--workdir={run}", f"--out={folder}", "--overwrite")
+    assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
