@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from docs.site import examples, facts, hooks, pages
+from docs.site import examples, facts, pages
 from objectives import OBJECTIVES
 
 

@@ -5,9 +5,12 @@ import json
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
+
+import torch
+import transformers
 
 import cloze
 from contract.errors import ConfigError
@@ -127,4 +130,5 @@ def test_a_run_starts_from_a_folder_with_the_same_first_token(llama):
     )
     other = small_config("clm", "decoder_only", **fields | {"data__tokenizer": "byte"})
     other["train"]["init_from_vocabulary"] = "by_token"
-    assert "starts with '<s>', which is no start token here" in " ".join(plan_start(origin, make_experiment(other)).notes)
+    notes = " ".join(plan_start(origin, make_experiment(other)).notes)
+    assert "starts with '<s>', which is no start token here" in notes
