@@ -23,6 +23,7 @@ def write_huggingface_tokenizer(
     *,
     begin: Sequence[int] | None = None,
     end: Sequence[int] | None = None,
+    bos: int | None = None,
     token_types: bool = False,
     max_length: int | None = None,
 ) -> None:
@@ -38,6 +39,7 @@ def write_huggingface_tokenizer(
       begin, end: ids that transformers puts before and after each text (add_special_tokens=True): () and (eos,) for
         T5, (cls,) and (sep,) for BERT. A pair of texts A and B becomes begin A end B end, with token type 1 from B on.
         None for both: those of the tokenizer.json that `tokenizer` was read from, none for other tokenizers.
+      bos: the id of `bos_token`, with which a causal model begins; None: that of the vocabulary.
       token_types: whether transformers returns token_type_ids, which models without token types do not accept.
       max_length: model_max_length, the most tokens of a text; None: no limit.
 
@@ -47,7 +49,7 @@ def write_huggingface_tokenizer(
     data = _tokenizer_json(tokenizer)
     if begin is not None or end is not None:
         data["post_processor"] = _template(vocab, begin or (), end or ())
-    roles = role_names(vocab)
+    roles = role_names(vocab) | ({} if bos is None else {"bos": vocab.names()[bos]})
     named = set(roles.values())
     others = [name for id_, name in sorted(vocab.names().items()) if _is_used(vocab, id_) and name not in named]
     special_tokens = {f"{role}_token": name for role, name in roles.items()}

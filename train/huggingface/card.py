@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from contract.vocab import Vocab
+import numpy as np
+
 from data.tokenizer import Tokenizer
-from objectives import Denoiser
 from train.experiment import Experiment
-from train.generate.prompts import encode, make_prompt
+from train.huggingface.around_text import AroundText, example_prompt, example_text, typed_text
 from train.huggingface.words import short_count
 
 AutoClass = Literal["AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModelForPreTraining"]
@@ -19,7 +19,7 @@ _PIPELINES = {
     "AutoModelForSeq2SeqLM": "text2text-generation",
     "AutoModelForMaskedLM": "fill-mask",
 }
-_TEXT = ("The capital of", " France", " is Paris.")  # the middle is what an example prompt hides
+_PAIR = ("It rained.", "We got wet.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Facts:
       step: of the checkpoint.
       auto_class: the class of `transformers` that loads the model.
       part: "generator" or "discriminator" of ELECTRA; "" for any other model.
+      around: what the tokenizer adds to a text.
       dtype: of the tensors.
       num_params: parameters of the exported model.
       evaluation: the line of metrics.jsonl of the evaluation at `step`; None if there is none.
@@ -43,6 +44,7 @@ class Facts:
     step: int
     auto_class: AutoClass
     part: str
+    around: AroundText
     dtype: str
     num_params: int
     evaluation: Mapping[str, Any] | None
@@ -66,7 +68,7 @@ def model_card(experiment: Experiment, facts: Facts) -> str:
         *facts.notes,
         "## Load\n\n" + _code(experiment, facts),
     ]
-    prompts = _prompts(experiment) if facts.auto_class in _PIPELINES else ""
+    prompts = _prompts(experiment, facts) if facts.auto_class in _PIPELINES else ""
     blocks += [f"## Prompts\n\n{prompts}"] if prompts else []
     blocks += [f"## Training\n\n```\n{facts.command}\n```"] if facts.command else []
     return "\n\n".join(blocks) + "\n"
@@ -120,6 +122,8 @@ def _code(experiment: Experiment, facts: Facts) -> str:
         "tokenizer = AutoTokenizer.from_pretrained(folder)",
         f"model = {facts.auto_class}.from_pretrained(folder)",
     ]
+    if facts.auto_class == "AutoModelForPreTraining" and not facts.part:
+        return "\n".join(["```python", *begin, "", *_pair_code(experiment), "```"])
     text = json.dumps(_example_text(experiment, facts), ensure_ascii=False)
     lines = {
         "AutoModelForCausalLM": [
@@ -147,39 +151,40 @@ def _code(experiment: Experiment, facts: Facts) -> str:
     return "\n".join(["```python", *begin, "", *lines, "```"])
 
 
+def _pair_code(experiment: Experiment) -> list[str]:
+    """Returns code that prompts a model with a classifier of sentence pairs."""
+    mask = experiment.vocab.names()[experiment.vocab.mask]
+    first, second = json.dumps(_PAIR[0] + mask, ensure_ascii=False), json.dumps(_PAIR[1])
+    return [
+        f"inputs = tokenizer({first}, {second}, return_tensors='pt')",
+        "outputs = model(**inputs)",
+        "is_mask = inputs.input_ids[0] == tokenizer.mask_token_id",
+        "likeliest = outputs.prediction_logits[0, is_mask].argmax(-1)",
+        "print([tokenizer.decode(token) for token in likeliest])",
+        "follows = outputs.seq_relationship_logits[0].softmax(-1)[0]  # label 0: the second text follows the first",
+        "print(follows.item())",
+    ]
+
+
 def _example_text(experiment: Experiment, facts: Facts) -> str:
     """Returns the text that the code of the card gives to the tokenizer."""
-    before, hidden, after = _TEXT
-    if facts.auto_class == "AutoModelForMaskedLM":
-        return before + experiment.vocab.names()[experiment.vocab.mask] + after
-    if facts.auto_class not in _PIPELINES:
-        return before + hidden + after
+    vocab = experiment.vocab
     denoiser = next((row for row in experiment.denoisers if row.objective.prompting is not None), None)
-    if denoiser is None or experiment.model.architecture == "decoder_only":
-        return before
-    return denoiser.mode + _prompt_text(denoiser, experiment.vocab)
+    if facts.auto_class == "AutoModelForMaskedLM":
+        return example_text("fill_masks", vocab)
+    if facts.auto_class not in _PIPELINES or denoiser is None:
+        return example_text("rewrite", vocab)
+    return typed_text(denoiser, experiment, facts.around)
 
 
-def _prompt_text(denoiser: Denoiser, vocab: Vocab) -> str:
-    """Returns an example of the text of a prompt for `denoiser`, without its mode token."""
-    before, hidden, after = _TEXT
-    names, task = vocab.names(), denoiser.objective.prompting.task
-    if task in ("infill_spans", "infill_middle", "infill_tokens"):
-        return before + names[vocab.sentinel(0)] + after
-    if task == "fill_masks":
-        return before + names[vocab.mask] + after
-    return before + hidden + after if task == "rewrite" else before
-
-
-def _prompts(experiment: Experiment) -> str:
+def _prompts(experiment: Experiment, facts: Facts) -> str:
     """Returns what the model reads for an example prompt of each denoiser, as text with special tokens."""
-    vocab, lines = experiment.vocab, []
+    lines = []
     has_encoder = experiment.model.has_encoder
     for denoiser in experiment.denoisers:
         if denoiser.objective.prompting is None:
             continue
-        tokens = encode(experiment.tokenizer, _prompt_text(denoiser, vocab), _special_tokens(denoiser, vocab))
-        prompt = make_prompt(denoiser, tokens, vocab)
+        prompt = example_prompt(denoiser, experiment)
         inputs, start = (_inline(experiment.tokenizer, ids) for ids in (prompt.inputs, prompt.targets_start))
         task = denoiser.objective.prompting.task.replace("_", " ")
         if has_encoder and experiment.model.has_decoder:
@@ -189,15 +194,16 @@ def _prompts(experiment: Experiment) -> str:
         lines.append(f"- `{denoiser.name}` ({task}): {reads}")
     if not lines:
         return ""
+    added = {"before": facts.around.begin, "after": facts.around.end}
+    puts = " and ".join(
+        f"{_inline(experiment.tokenizer, np.array(ids))} {place}" for place, ids in added.items() if ids
+    )
     intro = (
-        "What the model reads for an example, as in training. The tokenizer adds the special tokens at the beginning "
-        "and at the end of a text; mode tokens and sentinels are written in the text."
+        "What the model reads for an example, as in training. The tokenizer puts "
+        + (f"{puts} a text by itself; other" if puts else "no special token around a text by itself;")
+        + " special tokens, such as mode tokens and sentinels, are written in the text."
     )
     return textwrap.fill(intro, 100) + "\n\n" + "\n".join(lines)
-
-
-def _special_tokens(denoiser: Denoiser, vocab: Vocab) -> Any:
-    return denoiser.objective.prompting.special_tokens(vocab)
 
 
 def _inline(tokenizer: Tokenizer, ids: Any) -> str:

@@ -17,6 +17,7 @@ from models.config import ModelConfig
 from models.parameters import Params
 from train.checkpoint import Checkpoints
 from train.experiment import Experiment
+from train.huggingface.around_text import AroundText, added_by, around_text
 from train.huggingface.card import AutoClass, Facts, model_card
 from train.huggingface.families import FAMILIES, Folder, folders_of
 from train.huggingface.family import Family
@@ -128,22 +129,28 @@ class Exporter:
         if auto_class in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM"):
             _write_json(folder / "generation_config.json", self._generation_config(config))
         max_length = model.max_length if model.positions == "learned" else None
-        write_huggingface_tokenizer(self.experiment.tokenizer, folder, **self._around_text(), max_length=max_length)
+        write_huggingface_tokenizer(
+            self.experiment.tokenizer,
+            folder,
+            # The tokenizer.json of an imported model is unchanged.
+            **({"begin": None, "end": None} if self._has_own_tokenizer() else self._around_text()._asdict()),
+            bos=None if model.has_encoder else self.experiment.vocab.decoder_start,
+            token_types=model.num_token_types > 1,
+            max_length=max_length,
+        )
         facts = self._facts(part, contents, auto_class, step)
         (folder / "README.md").write_text(model_card(self.experiment, facts), encoding="utf-8")
         _write_json(folder / _RUN_FILE, {"step": step, "config": _portable(self.experiment.config)})
 
-    def _around_text(self) -> dict[str, tuple[int, ...] | None]:
-        """Returns the ids that the tokenizer puts before and after a text, as rows of training have them.
+    def _around_text(self) -> AroundText:
+        """Returns the ids that the tokenizer puts before and after a text."""
+        if self._has_own_tokenizer():
+            return added_by(self.experiment.tokenizer)
+        return around_text(self.experiment)
 
-        The tokenizer.json of an imported model has its own, which are unchanged.
-        """
-        model, vocab = self.experiment.model, self.experiment.vocab
-        if is_imported(self.workdir) and isinstance(self.experiment.tokenizer, HuggingFaceTokenizer):
-            return {"begin": None, "end": None}
-        if not model.has_encoder:
-            return {"begin": (vocab.decoder_start,), "end": ()}
-        return {"begin": (), "end": (vocab.eos,)} if model.has_decoder else {"begin": (vocab.cls,), "end": (vocab.sep,)}
+    def _has_own_tokenizer(self) -> bool:
+        """Returns whether the tokenizer.json is that of an imported model."""
+        return is_imported(self.workdir) and isinstance(self.experiment.tokenizer, HuggingFaceTokenizer)
 
     def _generation_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the contents of generation_config.json, with which `transformers` draws the tokens that we draw."""
@@ -162,6 +169,7 @@ class Exporter:
             step=step,
             auto_class=auto_class,
             part=part,
+            around=self._around_text(),
             dtype=self.dtype,
             num_params=sum(leaf.size for leaf in jax.tree.leaves(contents.params)),
             evaluation=_evaluation(self.workdir, step),

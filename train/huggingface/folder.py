@@ -49,6 +49,12 @@ class Tensors(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         path = self._files[name]
         with _errors_name(self._where, path), _open(path) as file:
+            dtype = file.get_slice(name).get_dtype()
+            if dtype.startswith("F") and dtype not in ("F64", "F32", "F16"):
+                raise ConfigError(
+                    f"{self._where}: tensor {name} of {path.name} is quantized to {dtype}, which is not supported: "
+                    "write the folder again in float32, float16 or bfloat16"
+                )
             tensor = file.get_tensor(name)
         is_half = tensor.dtype == np.float16 or tensor.dtype.name == "bfloat16"
         return tensor.astype(np.float32) if is_half else tensor

@@ -1,6 +1,7 @@
 """Hugging Face folders are read as safetensors alone, and what cannot be read is one line that names the file."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -79,6 +80,10 @@ def truncate(path):
             "is truncated or not a safetensors file",
         ),
         (
+            lambda f: (f / "model.safetensors").write_bytes(pickle.dumps(TENSORS)),
+            "model.safetensors is truncated or not a safetensors file",
+        ),
+        (
             lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
             "has weights in pytorch_model.bin alone, and no model.safetensors; pickled files can run any code when "
             "they are read, so only safetensors are: convert the folder with transformers' from_pretrained",
@@ -125,6 +130,17 @@ def test_damaged_shards_are_named(tmp_path, change, message):
 def test_a_path_that_is_no_folder(tmp_path):
     with pytest.raises(ConfigError, match="--from=nowhere is not a folder"):
         open_folder(tmp_path / "nowhere", "--from=nowhere")
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2"])
+def test_8_bit_floats_are_one_line(tmp_path, dtype):
+    folder = make_folder(tmp_path / "f")
+    header = json.dumps({"a.weight": {"dtype": dtype, "shape": [2, 3], "data_offsets": [0, 6]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(6))
+    message = f"--from=f: tensor a.weight of model.safetensors is quantized to {dtype}, which is not supported: write"
+    with pytest.raises(ConfigError, match=message) as error:
+        open_folder(folder, "--from=f").tensors["a.weight"]
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_folders_of_runs_are_not_hugging_faces(tmp_path):
