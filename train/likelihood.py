@@ -123,8 +123,9 @@ def rolling(
     """Returns the likelihood of each text, int32 [n] of any length, each token given the tokens before it.
 
     A text that is longer than a row is scored in windows, in each of which the model reads some tokens before the
-    scored ones: as many as the encoder has positions for, or in a decoder-only model one, as in lm-eval; the more it
-    reads, the fewer it scores in a row.
+    scored ones: as many as the encoder has positions for, or in a decoder-only model one; the more it reads, the fewer
+    it scores in a row. Deviation from lm-eval's rolling windows (train/lm_eval): the last window reads no more than the
+    others, and lm-eval's as many tokens as fit.
 
     Args:
       model, mode: as for `continuations`.
