@@ -46,7 +46,7 @@ class Tokenizer:
     def piece(self, id_: int) -> str:
         """The text of an ordinary token, by which vocabularies are compared.
 
-        It is the UTF-8 text that the token spells, "<0x0A>" for a token that stands for a single byte, and WordPiece's
+        It is the UTF-8 text that the token spells, "<0x0A>" for a token that is a single byte, and WordPiece's
         own text ("##ing") for its tokens. Bytes that are only a part of a character are escaped.
         """
         raise NotImplementedError

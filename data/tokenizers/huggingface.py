@@ -44,9 +44,9 @@ class HuggingFaceTokenizer(Tokenizer):
         other, for a model that is none of those above, and as `make_vocab` does.
         """
         self.where = f"data.tokenizer={path!r}"
-        contents, beside = read_folder(path, self.where)
+        contents, settings = read_folder(path, self.where)
         self.json = parse_tokenizer(contents, self.where)
-        tokens = read_tokens(self.json, beside, mode_tokens, self.where)
+        tokens = read_tokens(self.json, settings, mode_tokens, self.where)
         self.adds_pad = "pad" not in tokens.roles and append_special_tokens
         self.vocab = make_vocab(
             tokens, SpecialTokensConfig(num_sentinels, mode_tokens, append_special_tokens), self.where
@@ -55,7 +55,7 @@ class HuggingFaceTokenizer(Tokenizer):
         digest.update(repr(sorted(tokens.specials.items())).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
         self._library = _load(_for_raw_text(self.json, tokens.specials, digest.hexdigest()), self.where)
-        check_tokenizer_config(self.json, beside, self.where)
+        check_tokenizer_config(self.json, settings, self.where)
         self._is_special = np.zeros(self.vocab.size, bool)
         self._is_special[[id_ for id_ in tokens.specials if id_ != self.vocab.unk]] = True
         self._pieces = piece_texts(self.json, tokens)

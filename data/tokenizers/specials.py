@@ -17,7 +17,7 @@ from contract.vocab import (
     Vocab,
 )
 
-# Fields of Vocab -> the texts of this special token in published models, where no file beside the model names it.
+# Fields of Vocab -> the texts of this special token in published models, where no file of the model's folder names it.
 _KNOWN_NAMES = {
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>"),
     "eos": ("</s>", "<eos>", "[EOS]", "<|endoftext|>", "<|end_of_text|>"),

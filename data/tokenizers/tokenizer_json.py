@@ -15,7 +15,7 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 def read_folder(path: str, where: str) -> tuple[bytes, dict[str, Any]]:
-    """Returns the contents of tokenizer.json, and those of the files beside it that name special tokens.
+    """Returns the contents of tokenizer.json, and those of the other files of its folder that name special tokens.
 
     path: of a tokenizer.json, or of its folder. The files are special_tokens_map.json and tokenizer_config.json, of
     which the latter has precedence.
@@ -30,12 +30,12 @@ def read_folder(path: str, where: str) -> tuple[bytes, dict[str, Any]]:
             f"{where}: {file} does not exist; where the folder has other tokenizer files, transformers writes it: "
             "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
         )
-    beside: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         other = file.with_name(name)
         if other.exists():
-            beside |= _parse(_read(other, where), other, where)
-    return _read(file, where), beside
+            settings |= _parse(_read(other, where), other, where)
+    return _read(file, where), settings
 
 
 def _read(file: Path, where: str) -> bytes:
@@ -91,19 +91,19 @@ def vocabulary(data: Mapping[str, Any]) -> dict[str, int]:
     return {text: id_ for id_, (text, _) in enumerate(vocab)}
 
 
-def read_tokens(data: Mapping[str, Any], beside: Mapping[str, Any], mode_tokens: tuple[str, ...], where: str):
+def read_tokens(data: Mapping[str, Any], settings: Mapping[str, Any], mode_tokens: tuple[str, ...], where: str):
     """Returns the ModelTokens of a tokenizer.json.
 
-    Special tokens are the added tokens that the file marks as special, and all tokens that the files beside it, the
+    Special tokens are the added tokens that the file marks as special, and all tokens that the other files, the
     model's unk or a published name make a special token. Added tokens of another kind, such as GPT-NeoX's runs of
     spaces, are ordinary tokens.
 
-    beside: as in `read_folder`. Raises ConfigError where the files name a special token that does not exist, where no
+    settings: as in `read_folder`. Raises ConfigError where the files name a special token that does not exist, where no
     token is EOS, and for a model that does not show which bytes its tokens spell.
     """
     vocab, added = vocabulary(data), data.get("added_tokens") or []
     ids = vocab | {token["content"]: token["id"] for token in added}
-    named = _named_roles(data, beside, ids, where)
+    named = _named_roles(data, settings, ids, where)
     specials = {id_: text for text, id_ in named.values()}
     specials |= {token["id"]: token["content"] for token in added if token["special"]}
     candidates = {token["id"]: token["content"] for token in added}
@@ -130,7 +130,7 @@ def _is_special(text: str, mode_tokens: tuple[str, ...]) -> bool:
 
 
 def _named_roles(
-    data: Mapping[str, Any], beside: Mapping[str, Any], ids: Mapping[str, int], where: str
+    data: Mapping[str, Any], settings: Mapping[str, Any], ids: Mapping[str, int], where: str
 ) -> dict[str, tuple[str, int]]:
     """Returns field of Vocab -> (text, id) of the special tokens that the files name as such."""
     model, post = data["model"], data.get("post_processor") or {}
@@ -138,7 +138,7 @@ def _named_roles(
     if post.get("type") in ("BertProcessing", "RobertaProcessing"):
         names |= {"cls": post["cls"][0], "sep": post["sep"][0]}
     for role in _ROLES:
-        token = beside.get(f"{role}_token")
+        token = settings.get(f"{role}_token")
         text = token["content"] if isinstance(token, dict) else token
         if text:
             names[role] = text
@@ -160,7 +160,7 @@ def _check_no_specials(specials: Mapping[int, str], roles: Mapping[str, int], wh
     if unknown:
         raise ConfigError(
             f"{where} does not say which of its special tokens is EOS ({', '.join(map(repr, unknown[:5]))}): write "
-            '{"eos_token": "..."} into a special_tokens_map.json beside it'
+            '{"eos_token": "..."} into a special_tokens_map.json in its folder'
         )
 
 

@@ -176,7 +176,7 @@ def test_marks(loaded):
     assert loaded["bert"].vocab.marked(ids, SPACE).tolist() == [not text.startswith("##") for text in texts]
 
 
-def test_files_beside_the_tokenizer_name_special_tokens(tmp_path):
+def test_files_in_the_folder_name_special_tokens(tmp_path):
     # tokenizer_config.json has precedence over special_tokens_map.json, and a token may be a dict.
     path = tiny_tokenizers.gpt2(tmp_path, bos_token=None, pad_token="<|endoftext|>")
     assert (load(path).vocab.pad, load(path).vocab.bos) == (load(path).vocab.eos, load(path).vocab.content_end + 4)
@@ -194,7 +194,7 @@ def test_mode_tokens_of_the_model_are_used(folders, tmp_path):
         data["added_tokens"].append(data["added_tokens"][0] | {"id": end + 1, "content": "[NLU]", "special": False})
 
     tokenizer = load(changed(folders["gpt2"], tmp_path, add), mode_tokens=("[NLU]", "[NLG]"))
-    # After EOS and [NLU]: pad, mask, cls, sep and bos, which no file beside this tokenizer.json names.
+    # After EOS and [NLU]: pad, mask, cls, sep and bos, which no other file in the folder of this tokenizer.json names.
     assert tokenizer.vocab.eos == 300 and tokenizer.vocab.modes == (("[NLU]", 301), ("[NLG]", 307))
     assert tokenizer.decode(tokenizer.encode("[NLU]")) == "[NLU]" and len(tokenizer.encode("[NLU]")) > 1
 

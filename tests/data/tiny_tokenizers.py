@@ -25,7 +25,7 @@ def hostile_texts(count: int) -> list[str]:
     return [*fixed, *mixed, *(text for text in spoken if "<" not in text and "[" not in text)]
 
 
-def gpt2(folder, **beside):
+def gpt2(folder, **settings):
     """Byte-level BPE with one special token, the last id; 256 bytes are the ids 0 to 255."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -39,10 +39,10 @@ def gpt2(folder, **beside):
     tokenizer.train_from_iterator(SENTENCES, trainer)
     tokenizer.add_special_tokens(["<|endoftext|>"])
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
-    return _save(tokenizer, folder, names | beside)
+    return _save(tokenizer, folder, names | settings)
 
 
-def roberta(folder, **beside):
+def roberta(folder, **settings):
     """Byte-level BPE: <s> 0, <pad> 1, </s> 2, <unk> 3, bytes and merges from 4, <mask> last."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -60,10 +60,10 @@ def roberta(folder, **beside):
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>"}
     names |= {"unk_token": "<unk>", "mask_token": {"content": "<mask>", "lstrip": True}}
-    return _save(tokenizer, folder, names | beside)
+    return _save(tokenizer, folder, names | settings)
 
 
-def t5(folder, ascending=False, **beside):
+def t5(folder, ascending=False, **settings):
     """Unigram: <pad> 0, </s> 1, <unk> 2, pieces from 3, then ten sentinels, <extra_id_9> first as in T5."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -78,10 +78,10 @@ def t5(folder, ascending=False, **beside):
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
     )
     names = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-    return _save(tokenizer, folder, names | beside)
+    return _save(tokenizer, folder, names | settings)
 
 
-def llama(folder, **beside):
+def llama(folder, **settings):
     """BPE with byte fallback: <unk> 0, <s> 1, </s> 2, bytes 3 to 258, pieces from 259; no pad, a space before texts."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
@@ -96,10 +96,10 @@ def llama(folder, **beside):
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
-    return _save(tokenizer, folder, {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | beside)
+    return _save(tokenizer, folder, {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | settings)
 
 
-def bert(folder, **beside):
+def bert(folder, **settings):
     """WordPiece: [PAD] 0, [unused0] 1, [UNK] 2, [CLS] 3, [SEP] 4, [MASK] 5, pieces from 6; lower case."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -112,14 +112,14 @@ def bert(folder, **beside):
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 4), ("[CLS]", 3))
     tokenizer.enable_truncation(5)
     tokenizer.enable_padding(length=8)
-    return _save(tokenizer, folder, beside)
+    return _save(tokenizer, folder, settings)
 
 
 KINDS = {"gpt2": gpt2, "roberta": roberta, "t5": t5, "llama": llama, "bert": bert}
 
 
 def _save(tokenizer, folder, names) -> str:
-    """Writes tokenizer.json, and the names of special tokens beside it, and returns the path of the folder."""
+    """Writes tokenizer.json, and the names of special tokens settings it, and returns the path of the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     if names:
