@@ -176,7 +176,9 @@ def _match_decoder_starts(origin: Origin, experiment: Experiment) -> list[str]:
     names, start = here.names(), there.names()[there.decoder_start]
     same = [name for name in DECODER_STARTS if names.get(getattr(here, name)) == start]
     if not same:
-        return [f"{origin.where}: the decoder of that {origin.kind} starts with {start!r}, which is no start token here"]
+        return [
+            f"{origin.where}: the decoder of that {origin.kind} starts with {start!r}, which is no start token here"
+        ]
     if here.decoder_start_token not in same:
         raise ConfigError(
             f"{origin.where}: the decoder of that {origin.kind} starts with {start!r}, and here with "

@@ -27,7 +27,9 @@ def test_every_segment_starts_with_the_token(case, start):
         small_experiment(name, architecture, data__decoder_start_token=token, **overrides) for token in ("pad", start)
     )
     windows = random_windows(pad, 4, same_keys=False)
-    windows = windows._replace(lengths=windows.lengths - 1) if case in ("clm", "clm, packed", "bart") else windows  # rows with padding
+    windows = (
+        windows._replace(lengths=windows.lengths - 1) if case in ("clm", "clm, packed", "bart") else windows
+    )  # rows with padding
     expected, found = batch_of(pad, windows), batch_of(other, windows)
     check_batch(found, architecture)
     segments = found["decoder_segment_ids"]

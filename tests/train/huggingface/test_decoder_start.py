@@ -127,4 +127,6 @@ def test_a_run_starts_from_a_folder_with_the_same_first_token(llama):
     )
     other = small_config("clm", "decoder_only", **fields | {"data__tokenizer": "byte"})
     other["train"]["init_from_vocabulary"] = "by_token"
-    assert "starts with '<s>', which is no start token here" in " ".join(plan_start(origin, make_experiment(other)).notes)
+    assert "starts with '<s>', which is no start token here" in " ".join(
+        plan_start(origin, make_experiment(other)).notes
+    )
