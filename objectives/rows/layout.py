@@ -151,9 +151,9 @@ def decoder_only(
 ) -> Batch:
     """Returns a batch with inputs and targets in one sequence, of which only the targets are scored.
 
-    bidirectional_inputs: whether the positions that read the start token or an input attend to each other. They are one more than
-    the inputs, because the sequence is shifted right (as in seqio's PrefixLMFeatureConverter). If False, the sequence
-    is causal. Examples with labels have one row each. The other arguments and the error are those of
+    bidirectional_inputs: whether the positions that read the start token or an input attend to each other. They are one
+    more than the inputs, because the sequence is shifted right (as in seqio's PrefixLMFeatureConverter). If False, the
+    sequence is causal. Examples with labels have one row each. The other arguments and the error are those of
     `encoder_decoder`.
     """
     inputs, targets, labels = examples

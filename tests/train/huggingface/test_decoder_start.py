@@ -5,9 +5,12 @@ import json
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
+
+import torch
+import transformers
 
 import cloze
 from contract.errors import ConfigError
