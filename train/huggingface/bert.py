@@ -13,7 +13,7 @@ from models.parameters import Params
 from models.pooler import init_classifier
 from train.huggingface.family import ACTIVATION_NAMES, ACTIVATIONS, Family
 from train.huggingface.options import Options
-from train.huggingface.tensors import Tensor, linear, norm
+from train.huggingface.tensors import Renamed, Tensor, linear, norm
 
 _NUM_CLASSES = 2  # labels of a sentence pair: 0, B follows A
 
@@ -151,8 +151,8 @@ class Encoder(Family):
         tensors = self._named(tensors)
         if model.predicts_tokens and not model.tie_embeddings:
             _, _, bias, copies = self.head_names
-            for copy in tensors.keys() & set(copies):
-                tensors[bias] = tensors[copy]
+            tables = {bias: copy for copy in copies if copy in tensors}  # noqa: B035  one copy, or none in ELECTRA
+            tensors = Renamed(tensors, {name: name for name in tensors} | tables)
         return super().to_params(tensors, model, hf_config)
 
     output_table: ClassVar[str]  # the tensor of the output table, a copy of that of the words if they are shared

@@ -176,10 +176,15 @@ class Family(abc.ABC):
     def _named(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Returns `tensors` by the class's names: with the prefix, and norms as today's `transformers` names them.
 
-        Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow.
+        Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow. Raises
+        ConfigError for a tensor with both names.
         """
-        has_prefix = any(name.startswith(self.prefix) for name in tensors)
-        return Renamed(tensors, {("" if has_prefix else self.prefix) + _current(name): name for name in tensors})
+        has_prefix, names = any(name.startswith(self.prefix) for name in tensors), {}
+        for name in tensors:
+            other = names.setdefault(("" if has_prefix else self.prefix) + _current(name), name)
+            if other != name:
+                raise ConfigError(f"tensors {other} and {name} are the same parameter: remove one of them")
+        return Renamed(tensors, names)
 
 
 def _current(name: str) -> str:
