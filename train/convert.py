@@ -3,13 +3,12 @@
 train.evaluate, train.generate, train.export, train.show and train.init_from read the new folder as that of a run, with
 the model as the checkpoint of step 0. The model is the folder's; the objective follows from its class: CLM for GPT-2
 and Llama, MLM for BERT and RoBERTa, NSP for BERT with its sentence head, span corruption for T5, BART's noise for BART,
-ELECTRA for a folder that has the folders generator and discriminator. --config=configs/OTHER.py chooses another one, and
---config.data.source and so on the corpus of held-out text. Only safetensors are read, never a pickled file. See
+ELECTRA for a folder that has the folders generator and discriminator. --config=configs/OTHER.py chooses another one,
+and --config.data.source and so on the corpus of held-out text. Only safetensors are read, never a pickled file. See
 docs/huggingface.md.
 """
 
 import sys
-from pathlib import Path
 
 from absl import flags
 
@@ -27,9 +26,10 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder to write, as of a run.",
 
 def main() -> None:
     """Reads the command line, writes the folder of a run, and says what to do with it."""
-    is_given = any(argument.split("=")[0] == "--config" for argument in sys.argv)
-    # Overrides can only follow the config.
-    argv = sys.argv if is_given else [sys.argv[0], f"--config={_default_config(sys.argv)}", *sys.argv[1:]]
+    argv, path = sys.argv, _path(sys.argv)
+    is_given = any(argument.split("=")[0] == "--config" for argument in argv)
+    if path and not is_given:  # overrides can only follow the config
+        argv = [argv[0], f"--config={default_config(path)}", *argv[1:]]
     parse_flags(_FLAGS, __doc__, argv)
     check_new_folder(_WORKDIR.value, "--workdir")
     lines = convert(
@@ -43,12 +43,12 @@ def main() -> None:
         print(line)
 
 
-def _default_config(argv: list[str]) -> Path:
-    """Returns the config file for the model that --from names."""
+def _path(argv: list[str]) -> str:
+    """Returns the value of --from; "" if it is missing. It determines the config, which determines the other flags."""
     given = flags.FlagValues()
     path = flags.DEFINE_string("from", "", "", flag_values=given)
     given(argv, known_only=True)
-    return default_config(path.value)
+    return path.value
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The tokenizer of a Hugging Face tokenizer.json: byte-level BPE, Metaspace BPE and Unigram, WordPiece."""
 
-import copy
 import hashlib
 import json
 from collections.abc import Mapping
@@ -107,8 +106,8 @@ def _for_raw_text(data: Mapping[str, Any], specials: Mapping[int, str], digest: 
     `encode_special_tokens` excludes added tokens only. The model itself would still find the special tokens of its own
     vocabulary, as Unigram does: "</s>" is a piece of T5's with the greatest score. So these have other texts here.
     """
-    data = copy.deepcopy(dict(data))
-    model, ids = data["model"], vocabulary(data)
+    ids, model = vocabulary(data), dict(data["model"])
+    data = {**data, "model": model}
     hidden = {text: f"\uffff special {id_} {digest}" for text, id_ in ids.items() if id_ in specials}
     if isinstance(model["vocab"], dict):
         model["vocab"] = {hidden.get(text, text): id_ for text, id_ in model["vocab"].items()}

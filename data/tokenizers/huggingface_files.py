@@ -1,6 +1,5 @@
 """Writes a tokenizer as the files of a Hugging Face folder."""
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -76,9 +75,8 @@ def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns a tokenizer.json with all special tokens of `tokenizer`."""
     vocab = tokenizer.vocab
     if isinstance(tokenizer, HuggingFaceTokenizer):
-        data = copy.deepcopy(tokenizer.json)
-        data["added_tokens"] = [*(data.get("added_tokens") or []), *_added(appended_names(vocab))]
-        return data
+        added = [*(tokenizer.json.get("added_tokens") or []), *_added(appended_names(vocab))]
+        return {**tokenizer.json, "added_tokens": added}
     if isinstance(tokenizer, ByteTokenizer):
         data = _byte_json(vocab)
     elif isinstance(tokenizer, SentencePieceTokenizer):

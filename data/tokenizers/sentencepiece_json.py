@@ -20,8 +20,8 @@ def sentencepiece_json(tokenizer: SentencePieceTokenizer, names: Mapping[int, st
     with a greater score first: SentencePiece merges any two neighbours that form a piece, the best piece first.
 
     Deviations from SentencePiece, which every tokenizer.json of such a model has:
-    - Unigram: text that spells the name of a piece for a byte ("<0x0A>") is that piece, because tokenizers looks for all
-      pieces in text. Sums of scores that are equal in float32 may differ in float64, which chooses between
+    - Unigram: text that spells the name of a piece for a byte ("<0x0A>") is that piece, because tokenizers looks for
+      all pieces in text. Sums of scores that are equal in float32 may differ in float64, which chooses between
       segmentations that SentencePiece takes for equal, as of "=====".
     - BPE: of two divisions of one piece that overlap in a text, SentencePiece merges the first in the text; here it is
       that with the longer left part.

@@ -135,6 +135,6 @@ def test_fields_that_change_what_the_arrays_compute_must_be_equal(corpus, tmp_pa
 
 
 def test_fields_that_the_positions_do_not_read_may_differ(corpus, tmp_path):
-    path, other, _ = save(tmp_path / "run", corpus)
+    path, _, _ = save(tmp_path / "run", corpus)
     experiment = make_experiment(fields(corpus, train__init_from=path, model__relative_max_distance=64))
     assert plan_start(open_origin(path), experiment).notes == ()

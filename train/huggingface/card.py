@@ -93,13 +93,18 @@ def _table(experiment: Experiment, facts: Facts) -> str:
     if experiment.train.ema_decay and facts.raw_tokens is not None:
         rows["averaged parameters"] = f"yes, train.ema_decay={experiment.train.ema_decay}"
     if facts.evaluation is not None:
-        rows["held-out loss"] = f"{facts.evaluation['loss']} nats per scored token"
+        rows["held-out loss"] = f"{_number(facts.evaluation['loss'])} nats per scored token"
         for name, value in facts.evaluation.items():
-            if name.startswith("loss/") and value is not None:
-                rows[f"held-out loss, {name.removeprefix('loss/')}"] = str(value)
+            if name.startswith("loss/"):
+                rows[f"held-out loss, {name.removeprefix('loss/')}"] = _number(value)
     elif facts.raw_tokens is not None:
         rows["held-out loss"] = "not evaluated at this step"
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {_cell(value)} |" for name, value in rows.items())])
+
+
+def _number(value: float | None) -> str:
+    """Returns a number of metrics.jsonl, where null stands for NaN and infinity."""
+    return "not finite" if value is None else f"{value:.4f}"
 
 
 def _cell(value: str) -> str:
@@ -185,8 +190,8 @@ def _prompts(experiment: Experiment) -> str:
     if not lines:
         return ""
     intro = (
-        "What the model reads for an example, as in training. The tokenizer puts the token at the beginning of a text, "
-        "and the one at its end, by itself; mode tokens and sentinels are written in the text."
+        "What the model reads for an example, as in training. The tokenizer adds the special tokens at the beginning "
+        "and at the end of a text; mode tokens and sentinels are written in the text."
     )
     return textwrap.fill(intro, 100) + "\n\n" + "\n".join(lines)
 

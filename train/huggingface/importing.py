@@ -20,6 +20,7 @@ from models.transformer import init_params
 from train.huggingface.families import family_of_folder_config
 from train.huggingface.family import Family
 from train.huggingface.folder import HuggingFaceFolder, open_folder
+from train.huggingface.known_options import check_options
 from train.sharding import put_params
 
 # The files of a tokenizer that can be read, in the order of preference.
@@ -75,7 +76,11 @@ class FolderModel:
     @property
     def notes(self) -> list[str]:
         """A line for each option of config.json that this project lacks and that changes no logits."""
-        return self.family.notes(self.folder.config)
+        notes = self.family.notes(self.folder.config)
+        bos, start = self.folder.config.get("bos_token_id"), self.tokenizer.vocab.pad
+        if self.model.architecture == "decoder_only" and bos not in (None, start):
+            notes.append(f"config.json has bos_token_id={bos}: decoders here start with pad, whose id is {start}")
+        return notes
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -123,6 +128,7 @@ def open_model(path: str | os.PathLike, where: str) -> FolderModel:
         family = family_of_folder_config(folder.config)
         model = family.model(folder.config, folder.tensors, "float32")
         fields = family.model_fields(folder.config, folder.tensors)
+        check_options(folder.config, family.defaults)
     return FolderModel(folder, family, fields, model, _tokenizer_file(folder))
 
 

@@ -22,7 +22,7 @@ ROWS = 40  # learned positions
 
 
 def make_hub_folder(folder: Path, name: str, *, seed: int = 0, extra_rows: int = 0, **options) -> Path:
-    """Writes a folder with the model `name` of benchmarks.huggingface_models, with rows for all tokens of its tokenizer.
+    """Writes a folder with the model `name` of benchmarks.huggingface_models and a row for each token of its tokenizer.
 
     extra_rows: of the token table, without a token. options: of config.json.
     """

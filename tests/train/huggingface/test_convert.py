@@ -8,20 +8,27 @@ import sys
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("safetensors")
 
+import torch
+import transformers
 from safetensors.numpy import load_file, save_file
 
 from contract.errors import ConfigError
+from tests.table import small_config
 from tests.train.huggingface.hub_folders import change_config, make_hub_folder
 from train import convert, evaluate, export
 from train.experiment import make_experiment
 from train.generate import __main__ as generate
 from train.generate.sample import readable
+from train.init_from import open_origin, plan_start
 from train.loop import train_and_evaluate
 from train.restore import load_experiment
 from train.run_config import read_config
+from train.show import __main__ as show
+from train.show import page
 
 LENGTHS = ("--config.data.inputs_length=40", "--config.data.targets_length=40")
 # Rows of the position tables of RoBERTa and BART that no position has: models here do not hold them.
@@ -35,6 +42,11 @@ def run_command(command, *arguments):
 
 def run_convert(folder, workdir, *arguments):
     run_command(convert, f"--from={folder}", f"--workdir={workdir}", *LENGTHS, *arguments)
+
+
+def small_text(corpus):
+    """Fields of config.data for a few modules of the tests' corpus."""
+    return {"source": "text", "path": str(corpus / "text" / "_[a-co]*.txt"), "cache_dir": str(corpus / "cache")}
 
 
 def load_tokenizer(folder):
@@ -173,6 +185,10 @@ def change_tensors(folder, change):
             lambda f: change_config(f, architectures=None, model_type="mamba"),
             "model_type='mamba' without architectures is not one of the known models: T5ForConditionalGeneration, ",
         ),
+        (
+            lambda f: change_config(f, attention_sinks=4),
+            "the option attention_sinks=4 is unknown here and may be of a later",
+        ),
         (lambda f: change_config(f, quantization_config={"bits": 4}), "quantization_config is not supported"),
         (lambda f: change_config(f, num_decoder_layers=2), "num_decoder_layers=2 is not supported"),
         (
@@ -222,31 +238,66 @@ def test_overrides_that_contradict_the_folder_are_refused(folders, tmp_path, arg
     assert len(str(error.value).splitlines()) == 1 and not os.listdir(tmp_path)
 
 
+def test_missing_flags_are_named(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="--from is missing: write --from="):
+        run_command(convert, f"--workdir={tmp_path / 'run'}")
+    with pytest.raises(SystemExit):
+        run_command(convert, "--help")
+    assert capsys.readouterr().out.startswith("A Hugging Face folder as the folder of a run: ")
+
+
 def test_other_paths_are_refused(folders, imported, tmp_path):
-    with pytest.raises(ConfigError, match="--workdir=.* exists and is not empty: name a new folder"):
+    with pytest.raises(ConfigError, match=r"--workdir=.* exists and is not empty: name a new folder"):
         run_convert(folders("t5_v1_1"), imported("t5_v1_1"))
     with pytest.raises(ConfigError, match="is the folder of a run, not a Hugging Face folder"):
         run_convert(imported("t5_v1_1"), tmp_path / "run")
     with pytest.raises(ConfigError, match="ElectraForPreTraining alone predicts no tokens: to fine-tune it, set"):
         run_convert(folders("electra"), tmp_path / "run")
-    with pytest.raises(ConfigError, match="--from=.* is not a folder"):
+    with pytest.raises(ConfigError, match=r"--from=.* is not a folder"):
         run_convert(tmp_path / "none", tmp_path / "run")
     assert not os.listdir(tmp_path)
+
+
+def test_another_first_token_is_a_note(imported, folders, tmp_path, capsys):
+    run_convert(folders("llama"), tmp_path / "llama")
+    assert (
+        "note: config.json has bos_token_id=1: decoders here start with pad, whose id is 2" in capsys.readouterr().out
+    )
+
+
+def test_the_discriminator_of_electra_starts_a_classifier(folders, corpus):
+    """It has no output head, so the run's is a new one."""
+    origin = open_origin(str(folders("electra")))
+    fields = {f"model__{name}": getattr(origin.model, name) for name in small_config("mlm", "encoder_only")["model"]}
+    vocabulary = {"tokenizer": str(folders("electra")), "append_special_tokens": False, "mode_tokens": ()}
+    fields |= {f"data__{name}": value for name, value in vocabulary.items()}
+    experiment = make_experiment(small_config("classification", "encoder_only", **fields))
+    assert plan_start(origin, experiment).notes == ()
+    with pytest.raises(ConfigError, match=r"has another vocabulary: id 0 is '.PAD.' there and '<pad>' here"):
+        plan_start(origin, make_experiment(small_config("classification", "encoder_only")))
+
+
+def test_a_run_is_shown(folders, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(page, "_MEASURED_POSITIONS", 1 << 12)
+    text = small_text(corpus)
+    run_convert(folders("t5_v1_1"), tmp_path / "run", *(f"--config.data.{name}={text[name]}" for name in text))
+    run_command(show, f"--workdir={tmp_path / 'run'}", "--num_examples=1")
+    assert "<extra_id_0>" in capsys.readouterr().out
 
 
 def test_training_does_not_continue_an_imported_model(imported, corpus):
     """A new run in its folder would start from random parameters, and write over its config."""
     workdir = imported("t5_v1_1")
     config = {name: value for name, value in read_config(workdir).items() if name != "corpus"}
-    text = {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
-    with pytest.raises(ConfigError, match="contains a model that train.convert imported, and no run to continue"):
+    text = small_text(corpus)
+    with pytest.raises(ConfigError, match=r"contains a model that train.convert imported, and no run to continue"):
         train_and_evaluate(make_experiment(config | {"data": config["data"] | text}), str(workdir))
 
 
 def test_a_t5_is_imported_trained_and_exported_again(folders, corpus, tmp_path, capsys):
     folder, workdir = folders("t5_v1_1"), tmp_path / "run"
     imported = tmp_path / "imported"
-    text = {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
+    text = small_text(corpus)
     fields = [f"--config.data.{name}={value}" for name, value in text.items()]
     run_convert(folder, imported, *fields, "--config.train.eval_windows=8")
     config = {name: value for name, value in read_config(imported).items() if name != "corpus"}

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
+pytest.importorskip("safetensors")
+
+import transformers
 
 from configs import architectures
 from contract.errors import ConfigError
@@ -148,7 +151,7 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
     out = tmp_path / "out"
     card = (out / "README.md").read_text()
     for expected in (
-        "| held-out loss | 2.5 nats per scored token |",
+        "| held-out loss | 2.5000 nats per scored token |",
         "| tokens seen | 2,464,000 of training text |",
         "| steps | 2 of 8 rows |",
         "whitespace-separated words per token, measured on all",
@@ -250,7 +253,7 @@ def test_models_that_no_class_can_hold_are_refused_with_the_field(
 def test_electra_has_a_folder_for_each_model(tmp_path, corpus, monkeypatch, capsys):
     electra = text_fields(corpus) | shape(architectures.BERT["base"])
     save_random_run(small_config("electra", "encoder_only", **electra), str(tmp_path / "tanh"))
-    with pytest.raises(ConfigError, match="model.mlp='gelu': ElectraForMaskedLM of transformers has 'exact_gelu'"):
+    with pytest.raises(ConfigError, match=r"model.mlp='gelu': ElectraForMaskedLM of transformers has 'exact_gelu'"):
         run_export(f"--workdir={tmp_path / 'tanh'}", f"--out={tmp_path / 'out'}")
     save_random_run(
         small_config("electra", "encoder_only", **electra | {"model__mlp": "exact_gelu"}), str(tmp_path / "run")

@@ -1,0 +1,131 @@
+"""The options of a config.json that change no logits of the classes here, and the refusal of unknown ones."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract.errors import ConfigError
+
+# What every configuration of transformers may contain, releases before 5 included.
+_GENERAL = (
+    "_name_or_path",
+    "name_or_path",
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_commit_hash",
+    "architectures",
+    "attn_implementation",
+    "chunk_size_feed_forward",
+    "cross_attention_hidden_size",
+    "dtype",
+    "finetuning_task",
+    "gradient_checkpointing",
+    "id2label",
+    "label2id",
+    "is_composition",
+    "is_decoder",
+    "is_encoder_decoder",
+    "model_type",
+    "num_labels",
+    "_num_labels",
+    "output_attentions",
+    "output_hidden_states",
+    "output_past",
+    "prefix",
+    "problem_type",
+    "return_dict",
+    "task_specific_params",
+    "tf_legacy_loss",
+    "tie_encoder_decoder",
+    "tokenizer_class",
+    "torch_dtype",
+    "torchscript",
+    "transformers_version",
+    "transformers_weights",
+    "use_bfloat16",
+    "use_cache",
+)
+# Token ids and options of generation; releases before 5 write them here.
+_GENERATION = (
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "bos_token_id",
+    "decoder_start_token_id",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "eos_token_id",
+    "exponential_decay_length_penalty",
+    "force_bos_token_to_be_generated",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "output_scores",
+    "pad_token_id",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict_in_generate",
+    "sep_token_id",
+    "suppress_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+)
+# Options of heads for other tasks, of initial values and of the order of summation; and entries of published folders
+# that no class of transformers reads.
+_OF_CLASSES = (
+    "add_bias_logits",
+    "add_final_layer_norm",
+    "classif_dropout",
+    "classifier_dropout",
+    "dense_act_fn",
+    "directionality",
+    "extra_pos_embeddings",
+    "generator_size",
+    "initializer_factor",
+    "is_gated_act",
+    "n_ctx",
+    "n_positions",
+    "normalize_before",
+    "normalize_embedding",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+    "pretraining_tp",
+    "reorder_and_upcast_attn",
+    "static_position_embeddings",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_last_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+)
+_WITHOUT_EFFECT = frozenset([*_GENERAL, *_GENERATION, *_OF_CLASSES])
+
+
+def check_options(hf_config: Mapping[str, Any], read: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an option that may change what the model computes, and that nothing here reads.
+
+    A later release of transformers may add such an option to a class; without it, the logits would be wrong in silence.
+    An unknown option that is null or false is taken to be off.
+
+    read: the options that the family reads (Family.defaults).
+    """
+    for name, value in hf_config.items():
+        if name in read or name in _WITHOUT_EFFECT or value is None or value is False:
+            continue
+        shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}..."
+        raise ConfigError(
+            f"config.json: the option {name}={shown} is unknown here and may be of a later release of transformers: if "
+            "it does not change what the model computes, remove it from the file"
+        )
