@@ -28,7 +28,7 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
 
     meta.json is written last and contains the sizes of the other files.
 
-    progress: show a bar, if standard error is a terminal.
+    progress: show a bar, if standard error is a terminal that can redraw a line.
 
     Raises ConfigError where the corpus has no text or cannot be read, and OSError where the folder cannot be written.
     """
@@ -198,7 +198,7 @@ def _write_json(path: Path, value: Any) -> None:
 def _progress_bar(source: Source, enabled: bool) -> Iterator[Callable[[int], None]]:
     """Yields a function that shows the number of bytes written so far."""
     console = Console(stderr=True)
-    if not (enabled and console.is_terminal):
+    if not (enabled and console.is_interactive):
         yield lambda done: None
         return
     columns = [TextColumn("tokenizing"), BarColumn(), TaskProgressColumn(), DownloadColumn(), TimeRemainingColumn()]

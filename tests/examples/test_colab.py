@@ -46,7 +46,7 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path, monkeypatch
     except nbclient.exceptions.CellExecutionError as error:
         pytest.fail(f"{texts_of(notebook)}\n{error}")
     printed = texts_of(notebook)
-    assert "done: 4 steps" in printed and "error:" not in printed
+    assert "done: 4 steps" in printed and "error:" not in printed and "\x1b[" not in printed
     pictures = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs if "data" in o]
     assert sum("image/svg+xml" in output.data for output in pictures) == 2
     assert notebook.cells[-2].outputs[-1].text.strip(), "transformers generated nothing"
