@@ -195,5 +195,6 @@ def test_the_number_of_examples_is_checked(monkeypatch):
     monkeypatch.setattr(show, "parse_flags", lambda *_: None)
     monkeypatch.setattr(show, "config_fields", lambda _: small_config("clm", "decoder_only"))
     monkeypatch.setattr(show, "_NUM_EXAMPLES", types.SimpleNamespace(value=0))
+    monkeypatch.setattr(show, "_WORKDIR", types.SimpleNamespace(value=None))
     with pytest.raises(ConfigError, match="--num_examples=0 must be 1 or more"):
         show.main()
