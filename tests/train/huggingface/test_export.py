@@ -1,6 +1,5 @@
 """Exports of runs: `transformers` loads them and generates the same greedy text, and every refusal is one line."""
 
-import dataclasses
 import json
 import re
 import shutil
@@ -17,70 +16,20 @@ import transformers
 
 from configs import architectures
 from contract.errors import ConfigError
-from models.pooler import bind_classifier
-from models.transformer import bind
 from tests.table import small_config
+from tests.train.huggingface.exported_runs import run_export, shape, text_fields
 from tests.train.small_runs import save_random_run
 from train import export
 from train.experiment import make_experiment
 from train.generate import __main__ as generate
 from train.generate.sample import readable
-from train.huggingface.around_text import around_text, example_prompt, typed_text
 from train.huggingface.folder import open_folder
 from train.paths import array_types
 from train.restore import load_experiment, load_params
 
-RAW_TOKENS = 1_232_000  # of a step of `trained`
-SIZES = ("num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
-
-
-def shape(published):
-    """Overrides of `small_config` with the fields of a published shape, but small sizes."""
-    return {f"model__{name}": value for name, value in published.items() if name not in SIZES}
-
-
-CAUSAL = shape(architectures.LLAMA["7b"]) | {"data__bidirectional_inputs": False}
-RUNS = {
-    "t5": ("span_corruption", "encoder_decoder", {}),
-    "gpt2": ("clm", "decoder_only", shape(architectures.GPT2["small"])),
-    "llama": ("clm", "decoder_only", shape(architectures.LLAMA["7b"])),
-    "bert": ("mlm", "encoder_only", shape(architectures.BERT["base"])),
-    "nsp": ("nsp", "encoder_only", shape(architectures.BERT["base"]) | {"data__document_per": "paragraph"}),
-    "ul2": ("ul2", "encoder_decoder", {}),
-    "bart": ("bart", "encoder_decoder", shape(architectures.BART["base"])),
-    "prefix_lm": ("prefix_lm", "encoder_decoder", {}),
-    "span_decoder": ("span_corruption", "decoder_only", CAUSAL),
-    "ul2_decoder": ("ul2", "decoder_only", CAUSAL),
-    "fim": ("fim", "decoder_only", CAUSAL),
-}
 CLASSES = {"t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
 CLASSES |= dict.fromkeys(("llama", "span_decoder"), "LlamaForCausalLM")
-
-
-def run_export(*arguments):
-    sys.argv = ["train.export", *map(str, arguments)]
-    export.main()
-
-
-def text_fields(corpus):
-    return {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
-
-
-@pytest.fixture(scope="module")
-def exported(corpus, tmp_path_factory):
-    """name of RUNS -> the folder of a run with random parameters, and that of its export; made at the first use."""
-    folders = {}
-
-    def make(name):
-        if name not in folders:
-            folder = tmp_path_factory.mktemp(name)
-            config, architecture, overrides = RUNS[name]
-            save_random_run(small_config(config, architecture, **text_fields(corpus), **overrides), str(folder / "run"))
-            run_export(f"--workdir={folder / 'run'}", f"--out={folder / 'out'}")
-            folders[name] = folder / "run", folder / "out"
-        return folders[name]
-
-    return make
+RAW_TOKENS = 1_232_000  # of a step of `trained`
 
 
 @pytest.fixture(scope="module")
@@ -142,75 +91,6 @@ def test_transformers_fills_the_same_masks(exported, capsys):
     vocab = load_experiment(str(run)).vocab
     likeliest = [max(p for id_, p in enumerate(row.tolist()) if 0 < id_ < vocab.size) for row in probabilities]
     np.testing.assert_allclose(shown, likeliest, atol=1e-3)
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_the_code_of_the_model_card_runs(exported, monkeypatch, capsys, name):
-    _, out = exported(name)
-    monkeypatch.chdir(out)
-    card = (out / "README.md").read_text()
-    code = re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]
-    capsys.readouterr()
-    exec(code, {})
-    assert capsys.readouterr().out.strip()
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "added"),
-    [
-        ("t5", "The capital of<extra_id_0> is Paris.", "`</s>` after a text"),
-        ("gpt2", "The capital of", "`<pad>` before a text"),
-        ("span_decoder", "The capital of<extra_id_0> is Paris.", "`<pad>` before and `</s>` after a text"),
-        ("ul2_decoder", "[R]The capital of<extra_id_0> is Paris.", "`<pad>` before and `</s>` after a text"),
-        ("fim", "<extra_id_0>The capital of<extra_id_1> is Paris.<extra_id_2>", "`<pad>` before a text"),
-        ("bart", "The capital of France is Paris.", "`</s>` after a text"),
-    ],
-)
-def test_the_card_writes_what_the_tokenizer_does_not_add(exported, name, text, added):
-    run, out = exported(name)
-    card = (out / "README.md").read_text()
-    assert f'tokenizer("{text}", return_tensors' in card and f"The tokenizer puts {added} by itself" in one_line(card)
-    experiment = load_experiment(str(run))
-    denoiser = next(row for row in experiment.denoisers if row.objective.prompting is not None)
-    prompt = example_prompt(denoiser, experiment)
-    begin = [] if experiment.model.has_encoder else [experiment.vocab.pad]
-    ids = transformers.AutoTokenizer.from_pretrained(out)(text).input_ids
-    assert ids == [*begin, *prompt.inputs, *([] if experiment.model.has_encoder else prompt.targets_start)]
-
-
-def one_line(text):
-    return " ".join(text.split())
-
-
-def test_the_tokenizer_adds_only_what_every_denoiser_has():
-    """A mixture of CLM and span corruption: the text of a prompt says which of the two it is for."""
-    mixture = small_config("ul2", "decoder_only", **CAUSAL)
-    clm = small_config("clm", "decoder_only")["objective"]
-    mixture["objective"]["denoisers"]["s"] = clm | {"mode": "[S]", "weight": 1.0}
-    experiment = make_experiment(mixture)
-    around = around_text(experiment)
-    assert around == ((experiment.vocab.pad,), ())
-    texts = [typed_text(row, experiment, around) for row in experiment.denoisers if row.name in ("r1", "s")]
-    assert texts == ["[R]The capital of<extra_id_0> is Paris.</s>", "[S]The capital of"]
-
-
-def test_pairs_of_texts_have_token_types_and_the_same_logits(exported):
-    run, out = exported("nsp")
-    inputs = transformers.AutoTokenizer.from_pretrained(out)("ab", "cde", return_tensors="pt")
-    assert inputs.token_type_ids.tolist() == [[0, 0, 0, 0, 1, 1, 1, 1]]
-    theirs = transformers.AutoModelForPreTraining.from_pretrained(out)(**inputs).seq_relationship_logits
-    experiment = load_experiment(str(run))
-    params, _ = load_params(experiment, str(run), 0)
-    batch = {
-        "encoder_input_tokens": inputs.input_ids.numpy(),
-        "encoder_segment_ids": np.ones((1, 8), np.int32),
-        "encoder_positions": np.arange(8)[None],
-        "encoder_token_types": inputs.token_type_ids.numpy(),
-    }
-    model = dataclasses.replace(experiment.learner.model, dtype="float32")
-    hidden = bind(model, params["transformer"]).hidden(batch)
-    ours = bind_classifier(model, 2, params["pair_classifier"])(hidden[:, 0])
-    np.testing.assert_allclose(theirs.detach().numpy(), ours, atol=1e-5)
 
 
 def test_all_steps_are_named_by_step_and_words_seen(trained, tmp_path, capsys):
@@ -382,13 +262,6 @@ def test_electra_has_a_folder_for_each_model(tmp_path, corpus, monkeypatch, caps
     )
     run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["discriminator", "generator"]
-    for part in ("generator", "discriminator"):
-        monkeypatch.chdir(tmp_path / "out" / part)
-        card = (tmp_path / "out" / part / "README.md").read_text()
-        assert f"\n# electra (encoder-only), {part}\n" in card
-        capsys.readouterr()
-        exec(re.search(r"```python\n(.*?)```", card, re.DOTALL)[1], {})
-        assert capsys.readouterr().out.strip()
 
 
 def test_the_language_model_alone(tmp_path, corpus):
