@@ -1,6 +1,5 @@
 """A model and what one does with it from Python."""
 
-import dataclasses
 import functools
 import json
 import os
@@ -10,9 +9,9 @@ from html import escape
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
 
+from cloze.arguments import generation_options, listed, strings
 from cloze.errors import named_as_arguments
 from cloze.shown import Shown
 from contract.batch import Batch
@@ -28,6 +27,7 @@ from train.generate.texts import (
     Generated,
     NamedText,
     Options,
+    check_integer,
     fill_masks,
     generate_texts,
     read_masked_prompts,
@@ -40,15 +40,16 @@ from train.restore import language_model, reading_mesh
 from train.run import make_run, open_corpus
 from train.show.examples import Chunk
 from train.show.page import make_page, make_page_of_rows
-from train.text_batches import Text, batch_of, text_windows
+from train.text_batches import Text, batch_of, takes_pairs, text_windows
 from train.text_losses import TextLoss, batch_logits, text_losses
 
 
 class Model:
     """A model with its objective and tokenizer. Made by cloze.load, cloze.new and cloze.train, and immutable.
 
-    Methods that take texts or prompts take one, and return its result, or a list, and return a list. Rows are padded to
-    a few sizes, so that most calls use programs that are compiled already. Every result is that of the text alone.
+    Methods that take texts or prompts take one, and return its result, or a list or tuple, and return a list. Rows are
+    padded to a few sizes, so that most calls use programs that are compiled already. Every result is that of the text
+    alone.
 
     Attributes:
       experiment: the checked config and the objects that it describes.
@@ -112,7 +113,8 @@ class Model:
             num_examples = max(3, len(experiment.denoisers)) if num_examples is None else num_examples
             documents = open_corpus(experiment, show_progress=False).train_documents
             return Shown(make_page(experiment, documents, title=self._source, num_examples=num_examples))
-        windows, _, _ = text_windows(experiment, _listed(texts)[0], denoiser=denoiser, seed=seed)
+        texts, _ = listed(texts, has_pairs=takes_pairs(experiment))
+        windows, _, _ = text_windows(experiment, texts, denoiser=denoiser, seed=seed)
         chunk = Chunk(windows, batch_of(experiment, windows))
         return Shown(make_page_of_rows(experiment, chunk, title=self._source))
 
@@ -127,7 +129,8 @@ class Model:
           denoiser: the name of a mixture's denoiser; None: drawn for each text with the shares of the mixture.
           seed: of the draws.
         """
-        windows, _, _ = text_windows(self.experiment, _listed(texts)[0], denoiser=denoiser, seed=seed)
+        texts, _ = listed(texts, has_pairs=takes_pairs(self.experiment))
+        windows, _, _ = text_windows(self.experiment, texts, denoiser=denoiser, seed=seed)
         return batch_of(self.experiment, windows)
 
     @named_as_arguments
@@ -149,8 +152,8 @@ class Model:
         The sums are those of train.evaluate for the same windows: a longer text is cut into windows. Arguments as for
         `batch`.
         """
-        listed, is_one = _listed(texts)
-        found = text_losses(self.experiment, self.params, self.mesh, listed, denoiser=denoiser, seed=seed)
+        texts, is_one = listed(texts, has_pairs=takes_pairs(self.experiment))
+        found = text_losses(self.experiment, self.params, self.mesh, texts, denoiser=denoiser, seed=seed)
         return found[0] if is_one else found
 
     @named_as_arguments
@@ -175,8 +178,8 @@ class Model:
         self, texts: str | Sequence[str], *, mode: str | None = None
     ) -> Likelihood | list[Likelihood]:
         """Returns the log-likelihood of each text, of any length, in windows (train.likelihood.rolling)."""
-        listed, is_one = _listed(texts)
-        pairs, _ = self._pairs([""] * len(listed), listed)
+        texts, is_one = listed(texts)
+        pairs, _ = self._pairs([""] * len(texts), texts)
         found = likelihood.rolling(self._language_model, [pair.continuation for pair in pairs], mode=mode)
         return found[0] if is_one else found
 
@@ -208,16 +211,15 @@ class Model:
         Returns for each prompt a Generated (prompt, answer, text, finished), with num_samples a list of these, or a
         Filled (prompt, text, candidates).
         """
-        listed, is_one = _listed(prompts)
-        found = list(self._generated(listed, _options(options), batch_size))
+        prompts, is_one = listed(prompts)
+        found = list(self._generated(prompts, generation_options(options), batch_size))
         return found[0] if is_one else found
 
     def _generated(self, prompts: Sequence[str], options: Options, batch_size: int) -> Iterator[Any]:
         options.check()
-        if batch_size < 1:
-            raise ConfigError(f"batch_size={batch_size} must be 1 or more")
+        check_integer("batch_size", batch_size, least=1)
         where = ["the prompt"] if len(prompts) == 1 else [f"prompt {k}" for k in range(1, len(prompts) + 1)]
-        texts = [NamedText(text, name) for text, name in zip(_strings(prompts), where, strict=True)]
+        texts = [NamedText(text, name) for text, name in zip(strings(prompts), where, strict=True)]
         model = self._language_model
         experiment, params = model.experiment, model.params
         if not experiment.model.has_decoder:
@@ -268,32 +270,11 @@ class Model:
     def _pairs(
         self, prompts: str | Sequence[str], continuations: str | Sequence[str]
     ) -> tuple[list[likelihood.Pair], bool]:
-        (before, is_one), (after, _) = _listed(prompts), _listed(continuations)
+        (before, is_one), (after, _) = listed(prompts), listed(continuations)
         if len(before) != len(after):
             raise ConfigError(f"there are {len(before)} prompts and {len(after)} continuations: give as many of both")
-        texts = zip(_strings(before), _strings(after), strict=True)
+        texts = zip(strings(before), strings(after), strict=True)
         pairs = [
             likelihood.encode_pair(self.tokenizer, *pair, where=f"text {k}") for k, pair in enumerate(texts, start=1)
         ]
         return pairs, is_one
-
-
-def _listed(texts: Any) -> tuple[list[Any], bool]:
-    """Returns the texts as a list, and whether they were one text. A tuple of strings is a prompt and its response."""
-    is_one = isinstance(texts, str | np.ndarray) or (isinstance(texts, tuple) and len(texts) == 2)
-    return ([texts] if is_one else list(texts)), is_one
-
-
-def _strings(texts: Sequence[Any]) -> Sequence[str]:
-    for number, text in enumerate(texts, start=1):
-        if not isinstance(text, str):
-            raise ConfigError(f"text {number} must be a string, not {type(text).__name__}")
-    return texts
-
-
-def _options(given: Mapping[str, Any]) -> Options:
-    names = [field.name for field in dataclasses.fields(Options)]
-    unknown = [name for name in given if name not in names]
-    if unknown:
-        raise ConfigError(f"{unknown[0]} is not an option of generate: use {', '.join(names)}")
-    return Options(**given)

@@ -19,6 +19,7 @@ import itertools
 import os
 import pathlib
 import re
+import select
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -39,16 +40,30 @@ def run_command(main: Callable[[], None]) -> None:
     """Runs `main`. Exits with status 1 after a ConfigError or out-of-memory, and with 130 after Ctrl-C.
 
     A ConfigError is printed to standard error in one line. Out-of-memory is reported in one line too, with the fields
-    that reduce memory. Other exceptions propagate.
+    that reduce memory. If the reader of the output ends first, as in `| head -1`, the command ends without a message,
+    with the status of SIGPIPE, 141. Other exceptions propagate.
     """
     # Deprecation warnings of Orbax and grain address their developers; a user cannot act on them.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
     keep_freed_memory()
     try:
-        main()
+        try:
+            main()
+        except SystemExit:  # --help
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
     except ConfigError as error:
         fail(str(error))
+    except BrokenPipeError:
+        if not _output_has_ended():
+            raise
+        # The interpreter flushes the standard streams when it exits.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        sys.exit(141)
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:  # jax.errors.JaxRuntimeError is a RuntimeError; this module does not import jax
@@ -61,6 +76,14 @@ def fail(message: str) -> None:
     """Prints "error: `message`" to standard error and exits with status 1."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(1)
+
+
+def _output_has_ended() -> bool:
+    """Returns whether standard output or standard error is a pipe that is not read any more."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        poll.register(stream.fileno(), select.POLLOUT)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) -> flags.FlagHolder:

@@ -7,6 +7,7 @@ format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -63,17 +64,25 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: Split, x: str = "
         figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
         for name, (places, values) in curves.items():
             is_total = name in (metric, *runs)
-            axes.plot(places, values, label=name, linewidth=2 if is_total else 1, marker="o", markersize=3)
+            axes.plot(places, values, linewidth=2 if is_total else 1, marker="o", markersize=3)
         axes.set_xlabel(_AXES[x])
-        axes.set_ylabel(f"{'held-out' if split == 'eval' else 'training'} {metric}")
+        axes.set_ylabel(f"{'held-out' if split == 'eval' else 'training'} {metric}", parse_math=False)
         axes.grid(alpha=0.3)
-        axes.legend()
+        _add_legend(axes, list(curves))
         try:
             figure.savefig(out, metadata={"Date": None} if out.endswith(".svg") else None)
         except OSError as error:
             raise ConfigError(f"--out={out} cannot be written: {error.strerror}") from error
         finally:
             pyplot.close(figure)
+
+
+def _add_legend(axes: Any, names: Sequence[str]) -> None:
+    """Adds the names of the curves as they are: matplotlib omits labels that begin with "_" and typesets $...$."""
+    legend = axes.legend(axes.get_lines(), [str(k) for k in range(len(names))])
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)
 
 
 def _check_same_heldout(runs: Sequence[str]) -> None:
@@ -96,9 +105,12 @@ def _check_same_heldout(runs: Sequence[str]) -> None:
 def read_curves(run: str, metric: str, split: Split, *, x: str = "step", with_denoisers: bool = False) -> Curves:
     """Returns the curve over `x` of `metric` and, if `with_denoisers`, of each `<metric>/<denoiser>`.
 
-    Raises ConfigError if the folder has no metrics.jsonl, or if no line of the split has the metric or has `x`.
+    Raises ConfigError if the folder has no metrics.jsonl, if no line of the split has the metric as a number, and if a
+    line has the metric and not `x`.
     """
-    path, lines = metrics_path(run), read_metrics(run, split)
+    path, numbered = metrics_path(run), dict(enumerate(read_metrics(run), start=1))
+    numbered = {number: line for number, line in numbered.items() if line["split"] == split}
+    lines = numbered.values()
     names = dict.fromkeys(name for line in lines for name in line if name not in ("step", "split"))
     if metric not in names:
         available = ", ".join(names) or "(none)"
@@ -108,7 +120,17 @@ def read_curves(run: str, metric: str, split: Split, *, x: str = "step", with_de
     chosen = [name for name in names if name == metric or (with_denoisers and name.startswith(f"{metric}/"))]
     if len(chosen) == 2:  # the curve of a run's only denoiser would cover that of the run
         chosen = [metric]
-    return {name: _curve(lines, name, x) for name in chosen}
+    if all(line.get(metric) is None for line in lines):
+        raise ConfigError(
+            f"--metric={metric} has no finite value in {path} with --split={split}, so there is no curve: omit this run"
+        )
+    for number, line in numbered.items():
+        if line.get(x) is None and any(line.get(name) is not None for name in chosen):
+            raise ConfigError(
+                f"--x={x} is missing in {path}, line {number} (step {line['step']}), because an earlier version wrote "
+                "the line: use --x=step"
+            )
+    return {name: _curve(list(lines), name, x) for name in chosen}
 
 
 def _curve(lines: Sequence[Mapping[str, float | None]], name: str, x: str) -> tuple[list[float], list[float]]:

@@ -84,6 +84,11 @@ def text_windows(
     return TextWindows(windows, owners, chosen)
 
 
+def takes_pairs(experiment: Experiment) -> bool:
+    """Returns whether a text of the run is a pair of strings, a prompt and its response."""
+    return any("prompt_lengths" in row.objective.extra_columns for row in experiment.denoisers)
+
+
 def batch_of(experiment: Experiment, windows: Windows) -> Batch:
     """Returns the batch of `windows`, a row for each of them."""
     collate = experiment.collate
@@ -93,7 +98,7 @@ def batch_of(experiment: Experiment, windows: Windows) -> Batch:
 def _tokens(experiment: Experiment, text: Text, where: str) -> tuple[np.ndarray, int]:
     """Returns the ids of a text, and the number of those of its prompt."""
     nothing = np.zeros(0, np.int32)
-    has_prompt = any("prompt_lengths" in row.objective.extra_columns for row in experiment.denoisers)
+    has_prompt = takes_pairs(experiment)
     is_pair = isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text)
     if is_pair != has_prompt or not (is_pair or isinstance(text, str | np.ndarray)):
         expected = "a pair of strings, a prompt and its response" if has_prompt else "a string or an array of ids"

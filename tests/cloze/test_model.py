@@ -140,6 +140,18 @@ def test_make_experiment_takes_a_config_dict_and_names_what_it_cannot_take():
 INVALID = {
     "option": (lambda model: model.generate("a", foo=1), "foo is not an option of generate: use mode, max_tokens, "),
     "value": (lambda model: model.generate("a", temperature=-1), "^temperature=-1 must be 0"),
+    "max_tokens": (lambda model: model.generate("a", max_tokens=2.5), "^max_tokens=2.5 must be an integer of 1 or"),
+    "nan": (lambda model: model.generate("a", max_tokens=float("nan")), "^max_tokens=nan must be an integer of 1 or"),
+    "temperature": (lambda model: model.generate("a", temperature="1"), "^temperature='1' must be a number"),
+    "num_samples": (lambda model: model.generate("a", num_samples="2"), "^num_samples='2' must be an integer of 1 or"),
+    "seed": (lambda model: model.generate("a", seed=1.5), "^seed=1.5 must be an integer from 0"),
+    "top_k": (
+        lambda model: model.generate("a", top_k=2.5),
+        r"^top_k=2.5 must be an integer of 0 \(all tokens\) or more",
+    ),
+    "top_p": (lambda model: model.generate("a", top_p=None), "^top_p=None must be a number"),
+    "batch_size": (lambda model: model.generate("a", batch_size=2.0), "^batch_size=2.0 must be an integer of 1 or"),
+    "None": (lambda model: model.generate(None), "^texts must be one text or a list of texts, not NoneType"),
     "mode": (lambda model: model.generate("a", mode="[S]"), r"^mode='\[S\]' is not a mode of this run: .*omit mode"),
     "long prompt": (lambda model: model.generate(["a", "a" * 48]), "^prompt 2 has 48 tokens, special tokens included"),
     "long text": (lambda model: model.batch(["a", "a" * 48]), "^text 2 has 49 tokens, and a window of 'clm' has 48"),
@@ -177,11 +189,21 @@ def test_a_notebook_shows_one_line():
     assert printed == ["ConfigError: workdir=nowhere is not the folder of a run: nowhere/config.json does not exist"]
 
 
+def test_a_tuple_is_a_sequence_of_texts_where_a_text_is_no_pair(causal):
+    two = ("ab", "c")
+    assert causal.losses(two) == causal.losses(list(two))
+    assert causal.text_log_likelihood(two) == causal.text_log_likelihood(list(two))
+    assert causal.log_likelihood(two, two) == causal.log_likelihood(list(two), list(two))
+    assert causal.generate(two, max_tokens=1) == causal.generate(list(two), max_tokens=1)
+    assert len(causal.batch(two)["decoder_input_tokens"]) == 2
+
+
 def test_pairs_of_prompt_and_response():
     model = cloze.new(small_config("sft", "decoder_only"))
     [loss] = model.losses([("2 + 2 =", " 4")])
     batch = model.batch([("2 + 2 =", " 4")])
     assert loss.tokens == batch["decoder_loss_weights"].sum() == 3 and loss.bytes == 9  # with the EOS
+    assert model.losses(("2 + 2 =", " 4")) == loss
     with pytest.raises(cloze.ConfigError, match="text 1 must be a pair of strings, a prompt and its response, not str"):
         model.losses(["2 + 2 = 4"])
     with pytest.raises(cloze.ConfigError, match=r"text 1 takes .* positions of data.inputs_length=.*: shorten it"):

@@ -80,3 +80,45 @@ def test_runs_that_hold_out_different_text_are_not_compared(run, tmp_path):
         plot([run, str(tmp_path / "other")], "x.svg", metric="loss", split="eval")
     pytest.importorskip("matplotlib")
     plot([run, str(tmp_path / "other")], str(tmp_path / "x.svg"), metric="loss", split="train")
+
+
+def run_with(folder, *lines):
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({"split": "eval"} | line) + "\n" for line in lines))
+    write_config(folder, {"corpus": {"heldout": "aa"}})
+    return str(folder)
+
+
+def test_a_line_without_the_horizontal_axis_is_named(tmp_path):
+    run = run_with(
+        tmp_path / "old",
+        {"step": 1, "loss": 2.0, "seconds": 1.0},
+        {"step": 1, "split": "train", "loss": 2.0},
+        {"step": 2, "loss": None},  # no point
+        {"step": 3, "loss": 1.0},
+    )
+    with pytest.raises(
+        ConfigError, match=r"^--x=seconds is missing in .*old/metrics.jsonl, line 4 \(step 3\), because"
+    ):
+        read_curves(run, "loss", "eval", x="seconds")
+
+
+def test_a_run_without_a_finite_value_is_refused(run, tmp_path):
+    diverged = run_with(tmp_path / "diverged", {"step": 1, "loss": None})
+    for runs in ([diverged], [run, diverged]):
+        with pytest.raises(ConfigError, match=r"^--metric=loss has no finite value in .*diverged/metrics.jsonl with"):
+            plot(runs, str(tmp_path / "x.svg"), metric="loss", split="eval")
+    assert not (tmp_path / "x.svg").exists()
+
+
+def test_names_of_runs_are_not_typeset(tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    names = ["_old", "$x^{$", "$a_b$"]
+    for name in names:
+        run_with(tmp_path / name, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0})
+    shown = []
+    monkeypatch.setattr(pyplot, "close", lambda figure: shown.append(figure.axes[0].get_legend().get_texts()))
+    plot(names, "x.svg", metric="loss", split="eval")
+    assert [text.get_text() for text in shown[0]] == names
+    assert not any(text.get_parse_math() for text in shown[0])

@@ -1,10 +1,12 @@
 """Files of prompts, and of the answers to them."""
 
+import codecs
 import contextlib
 import dataclasses
 import json
 import os
 import sys
+import uuid
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -28,7 +30,7 @@ def read_prompts(path: str) -> list[NamedText]:
         raise ConfigError(f"--prompts={path} cannot be read ({error.strerror}): name a file, or - for stdin") from None
     read_line = _prompt_of_object if path.endswith(".jsonl") else _prompt_of_line
     prompts = []
-    lines = content.split(b"\n")
+    lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1]:
         del lines[-1]  # the end of the last line
     for number, line in enumerate(lines, start=1):
@@ -81,25 +83,44 @@ def check_output(path: str | None) -> None:
     """Raises ConfigError if a file cannot be written at `path`; None is standard output."""
     if path is None:
         return
-    folder = os.path.dirname(os.path.abspath(os.path.expanduser(path)))
-    if not os.path.isdir(folder) or os.path.isdir(os.path.expanduser(path)) or not os.access(folder, os.W_OK):
+    destination, is_replaced = _destination(path)
+    folder = os.path.dirname(destination)
+    is_writable = os.path.isdir(folder) and os.access(folder if is_replaced else destination, os.W_OK)
+    if not is_writable or os.path.isdir(destination):
         raise ConfigError(f"--out={path} cannot be written: name a file in an existing folder")
 
 
 @contextlib.contextmanager
 def writing(path: str | None) -> Iterator[TextIO]:
-    """Yields a file that is renamed to `path` at the end, and removed after an exception; None: standard output."""
+    """Yields a file that is renamed to `path` at the end, and removed after an exception; None: standard output.
+
+    A device, a pipe or a socket, such as /dev/null, is not replaced by a file: what is written goes there at once.
+    """
     if path is None:
         yield sys.stdout
         return
-    path = os.path.expanduser(path)
-    temporary = f"{path}.tmp"
+    destination, is_replaced = _destination(path)
+    # A random name, which no file of the user has, nor one of another command that writes to the same path.
+    name = os.path.join(os.path.dirname(destination), f".{uuid.uuid4().hex}.tmp") if is_replaced else destination
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(name, "x" if is_replaced else "w", encoding="utf-8") as file:
             yield file
-        os.replace(temporary, path)
+        if is_replaced:
+            os.replace(name, destination)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise ConfigError(f"--out={path} cannot be written: {error.strerror}") from error
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
+        if is_replaced:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(name)
+
+
+def _destination(path: str) -> tuple[str, bool]:
+    """Returns where the output is written, with links followed, and whether a new file is renamed to this path."""
+    path = os.path.abspath(os.path.expanduser(path))
+    if os.path.islink(path) and path.startswith(("/dev/", "/proc/")):  # /dev/stdout, an open file of this process
+        return path, False
+    path = os.path.realpath(path)
+    return path, os.path.isfile(path) or not os.path.exists(path)

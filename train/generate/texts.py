@@ -1,8 +1,9 @@
 """What train.generate and the Python interface do with prompts: checks, generated texts, and filled masks."""
 
 import dataclasses
+import numbers
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,28 +32,40 @@ class Options:
 
     def check(self) -> None:
         """Raises ConfigError for values that cannot work."""
+        for name, least in {"top_k": 0, "num_samples": 1, "max_tokens": 1}.items():
+            value = getattr(self, name)
+            if value is not None or name != "max_tokens":
+                check_integer(name, value, least=least, meaning=" (all tokens)" if name == "top_k" else "")
+        for name in ("temperature", "top_p"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise ConfigError(f"--{name}={value!r} must be a number")
         if not 0 <= self.temperature < float("inf"):
             raise ConfigError(f"--temperature={self.temperature} must be 0 (the likeliest token) or more, and finite")
-        if self.top_k < 0:
-            raise ConfigError(f"--top_k={self.top_k} must be 0 (all tokens) or more")
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"--top_p={self.top_p} must be above 0 and at most 1 (all tokens)")
-        for name in ("max_tokens", "num_samples"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"--{name}={value} must be 1 or more")
         if self.num_samples > 1 and self.temperature == 0:
             raise ConfigError(
                 f"--num_samples={self.num_samples} with --temperature=0 are all the same: set --temperature above 0"
             )
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError(f"--seed={self.seed} must be from 0 to 2**32 - 1")
+        if not _is_integer(self.seed) or not 0 <= self.seed < 2**32:
+            raise ConfigError(f"--seed={self.seed!r} must be an integer from 0 to 2**32 - 1")
 
     def check_fills_masks(self) -> None:
         """Raises ConfigError for a field that is set, because none applies to a model that fills in masks."""
         for field in dataclasses.fields(self):
             if getattr(self, field.name) != field.default:
                 raise ConfigError(f"--{field.name} does not apply to this run, whose model fills in masks: remove it")
+
+
+def check_integer(name: str, value: Any, *, least: int, meaning: str = "") -> None:
+    """Raises ConfigError if `value` is not an integer of `least`, whose meaning can be added, or more."""
+    if not _is_integer(value) or value < least:
+        raise ConfigError(f"--{name}={value!r} must be an integer of {least}{meaning} or more")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 class NamedText(NamedTuple):

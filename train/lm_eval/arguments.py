@@ -1,6 +1,7 @@
 """What --model_args and a task's generation_kwargs may contain."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from contract.errors import ConfigError
 from train.generate.sampling import Sampling
 
 _SAMPLING = ("temperature", "top_p", "top_k")
+_MAX_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # names that lm-eval accepts
 _GENERATION = ("until", "max_gen_toks", "do_sample", *_SAMPLING)
 # Arguments of other models' decoding algorithms, with the values that change nothing.
 _NEUTRAL = {"num_beams": (1,), "num_return_sequences": (1,), "repetition_penalty": (1,), "length_penalty": (1,)}
@@ -84,11 +86,12 @@ class GenerationArguments:
 
 
 def generation_arguments(given: Mapping[str, Any], default_max_tokens: int) -> GenerationArguments:
-    """Returns the generation_kwargs of a request, normalized as for lm-eval's own models.
+    """Returns the generation_kwargs of a request, normalized as for lm-eval's own models. A null argument is not set.
 
     Raises ConfigError for an unsupported argument, such as num_beams=4, and for values that cannot work.
     """
-    normalized: dict[str, Any] = dict(normalize_gen_kwargs(dict(given), default_max_tokens))
+    given = {name: _checked(name, value) for name, value in given.items() if value is not None}
+    normalized: dict[str, Any] = dict(normalize_gen_kwargs(given, default_max_tokens))
     for name, value in normalized.items():
         if name not in _GENERATION and value not in _NEUTRAL.get(name, (None,)):
             raise ConfigError(f"generation_kwargs: {name}={value} is not supported: use {', '.join(_GENERATION)}")
@@ -98,8 +101,27 @@ def generation_arguments(given: Mapping[str, Any], default_max_tokens: int) -> G
     if normalized["max_gen_toks"] < 1:
         raise ConfigError(f"generation_kwargs: max_gen_toks={normalized['max_gen_toks']} must be 1 or more")
     temperature = float(normalized.get("temperature", 1.0)) if normalized["do_sample"] else 0.0
-    sampling = Sampling(temperature, int(normalized.get("top_k", 0)), float(normalized.get("top_p", 1.0)))
+    sampling = Sampling(temperature, normalized.get("top_k", 0), normalized.get("top_p", 1.0))
     if not 0 <= sampling.temperature < float("inf") or sampling.top_k < 0 or not 0 < sampling.top_p <= 1:
         values = ", ".join(f"{name}={normalized[name]}" for name in _SAMPLING if name in normalized)
         raise ConfigError(f"generation_kwargs: {values} must satisfy 0 <= temperature, 0 <= top_k, 0 < top_p <= 1")
     return GenerationArguments(until, normalized["max_gen_toks"], sampling)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Returns the value of an argument, numbers as int or float. They may be strings: YAML reads 1e-3 as one.
+
+    Raises ConfigError for a value that is not a number, not whole, or not a boolean, where it must be.
+    """
+    if name == "do_sample" and not isinstance(value, bool):
+        raise ConfigError(f"generation_kwargs: do_sample={value!r} must be true or false")
+    if name not in (*_SAMPLING, *_MAX_TOKENS):
+        return value
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    is_whole = name == "top_k" or name in _MAX_TOKENS
+    if math.isnan(number) or (is_whole and not number.is_integer()):
+        raise ConfigError(f"generation_kwargs: {name}={value!r} must be {'an integer' if is_whole else 'a number'}")
+    return int(number) if is_whole else number

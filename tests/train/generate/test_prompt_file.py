@@ -2,14 +2,16 @@
 
 import io
 import json
+import os
 import sys
+import threading
 
 import pytest
 
 from contract.errors import ConfigError
 from tests.train.generate.test_generate import run_command
 from train.generate import __main__ as generate
-from train.generate.prompt_file import read_prompts
+from train.generate.prompt_file import check_output, read_prompts, writing
 
 
 def run(monkeypatch, capsys, workdir, *arguments, stdin=b""):
@@ -125,3 +127,47 @@ def test_an_empty_line_is_an_empty_prompt(tmp_path):
     prompts = read_prompts(str(tmp_path / "p"))
     assert [prompt.text for prompt in prompts] == ["a", "", " b "]
     assert prompts[1].where == f"--prompts={tmp_path}/p, line 2"
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])
+def test_a_byte_order_mark_is_not_part_of_the_first_prompt(tmp_path, name):
+    line = b'{"prompt": "a"}' if name == "p.jsonl" else b"a"
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + line + b"\n" + line)
+    assert [prompt.text for prompt in read_prompts(str(tmp_path / name))] == ["a", "a"]
+
+
+def write(path, text):
+    check_output(str(path))
+    with writing(str(path)) as file:
+        file.write(text)
+
+
+def test_what_is_not_a_file_is_written_to_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    write(pipe, "a")
+    reader.join(timeout=10)
+    assert read == ["a"] and pipe.is_fifo()
+    # A link stays a link, and the file that it names is replaced.
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
+    with pytest.raises(ConfigError, match="cannot be written: name a file"):
+        check_output(str(tmp_path))
+
+
+def test_other_files_and_other_commands_are_not_overwritten(tmp_path):
+    (tmp_path / "out.tmp").write_text("the user's")
+    with writing(f"{tmp_path}/out") as first, writing(f"{tmp_path}/out") as second:
+        first.write("first")
+        second.write("second")
+    assert (tmp_path / "out").read_text() == "first"  # the last to end
+    assert (tmp_path / "out.tmp").read_text() == "the user's"
+    with pytest.raises(KeyError), writing(f"{tmp_path}/other") as file:
+        file.write("a")
+        raise KeyError
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.tmp"]

@@ -58,6 +58,30 @@ def test_contexts_leave_room_for_the_answer(models):
         generated(models["clm"], "a", max_gen_toks=49)
 
 
+INVALID = {
+    "temperature": ("x", "temperature='x' must be a number"),
+    "top_p": (float("nan"), "top_p=nan must be a number"),
+    "top_k": (2.5, "top_k=2.5 must be an integer"),
+    "max_gen_toks": ("many", "max_gen_toks='many' must be an integer"),
+    "max_new_tokens": (2.5, "max_new_tokens=2.5 must be an integer"),
+    "do_sample": ("maybe", "do_sample='maybe' must be true or false"),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_generation_arguments_of_a_wrong_type_are_errors(name):
+    value, message = INVALID[name]
+    with pytest.raises(ConfigError, match=f"^generation_kwargs: {message}$"):
+        generation_arguments({"do_sample": True, name: value}, 1)
+
+
+def test_a_generation_argument_that_is_null_is_not_set():
+    given = {"do_sample": True, "top_k": None, "top_p": None, "temperature": None, "max_gen_toks": None, "until": None}
+    assert generation_arguments(given, 7) == GenerationArguments((), 7, Sampling(1.0, 0, 1.0))
+    given = {"do_sample": True, "temperature": "1e-3", "top_k": "5", "max_tokens": "1e1"}  # as YAML reads 1e-3
+    assert generation_arguments(given, 7) == GenerationArguments((), 10, Sampling(0.001, 5, 1.0))
+
+
 def test_what_a_task_cannot_ask_is_an_error(models):
     for arguments, message in {
         "num_beams=4": "num_beams=4 is not supported: use until, max_gen_toks, do_sample, temperature, top_p, top_k",
