@@ -155,7 +155,9 @@ def _own_tokenizer(file: Path, start: DecoderStart) -> Tokenizer:
 
 def _start_id(family: Family, hf_config: Mapping[str, Any]) -> Any:
     """Returns the id that config.json names as the decoder's first; None without a decoder."""
-    return Options(hf_config, family.defaults, family.option_aliases)[family.start_option] if family.start_option else None
+    return (
+        Options(hf_config, family.defaults, family.option_aliases)[family.start_option] if family.start_option else None
+    )
 
 
 def _decoder_start_token(family: Family, hf_config: Mapping[str, Any], vocab: Vocab) -> DecoderStart:
