@@ -73,7 +73,9 @@ def _language_model(run: Experiment, params: Params) -> tuple[ModelConfig, Param
     """Returns the model of `run` that predicts tokens, and its parameters, which may be shapes."""
     model_and_params = run.learner.language_model(params)
     if model_and_params is None:
-        raise ConfigError(f"--workdir: {run.objective_name} does not train the prediction of tokens")
+        raise ConfigError(
+            f"objective.name={run.objective_name!r} does not train the prediction of tokens: choose another run"
+        )
     return model_and_params
 
 

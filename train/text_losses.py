@@ -59,8 +59,13 @@ def text_losses(
     """Returns the loss of each of `texts`, of any length: the sums of train.evaluate over the text's windows.
 
     A text that is longer than a window is cut into windows, of which none sees the text before it. Arguments and errors
-    as for `text_windows`.
+    as for `text_windows`; ConfigError also for an objective whose loss of a text depends on the other texts.
     """
+    if not experiment.learner.rows_are_independent:
+        raise ConfigError(
+            f"objective.name={experiment.objective_name!r} compares each text with the other texts of a batch, so a "
+            "text alone has no loss: read the held-out metrics of the run instead (train.evaluate)"
+        )
     windows, owners, denoiser_ids = text_windows(experiment, texts, denoiser=denoiser, seed=seed, cut=True)
     nats, tokens = row_losses(experiment, params, mesh, batch_of(experiment, windows))
     nats, tokens = (np.bincount(owners, values, len(texts)) for values in (nats, tokens))

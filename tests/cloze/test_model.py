@@ -181,6 +181,17 @@ def test_invalid_input_raises_one_line(causal, call, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_contrastive_run_has_no_losses_and_no_likelihoods():
+    model = cloze.new(small_config("simcse", "encoder_only", model__num_layers=1))
+    with pytest.raises(cloze.ConfigError, match=r"^objective\.name='simcse' compares each text with the other texts"):
+        model.losses("a")
+    with pytest.raises(
+        cloze.ConfigError, match=r"^objective\.name='simcse' does not train the prediction of tokens: ch"
+    ):
+        model.log_likelihood("a", "b")
+    assert len(model.batch(["a", "b"])["encoder_input_tokens"]) == 2
+
+
 def test_a_notebook_shows_one_line():
     shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
     printed = []

@@ -193,8 +193,7 @@ def check_length(needed: int, available: int, field: str, where: str = "--prompt
 def not_a_language_model(experiment: Experiment) -> ConfigError:
     """Returns the error for a run that does not train the prediction of tokens."""
     return ConfigError(
-        f"--workdir: objective.name={experiment.objective_name!r} does not train the prediction of tokens: choose "
-        "another run"
+        f"objective.name={experiment.objective_name!r} does not train the prediction of tokens: choose another run"
     )
 
 

@@ -109,6 +109,11 @@ class ContrastiveLearner(Learner):
 
         return jax.lax.map(encode, jax.random.split(key))
 
+    @property
+    def rows_are_independent(self) -> bool:
+        """False: the negatives of a text are the other rows."""
+        return False
+
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         """Returns the FLOPs of two encodings and, with MLM, of a third forward pass, which predicts tokens."""
         hidden = hidden_flops(self.model, inputs_length, targets_length)

@@ -124,6 +124,11 @@ class Learner(abc.ABC):
         """Returns the model that predicts tokens and its parameters, for train.generate; None if there is none."""
         return self.model, params["transformer"]
 
+    @property
+    def rows_are_independent(self) -> bool:
+        """Whether the reported loss of a row is a function of this row alone, so that a text has a loss of its own."""
+        return True
+
     def bind_transformer(self, params: Params) -> Transformer:
         """Returns the Transformer with the parameters `params["transformer"]`."""
         return bind(self.model, params["transformer"])
