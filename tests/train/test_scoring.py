@@ -162,7 +162,10 @@ REFUSED = {
         ("mtp", "configs/multi_token_prediction.py", "--config.objective.num_future_tokens=3"),
         r"heads/layers/.* is float32\[.*\] in the run and float32\[.*\] for objective.name=.*, and \d+ more arrays",
     ),
-    "pair classifier": (("mlm", "configs/sop.py"), "objective.name='sop' trains pair_classifier in addition to"),
+    "pair classifier": (
+        ("mlm", "configs/sop.py", "--config.data.inputs_length=40"),
+        "objective.name='sop' trains pair_classifier in addition to",
+    ),
     "no language model": (
         ("simcse", "configs/mlm.py"),
         "^objective.name='simcse' does not train the prediction of tokens: choose",
