@@ -159,8 +159,10 @@ def test_a_killed_study_ends_with_the_same_outcomes(finished, tmp_path):
         time.sleep(8 + 6 * rng.random())
         process.send_signal(number)
         _, stderr = process.communicate(timeout=120)
-        if number == signal.SIGTERM and process.returncode:
-            assert process.returncode == 1 and "stopped by a signal: run the same command again" in stderr
+        if number == signal.SIGTERM and process.returncode == 1:
+            assert "stopped by a signal: run the same command again" in stderr
+        else:  # a signal that arrives while the command's modules are imported has its usual effect
+            assert process.returncode in (0, -number)
     done = _ablate(study, tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr
     assert _outcomes(tmp_path / "out") == _outcomes(out)
