@@ -66,14 +66,14 @@ def test_a_prompt_has_the_attention_order_of_the_runs_pattern(attention, order):
     """[CLS] a [MASK] [SEP]; for sequence_to_sequence the whole prompt is the first segment."""
     experiment = make_experiment(get_config(attention).to_dict())
     text = read_masked_prompt(experiment, "a[MASK]")
-    batch = masked_batch(experiment, text)
+    batch = masked_batch(experiment, [text])
     assert batch["encoder_input_tokens"][0, :4].tolist() == [CLS, ord("a") + 3, MASK, SEP]
     assert batch["encoder_attention_order"][0, :4].tolist() == order
 
 
 def test_a_prompt_of_a_mixture_is_read_bidirectionally():
     experiment = make_experiment(get_config("unilm").to_dict())
-    assert "encoder_attention_order" not in masked_batch(experiment, read_masked_prompt(experiment, "[MASK]"))
+    assert "encoder_attention_order" not in masked_batch(experiment, [read_masked_prompt(experiment, "[MASK]")])
 
 
 def test_every_cut_is_equally_likely():
