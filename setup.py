@@ -47,6 +47,8 @@ setup(
         "tpu": ["jax[tpu]>=0.10.2"],
         "sentencepiece": ["sentencepiece>=0.2", "protobuf>=4"],
         "huggingface": ["safetensors>=0.4", "tokenizers>=0.21"],
+        # What exports, imports and tokenizers are compared with, in tests and benchmarks.huggingface.
+        "interop": ["torch>=2.4", "transformers>=5", "safetensors>=0.4", "tokenizers>=0.21"],
         "plot": ["matplotlib>=3.8"],
         "test": TEST,
     },
