@@ -50,7 +50,7 @@ def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int, l
     if config.positions == "learned" and longest_row > config.max_length:
         raise ValueError(
             f"a row of {longest_row} positions is longer than the table of learned positions: decode at most "
-            f"{config.max_length} positions, the larger of data.inputs_length and data.targets_length"
+            f"{config.max_length} positions, or train with a larger model.max_length"
         )
     model, cross, encoder_segment_ids = bind(config, params), None, None
     if config.has_encoder:

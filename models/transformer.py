@@ -144,7 +144,7 @@ class Transformer(nnx.Module):
             if tokens_BxL.shape[1] > config.max_length:
                 raise ValueError(
                     f"a row of {tokens_BxL.shape[1]} tokens is longer than the table of learned positions: shorten the "
-                    f"row to {config.max_length} tokens, the larger of data.inputs_length and data.targets_length"
+                    f"row to {config.max_length} tokens, or train with a larger model.max_length"
                 )
             x_BxLxD += getattr(self, f"{prefix}position_embedder")(positions_BxL)
         if token_types_BxL is not None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks import compile as compile_benchmark
-from benchmarks import corruption, loss, pipeline, processes, seeds, step
+from benchmarks import corruption, huggingface, loss, pipeline, processes, seeds, step
 from benchmarks.named_configs import every_variant, named_config
 from contract.errors import ConfigError
 
@@ -141,6 +141,19 @@ def test_loss_reports_memory_and_time_ratios(monkeypatch, capsys):
     assert line["vocabulary"] == 1024 and 0 < line["memory_ratio"] < 1 and line["time_ratio"] > 0
     with pytest.raises(ConfigError, match="argument 'large' must be of type int"):
         lines_of(loss, ["large"], monkeypatch, capsys)
+
+
+def test_huggingface_compares_both_ways(monkeypatch, capsys):
+    for package in ("torch", "transformers", "safetensors"):
+        pytest.importorskip(package)
+    lines = lines_of(huggingface, ["electra"], monkeypatch, capsys)
+    assert [line["direction"] for line in lines] == ["from", "to"]
+    for line in lines:
+        assert (line["benchmark"], line["class"]) == ("huggingface", "ElectraForPreTraining")
+        assert line["shapes"] == {"logits": [4, 14]} and line["greedy_equal"]
+        assert 0 < line["max_abs_difference"] < 1e-4 < 1 < line["max_abs_logit"]
+    with pytest.raises(ConfigError, match="unknown model 't5': choose from t5_v1_0, "):
+        lines_of(huggingface, ["t5"], monkeypatch, capsys)
 
 
 def test_a_config_name_contains_its_preset_and_unknown_names_raise():

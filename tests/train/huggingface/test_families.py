@@ -108,7 +108,7 @@ def test_every_parameter_matters(name):
             assert np.abs(logits(index, replacement) - expected).max() > 10 * TOLERANCE, leaf_path
 
 
-@pytest.mark.parametrize("name", ["t5_v1_1", "bert", "gpt2", "llama", "bart"])
+@pytest.mark.parametrize("name", ["t5_v1_1", "gpt2", "llama", "bart"])
 def test_packed_rows_equal_rows_of_their_own(name):
     """Segments of one row have the logits that `transformers` computes for each segment alone."""
     ours, torch_model = models(name)
