@@ -97,7 +97,7 @@ def test_impossible_caches_and_prompts_raise():
     with pytest.raises(ValueError, match="no decoder"):
         decoding.init_cache(encoder_only, tiny.params(encoder_only), batch, 4)
     learned = tiny.config(architecture="decoder_only", positions="learned", max_length=12)
-    with pytest.raises(ValueError, match="decode at most 12 positions, or train with a larger model.max_length"):
+    with pytest.raises(ValueError, match="decode at most 12 positions, or train with"):
         decoding.init_cache(learned, tiny.params(learned), batch, 13)
     cache = decoding.init_cache(learned, tiny.params(learned), batch, LENGTH - 1)
     with pytest.raises(ValueError, match="prompt of 9 tokens is longer than the cache of 8 positions"):
