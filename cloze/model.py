@@ -1,8 +1,6 @@
 """A model and what one does with it from Python."""
 
 import functools
-import json
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -35,6 +33,7 @@ from train.generate.texts import (
 )
 from train.heldout import evaluate
 from train.likelihood import Likelihood
+from train.metrics_file import read_metrics
 from train.probes.probe import LanguageModel
 from train.restore import language_model, reading_mesh
 from train.run import make_run, open_corpus
@@ -252,13 +251,7 @@ class Model:
             raise ConfigError("this model is not that of a run, so it has no metrics: cloze.load a run")
         if split not in (None, "train", "eval"):
             raise ConfigError(f"split={split!r} must be 'train' or 'eval'")
-        path = os.path.join(self.workdir, "metrics.jsonl")
-        try:
-            with open(path, encoding="utf-8") as file:
-                rows = [json.loads(line) for line in file if line.endswith("\n")]
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read ({error.strerror}): train the run first") from None
-        return [row for row in rows if split in (None, row["split"])]
+        return read_metrics(self.workdir, split)
 
     @functools.cached_property
     def _language_model(self) -> LanguageModel:

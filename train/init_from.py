@@ -161,7 +161,7 @@ def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedT
         raise ConfigError(f"{origin.where}: the vocabularies have no token in common: {differences}")
     return tokens, [
         f"{origin.where}: the rows of {len(tokens.here):,} tokens are copied by token, {tokens.num_new:,} new tokens "
-        f"keep their initial values, and {tokens.num_dropped:,} tokens of that {origin.kind} are left out"
+        f"keep their initial values, and {tokens.num_dropped:,} tokens of that {origin.kind} have no row here"
     ]
 
 

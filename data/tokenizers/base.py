@@ -1,5 +1,6 @@
 """The interface of tokenizers, and the encoding and decoding of special tokens."""
 
+import abc
 import re
 from collections.abc import Mapping
 
@@ -9,7 +10,7 @@ from contract.errors import ConfigError
 from contract.vocab import BLANK, SPACE, Vocab
 
 
-class Tokenizer:
+class Tokenizer(abc.ABC):
     """Base class of the tokenizers, which encodes and decodes special tokens.
 
     Attributes:
@@ -28,32 +29,32 @@ class Tokenizer:
     _before_special: str = ""  # between a special token and the token before it, in decoded text
     _letter: int = -1  # an ordinary token that is a letter; -1 if tokens are decoded alike everywhere in a text
 
+    @abc.abstractmethod
     def encode(self, text: str) -> np.ndarray:
         """Raw text -> int32 [n]. Text such as "</s>" is ordinary; the only special id is unk.
 
         Raises ConfigError for a lone surrogate, which is how Python represents a non-UTF-8 byte.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def num_bytes(self, ids: np.ndarray) -> int:
         """The number of UTF-8 bytes that `ids`, int [...], spell, with the dummy bytes of texts. For bits per byte.
 
         Special ids have 0 bytes. So has unk, whose text is unknown: TokenStore.bytes_covered is the share of a text's
         bytes that its tokens spell.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def piece(self, id_: int) -> str:
         """The text of an ordinary token, by which vocabularies are compared.
 
         It is the UTF-8 text that the token spells, "<0x0A>" for a token that is a single byte, and WordPiece's
         own text ("##ing") for its tokens. Bytes that are only a part of a character are escaped.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _decode_content(self, ids: np.ndarray) -> str:
         """Ordinary tokens, int [n], at the beginning of a text -> text."""
-        raise NotImplementedError
 
     def _decode_inside(self, ids: np.ndarray) -> str:
         """Ordinary tokens, int [n], after other tokens -> text. Models drop the space at the beginning of a text."""

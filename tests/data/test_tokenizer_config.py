@@ -67,8 +67,9 @@ def test_a_t5_as_published_has_the_pre_tokenizer_of_its_class(tmp_path):
     data = json.loads((tmp_path / "tokenizer.json").read_text())
     split = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, data["pre_tokenizer"]]}
     (tmp_path / "tokenizer.json").write_text(json.dumps(data | {"pre_tokenizer": split}))
+    without_class = load(tmp_path).encode("The quick fox").tolist()
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
-    load(tmp_path)
+    assert without_class and load(tmp_path).encode("The quick fox").tolist() == without_class
 
 
 TOKEN = {"content": "<|endoftext|>", "special": True, "lstrip": False, "rstrip": False, "single_word": False}

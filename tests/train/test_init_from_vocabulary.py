@@ -83,7 +83,7 @@ def test_rows_follow_their_tokens_and_new_tokens_keep_their_values(corpus, tmp_p
     common = len(set(here) & set(there))
     assert note.endswith(
         f"the rows of {common} tokens are copied by token, {len(here) - common} new tokens keep their initial values, "
-        f"and {len(there) - common} tokens of that run are left out"
+        f"and {len(there) - common} tokens of that run have no row here"
     )
 
 

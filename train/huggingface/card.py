@@ -105,7 +105,7 @@ def _table(experiment: Experiment, facts: Facts) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Returns a number of metrics.jsonl, where null stands for NaN and infinity."""
+    """Returns a number of metrics.jsonl, which has null in place of NaN and infinity."""
     return "not finite" if value is None else f"{value:.4f}"
 
 

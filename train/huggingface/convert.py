@@ -36,7 +36,8 @@ _DEFAULT_CONFIGS = {
     "GPT2LMHeadModel": "clm.py",
     "LlamaForCausalLM": "clm.py",
 }
-_TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")  # beside the model's file
+# In the folder of the tokenizer's model.
+_TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
 def default_config(path: str, where: str | None = None) -> Path:

@@ -190,7 +190,7 @@ def check_exportable(exporter: Exporter, *, language_model_only: bool) -> None:
     shapes = experiment.params_shapes
     folders = exporter.folders(shapes)
     carried = {module for folder in folders.values() for module in folder.params}
-    if "discriminator" in folders:  # the generator's parameters: in a folder of their own, or left out on request
+    if "discriminator" in folders:  # the generator's parameters: in a folder of their own, or not exported
         carried.add("generator")
     extras = [module for module in shapes if module not in carried]
     if extras and not language_model_only:

@@ -1,6 +1,6 @@
 """Continues the contexts of generate_until, until a stop string.
 
-Answers grow by a few tokens at a time, and those that have ended are left out of the next batches. An answer does not
+Answers grow by a few tokens at a time, and the next batches do not contain those that have ended. An answer does not
 depend on the other contexts.
 """
 

@@ -51,7 +51,7 @@ def longest_window(experiment: Experiment, denoiser: Denoiser) -> int:
 def rolling_windows(text: np.ndarray, length: int) -> Iterator[Pair]:
     """Yields lm-eval's rolling windows of `text`, int32 [n], whose continuations together are the text.
 
-    The first window has no context: the beginning of a row stands for lm-eval's prefix token. Later windows have one
+    The first window has no context: a row begins with what lm-eval calls the prefix token. Later windows have one
     token of context, and the last one as many as fit.
 
     length: of `longest_window`.

@@ -18,7 +18,7 @@ from train.tracking.writer import TRACKERS, MetricsWriter
 
 
 class Broken:
-    """A tracker that fails as it is told to."""
+    """A tracker whose methods fail or hang as a test chooses."""
 
     address = "nowhere"
     written: ClassVar[list] = []
