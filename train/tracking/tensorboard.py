@@ -1,16 +1,34 @@
 """TensorBoard's event files in workdir/tensorboard."""
 
+import contextlib
 import json
 import os
+import sys
 import textwrap
 import time
-from collections.abc import Mapping
-
-from tensorboardX import summary
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
+from collections.abc import Iterator, Mapping
 
 from train.tracking.tracker import TrackedRun
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Within this context `import torch` raises ImportError, unless torch is already imported."""
+    is_imported = "torch" in sys.modules
+    if not is_imported:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if not is_imported:
+            del sys.modules["torch"]
+
+
+# tensorboardX imports PyTorch where it is installed, for functions that are not used here. That takes seconds.
+with _without_torch():
+    from tensorboardX import summary
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 
 class TensorBoard:
