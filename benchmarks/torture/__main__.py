@@ -1,20 +1,19 @@
-"""Interrupts small runs and compares them with an untouched one: python -m benchmarks.torture --kills=N [--processes=P]
+"""Interrupts small runs and compares them with an untouched one: python -m benchmarks.torture --kills=N
 
-  --kills=N      A run is killed with SIGKILL at random moments of every stage (start, building the token store, compiling,
-                 stepping, saving, evaluating) and continued, N kills in all, up to 6 a run. With --processes=2 a random
-                 process is killed, and the other must end by itself.
-  --damage       Each file of the newest checkpoint and of the token store is truncated, zeroed, has one bit flipped or is
-                 removed; then the run is continued.
-  --full_disk=N  A run on a file system of a random size that is too small, N times; then the file system grows, and the
-                 run is continued. Needs root, for a tmpfs.
+  --kills=N      A run is killed with SIGKILL at random moments of every stage (start, building the token store,
+                 compiling, stepping, saving, evaluating) and continued, N kills in all, up to 6 a run. With
+                 --processes=2 a random process is killed, and the other must end by itself.
+  --damage       Each file of the newest checkpoint and of the token store is truncated, zeroed, has one bit flipped or
+                 is removed; then the run is continued.
+  --full_disk=N  A run on a file system of a random size that is too small, N times; then the file system grows, and
+                 the run is continued. Needs root, for a tmpfs.
 
-Each prints one JSON line. After every continuation the metrics, all arrays of the last checkpoint and the token store must
-equal those of the untouched run bit for bit. The first difference ends the command with status 1, and the folder of the
-run remains for inspection.
+Each prints one JSON line. After every continuation the metrics, all arrays of the last checkpoint and the token store
+must equal those of the untouched run bit for bit. The first difference ends the command with status 1, and the folder
+of the run remains for inspection.
 """
 
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path

@@ -52,7 +52,8 @@ def _evaluating(trial: Trial, _: Before) -> bool:
     """Returns whether the newest line of metrics is that of training at a step that is evaluated."""
     path = trial.workdir / "metrics.jsonl"
     last = path.read_bytes().rstrip(b"\n").rpartition(b"\n")[2] if path.exists() else b""
-    return any(f'"step": {step}, "split": "train"'.encode() in last for step in range(EVAL_EVERY, STEPS + 1, EVAL_EVERY))
+    steps = range(EVAL_EVERY, STEPS + 1, EVAL_EVERY)
+    return any(f'"step": {step}, "split": "train"'.encode() in last for step in steps)
 
 
 def _has_config(trial: Trial, before: Before) -> bool:
@@ -92,7 +93,7 @@ def torture(kills: int, num_processes: int, seed: int, folder: Path) -> dict[str
             stage, seconds = _start_and_kill(trial, _next_stage(killed, trial), chance)
             killed[stage] += stage != ""
             longest = max(longest, seconds)
-            print(f"run {runs}: killed at {stage or 'no stage: it had ended'} ({killed.total()} of {kills})", flush=True)
+            print(f"run {runs}: {f'killed at {stage}' if stage else 'had ended'} ({killed.total()} of {kills})", flush=True)
         _must_end_well(trial)
         check_equal(trial, untouched)
         remove(trial)
