@@ -93,7 +93,8 @@ def torture(kills: int, num_processes: int, seed: int, folder: Path) -> dict[str
             stage, seconds = _start_and_kill(trial, _next_stage(killed, trial), chance)
             killed[stage] += stage != ""
             longest = max(longest, seconds)
-            print(f"run {runs}: {f'killed at {stage}' if stage else 'had ended'} ({killed.total()} of {kills})", flush=True)
+            place = f"killed at {stage}" if stage else "had ended"
+            print(f"run {runs}: {place} ({killed.total()} of {kills})", flush=True)
         _must_end_well(trial)
         check_equal(trial, untouched)
         remove(trial)
