@@ -10,6 +10,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
+from models.logits_product import logits_product
 from models.placement import target_platform
 
 
@@ -178,8 +179,7 @@ class Embedding(nnx.Module):
 
     def attend(self, x: Array) -> Array:
         """Maps [positions, columns] to float32 [positions, rows]: products with all rows, for a tied output table."""
-        table = self.embedding[...].astype(self.dtype)
-        return jax.lax.dot_general(x, table, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+        return logits_product(x.astype(self.dtype), self.embedding[...].T)
 
 
 class MLP(nnx.Module):

@@ -14,6 +14,7 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 from models.layers import Embedding, Linear, Norm, PredictionHead, dropout, split_key
+from models.logits_product import logits_product
 from models.parameters import Params, bind_module, init_module
 from models.placement import constrain_activations
 from models.stack import AttentionContext, Stack
@@ -172,7 +173,10 @@ class Transformer(nnx.Module):
             x, bias = self.prediction_head(x), self.prediction_head.bias
         if config.scale_logits:
             x = x * config.embedding_width**-0.5
-        logits = self.token_embedder.attend(x) if config.tie_embeddings else self.logits_dense(x)
+        if config.tie_embeddings:
+            logits = self.token_embedder.attend(x)
+        else:
+            logits = logits_product(x.astype(config.dtype), self.logits_dense.kernel[...])
         if bias is not None:
             logits = logits + bias[...]
         return constrain_activations(logits.reshape(*hidden.shape[:-1], -1))
