@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from contract.errors import ConfigError
 from objectives import OBJECTIVES, Mixture, Objective
-from objectives.mixture import TableRow
+from objectives.mixture import MixtureStep, TableRow, Weight
 from train.config import from_mapping
 
 
@@ -33,19 +33,19 @@ class _MixtureFields:
 
 @dataclasses.dataclass(frozen=True)
 class _LinearMixtureFields(_MixtureFields):
-    begin_step: int
-    end_step: int
+    begin_step: MixtureStep
+    end_step: MixtureStep
 
 
 @dataclasses.dataclass(frozen=True)
 class _RowFields:
-    weight: float
+    weight: Weight
     mode: str
 
 
 @dataclasses.dataclass(frozen=True)
 class _LinearRowFields(_RowFields):
-    final_weight: float
+    final_weight: Weight
 
 
 def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
