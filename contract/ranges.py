@@ -41,7 +41,7 @@ class Interval:
         if not of_integers:
             return f"in {self.text}"
         low, high = self.low + (not self.includes_low), self.high - (not self.includes_high)
-        return f"from {low} to {high}" if low < high else f"{low}"
+        return f"from {_power_text(low)} to {_power_text(high)}" if low < high else f"{low}"
 
 
 @functools.cache
@@ -104,6 +104,14 @@ def value_text(value: Any) -> str:
 
 def _declared(hint: Any) -> str:
     return hint.__metadata__[0] if typing.get_origin(hint) is Annotated else ""
+
+
+def _power_text(value: int) -> str:
+    """Returns `value` as text; a bound of 32-bit or 64-bit integers as a power of 2."""
+    for power in (31, 63):
+        if value in (2**power - 1, -(2**power)):
+            return f"2**{power} - 1" if value > 0 else f"-2**{power}"
+    return str(value)
 
 
 def _number(text: str) -> int | float:

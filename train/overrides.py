@@ -1,4 +1,4 @@
-"""Overrides of config fields on the command line that cannot be what was meant: unknown names, tuples without an end."""
+"""Mistakes in the overrides of config fields on the command line: unknown names, tuples without an end."""
 
 import difflib
 import re
