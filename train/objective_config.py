@@ -26,9 +26,13 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objec
 
 
 @dataclasses.dataclass(frozen=True)
-class _MixtureFields:
-    mix_by: Literal["example", "token"]
+class _ScheduleField:
     schedule: Literal["constant", "linear"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _MixtureFields(_ScheduleField):
+    mix_by: Literal["example", "token"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +53,9 @@ class _LinearRowFields(_RowFields):
 
 
 def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
-    fields, is_linear = dict(fields), fields.get("schedule") == "linear"
+    fields, is_linear = dict(fields), False
+    if "schedule" in fields:
+        is_linear = from_mapping(_ScheduleField, {"schedule": fields["schedule"]}, field).schedule == "linear"
     table = fields.pop("denoisers", None)
     if not isinstance(table, Mapping):
         raise ConfigError(f"{field}.denoisers must be a table of denoisers, as in configs/ul2.py")
