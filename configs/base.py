@@ -182,18 +182,22 @@ def split_preset(preset: str, sizes: dict[str, dict], variants: dict[str, Any]) 
     """Returns the size and the variant that a preset names: "base", "iid_15_d_d" or "base,iid_15_d_d".
 
     The size is "tiny" and the variant the first of `variants` where the preset names none. Raises ValueError for any
-    other name, with the names that exist.
+    other name, with the names that exist, and for two sizes or two variants.
     """
-    size, variant = "tiny", next(iter(variants))
+    given_sizes, given_variants = [], []
     for name in preset.split(","):
         if name in variants:
-            variant = name
+            given_variants.append(name)
         elif name in ("tiny", *sizes):
-            size = name
+            given_sizes.append(name)
         else:
             names = [", ".join(map(repr, group)) for group in (["tiny", *sizes], variants)]
-            raise ValueError(f"unknown preset {name!r}: use {names[0]} or {names[1]}, or one of each: 'tiny,{variant}'")
-    return size, variant
+            example = f"tiny,{next(iter(variants))}"
+            raise ValueError(f"unknown preset {name!r}: use {names[0]} or {names[1]}, or one of each: {example!r}")
+    for kind, names in {"sizes": given_sizes, "variants": given_variants}.items():
+        if len(names) > 1:
+            raise ValueError(f"preset {preset!r} names several {kind}, {', '.join(map(repr, names))}: choose one")
+    return (given_sizes or ["tiny"])[0], (given_variants or list(variants))[0]
 
 
 def use_size(config: ConfigDict, size: str, sizes: dict[str, dict]) -> None:

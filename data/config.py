@@ -1,7 +1,7 @@
 """The config fields of a corpus: which documents there are, and how they become tokens."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from contract.vocab import DecoderStart
 
@@ -20,7 +20,7 @@ class CorpusConfig:
     on_unreadable: Literal["error", "skip"]
     tokenizer: str
     # These four change the special ids, but not the token ids of raw text.
-    num_sentinels: int
+    num_sentinels: Annotated[int, "[1, 10000000]"]
     mode_tokens: tuple[str, ...]
     append_special_tokens: bool
     decoder_start_token: DecoderStart

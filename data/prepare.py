@@ -14,6 +14,7 @@ from absl import flags
 from contract.errors import ConfigError
 from data.config import CorpusConfig
 from data.coverage import coverage_warnings, describe_coverage
+from data.flags_given import check_given_once
 from data.near_duplicates import describe_copies
 from data.sources import SOURCES
 from data.store import TokenStore, open_or_build
@@ -65,6 +66,7 @@ def parse_flags(argv: list[str]) -> CorpusConfig:
         rest = flag_values(argv)
     except flags.Error as error:
         raise ConfigError(" ".join(str(error).split())) from error
+    check_given_once(flag_values)
     if len(rest) > 1:
         raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
     return dataclasses.replace(_DEFAULTS, **{name: flag_values[name].value for name in _HELP})

@@ -1,32 +1,35 @@
 """The configuration of a Transformer: T5, BERT, GPT-2 and Llama differ only in the values of its fields."""
 
 import dataclasses
-from typing import Any, Literal, get_args, get_origin
+import math
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """The fields of `config.model`, documented in configs/base.py, and three that the caller derives.
 
+    The range in an annotation is that of the config's field (contract/ranges.py).
+
     Raises ValueError for an invalid value or combination: one line that names the field, as in `model.num_layers=0`.
     """
 
     architecture: Literal["encoder_decoder", "decoder_only", "encoder_only"]
-    num_layers: int
-    d_model: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    d_ff: int
-    embedding_size: int
+    num_layers: Annotated[int, "[1, 10000]"]
+    d_model: Annotated[int, "[1, 2**20]"]
+    num_heads: Annotated[int, "[1, 2**16]"]
+    num_kv_heads: Annotated[int, "[1, 2**16]"]
+    head_dim: Annotated[int, "[1, 2**16]"]
+    d_ff: Annotated[int, "[1, 2**22]"]
+    embedding_size: Annotated[int, "[0, 2**20]"]
     mlp: Literal["relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"]
     positions: Literal["relative", "rope", "learned", "none"]
-    relative_num_buckets: int
-    relative_max_distance: int
-    rope_theta: float
+    relative_num_buckets: Annotated[int, "[1, 2**16]"]
+    relative_max_distance: Annotated[int, "[1, 2**31)"]
+    rope_theta: Annotated[float, "(0, 1e30]"]
     norm: Literal["rms", "layer"]
     norm_position: Literal["pre", "post"]
-    norm_epsilon: float
+    norm_epsilon: Annotated[float, "(0, 1]"]
     use_bias: bool
     tie_embeddings: bool
     share_stacks: bool  # one set of layers for encoder and decoder
@@ -34,26 +37,27 @@ class ModelConfig:
     scale_attention: bool
     embedding_norm: bool
     prediction_head: Literal["linear", "bert"]
-    num_token_types: int  # rows of the token type table (BERT's sentences A and B); 0: no table
+    num_token_types: Annotated[int, "[0, 2**16]"]  # rows of the token type table (BERT's A and B); 0: no table
     initializer: Literal["t5", "normal", "gpt2"]
-    initializer_range: float
-    dropout_rate: float
+    initializer_range: Annotated[float, "(0, inf)"]
+    dropout_rate: Annotated[float, "[0, 1)"]
     dropout_broadcast_positions: bool
     remat: Literal["none", "dots", "full"]
-    scan_unroll: int
+    scan_unroll: Annotated[int, "[1, 10000]"]
     attention: Literal["auto", "xla", "cudnn", "splash"]
 
     # In configs these two may be 0: the caller then derives them.
-    vocab_size: int  # rows of the token table, padding rows included
-    max_length: int  # rows of the table of learned positions; not read for other positions
+    vocab_size: Annotated[int, "[0, 2**26]"]  # rows of the token table, padding rows included
+    max_length: Annotated[int, "[0, 2**24]"]  # rows of the table of learned positions; not read for other positions
 
     dtype: Literal["float32", "bfloat16", "float16"]  # of the computation; parameters are always float32
     has_prefix: bool = True  # False: a decoder-only model is causal and reads no `decoder_bidirectional_mask`
     predicts_tokens: bool = True  # False: no prediction head and no output table; `Transformer.logits` raises
 
     def __post_init__(self) -> None:
+        hints = get_type_hints(ModelConfig)
         for field in dataclasses.fields(self):
-            _check_value(field.name, getattr(self, field.name), field.type)
+            _check_value(field.name, getattr(self, field.name), hints[field.name])
         _check_combinations(self)
 
     @property
@@ -91,8 +95,8 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
     elif name == "embedding_size":
         if value < 0:
             raise ValueError(f"model.embedding_size={value} must be at least 0 (0: model.d_model)")
-    elif hint in (int, float) and value <= 0:
-        raise ValueError(f"model.{name}={value} must be positive")
+    elif hint in (int, float) and not 0 < value < math.inf:
+        raise ValueError(f"model.{name}={value} must be positive and finite")
 
 
 def _check_combinations(config: ModelConfig) -> None:

@@ -1,7 +1,7 @@
 """BART's denoising (Lewis et al. 2020; fairseq data/denoising_dataset.py): read a corrupted text, write the text."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -49,14 +49,14 @@ class BART(Objective):
     - There is no BOS.
     """
 
-    permute_sentences: float
+    permute_sentences: Annotated[float, "[0, 1]"]
     sentence_ends: SentenceEnds
-    mask_rate: float
+    mask_rate: Annotated[float, "[0, 1]"]
     mask_length: Literal["span_poisson", "token"]
-    poisson_lambda: float
+    poisson_lambda: Annotated[float, "(0, 10000]"]
     replace_length: Literal[1, 0]
-    mask_random: float
-    rotate: float
+    mask_random: Annotated[float, "[0, 1]"]
+    rotate: Annotated[float, "[0, 1]"]
 
     @property
     def prompting(self):
@@ -70,16 +70,12 @@ class BART(Objective):
         return ("mask",) if self.mask_rate and self.replace_length else ()
 
     def check(self, field):
-        for name in ("permute_sentences", "mask_rate", "mask_random", "rotate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{field}.{name}={getattr(self, name)} must lie between 0 and 1")
+        super().check(field)
         if not self.permute_sentences + self.mask_rate + self.rotate:
             raise ConfigError(
                 f"{field}.permute_sentences, {field}.mask_rate and {field}.rotate are all 0, so inputs would be the "
                 "text: set one"
             )
-        if not 0 < self.poisson_lambda < float("inf"):
-            raise ConfigError(f"{field}.poisson_lambda={self.poisson_lambda} must be above 0; BART uses 3")
         if self.poisson_lambda < 1.5 and self.mask_length == "span_poisson" and self.mask_rate:
             return [
                 f"{field}.poisson_lambda={self.poisson_lambda} is below 1.5, where about as many spans are empty as "

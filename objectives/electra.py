@@ -6,9 +6,8 @@ predictions (objectives/losses/replaced_tokens.py, train/learners/electra.py).
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from contract.errors import ConfigError
 from objectives.mlm import MLM
 
 
@@ -27,24 +26,16 @@ class ELECTRA(MLM):
     and merges repeated positions, which selects about 14% at a rate of 15%. A text is one segment, without token types.
     """
 
-    generator_size: float
-    generator_weight: float
-    discriminator_weight: float
-    temperature: float
+    generator_size: Annotated[float, "(0, 1]"]
+    generator_weight: Annotated[float, "(0, inf)"]
+    discriminator_weight: Annotated[float, "(0, inf)"]
+    temperature: Annotated[float, "(0, inf)"]
 
     learner: ClassVar = "electra"
     device_note: ClassVar = (
         "these are the generator's inputs; the discriminator reads the original text with the generator's samples at "
         "the scored positions, and each of its tokens is scored as original or replaced"
     )
-
-    def check(self, field):
-        for name in ("generator_size", "generator_weight", "discriminator_weight", "temperature"):
-            value, most = getattr(self, name), 1.0 if name == "generator_size" else math.inf
-            if not (0 < value <= most and value < math.inf):
-                limits = "be above 0 and at most 1" if name == "generator_size" else "be a positive number"
-                raise ConfigError(f"{field}.{name}={value} must {limits}")
-        return super().check(field)
 
     def most_selected(self, length: int, examples: int) -> int:
         """The most positions that are selected in a row of `length` tokens with `examples` examples."""

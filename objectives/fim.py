@@ -1,7 +1,7 @@
 """Fill-in-the-middle (Bavarian et al. 2022): causal language modeling of documents whose middle comes last."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -40,9 +40,9 @@ class FIM(CLM):
     before the document: without EOS a model could not show that the middle is complete.
     """
 
-    fim_rate: float
-    spm_rate: float
-    min_document_length: int
+    fim_rate: Annotated[float, "[0, 1]"]
+    spm_rate: Annotated[float, "[0, 1]"]
+    min_document_length: Annotated[int, "[1, 2**24]"]
 
     documents: ClassVar = ("pack", "split")
     has_inputs: ClassVar = False
@@ -52,13 +52,12 @@ class FIM(CLM):
     def prompting(self):
         return InfillMiddle(spm=self.spm_rate == 1.0)
 
-    def check(self, field):
-        for name in ("fim_rate", "spm_rate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{field}.{name}={getattr(self, name)} must lie between 0 and 1; the paper uses 0.5")
-        if self.min_document_length < 1:
-            raise ConfigError(f"{field}.min_document_length={self.min_document_length} must be 1 or more")
-        return []
+    def check_window(self, length, field):
+        if self.fim_rate and self.min_document_length > length:
+            raise ConfigError(
+                f"{field}.min_document_length={self.min_document_length} is more than the {length} tokens of a window, "
+                f"so no document would be reordered: lower it, or set {field}.fim_rate=0.0"
+            )
 
     def output_lengths(self, raw):
         documents = np.asarray(raw) // self.min_document_length

@@ -1,7 +1,7 @@
 """Denoising of single tokens (Raffel et al. 2020, section 3.3): T5's objectives without spans."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from objectives.algebra.views import (
     sentinel_or_random,
 )
 from objectives.denoising import Denoising
-from objectives.objective import check_density
 from objectives.prompting import InfillSpans, Rewrite
 
 _MASK, _VIEW = range(2)  # tags of keys
@@ -48,9 +47,9 @@ class IIDDenoising(Denoising):
     tokens are ordinary tokens; T5 also draws special ids.
     """
 
-    noise_density: float
+    noise_density: Annotated[float, "(0, 1)"]
     inputs: Literal["unique_sentinels", "sentinels", "drop"]
-    random_token_rate: float
+    random_token_rate: Annotated[float, "[0, 1]"]
     targets: Literal["noise_spans", "noise_tokens", "full"]
 
     view_tag: ClassVar = _VIEW
@@ -75,11 +74,7 @@ class IIDDenoising(Denoising):
         )
 
     def check(self, field):
-        check_density(self.noise_density, f"{field}.noise_density")
-        if not 0 <= self.random_token_rate <= 1:
-            raise ConfigError(
-                f"{field}.random_token_rate={self.random_token_rate} must lie between 0 and 1; T5 uses 0.1"
-            )
+        super().check(field)
         if self.random_token_rate and self.inputs != "sentinels":
             raise ConfigError(
                 f"{field}.random_token_rate={self.random_token_rate} does not go with {field}.inputs={self.inputs!r}: "

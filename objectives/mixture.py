@@ -1,12 +1,15 @@
 """Mixtures: several objectives in one run, each with a share of the examples. UL2 is such a mixture."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from contract.errors import ConfigError
+from contract.ranges import check_ranges
 from objectives.objective import Denoiser, Objective
+
+Weight = Annotated[float, "[0, inf)"]  # of a denoiser, relative to the other denoisers
+MixtureStep = Annotated[int, "[0, 2**31)"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,8 +18,8 @@ class TableRow:
 
     objective: Objective
     mode: str  # a name in data.mode_tokens, prepended to the inputs; "" for none
-    weight: float
-    final_weight: float  # equal to `weight` where weights are constant
+    weight: Weight
+    final_weight: Weight  # equal to `weight` where weights are constant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +40,8 @@ class Mixture:
 
     denoisers: Mapping[str, TableRow]
     mix_by: Literal["example", "token"]
-    begin_step: int = 0
-    end_step: int = 0
+    begin_step: MixtureStep = 0
+    end_step: MixtureStep = 0
 
     learner: ClassVar[str] = "token_prediction"
 
@@ -59,17 +62,14 @@ class Mixture:
         Raises ConfigError for steps out of order, weights that cannot be shares, denoisers without a common
         architecture, and a mode token for an objective that predicts in place.
         """
-        if not 0 <= self.begin_step <= self.end_step:
-            raise ConfigError(
-                f"{field}.begin_step={self.begin_step} and {field}.end_step={self.end_step} must be 0 or more, in order"
-            )
+        check_ranges(Mixture, vars(self), field)
+        if self.begin_step > self.end_step:
+            raise ConfigError(f"{field}.begin_step={self.begin_step} must be {field}.end_step={self.end_step} or less")
         table = f"{field}.denoisers"
+        for name, row in self.denoisers.items():
+            check_ranges(TableRow, vars(row), f"{table}.{name}")
         for name_of_weight in ("weight", "final_weight"):
-            weights = {name: getattr(row, name_of_weight) for name, row in self.denoisers.items()}
-            for name, weight in weights.items():
-                if not 0 <= weight < math.inf:
-                    raise ConfigError(f"{table}.{name}.{name_of_weight}={weight} must be 0 or more")
-            if not any(weights.values()):
+            if not any(getattr(row, name_of_weight) for row in self.denoisers.values()):
                 raise ConfigError(f"{table}: every {name_of_weight} is 0; give at least one denoiser a share")
         if not self.architectures:
             raise ConfigError(f"{table} have no model.architecture in common: {self._by_architecture()}")

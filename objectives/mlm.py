@@ -1,7 +1,7 @@
 """Masked language modeling (Devlin et al. 2019; google-research/bert create_pretraining_data.py)."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from objectives.algebra.masking import mask_selected, maskable, replaced
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append, prepend
 from objectives.algebra.words import CutWords, choose_ngrams, cut_words, word_starts
-from objectives.objective import Masked, Objective, check_density
+from objectives.objective import Masked, Objective
 from objectives.prompting import FillMasks
 from objectives.rows.lengths import OutputLengths
 
@@ -43,12 +43,12 @@ class MLM(Objective):
     to fit the count, and adds a span-boundary loss, which is not implemented.
     """
 
-    mask_rate: float
-    mask_token_rate: float
-    random_token_rate: float
+    mask_rate: Annotated[float, "(0, 1)"]
+    mask_token_rate: Annotated[float, "[0, 1]"]
+    random_token_rate: Annotated[float, "[0, 1]"]
     mask_count: Literal["rounded", "probabilistic"]
     mask_unit: Literal["token", "word"]
-    ngram_weights: tuple[float, ...]
+    ngram_weights: tuple[Annotated[float, "[0, inf)"], ...]
 
     architectures: ClassVar = frozenset({"encoder_only"})
     eos_in_windows: ClassVar = True
@@ -61,20 +61,16 @@ class MLM(Objective):
         return ("cls", "sep", "mask")
 
     def check(self, field):
-        check_density(self.mask_rate, f"{field}.mask_rate")
-        rates = {name: getattr(self, name) for name in ("mask_token_rate", "random_token_rate")}
-        for name, rate in rates.items():
-            if not 0 <= rate <= 1:
-                raise ConfigError(f"{field}.{name}={rate} must lie between 0 and 1")
-        if sum(rates.values()) > 1:
+        super().check(field)
+        if self.mask_token_rate + self.random_token_rate > 1:
             raise ConfigError(
                 f"{field}.mask_token_rate={self.mask_token_rate} and {field}.random_token_rate="
                 f"{self.random_token_rate} add up to more than 1; the rest of the selected tokens is kept, so lower one"
             )
-        if not self.ngram_weights or min(self.ngram_weights) < 0 or not 0 < sum(self.ngram_weights) < float("inf"):
+        if not 0 < sum(self.ngram_weights) < float("inf"):
             raise ConfigError(
-                f"{field}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, none negative and "
-                "one positive; (1.0,) selects single units"
+                f"{field}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, at least one "
+                "positive; (1.0,) selects single units"
             )
         if not 0.05 <= self.mask_rate <= 0.4:
             return [

@@ -1,9 +1,8 @@
 """Multi-token prediction (Gloeckle et al. 2024, arXiv 2404.19737; DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from contract.errors import ConfigError
 from objectives.clm import CLM
 
 
@@ -23,25 +22,13 @@ class MultiTokenPrediction(CLM):
     scores, which falls slightly with i.
     """
 
-    num_future_tokens: int
+    num_future_tokens: Annotated[int, "[2, 1024]"]
     heads: Literal["independent", "sequential"]
-    loss_weight: float
+    loss_weight: Annotated[float, "(0, inf)"]
 
     architectures: ClassVar = frozenset({"decoder_only"})
     learner: ClassVar = "multi_token_prediction"
     device_note: ClassVar = "further heads predict the tokens after each target, up to the end of the example"
-
-    def check(self, field):
-        if self.num_future_tokens < 2:
-            raise ConfigError(
-                f"{field}.num_future_tokens={self.num_future_tokens} must be 2 or more; 1 is {field}.name='clm'"
-            )
-        if not 0 < self.loss_weight < float("inf"):
-            raise ConfigError(
-                f"{field}.loss_weight={self.loss_weight} must be above 0, or nothing trains the heads; the papers "
-                "use 1.0 for independent heads and 0.3 for sequential ones"
-            )
-        return []
 
     @property
     def loss_weights(self) -> tuple[float, ...]:

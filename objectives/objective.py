@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
 
-from contract.errors import ConfigError
+from contract.ranges import check_ranges
 from contract.vocab import Vocab
 from contract.windows import Capacity, DocumentHandling
 from objectives.algebra.sequences import Sequences
@@ -39,7 +39,8 @@ class Masked(NamedTuple):
 class Objective(abc.ABC):
     """An objective: raw tokens -> what the model reads and what it predicts.
 
-    Subclasses are frozen dataclasses whose fields are the fields of `config.objective`. Five members are abstract:
+    Subclasses are frozen dataclasses whose fields are the fields of `config.objective`. The annotation of a number
+    field declares its range, as in `noise_density: Annotated[float, "(0, 1)"]`. Five members are abstract:
     `output_lengths`, `corrupt`, `hidden`, `restore` and `prompting`. Objectives that hide tokens and predict them
     subclass `objectives.denoising.Denoising` instead, which derives these five.
 
@@ -119,10 +120,18 @@ class Objective(abc.ABC):
     def check(self, field: str) -> list[str]:
         """Returns warnings about the objective's fields. Raises ConfigError for fields that cannot work.
 
+        By default checks the ranges that the annotations of the fields declare (contract/ranges.py).
+
         field: the config field of the objective, for messages.
         """
-        del field
+        check_ranges(type(self), vars(self), field)
         return []
+
+    def check_window(self, length: int, field: str) -> None:  # noqa: B027  optional
+        """Raises ConfigError where a field of the objective has no effect in windows of `length` raw tokens.
+
+        field: the config field of the objective, for messages.
+        """
 
     def special_tokens(self, architecture: Architecture) -> tuple[str, ...]:
         """The fields of Vocab, among mask, cls and sep, whose special tokens the examples contain."""
@@ -217,9 +226,3 @@ class Denoiser:
     def parts(self, count: int) -> "tuple[Denoiser, ...]":
         """This denoiser with each of its objective's parts."""
         return tuple(dataclasses.replace(self, objective=part) for part in self.objective.parts(count))
-
-
-def check_density(density: float, field: str) -> None:
-    """Raises ConfigError for a corruption rate outside (0, 1) in config field `field`."""
-    if not 0 < density < 1:
-        raise ConfigError(f"{field}={density} must lie between 0 and 1, both excluded; T5 and BERT use 0.15")

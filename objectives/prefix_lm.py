@@ -1,7 +1,7 @@
 """Prefix language modeling (Raffel et al. 2020, section 3.3.1): read the start of a text, predict the rest."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class PrefixLM(Denoising):
     A text of one token is all target.
     """
 
-    target_fraction: float
+    target_fraction: Annotated[float, "(0, 1)"]
     split: Literal["uniform", "fixed"]
     sentinel: bool
 
@@ -44,11 +44,12 @@ class PrefixLM(Denoising):
         return ContinueInputs(self.sentinel)
 
     def check(self, field):
-        most = 0.5 if self.split == "uniform" else 1.0
-        if not 0 < self.target_fraction <= most or self.target_fraction == 1.0:
-            bounds = "0 < d <= 0.5 with split='uniform'" if self.split == "uniform" else "0 < d < 1"
-            raise ConfigError(f"{field}.target_fraction={self.target_fraction} must satisfy {bounds}; T5 uses 0.5")
-        return []
+        if self.split == "uniform" and self.target_fraction > 0.5:
+            raise ConfigError(
+                f"{field}.target_fraction={self.target_fraction} must be 0.5 or less with {field}.split='uniform'; T5 "
+                "uses 0.5"
+            )
+        return super().check(field)
 
     def prefix_lengths(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The shortest and the longest prefix, int64 [n] each, of texts of raw lengths, int [n]."""

@@ -2,12 +2,11 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
 from contract import rng
-from contract.errors import ConfigError
 from contract.vocab import NEWLINE, STOP, Vocab
 from objectives.algebra.noise import take, valid_positions
 from objectives.algebra.sentences import SentenceEnds, sentence_ends
@@ -55,8 +54,8 @@ class SentencePairs(MLM):
     """
 
     sentence_ends: SentenceEnds
-    short_seq_prob: float
-    pair_weight: float
+    short_seq_prob: Annotated[float, "[0, 1]"]
+    pair_weight: Annotated[float, "[0, inf)"]
 
     documents: ClassVar = ("split",)
     eos_in_windows: ClassVar = False
@@ -69,13 +68,6 @@ class SentencePairs(MLM):
     @property
     def prompting(self):
         return FillMasks(self.mask_rate)
-
-    def check(self, field):
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ConfigError(f"{field}.short_seq_prob={self.short_seq_prob} must lie between 0 and 1; BERT uses 0.1")
-        if not 0 <= self.pair_weight < float("inf"):
-            raise ConfigError(f"{field}.pair_weight={self.pair_weight} must be 0 (the ablation) or more; BERT uses 1")
-        return super().check(field)
 
     def output_lengths(self, raw):
         inputs = np.maximum(raw, 2) + 3

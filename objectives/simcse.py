@@ -1,13 +1,12 @@
 """SimCSE (Gao et al. 2021; princeton-nlp/SimCSE): contrastive learning of sentence embeddings."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from contract.errors import ConfigError
 from objectives.mlm import MLM
-from objectives.objective import Masked
+from objectives.objective import Masked, Objective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +22,8 @@ class SimCSE(MLM):
     pass over the masked text, as in SimCSE.
     """
 
-    temperature: float
-    mlm_weight: float
+    temperature: Annotated[float, "(0, inf)"]
+    mlm_weight: Annotated[float, "[0, inf)"]
 
     documents: ClassVar = ("split",)
     eos_in_windows: ClassVar = False
@@ -42,11 +41,7 @@ class SimCSE(MLM):
         return ("cls", "sep", "mask") if self.mlm_weight else ("cls", "sep")
 
     def check(self, field):
-        if not 0 < self.temperature < float("inf"):
-            raise ConfigError(f"{field}.temperature={self.temperature} must be above 0; SimCSE uses 0.05")
-        if not 0 <= self.mlm_weight < float("inf"):
-            raise ConfigError(f"{field}.mlm_weight={self.mlm_weight} must be 0 (no masks) or more; SimCSE's is 0.1")
-        return super().check(field) if self.mlm_weight else []
+        return super().check(field) if self.mlm_weight else Objective.check(self, field)
 
     def corrupt(self, tokens, lengths, keys, vocab):
         if self.mlm_weight:

@@ -1,7 +1,7 @@
 """Span corruption (Raffel et al. 2020, section 3.3.4): sentinels replace spans, and the targets are the spans."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -9,7 +9,6 @@ from contract.errors import ConfigError
 from objectives.algebra.noise import SpanLengthDistribution, random_spans_noise_mask, span_bounds
 from objectives.algebra.views import SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS
 from objectives.denoising import Denoising
-from objectives.objective import check_density
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +31,8 @@ class SpanCorruption(Denoising):
     data.num_sentinels may have to be larger.
     """
 
-    noise_density: float
-    mean_noise_span_length: float
+    noise_density: Annotated[float, "(0, 1)"]
+    mean_noise_span_length: Annotated[float, "[1, 1e7]"]
     random_roll: bool
     span_length_distribution: SpanLengthDistribution
 
@@ -41,11 +40,7 @@ class SpanCorruption(Denoising):
     targets_view: ClassVar = SPANS_AFTER_SENTINELS
 
     def check(self, field):
-        check_density(self.noise_density, f"{field}.noise_density")
-        if not 1 <= self.mean_noise_span_length < float("inf"):
-            raise ConfigError(
-                f"{field}.mean_noise_span_length={self.mean_noise_span_length} must be 1 or more tokens; T5 uses 3"
-            )
+        super().check(field)
         shortest = self.noise_density / (1 - self.noise_density)
         if self.span_length_distribution != "composition" and self.mean_noise_span_length < shortest:
             raise ConfigError(

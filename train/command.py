@@ -29,7 +29,9 @@ from absl import flags
 from ml_collections import config_flags
 
 from contract.errors import ConfigError
+from data.flags_given import check_given_once
 from train.host_memory import keep_freed_memory
+from train.overrides import check_tuples, unknown_field
 
 T = TypeVar("T")
 
@@ -128,7 +130,10 @@ def parse_flags(
     try:
         rest = flag_values(argv)
     except Exception as error:  # a config file is a program and can raise anything
-        raise ConfigError(_one_line(error, argv) + _denoiser_hint(error, argv)) from error
+        raise ConfigError(_one_line(error, argv)) from error
+    check_given_once(flag_values)
+    if "config" in flag_values and flag_values["config"].value is not None:
+        check_tuples(argv, config_overrides(flag_values))
     values = []
     for argument in rest[1:]:
         if positional is None:
@@ -195,22 +200,12 @@ def _config_arguments(argv: list[str]) -> Iterator[str]:
             yield flag.partition("=")[2] or value
 
 
-def _denoiser_hint(error: Exception, argv: list[str]) -> str:
-    """Returns the fields that an override of a mixture's objective, such as its noise_density, may mean; "" for none.
-
-    A mixture's objective has no such field, but the objectives of its denoisers have.
-    """
-    given = [re.match(r"--config\.objective\.(\w+)(?:=|$)", argument) for argument in argv]
-    names = [match[1] for match in given if match and match[1] in str(error)]
-    if not names or not isinstance(error, AttributeError | KeyError):
-        return ""
-    without_overrides, name = flags.FlagValues(), next(_config_arguments(argv))
-    arguments = [argv[0], f"--config={name}"]
-    define_config(without_overrides, argv=arguments)
-    without_overrides(arguments)
-    denoisers = config_fields(without_overrides)["objective"].get("denoisers", {})
-    fields = [f"objective.denoisers.{name}.{names[0]}" for name, row in denoisers.items() if names[0] in row]
-    return f": a mixture's denoisers have this field, {', '.join(fields)}" if fields else ""
+def _fields_without_overrides(argv: list[str]) -> dict[str, Any]:
+    """Returns the config that --config names, as nested plain dicts."""
+    flag_values, arguments = flags.FlagValues(), [argv[0], f"--config={next(_config_arguments(argv))}"]
+    define_config(flag_values, argv=arguments)
+    flag_values(arguments)
+    return config_fields(flag_values)
 
 
 def _flags_help(flag_values: flags.FlagValues) -> str:
@@ -231,13 +226,9 @@ def _one_line(error: Exception, argv: list[str]) -> str:
         return f"--{override[1]} needs --config: name the config that it changes, as in --config=configs/ul2.py"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
-        text = str(error).replace("\\'", "'")  # an AttributeError that contains a KeyError's message escapes the quotes
-        unknown = re.search(r"'(\w+)'|\"(\w+)\"", text)
-        near = re.search(r'Did you mean "(\w+)"', text)
-        name = (unknown[1] or unknown[2]) if unknown else ""
-        given = [flag for flag in argv if name and re.match(rf"--config\.(\w+\.)*{name}\b", flag)]
-        if given:
-            return f"unknown config field in {given[0]}" + (f": did you mean {near[1]}?" if near else "")
+        message = unknown_field(argv, _fields_without_overrides(argv))
+        if message:
+            return message
     if "Traceback" in str(error):
         return re.sub(r"^\w*(\.\w+)*Error: ", "", lines[-1])
     return " ".join(lines)

@@ -1,13 +1,17 @@
-"""Turns a config into frozen dataclasses, and checks the names and types of its fields before anything slow runs."""
+"""Turns a config into frozen dataclasses, and checks the names, types and ranges of its fields.
+
+The annotation of a number field declares its range (contract/ranges.py).
+"""
 
 import dataclasses
 import difflib
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from contract.errors import ConfigError
+from contract.ranges import check_ranges, value_text
 from data.config import CorpusConfig
 from data.near_duplicates import NearDuplicates
 from data.split import Split
@@ -20,19 +24,19 @@ T = TypeVar("T")
 class DataConfig(CorpusConfig):
     """Fields of `config.data`: the corpus, its windows and batches. configs/base.py documents every field."""
 
-    inputs_length: int
-    targets_length: int
+    inputs_length: Annotated[int, "[1, 2**24]"]
+    targets_length: Annotated[int, "[1, 2**24]"]
     documents: Literal["join", "pack", "split", "whole"]
     on_unusable: Literal["error", "skip"]
-    examples_per_row: int
+    examples_per_row: Annotated[int, "[1, 2**16]"]
     packing: Literal["equal", "planned"]
     bidirectional_inputs: bool
-    heldout_fraction: float
-    split_seed: int
+    heldout_fraction: Annotated[float, "[0, 1)"]
+    split_seed: Annotated[int, "[-2**63, 2**63)"]
     split_by: Literal["auto", "file", "document", "label"]
     near_duplicates: NearDuplicates
-    reader_threads: int
-    prefetch_batches: int
+    reader_threads: Annotated[int, "[0, 1024]"]
+    prefetch_batches: Annotated[int, "[0, 2**16]"]
 
     @property
     def split(self) -> Split:
@@ -46,16 +50,16 @@ class OptimizerConfig:
 
     name: Literal["adamw", "rms_scaled_adamw", "adafactor", "lion", "muon"]
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd"]
-    learning_rate: float
-    warmup_steps: int
-    final_learning_rate_fraction: float
-    decay_fraction: float
-    b1: float
-    b2: float
-    eps: float
-    weight_decay: float
+    learning_rate: Annotated[float, "(0, inf)"]
+    warmup_steps: Annotated[int, "[0, 2**31)"]
+    final_learning_rate_fraction: Annotated[float, "[0, 1]"]
+    decay_fraction: Annotated[float, "(0, 1]"]
+    b1: Annotated[float, "[0, 1)"]
+    b2: Annotated[float, "[0, 1)"]
+    eps: Annotated[float, "(0, inf)"]
+    weight_decay: Annotated[float, "[0, inf)"]
     no_decay: tuple[str, ...]
-    clip_norm: float
+    clip_norm: Annotated[float, "[0, inf)"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,18 +69,18 @@ class TrainConfig:
     init_from: str
     init_from_vocabulary: Literal["equal", "by_token"]
     init_from_overlap: Literal["error", "allow"]
-    steps: int  # 0 until train.epochs is resolved (train/epochs.py)
-    epochs: float
-    batch_size: int
-    grad_accum_steps: int
-    ema_decay: float
-    log_every: int
-    eval_every: int
-    eval_windows: int
-    checkpoint_every: int
-    keep_checkpoints: int
-    max_nonfinite_updates: int
-    profile_steps: int
+    steps: Annotated[int, "[0, 2**31)"]  # 0 until train.epochs is resolved (train/epochs.py)
+    epochs: Annotated[float, "[0, inf)"]
+    batch_size: Annotated[int, "[1, 2**24]"]
+    grad_accum_steps: Annotated[int, "[1, 2**24]"]
+    ema_decay: Annotated[float, "[0, 1)"]
+    log_every: Annotated[int, "[1, inf)"]
+    eval_every: Annotated[int, "[1, inf)"]
+    eval_windows: Annotated[int, "[0, 2**31)"]
+    checkpoint_every: Annotated[int, "[1, inf)"]
+    keep_checkpoints: Annotated[int, "[1, inf)"]
+    max_nonfinite_updates: Annotated[int, "[1, inf)"]
+    profile_steps: Annotated[int, "[0, 2**31)"]
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...]
     tracker_project: str
 
@@ -94,16 +98,16 @@ class MeshConfig:
     """Fields of `config.mesh`."""
 
     backend: Literal["jit", "pmap"]
-    data: int
-    fsdp: int
-    tensor: int
+    data: Annotated[int, "[-1, -1] or [1, 2**20]"]
+    fsdp: Annotated[int, "[-1, -1] or [1, 2**20]"]
+    tensor: Annotated[int, "[-1, -1] or [1, 2**20]"]
 
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
     """A whole config. train/experiment.py makes an Objective and a ModelConfig of the dicts `objective` and `model`."""
 
-    seed: int
+    seed: Annotated[int, "[-2**63, 2**63)"]
     precision: Literal["float32", "bfloat16", "float16"]
     data: DataConfig
     objective: dict[str, Any]
@@ -117,8 +121,16 @@ class ExperimentConfig:
 def from_mapping(cls: type[T], values: Mapping[str, Any], field: str) -> T:
     """Returns dataclass `cls` made from `values`, the fields of the config section `field` ("" for the whole config).
 
-    Raises ConfigError for a missing or unknown field, with the nearest name, and for a value of the wrong type. An int
-    is accepted for a float; nothing else is converted.
+    Raises ConfigError as `checked_fields` does.
+    """
+    return cls(**checked_fields(cls, values, field))
+
+
+def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """Returns `values`, the fields of the config section `field`, as the arguments that make dataclass `cls`.
+
+    Raises ConfigError for a missing or unknown field, with the nearest name, for a value of the wrong type, and for a
+    number out of its range. An int is accepted for a float; nothing else is converted.
     """
     hints = typing.get_type_hints(cls)
     names = [declared.name for declared in dataclasses.fields(cls)]
@@ -131,13 +143,13 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], field: str) -> T:
     missing = [name for name in names if name not in values]
     if missing:
         raise ConfigError(f"config field {prefix}{missing[0]} is missing")
-    return cls(**{name: _checked(values[name], hints[name], prefix + name) for name in names})
+    fields = {name: _checked(values[name], hints[name], prefix + name) for name in names}
+    check_ranges(cls, fields, field)
+    return fields
 
 
 def check_length(train: TrainConfig) -> None:
     """Raises ConfigError unless exactly one of train.steps and train.epochs is set."""
-    if not 0 <= train.epochs < float("inf"):
-        raise ConfigError(f"train.epochs={train.epochs} must be 0 (off) or more, and finite")
     if train.epochs and train.steps:
         raise ConfigError(
             f"train.steps={train.steps} and train.epochs={train.epochs} both set the length of the run: "
@@ -151,28 +163,31 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{field}={value!r} must be a group of fields")
+            raise ConfigError(f"{field}={value_text(value)} must be a group of fields")
         return from_mapping(hint, value, field)
     if origin is Literal:
         if value not in args:
             near = difflib.get_close_matches(str(value), args, n=1)
             hint_text = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"{field}={value!r} must be one of {', '.join(map(repr, args))}{hint_text}")
+            raise ConfigError(f"{field}={value_text(value)} must be one of {', '.join(map(repr, args))}{hint_text}")
         return value
     if origin is tuple:
         if not isinstance(value, tuple | list):
-            raise ConfigError(f"{field}={value!r} must be a tuple")
+            raise ConfigError(f"{field}={value_text(value)} must be a tuple")
         return tuple(_checked(item, args[0], field) for item in value)
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{field}={value!r} must be a group of fields")
+            raise ConfigError(f"{field}={value_text(value)} must be a group of fields")
         if args[1] is Any:
             return dict(value.items())
         return {name: _checked(item, args[1], f"{field}.{name}") for name, item in value.items()}
     if origin is types.UnionType:  # of a type and None
         return None if value is None else _checked(value, args[0], field)
     if hint is float and type(value) is int:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf") if value > 0 else -float("inf")
     if type(value) is not hint:
-        raise ConfigError(f"{field}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
+        raise ConfigError(f"{field}={value_text(value)} must be of type {hint.__name__}, not {type(value).__name__}")
     return value

@@ -34,13 +34,10 @@ from train.config import (
 )
 from train.learners import make_learner
 from train.learners.learner import Learner, LearnerSetup
+from train.model_config import make_model_config, model_fields
 from train.objective_config import make_objective
 from train.section_checks import check_sections
 from train.special_tokens import check_special_tokens
-
-# Vocabulary sizes are rounded up to a multiple of this number, so that mesh axes divide them. T5 does the same (32,100
-# ids, 32,128 rows).
-VOCAB_MULTIPLE = 128
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -201,13 +198,14 @@ def make_experiment(
     check_length(sections.train)
     if steps is not None:
         config = {**config, "train": {**config["train"], "steps": steps}}
-        sections = dataclasses.replace(sections, train=dataclasses.replace(sections.train, steps=steps))
+        sections = dataclasses.replace(sections, train=from_mapping(TrainConfig, config["train"], "train"))
     check_sections(sections)
     data = sections.data
-    tokenizer = make_tokenizer(data)
     objective = make_objective(sections.objective)
     denoisers = denoisers_of(objective, sections.objective["name"])
-    model = _model_config(sections, vocab_size or tokenizer.vocab.size, denoisers)
+    fields_of_model = model_fields(sections, denoisers)
+    tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file
+    model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
     check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     is_mixture = isinstance(objective, Mixture)
@@ -275,49 +273,6 @@ def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | Non
         )
     examples_per_step = sections.train.batch_size * sections.data.examples_per_row
     return mixture.begin_step * examples_per_step, mixture.end_step * examples_per_step
-
-
-def _model_config(sections: ExperimentConfig, num_ids: int, denoisers: Sequence[Denoiser]) -> ModelConfig:
-    """Returns the model. num_ids: of the tokenizer."""
-    # Derived from other fields, never set in a config.
-    derived = {
-        "dtype": sections.precision,
-        "has_prefix": sections.data.bidirectional_inputs
-        and any(denoiser.objective.has_inputs for denoiser in denoisers),
-        "predicts_tokens": True,
-    }
-    fixed = sorted(derived.keys() & sections.model.keys())
-    if fixed:
-        raise ConfigError(
-            f"config field model.{fixed[0]} cannot be set: it is derived from the objective, precision or "
-            "data.bidirectional_inputs"
-        )
-    fields = {**sections.model, **derived}
-    if fields.get("vocab_size") == 0:
-        fields["vocab_size"] = -(-num_ids // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
-    if fields.get("max_length") == 0:
-        fields["max_length"] = max(sections.data.inputs_length, sections.data.targets_length)
-    try:
-        model = from_mapping(ModelConfig, fields, "model")
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    if model.vocab_size < num_ids:
-        raise ConfigError(
-            f"model.vocab_size={model.vocab_size} must be at least {num_ids}, the number of the tokenizer's ids, or 0"
-        )
-    for field in ("inputs_length", "targets_length") if model.architecture == "encoder_decoder" else ("inputs_length",):
-        length = getattr(sections.data, field)
-        if model.positions == "learned" and length > model.max_length:
-            raise ConfigError(
-                f"data.{field}={length} must be at most model.max_length={model.max_length}, the number of learned "
-                "positions"
-            )
-    types = max(denoiser.objective.num_token_types for denoiser in denoisers)
-    if model.architecture == "encoder_only" and types > model.num_token_types:
-        return dataclasses.replace(model, num_token_types=types)
-    return model
 
 
 def _described(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from contract.errors import ConfigError
 from objectives import OBJECTIVES, Mixture, Objective
-from objectives.mixture import TableRow
+from objectives.mixture import MixtureStep, TableRow, Weight
 from train.config import from_mapping
 
 
@@ -26,30 +26,36 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objec
 
 
 @dataclasses.dataclass(frozen=True)
-class _MixtureFields:
-    mix_by: Literal["example", "token"]
+class _ScheduleField:
     schedule: Literal["constant", "linear"]
 
 
 @dataclasses.dataclass(frozen=True)
+class _MixtureFields(_ScheduleField):
+    mix_by: Literal["example", "token"]
+
+
+@dataclasses.dataclass(frozen=True)
 class _LinearMixtureFields(_MixtureFields):
-    begin_step: int
-    end_step: int
+    begin_step: MixtureStep
+    end_step: MixtureStep
 
 
 @dataclasses.dataclass(frozen=True)
 class _RowFields:
-    weight: float
+    weight: Weight
     mode: str
 
 
 @dataclasses.dataclass(frozen=True)
 class _LinearRowFields(_RowFields):
-    final_weight: float
+    final_weight: Weight
 
 
 def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
-    fields, is_linear = dict(fields), fields.get("schedule") == "linear"
+    fields, is_linear = dict(fields), False
+    if "schedule" in fields:
+        is_linear = from_mapping(_ScheduleField, {"schedule": fields["schedule"]}, field).schedule == "linear"
     table = fields.pop("denoisers", None)
     if not isinstance(table, Mapping):
         raise ConfigError(f"{field}.denoisers must be a table of denoisers, as in configs/ul2.py")

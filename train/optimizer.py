@@ -7,6 +7,7 @@ import optax
 import optax.contrib
 
 from contract.errors import ConfigError
+from contract.ranges import check_ranges
 from train.config import OptimizerConfig
 from train.paths import leaf_name, stacks_layers
 from train.schedules import make_schedule
@@ -137,15 +138,8 @@ def decay_mask(tree, no_decay: tuple[str, ...]):
 
 
 def _check(config: OptimizerConfig) -> None:
-    """Raises ConfigError for a value out of range."""
-    for field in ("b1", "b2"):
-        if not 0 <= getattr(config, field) < 1:
-            raise ConfigError(f"optimizer.{field}={getattr(config, field)} must be in [0, 1)")
-    if not 0 < config.eps < float("inf"):
-        raise ConfigError(f"optimizer.eps={config.eps} must be above 0 and finite")
-    for field in ("weight_decay", "clip_norm"):
-        if not 0 <= getattr(config, field) < float("inf"):
-            raise ConfigError(f"optimizer.{field}={getattr(config, field)} must be 0 (off) or more, and finite")
+    """Raises ConfigError for a number out of its range and for a pattern that is none."""
+    check_ranges(OptimizerConfig, vars(config), "optimizer")
     for pattern in config.no_decay:
         try:
             re.compile(pattern)

@@ -3,6 +3,7 @@
 import optax
 
 from contract.errors import ConfigError
+from contract.ranges import check_ranges
 from train.config import OptimizerConfig
 
 
@@ -57,18 +58,7 @@ def _decay_steps(config: OptimizerConfig, steps: int) -> int:
 
 def _check(config: OptimizerConfig, steps: int) -> None:
     """Raises ConfigError for a rate, fraction or number of steps out of range."""
-    if steps < 1:
-        raise ConfigError(f"train.steps={steps} must be 1 or more")
-    if not 0 < config.learning_rate < float("inf"):
-        raise ConfigError(f"optimizer.learning_rate={config.learning_rate} must be above 0 and finite")
-    if not 0 <= config.final_learning_rate_fraction <= 1:
-        raise ConfigError(
-            f"optimizer.final_learning_rate_fraction={config.final_learning_rate_fraction} must be in [0, 1]"
-        )
-    if not 0 < config.decay_fraction <= 1:
-        raise ConfigError(f"optimizer.decay_fraction={config.decay_fraction} must be above 0 and at most 1")
-    if config.warmup_steps < 0:
-        raise ConfigError(f"optimizer.warmup_steps={config.warmup_steps} must be 0 (off) or more")
+    check_ranges(OptimizerConfig, vars(config), "optimizer")
     if config.warmup_steps >= steps:
         raise ConfigError(
             f"optimizer.warmup_steps={config.warmup_steps} must be below train.steps={steps}: "

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from contract.batch import Batch
 from contract.errors import ConfigError
+from contract.ranges import check_ranges
 from train.config import MeshConfig
 from train.paths import leaf_name
 
@@ -100,10 +101,8 @@ def mesh_shape(config: MeshConfig, count: int) -> tuple[int, int, int]:
 
     Raises ConfigError if the product of the sizes is not `count`.
     """
+    check_ranges(MeshConfig, vars(config), "mesh")
     sizes = [getattr(config, name) for name in AXES]
-    for name, size in zip(AXES, sizes, strict=True):
-        if size < 1 and size != -1:
-            raise ConfigError(f"mesh.{name}={size} must be 1 or more, or -1 for the devices that the other axes leave")
     given = ", ".join(f"mesh.{name}={size}" for name, size in zip(AXES, sizes, strict=True))
     if sizes.count(-1) > 1:
         raise ConfigError(f"{given}: only one of them may be -1, which takes the devices that the others leave")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import base
+from contract.ranges import range_in_words
 from data.config import CorpusConfig
 from models.config import ModelConfig
 from objectives import OBJECTIVES
@@ -78,7 +79,7 @@ def objective_fields(objective: type) -> list[Field]:
 
     Raises ValueError for a field without documentation.
     """
-    hints = typing.get_type_hints(objective)
+    hints = typing.get_type_hints(objective, include_extras=True)
     names = [field.name for field in dataclasses.fields(objective)]
     documented: dict[str, tuple[str, ...]] = {}
     for parent in reversed(objective.__mro__):
@@ -93,12 +94,14 @@ def objective_fields(objective: type) -> list[Field]:
 
 
 def type_text(hint: Any) -> str:
-    """Returns a type as Markdown: choices as code, `tuple of str` for tuple[str, ...]."""
+    """Returns a type as Markdown: choices as code, `tuple of str` for tuple[str, ...], a number with its range."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return f"{type_text(arguments[0])}, {escaped(range_in_words(hint))}"
     if origin is typing.Literal:
         return ", ".join(f"`{double_quoted(choice)}`" for choice in arguments)
     if origin is tuple:
-        return f"tuple of {arguments[0].__name__}"
+        return f"tuple of {type_text(arguments[0])}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "table"
     return f"{hint.__name__}"
@@ -149,14 +152,14 @@ def _groups(lines: list[str]) -> list[tuple[bool, list[str]]]:
 def _types() -> dict[str, str]:
     """Returns the type of every field of configs/base.py, as Markdown."""
     types: dict[str, str] = {}
-    for name, hint in typing.get_type_hints(ExperimentConfig).items():
+    for name, hint in typing.get_type_hints(ExperimentConfig, include_extras=True).items():
         if name == "objective":
             continue
         section = ModelConfig if name == "model" else hint
         if not dataclasses.is_dataclass(section):
             types[name] = type_text(hint)
             continue
-        hints = typing.get_type_hints(section)
+        hints = typing.get_type_hints(section, include_extras=True)
         for field in dataclasses.fields(section):
             if section is not ModelConfig or field.name not in DERIVED:
                 types[f"{name}.{field.name}"] = type_text(hints[field.name])

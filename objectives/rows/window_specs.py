@@ -59,6 +59,8 @@ def make_batch_spec(
         raw_lengths = [int(plan.lengths_of(k).max()) for k in range(len(denoisers))]
     else:
         raw_lengths = longest_windows([denoiser.output_lengths for denoiser in denoisers], row_shape, names)
+    for denoiser, raw_length in zip(denoisers, raw_lengths, strict=True):
+        denoiser.objective.check_window(raw_length, denoiser.field)
     _check_sentinels(denoisers, raw_lengths, row_shape, vocab)
 
     specs = []

@@ -228,10 +228,10 @@ def test_permutation_infilling_and_rotation_are_applied_in_this_order(monkeypatc
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"mask_rate": 1.2}, r"objective.mask_rate=1.2 must lie between 0 and 1"),
-        ({"rotate": -0.1}, r"objective.rotate=-0.1 must lie between 0 and 1"),
+        ({"mask_rate": 1.2}, r"objective.mask_rate=1.2 must be in \[0, 1\]"),
+        ({"rotate": -0.1}, r"objective.rotate=-0.1 must be in \[0, 1\]"),
         ({"mask_rate": 0.0, "permute_sentences": 0.0}, r"objective.mask_rate and objective.rotate are all 0"),
-        ({"poisson_lambda": 0.0}, r"objective.poisson_lambda=0.0 must be above 0"),
+        ({"poisson_lambda": 0.0}, r"objective.poisson_lambda=0.0 must be in \(0, 10000\]"),
     ],
 )
 def test_invalid_fields_raise(fields, message):

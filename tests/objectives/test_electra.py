@@ -160,9 +160,9 @@ def test_replaced_token_loss_of_huge_half_precision_logits_is_finite():
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("generator_size", 0.0, r"objective.generator_size=0.0 must be above 0 and at most 1"),
-        ("generator_size", 1.5, r"objective.generator_size=1.5 must be above"),
-        ("generator_weight", 0.0, r"objective.generator_weight=0.0 must be a positive number"),
+        ("generator_size", 0.0, r"objective.generator_size=0.0 must be in \(0, 1\]"),
+        ("generator_size", 1.5, r"objective.generator_size=1.5 must be in \(0, 1\]"),
+        ("generator_weight", 0.0, r"objective.generator_weight=0.0 must be above 0 and finite"),
         ("discriminator_weight", math.inf, r"objective.discriminator_weight=inf must be"),
         ("temperature", math.nan, r"objective.temperature=nan must be"),
         ("mask_token_rate", 1.1, r"objective.mask_token_rate=1.1"),

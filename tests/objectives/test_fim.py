@@ -112,9 +112,9 @@ def test_each_packed_document_of_a_row_is_reordered_separately():
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        (FIM(1.5, 0.5, 8), r"objective.fim_rate=1.5 must lie between 0 and 1"),
-        (FIM(0.5, -0.5, 8), r"objective.spm_rate=-0.5 must lie between 0 and 1"),
-        (FIM(0.5, 0.5, 0), r"objective.min_document_length=0 must be 1 or more"),
+        (FIM(1.5, 0.5, 8), r"objective.fim_rate=1.5 must be in \[0, 1\]"),
+        (FIM(0.5, -0.5, 8), r"objective.spm_rate=-0.5 must be in \[0, 1\]"),
+        (FIM(0.5, 0.5, 0), r"objective.min_document_length=0 must be from 1 to 16777216"),
     ],
 )
 def test_invalid_fields_raise(objective, message):

@@ -77,7 +77,7 @@ INVALID = {
     "final weight below 0": (scheduled(ROWS, -1.0, 1.0), "objective.denoisers.clm.final_weight=-1.0 must be 0 or more"),
     "end before begin": (
         scheduled(ROWS, 0.0, 1.0, begin_step=2, end_step=1),
-        "begin_step=2 and .*end_step=1 must be 0 or mor",
+        "begin_step=2 must be .*end_step=1 or less",
     ),
     "end after the run": (scheduled(ROWS, 0.0, 1.0, end_step=3), "objective.end_step=3 must be train.steps=2 or less"),
 }

@@ -114,13 +114,16 @@ def test_the_only_ordinary_token_is_selected_and_special_tokens_are_not(mlm):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"mask_rate": 1.5}, r"objective.mask_rate=1.5 must lie between 0 and 1"),
+        ({"mask_rate": 1.5}, r"objective.mask_rate=1.5 must be in \(0, 1\)"),
         ({"mask_token_rate": 0.95}, r"add up to more than 1"),
-        ({"mask_token_rate": -0.1}, r"objective.mask_token_rate=-0.1 must lie between"),
+        ({"mask_token_rate": -0.1}, r"objective.mask_token_rate=-0.1 must be in \[0, 1\]"),
         ({"ngram_weights": ()}, r"objective.ngram_weights=\(\) must hold weights"),
         ({"ngram_weights": (0.0, 0.0)}, r"objective.ngram_weights=\(0.0, 0.0\) must hold weights"),
-        ({"ngram_weights": (1.0, -0.1)}, r"objective.ngram_weights=\(1.0, -0.1\) must hold weights"),
-        ({"ngram_weights": (float("nan"),)}, r"objective.ngram_weights=\(nan,\) must hold weights"),
+        (
+            {"ngram_weights": (1.0, -0.1)},
+            r"objective.ngram_weights=\(1.0, -0.1\) must be 0 or more, and finite",
+        ),
+        ({"ngram_weights": (float("nan"),)}, r"objective.ngram_weights=\(nan,\) must be 0 or more, and finite"),
     ],
 )
 def test_invalid_fields_raise(fields, message):

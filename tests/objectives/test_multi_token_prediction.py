@@ -89,7 +89,7 @@ def test_loss_weights_are_those_of_the_papers():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ((1, "independent", 1.0), r"objective.num_future_tokens=1 must be 2 or more; 1 is objective.name='clm'"),
+        ((1, "independent", 1.0), r"objective.num_future_tokens=1 must be from 2 to 1024"),
         ((4, "independent", 0.0), r"objective.loss_weight=0.0 must be above 0"),
         ((4, "sequential", float("nan")), r"objective.loss_weight=nan must be above 0"),
     ],

@@ -221,8 +221,8 @@ def test_a_row_of_a_batch_contains_a_pair_its_token_types_and_its_label():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"short_seq_prob": 1.5}, r"objective.short_seq_prob=1.5 must lie between 0 and 1"),
-        ({"pair_weight": -1.0}, r"objective.pair_weight=-1.0 must be 0 \(the ablation\) or more"),
+        ({"short_seq_prob": 1.5}, r"objective.short_seq_prob=1.5 must be in \[0, 1\]"),
+        ({"pair_weight": -1.0}, r"objective.pair_weight=-1.0 must be 0 or more, and finite"),
         ({"pair_weight": float("inf")}, r"objective.pair_weight=inf"),
         ({"mask_rate": 1.0}, r"objective.mask_rate=1.0"),
     ],

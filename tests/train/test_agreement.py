@@ -183,4 +183,4 @@ def test_a_corpus_that_is_missing_on_one_host(corpus, tmp_path):
 def test_the_same_error_in_all_processes_is_unchanged(corpus, tmp_path):
     folders = [copy_of_corpus(corpus, tmp_path / "one")] * 2
     result = run_two(folders, "--config.train.batch_size=0", tmp_path=tmp_path)
-    assert_refused(result, r"train.batch_size=0 must be 1 or more", tmp_path)
+    assert_refused(result, r"train.batch_size=0 must be from 1 to", tmp_path)

@@ -96,9 +96,9 @@ def test_a_run_of_epochs_and_its_continuation(corpus, tmp_path, capsys):
     ("overrides", "message"),
     [
         ({"train__steps": 5}, r"train\.steps=5 and train\.epochs=3\.0 both set the length of the run: set one"),
-        ({"train__steps": -5}, r"train\.steps=-5 and train\.epochs=3\.0"),
+        ({"train__steps": -5}, r"train\.steps=-5 must be from 0 to"),
         ({"train__epochs": 0.0}, r"train\.steps=0 must be 1 or more, or 0 with train\.epochs above 0"),
-        ({"train__epochs": -1.0}, r"train\.epochs=-1\.0 must be 0 \(off\) or more, and finite"),
+        ({"train__epochs": -1.0}, r"train\.epochs=-1\.0 must be 0 or more, and finite"),
         ({"train__epochs": float("nan")}, r"train\.epochs=nan must be 0"),
         ({"train__epochs": float("inf")}, r"train\.epochs=inf must be 0"),
         ({"name": "ul2r:clm_then_ul2r"}, r"train\.epochs=3\.0 does not go with objective\.schedule='linear'"),

@@ -21,7 +21,7 @@ def assert_refused(message, name="ul2", architecture="encoder_decoder", **overri
         ("data__input_length", 5, r"unknown config field data.input_length: did you mean data.inputs_length\?"),
         ("model__has_prefix", True, r"config field model.has_prefix cannot be set: it is derived from the objective"),
         ("model__vocab_size", 5, r"model.vocab_size=5 must be at least \d+, the number of the tokenizer's ids, or 0"),
-        ("model__vocab_size", -5, r"model.vocab_size=-5 must be positive"),
+        ("model__vocab_size", -5, r"model.vocab_size=-5 must be from 0 to"),
         ("model__num_layer", 5, r"unknown config field model.num_layer: did you mean model.num_layers\?"),
         ("optimizer__learning_rate", "fast", r"optimizer.learning_rate='fast' must be of type float, not str"),
         ("train__steps", 2.5, r"train.steps=2.5 must be of type int, not float"),
@@ -43,9 +43,9 @@ def assert_refused(message, name="ul2", architecture="encoder_decoder", **overri
             r"model.architecture='decoder' must be one of .* did you mean 'decoder_only'",
         ),
         ("model__num_kv_heads", 3, r"model.num_kv_heads=3 must divide model.num_heads=2"),
-        ("model__dropout_rate", 1.0, r"model.dropout_rate=1.0 must be at least 0 and below 1"),
+        ("model__dropout_rate", 1.0, r"model.dropout_rate=1.0 must be in \[0, 1\)"),
         ("optimizer__warmup_steps", 9, r"optimizer.warmup_steps=9 .*train.steps"),
-        ("loss__chunk_size", -1, r"loss.chunk_size=-1 must be 0"),
+        ("loss__chunk_size", -1, r"loss.chunk_size=-1 must be from 0 to"),
         ("loss__label_smoothing", 1.0, r"loss.label_smoothing=1.0 must be in \[0, 1\)"),
         ("mesh__backend", "pjit", r"mesh.backend='pjit' must be one of"),
     ],
@@ -95,7 +95,7 @@ def test_the_fields_of_a_mixtures_denoisers_are_checked():
         r"objective.denoisers.x1.weight=-1.0 must be 0 or more", objective__denoisers={"x1": row | {"weight": -1.0}}
     )
     assert_refused(r"objective.denoisers: every weight is 0", objective__denoisers={"x1": row | {"weight": 0.0}})
-    assert_refused(r"objective.denoisers.x1.noise_density=1.5 must lie between 0 and 1",
+    assert_refused(r"objective.denoisers.x1.noise_density=1.5 must be in \(0, 1\)",
             objective__denoisers={"x1": row | {"noise_density": 1.5}})  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from tests.train.subprocesses import run_main
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config.train.stepz=5"], "unknown config field in --config.train.stepz=5: did you mean steps?"),
+        (["--config.train.stepz=5"], "unknown config field in --config.train.stepz=5: did you mean train.steps?"),
         (["--config.train.steps=many"], "many"),
         (["--config=configs/nothing.py"], "--config=configs/nothing.py is not a file"),
         (["--config=ul2"], "--config=ul2 is not a file: did you mean --config=configs/ul2.py?"),

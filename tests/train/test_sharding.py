@@ -118,8 +118,8 @@ def test_rules_match_the_end_of_a_path_only():
     [
         ({"data": 3}, r"mesh.data=3, .* devices, 1"),
         ({"fsdp": 2}, r"mesh.fsdp=2, .* devices, 1"),
-        ({"data": 0}, r"mesh.data=0 must be 1 or more, or -1"),
-        ({"tensor": -2}, r"mesh.tensor=-2 must be 1 or more, or -1"),
+        ({"data": 0}, r"mesh.data=0 must be -1, or from 1 to"),
+        ({"tensor": -2}, r"mesh.tensor=-2 must be -1, or from 1 to"),
         ({"tensor": -1}, r"mesh.data=-1, .*mesh.tensor=-1: only one of them may be -1"),
     ],
 )

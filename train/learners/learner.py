@@ -25,7 +25,7 @@ the same name in two learners only if both take it over the same kind of tokens 
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import jax.numpy as jnp
 from jax import Array
@@ -46,9 +46,9 @@ Sums = dict[str, Any]  # see above
 class LossConfig:
     """Fields of `config.loss`."""
 
-    z_loss: float
-    label_smoothing: float
-    chunk_size: int
+    z_loss: Annotated[float, "[0, inf)"]
+    label_smoothing: Annotated[float, "[0, 1)"]
+    chunk_size: Annotated[int, "[0, 2**24]"]
 
 
 @dataclasses.dataclass(frozen=True)
