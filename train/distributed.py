@@ -58,6 +58,11 @@ def initialize(
         raise ConfigError(f"{missing[0]} is missing: several processes need {', '.join(given)}")
     elif not 0 <= process_id < num_processes:
         raise ConfigError(f"--process_id={process_id} must be in 0..{num_processes - 1} with {num_processes=}")
+    if coordinator_address is not None and not _is_address(coordinator_address):
+        raise ConfigError(
+            f"--coordinator_address={coordinator_address} must be host:port of process 0, as in "
+            "--coordinator_address=node-a:8476"
+        )
     if timeout_seconds < 1:
         raise ConfigError(f"--join_timeout={timeout_seconds} must be 1 second or more")
     me = "a process" if process_id is None else f"process {process_id}"
@@ -80,6 +85,12 @@ def initialize(
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(f"the processes of this run cannot connect: {reason}") from error
+
+
+def _is_address(text: str) -> bool:
+    """Returns whether `text` is host:port."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 2**16
 
 
 def describes_several_processes(environment: Mapping[str, str]) -> bool:

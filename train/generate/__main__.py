@@ -137,4 +137,4 @@ def _print_note(note: str) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, memory_remedy="Lower --batch_size, --num_samples or --max_tokens, or use more devices")
