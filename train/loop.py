@@ -21,26 +21,29 @@ from train.recorder import Recorder
 from train.run import make_run
 from train.run_config import flatten
 from train.signals import StopRequest
-from train.start import first_state, make_start, make_workdir, open_checkpoints, write_start
+from train.start import check_shared, first_state, make_start, make_workdir, open_checkpoints, write_start
 from train.step import TrainState
 from train.summary import print_summary
 from train.tracking.writer import check_trackers
+from train.workdir_lock import WorkdirLock
 
 
 def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console | None = None) -> bool:
     """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
-    Leaves config.json, metrics.jsonl, checkpoints/ and the files of trackers, such as tensorboard/, in `workdir`.
+    Leaves config.json, metrics.jsonl, checkpoints/ and the files of trackers, such as tensorboard/, in `workdir`, which
+    is locked meanwhile (train/workdir_lock.py).
 
     console: where progress is printed; standard output by default.
 
     Returns whether the run made all of its steps; False after a signal to stop, once its checkpoint is saved. Raises
-    ConfigError where the workdir cannot be written or contains another run, and where training cannot continue.
+    ConfigError where the workdir cannot be written, is in use by another process, contains another run or is not that
+    of process 0, and where training cannot continue.
     """
     # The order of a start:
-    # 1. The trackers are installed, the folder is writable, and the newest checkpoint in it, if any, is this run's.
+    # 1. The trackers are installed, the folder is writable, no other run writes in it, and it is that of all processes.
     # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The
-    #    corpus must be the run's, and the same in all processes.
+    #    corpus must be the same in all processes, and it and the newest checkpoint, if any, must be this run's.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
     #    step is the number of the next batch.
     # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals
@@ -49,6 +52,8 @@ def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console
         with agreement():
             check_trackers(experiment.train.trackers)
             make_workdir(workdir)
+            lock = stack.enter_context(WorkdirLock(workdir)) if jax.process_index() == 0 else None
+        check_shared(workdir, lock)
         checkpoints = open_checkpoints(workdir, keep=experiment.train.keep_checkpoints)
         stack.callback(checkpoints.close)
         with agreement() as same_everywhere:
@@ -56,12 +61,13 @@ def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console
             start = make_start(run, workdir, checkpoints)
             same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"newest checkpoint": start.step}
         config = run.experiment.train
-        if jax.process_index() == 0:
+        if lock is not None:
+            lock.check()
             write_start(start)
         state = first_state(run, start)
         display = stack.enter_context(Display(config.steps, start.step, console=console))
         stop = stack.enter_context(StopRequest(display.warn, every=config.log_every))
-        recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run)))
+        recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run), lock=lock))
         print_summary(run, display, workdir)
         print_start(display, start.warnings, start.step)
         steps = Steps(

@@ -21,6 +21,7 @@ from train.start import Start
 from train.step import TrainState
 from train.summary import print_shares
 from train.tracking.writer import MetricsWriter
+from train.workdir_lock import WorkdirLock
 
 
 class DivergedError(ConfigError):
@@ -42,6 +43,8 @@ class Recorder:
       start: its start, in the workdir that is written.
       display: prints the messages.
       evaluate: parameters -> held-out metrics (train.heldout.evaluate).
+      lock: of the workdir; None in processes that have none. After its loss, `report`, `evaluate` and `save` raise
+        ConfigError and write nothing.
       name: at the start of an error, such as "seed 1 (runs/b): ", where several runs train side by side.
     """
 
@@ -52,11 +55,12 @@ class Recorder:
         display: Display,
         evaluate: Callable[[Params], dict[str, float]],
         *,
+        lock: WorkdirLock | None = None,
         name: str = "",
     ):
         self.run, self.workdir, self.display = run, start.workdir, display
         self._config = run.experiment.train
-        self._checkpoints, self._evaluate, self._name = start.checkpoints, evaluate, name
+        self._checkpoints, self._evaluate, self._lock, self._name = start.checkpoints, evaluate, lock, name
         experiment = run.experiment
         self._counters = Counters(
             experiment.denoiser_names, experiment.train_step_flops, run.count_windows, start.counters
@@ -132,18 +136,22 @@ class Recorder:
                 metrics["mfu"] = self.run.peak_seconds * steps / seconds
         self.restart_clock(step, now)
         metrics |= self._counters.metrics() | self._counters.shares()
+        self._check_lock()
         self._writer.write(step, "train", metrics)
         self.display.train(step, metrics)
 
     def evaluate(self, step: int, params: Params) -> float | None:
         """Writes a line of held-out metrics and returns their loss; None if it is not finite."""
+        self._check_lock()
         metrics = self._evaluate(params)
+        self._check_lock()
         self._writer.write(step, "eval", metrics | self._counters.metrics())
         self.display.eval(step, metrics)
         return metrics["loss"] if math.isfinite(metrics["loss"]) else None
 
     def save(self, step: int, state: TrainState, eval_loss: float | None) -> None:
         """Starts to write a checkpoint. Returns once the arrays of `state` may be donated."""
+        self._check_lock()
         totals = self._counters.state() | {"line": self._line_sums.state()}
         self._checkpoints.save(step, state, eval_loss=eval_loss, counters=totals)
 
@@ -173,6 +181,10 @@ class Recorder:
 
     def __exit__(self, error_type: type[BaseException] | None, *_) -> None:
         self._writer.close(failed=error_type is not None)
+
+    def _check_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.check()
 
     def _next_command(self) -> str:
         """Returns what to run after the training: train.generate, or train.evaluate if it predicts no tokens."""

@@ -71,8 +71,12 @@ RULES: tuple[tuple[str, P], ...] = (
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Returns a mesh with axes AXES of `devices` (default: those of all processes), ordered to suit the network.
 
-    Raises ConfigError if the product of the sizes is not the number of devices.
+    Raises ConfigError if the product of the sizes is not the number of devices, and for mesh.backend="pmap" in several
+    processes.
     """
+    if config.backend == "pmap" and jax.process_count() > 1:
+        # Each process has a state of its own, and Orbax writes only arrays that the processes share.
+        raise ConfigError("mesh.backend='pmap' must be 'jit' for several processes: checkpoints need one state of all")
     shape = mesh_shape(config, jax.device_count() if devices is None else len(devices))
     return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 

@@ -31,6 +31,7 @@ from train.start import Start, first_state, make_start, make_workdir, open_check
 from train.step import TrainState
 from train.summary import print_summary
 from train.tracking.writer import check_trackers
+from train.workdir_lock import WorkdirLock
 
 # Fields in which the experiments may differ: the compiled step and the corpus do not depend on them.
 MAY_DIFFER = ("seed", "train.init_from")
@@ -59,9 +60,10 @@ def train_side_by_side(
     _check(experiments, workdirs)
     check_trackers(experiments[0].train.trackers)
     with contextlib.ExitStack() as stack:
-        checkpoints = []
+        checkpoints, locks = [], []
         for experiment, workdir in zip(experiments, workdirs, strict=True):
             make_workdir(workdir)
+            locks.append(stack.enter_context(WorkdirLock(workdir)))
             checkpoints.append(open_checkpoints(workdir, keep=experiment.train.keep_checkpoints))
             stack.callback(checkpoints[-1].close)
         shared = resolve_epochs(make_run(experiments[0], show_progress=console is None))
@@ -77,32 +79,36 @@ def train_side_by_side(
         display = Display(shared.experiment.train.steps, 0, console=console, live=False)
         print_summary(shared, display, ", ".join(workdirs))
         return all(
-            _train_group(shared, [runs[k] for k in members], [starts[k] for k in members], console)
+            _train_group(shared, [(runs[k], starts[k], locks[k]) for k in members], console)
             for _, members in sorted(groups.items())
         )
 
 
-def _train_group(shared: Run, runs: Sequence[Run], starts: Sequence[Start], console: Console | None) -> bool:
-    """Trains `runs`, whose starts are of the same step, and returns whether they made all of their steps.
+def _train_group(shared: Run, group: Sequence[tuple[Run, Start, WorkdirLock]], console: Console | None) -> bool:
+    """Trains runs, whose starts are of the same step, and returns whether they made all of their steps.
 
-    shared: makes the evaluations of all runs, so that their step is compiled once.
+    Args:
+      shared: makes the evaluations of all runs, so that their step is compiled once.
+      group: the runs, their starts and the locks of their workdirs.
+      console: where progress is printed.
     """
-    config, first = shared.experiment.train, starts[0].step
+    config, first = shared.experiment.train, group[0][1].step
     with contextlib.ExitStack() as stack:
         recorders, states = [], []
-        for run, start in zip(runs, starts, strict=True):
+        for run, start, lock in group:
             label = f"seed {run.experiment.seed}: "
             display = Display(config.steps, first, console=console, live=False, label=label)
+            lock.check()
             write_start(start)
             start.checkpoints.delete_after(first)
             states.append(first_state(run, start))
             recorder = Recorder(
-                run, start, display, functools.partial(evaluate, shared), name=_name(run, start.workdir)
+                run, start, display, functools.partial(evaluate, shared), lock=lock, name=_name(run, start.workdir)
             )
             recorders.append(stack.enter_context(recorder))
             print_start(display, start.warnings, first)
         stop = stack.enter_context(StopRequest(recorders[0].display.warn, every=config.log_every))
-        stacked = StackedRuns(runs)
+        stacked = StackedRuns([run for run, _, _ in group])
         state = stacked.stack(states)
         states.clear()  # frees their arrays
         steps = Steps(

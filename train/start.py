@@ -2,16 +2,25 @@
 
 import dataclasses
 import os
+import time
 from typing import Any
+
+import jax
 
 from contract.errors import ConfigError
 from data.split import heldout_digest
+from train.agreement import agreement, value_of_process_0
 from train.checkpoint import Checkpoints
 from train.init_from import check_init_from, start_from
+from train.lock_file import read_holder
 from train.overlap import check_start
 from train.run import Run
 from train.run_config import check_same_run, is_imported, read_config, write_config
 from train.step import TrainState
+from train.workdir_lock import LOCK_FILE, WorkdirLock
+
+# Network file systems show a new file to other hosts after up to a minute.
+SHARED_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +43,26 @@ def make_workdir(workdir: str) -> None:
             raise PermissionError(13, "Permission denied", workdir)
     except OSError as error:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: choose another folder") from error
+
+
+def check_shared(workdir: str, lock: WorkdirLock | None) -> None:
+    """Raises ConfigError, the same line in all processes, unless their workdirs are one folder. Nothing is written.
+
+    lock: that of process 0, of which the other processes must see the file within SHARED_SECONDS. They give None.
+    """
+    if jax.process_count() == 1:
+        return
+    expected = value_of_process_0(lock and lock.id)
+    with agreement():
+        end = time.monotonic() + SHARED_SECONDS
+        while (holder := read_holder(os.path.join(workdir, LOCK_FILE))) is None or holder.id != expected:
+            if time.monotonic() > end:
+                raise ConfigError(
+                    f"--workdir={workdir} ({os.path.realpath(workdir)}) is not the folder of process 0, whose "
+                    f"{LOCK_FILE} has not appeared there in {SHARED_SECONDS:.0f} s: give all processes one folder on a "
+                    "file system that their hosts share"
+                )
+            time.sleep(0.2)
 
 
 def open_checkpoints(workdir: str, *, keep: int) -> Checkpoints:
