@@ -46,6 +46,7 @@ class OptimizerConfig:
 
     name: Literal["adamw", "rms_scaled_adamw", "adafactor", "lion", "muon"]
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd"]
+    cycles: str = dataclasses.field(metadata={"as_before": ""})
     learning_rate: float
     warmup_steps: int
     final_learning_rate_fraction: float
