@@ -10,6 +10,7 @@ from train.schedules import make_schedule
 CONFIG = OptimizerConfig(
     name="adamw",
     schedule="cosine",
+    cycles="",
     learning_rate=0.8,
     warmup_steps=4,
     final_learning_rate_fraction=0.25,
