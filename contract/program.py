@@ -25,7 +25,7 @@ from typing import Any, NoReturn, Self, TextIO
 from contract.errors import ConfigError
 from contract.os_errors import describe_os_error, describe_out_of_memory
 
-_UNWIND_SECONDS, _SAME_SIGNAL_SECONDS, _THREADS_SECONDS = 10.0, 1.0, 3.0
+_UNWIND_SECONDS, _SAME_SIGNAL_SECONDS, _THREADS_SECONDS = 5.0, 1.0, 3.0
 _STOPPED = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
 
 
