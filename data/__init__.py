@@ -2,3 +2,7 @@
 
 This package imports only contract. The objective that makes a batch of windows is passed in as a function.
 """
+
+from contract.program import quiet_while_importing
+
+quiet_while_importing()

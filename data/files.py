@@ -1,6 +1,7 @@
 """Finding text files, and reading documents from them."""
 
 import codecs
+import errno
 import glob
 import hashlib
 import os
@@ -24,6 +25,30 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
     for pattern in data_path.split(","):
         paths |= dict.fromkeys(os.path.abspath(path) for path in _resolve(pattern.strip(), field))
     return list(paths)
+
+
+def expand_home(path: str, where: str) -> str:
+    """Returns `path` with the home folder for a leading "~" or "~user".
+
+    where: the config field or flag with its value, for the message.
+
+    Raises ConfigError where the home folder is unknown: no such user, or a user of a container without an entry in
+    /etc/passwd and without HOME.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~") and not os.path.lexists(expanded):
+        raise ConfigError(
+            f"{where}: the home folder {expanded.split('/')[0]} is unknown: write the whole path, or set HOME"
+        )
+    return expanded
+
+
+def read_regular_file(path: str | os.PathLike) -> bytes:
+    """Returns the contents of a file. Raises OSError, also for a FIFO, a socket or a device, which may have no end."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is a FIFO, a socket or a device, and no regular file", os.fspath(path))
+    return Path(path).read_bytes()
 
 
 def describe_file(path: str) -> tuple[str, int, int]:
@@ -104,7 +129,8 @@ def _check_utf8(path: str) -> None:
 
 
 def _resolve(pattern: str, field: str) -> list[str]:
-    where, expanded = f"{field}={pattern!r}", os.path.expanduser(pattern)
+    where = f"{field}={pattern!r}"
+    expanded = expand_home(pattern, where)
     if os.path.exists(expanded):
         found = [expanded]
     elif glob.has_magic(expanded):

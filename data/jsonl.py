@@ -45,8 +45,12 @@ def read_object(line: bytes) -> Any:
         return json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InvalidLine(f"is not UTF-8 (byte {error.start} of the line)") from None
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InvalidLine(f"is not JSON ({_message(error)})") from None
+    except json.JSONDecodeError as error:
+        raise InvalidLine(f"is not JSON ({error.msg}, column {error.colno})") from None
+    except RecursionError:
+        raise InvalidLine("is not JSON (nested too deeply)") from None
+    except ValueError as error:  # an integer with more digits than sys.get_int_max_str_digits()
+        raise InvalidLine(f"is not JSON that can be read ({str(error).partition(';')[0]})") from None
 
 
 def _document(path: str, line: bytes) -> RawDocument:
@@ -72,7 +76,3 @@ def string_field(fields: dict[str, Any], key: str, *, may_be_empty: bool = False
     except UnicodeEncodeError as error:
         raise InvalidLine(f"has half of a surrogate pair in {key!r}, at character {error.start}") from None
     return value
-
-
-def _message(error: Exception) -> str:
-    return f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"

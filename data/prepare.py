@@ -12,6 +12,7 @@ import typing
 from absl import flags
 
 from contract.errors import ConfigError
+from contract.program import run_program
 from data.config import CorpusConfig
 from data.coverage import coverage_warnings, describe_coverage
 from data.flags_given import check_given_once
@@ -96,10 +97,4 @@ def _print_contents(store: TokenStore) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_program(lambda: main(sys.argv))

@@ -33,7 +33,9 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
+from contract.os_errors import describe_os_error, reason
 from data.config import CorpusConfig
+from data.files import expand_home
 from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
 from data.writer import write_store
@@ -94,6 +96,8 @@ class TokenStore:
             for name in _ARRAYS:
                 setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
         except (OSError, ValueError, KeyError) as error:
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None
             raise ConfigError(
                 f"token store {folder} is damaged ({type(error).__name__}: {error}): "
                 "delete that folder, and the next run rebuilds it"
@@ -162,7 +166,7 @@ def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool 
     damaged store.
     """
     source = open_source(corpus)
-    cache = Path(corpus.cache_dir).expanduser()
+    cache = Path(expand_home(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}"))
     folder = cache / f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     try:
         if not folder.exists():
@@ -170,7 +174,7 @@ def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool 
             _build(folder, source, tokenizer, progress)
     except OSError as error:
         raise ConfigError(
-            f"data.cache_dir={corpus.cache_dir!r} cannot be written ({error.strerror}): set another folder"
+            f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
     return TokenStore(folder)
 

@@ -1,11 +1,12 @@
 """Chooses the tokenizer of a corpus: UTF-8 bytes, a SentencePiece model, or a Hugging Face tokenizer.json."""
 
 import dataclasses
-from pathlib import Path
+import os
 
 from contract.errors import ConfigError
 from contract.vocab import DECODER_STARTS, GENERAL_NAMES
 from data.config import CorpusConfig
+from data.files import expand_home
 from data.tokenizers.base import Tokenizer
 from data.tokenizers.byte import ByteTokenizer
 from data.tokenizers.huggingface import HuggingFaceTokenizer
@@ -46,7 +47,8 @@ def _tokenizer(corpus: CorpusConfig) -> Tokenizer:
         return ByteTokenizer(**options)
     if corpus.tokenizer.endswith(".model"):
         return SentencePieceTokenizer(corpus.tokenizer, **options)
-    if corpus.tokenizer.endswith(".json") or Path(corpus.tokenizer).expanduser().is_dir():
+    path = expand_home(corpus.tokenizer, f"data.tokenizer={corpus.tokenizer!r}")
+    if path.endswith(".json") or os.path.isdir(path):
         return HuggingFaceTokenizer(corpus.tokenizer, **options)
     raise ConfigError(
         f"data.tokenizer={corpus.tokenizer!r} must be 'byte' or the path of a SentencePiece .model file, of a Hugging "

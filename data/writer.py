@@ -49,7 +49,7 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
             "name another corpus"
         )
     for name, column in writer.arrays().items():
-        np.save(folder / f"{name}.npy", column)
+        _write_array(folder / f"{name}.npy", column)
     _write_json(folder / "names.json", list(writer.names))
     _write_json(folder / "labels.json", list(writer.labels))
     meta = {
@@ -170,7 +170,7 @@ class _Writer:
         self.unigram_counts[self._eos] = 0
         ids = ids.astype(self.dtype)
         self._tokens_hash.update(ids.tobytes())
-        ids.tofile(self._tokens)
+        self._tokens.write(ids.tobytes())  # unlike tofile, says why it fails
         self._pending.clear()
         self.pending_tokens = 0
 
@@ -188,6 +188,14 @@ class _Writer:
             digest.update(column.tobytes())
         digest.update(json.dumps(list(self.labels)).encode())
         return digest.hexdigest()
+
+
+def _write_array(path: Path, array: np.ndarray) -> None:
+    """Writes a .npy file. Raises OSError with its reason, which np.save omits where the disk is full."""
+    array = np.ascontiguousarray(array)
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -1,7 +1,6 @@
 """Checkpoints of the training state, written by Orbax in the background and atomically."""
 
 import contextlib
-import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,8 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
 from contract.errors import ConfigError
+from contract.os_errors import describe_os_error, os_error_in
+from train.orbax_noise import silence_orbax
 from train.paths import array_types
 
 
@@ -35,8 +36,7 @@ class Checkpoints:
             raise ConfigError(
                 f"train.keep_checkpoints={keep} must be 1 or more: a run continues from the newest checkpoint"
             )
-        # Orbax both logs and raises its errors; its other log messages (retries, clean-up, timing) do not help a user.
-        logging.getLogger("absl").addFilter(_not_from_orbax)
+        silence_orbax()
         self._directory = os.path.abspath(directory)
         self._read_only = keep is None
         # Every save writes a metrics file, even without an eval loss: a folder that lacks this file is partly deleted.
@@ -53,7 +53,8 @@ class Checkpoints:
         try:
             self._manager = ocp.CheckpointManager(self._directory, options=options)
         except OSError as error:
-            raise ConfigError(f"checkpoints cannot be written to {self._directory}: {error.strerror}") from error
+            why = describe_os_error(error) or error
+            raise ConfigError(f"checkpoints cannot be written to {self._directory}: {why}") from error
 
     def save(
         self,
@@ -212,11 +213,6 @@ def _eval_loss(metrics: Mapping[str, Any]) -> float:
     return math.inf if loss is None else loss
 
 
-def _not_from_orbax(record: logging.LogRecord) -> bool:
-    """Returns whether a log record is from outside Orbax."""
-    return f"{os.sep}orbax{os.sep}" not in record.pathname
-
-
 def _reading(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Within this context, errors of Orbax and TensorStore become a ConfigError that names the checkpoint."""
     return _errors_in_one_line(f"checkpoint {folder} cannot be read (to use an earlier one, move this folder away)")
@@ -233,7 +229,8 @@ def _errors_in_one_line(what: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())
+        reason = describe_os_error(error) if isinstance(error, OSError) else os_error_in(str(error))
+        reason = reason or " ".join(str(error).split())
         if len(reason) > 300:  # the cause ("No space left on device") is at the end
             reason = f"{reason[:140]} ... {reason[-140:]}"
         raise ConfigError(f"{what}: {reason}") from error

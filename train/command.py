@@ -19,73 +19,57 @@ import itertools
 import os
 import pathlib
 import re
-import select
 import sys
+import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from absl import flags
 from ml_collections import config_flags
 
 from contract.errors import ConfigError
+from contract.program import run_program
 from data.flags_given import check_given_once
 from train.host_memory import keep_freed_memory
 from train.overrides import check_tuples, unknown_field
 
 T = TypeVar("T")
 
+TRAINING_MEMORY = (
+    "Raise train.grad_accum_steps or mesh.fsdp, or set model.remat='full'; python -m train.plan with this config and "
+    "--topology finds a change that is sufficient"
+)
+_BASE_CONFIG = pathlib.Path(__file__).parents[1] / "configs" / "base.py"
 _SOME_CONFIG = "name one of configs/, as in --config=configs/ul2.py"
 
 
-def run_command(main: Callable[[], None]) -> None:
-    """Runs `main`. Exits with status 1 after a ConfigError or out-of-memory, and with 130 after Ctrl-C.
+def run_command(main: Callable[[], None], *, memory_remedy: str = "") -> None:
+    """Runs `main`, and exits as contract.program.run_program does: after one line for errors of users and machines.
 
-    A ConfigError is printed to standard error in one line. Out-of-memory is reported in one line too, with the fields
-    that reduce memory. If the reader of the output ends first, as in `| head -1`, the command ends without a message,
-    with the status of SIGPIPE, 141. Other exceptions propagate.
+    memory_remedy: what to change in this command's flags or config where memory is too small.
     """
     # Deprecation warnings of Orbax and grain address their developers; a user cannot act on them.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
     keep_freed_memory()
+    run_program(lambda: _with_devices(main), memory_remedy=memory_remedy)
+
+
+def _with_devices(main: Callable[[], None]) -> None:
+    """Runs `main`. Raises ConfigError where JAX cannot use the devices that JAX_PLATFORMS names."""
     try:
-        try:
-            main()
-        except SystemExit:  # --help
-            sys.stdout.flush()
+        main()
+    except (RuntimeError, AssertionError) as error:
+        raised_in = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+        if raised_in != "jax._src.xla_bridge":
             raise
-        sys.stdout.flush()
-    except ConfigError as error:
-        fail(str(error))
-    except BrokenPipeError:
-        if not _output_has_ended():
-            raise
-        # The interpreter flushes the standard streams when it exits.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(nowhere, stream.fileno())
-        sys.exit(141)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except RuntimeError as error:  # jax.errors.JaxRuntimeError is a RuntimeError; this module does not import jax
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        fail(_out_of_memory(str(error)))
-
-
-def fail(message: str) -> None:
-    """Prints "error: `message`" to standard error and exits with status 1."""
-    print(f"error: {message}", file=sys.stderr, flush=True)
-    sys.exit(1)
-
-
-def _output_has_ended() -> bool:
-    """Returns whether standard output or standard error is a pipe that is not read any more."""
-    poll = select.poll()
-    for stream in (sys.stdout, sys.stderr):
-        poll.register(stream.fileno(), select.POLLOUT)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+        platforms = os.environ.get("JAX_PLATFORMS")
+        reason = " ".join(str(error).split()) or "there are none, or JAX is installed without their plugin"
+        raise ConfigError(
+            f"JAX cannot use the devices of {f'JAX_PLATFORMS={platforms}' if platforms else 'this machine'}: "
+            f"{reason[:200]}: set JAX_PLATFORMS=cpu, or unset it to use what there is"
+        ) from error
 
 
 def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) -> flags.FlagHolder:
@@ -110,7 +94,7 @@ def parse_flags(
 ) -> list[T]:
     """Parses the command line, sys.argv by default, into `flag_values`, and returns the other arguments.
 
-    --help prints `usage` and the flags, and exits.
+    --help prints `usage`, the flags, and the fields of --config or of every config, and exits.
 
     positional: the type of the arguments that are not flags; None: the command takes no such arguments.
 
@@ -120,6 +104,8 @@ def parse_flags(
     flag_values.set_gnu_getopt()  # flags and other arguments in any order
     if _asks_for_help(argv, flag_values):
         print(f"{usage.strip()}\n\nFlags:\n{_flags_help(flag_values)}")
+        if "config" in flag_values:
+            print(f"\n{_config_help(argv)}")
         sys.exit(0)
     if "config" in flag_values:
         _check_config_file(argv)
@@ -132,7 +118,7 @@ def parse_flags(
     except Exception as error:  # a config file is a program and can raise anything
         raise ConfigError(_one_line(error, argv)) from error
     check_given_once(flag_values)
-    if "config" in flag_values and flag_values["config"].value is not None:
+    if "config" in flag_values and config_flags.is_config_flag(flag_values["config"]) and flag_values["config"].value:
         check_tuples(argv, config_overrides(flag_values))
     values = []
     for argument in rest[1:]:
@@ -163,14 +149,6 @@ def config_name(flag_values: flags.FlagValues) -> str:
     return config_flags.get_config_filename(flag_values["config"])
 
 
-def _out_of_memory(error: str) -> str:
-    reason = error.partition("RESOURCE_EXHAUSTED")[2].strip(": ").partition("\n")[0].rstrip(". ")
-    return (
-        f"a device has too little memory: {reason}. Raise train.grad_accum_steps or mesh.fsdp, or set "
-        "model.remat='full'; python -m train.plan with this config and --topology finds a change that is sufficient"
-    )
-
-
 def _asks_for_help(argv: list[str], flag_values: flags.FlagValues) -> bool:
     """Returns whether an argument is --help or -h, and not the value of the flag before it, as in --prompt -h."""
 
@@ -194,18 +172,15 @@ def _check_config_file(argv: list[str]) -> None:
 
 
 def _config_arguments(argv: list[str]) -> Iterator[str]:
-    """Yields the values of --config."""
-    for flag, value in zip(argv, [*argv[1:], ""], strict=True):
-        if flag == "--config" or flag.startswith("--config="):
-            yield flag.partition("=")[2] or value
-
-
-def _fields_without_overrides(argv: list[str]) -> dict[str, Any]:
-    """Returns the config that --config names, as nested plain dicts."""
-    flag_values, arguments = flags.FlagValues(), [argv[0], f"--config={next(_config_arguments(argv))}"]
-    define_config(flag_values, argv=arguments)
-    flag_values(arguments)
-    return config_fields(flag_values)
+    """Yields the values of --config. Raises ConfigError for an empty value, and if another flag follows."""
+    for flag, following in zip(argv, [*argv[1:], ""], strict=True):
+        match = re.fullmatch(r"--?config(=?)(.*)", flag, re.DOTALL)
+        if match is None or (match[2] and not match[1]):  # another flag, such as --config.train.steps
+            continue
+        value = match[2] if match[1] else following
+        if not value or (not match[1] and value.startswith("-")):
+            raise ConfigError(f"--config has no value: {_SOME_CONFIG}")
+        yield value
 
 
 def _flags_help(flag_values: flags.FlagValues) -> str:
@@ -217,6 +192,36 @@ def _flags_help(flag_values: flags.FlagValues) -> str:
     return "\n".join(lines)
 
 
+def _config_help(argv: list[str]) -> str:
+    """Returns the fields of the config that `argv` names, or those that all configs have, with their values."""
+    _check_config_file(argv)
+    given = [*_config_arguments(argv)]
+    name = given[-1] if given else str(_BASE_CONFIG)
+    try:
+        fields = _file_fields(argv[0], name)
+    except Exception as error:
+        raise ConfigError(_one_line(error, argv)) from error
+    heading = f"of {name}" if given else "with their defaults; --config=... --help prints those of a config"
+    return "\n".join([f"Fields of the config, {heading}. configs/base.py describes each:", *_field_lines(fields)])
+
+
+def _field_lines(fields: Mapping[str, Any], prefix: str = "  --config.") -> Iterator[str]:
+    """Yields each field as it is written on the command line."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from _field_lines(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}={value!r}"
+
+
+def _file_fields(program: str, name: str) -> dict[str, Any]:
+    """Returns the fields of the config `name`, a file with an optional preset, without overrides."""
+    flag_values, arguments = flags.FlagValues(), [program, f"--config={name}"]
+    define_config(flag_values, argv=arguments)
+    flag_values(arguments)
+    return config_fields(flag_values)
+
+
 def _one_line(error: Exception, argv: list[str]) -> str:
     missing = re.match(r"flag --(\w+)=None: Flag --\w+ must have a value other than None", str(error))
     if missing:
@@ -224,9 +229,14 @@ def _one_line(error: Exception, argv: list[str]) -> str:
     override = re.match(r"Unknown command line flag '(config\.[\w.]+)'", str(error))
     if override:
         return f"--{override[1]} needs --config: name the config that it changes, as in --config=configs/ul2.py"
+    if re.search(r"get_config\(\) takes 0 positional arguments", str(error)):
+        name = next(_config_arguments(argv))
+        return (
+            f"--config={name} names a preset, and {name.partition(':')[0]} has none: remove :{name.partition(':')[2]}"
+        )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
-        message = unknown_field(argv, _fields_without_overrides(argv))
+        message = unknown_field(argv, _file_fields(argv[0], next(_config_arguments(argv))))
         if message:
             return message
     if "Traceback" in str(error):

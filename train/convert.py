@@ -15,7 +15,6 @@ from absl import flags
 from train.command import config_fields, config_overrides, define_config, parse_flags, run_command
 from train.huggingface.convert import convert, default_config
 from train.new_folder import check_new_folder
-from train.signals import cleans_up_at_sigterm
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
@@ -25,7 +24,6 @@ _FROM = flags.DEFINE_string(
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder to write, as of a run.", _FLAGS, required=True)
 
 
-@cleans_up_at_sigterm()
 def main() -> None:
     """Reads the command line, writes the folder of a run, and says what to do with it."""
     argv, path = sys.argv, _path(sys.argv)

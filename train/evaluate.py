@@ -76,4 +76,4 @@ def _other_experiment(trained: Experiment) -> Experiment:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, memory_remedy="Use more devices, or a --config with a lower train.batch_size")

@@ -24,7 +24,6 @@ from train.new_folder import check_new_folder, new_folder
 from train.restore import load_experiment
 from train.run import open_corpus
 from train.run_config import is_imported
-from train.signals import cleans_up_at_sigterm
 
 _FLAGS = flags.FlagValues()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
@@ -55,7 +54,6 @@ _WORDS_PER_TOKEN = flags.DEFINE_float(
 )
 
 
-@cleans_up_at_sigterm()
 def main() -> None:
     """Reads the command line and writes the folder."""
     parse_flags(_FLAGS, __doc__)

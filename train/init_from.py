@@ -109,7 +109,7 @@ def open_origin(path: str) -> Origin:
     if is_huggingface_folder(path):
         found = open_model(path, where)
         return Origin(where, "folder", found.model, found.tokenizer, found.shapes, found.load)
-    other = load_experiment(path)
+    other = load_experiment(path, named_by="train.init_from")
     shapes = jax.eval_shape(other.learner.transformer, other.params_shapes)
     return Origin(where, "run", other.model, other.tokenizer, shapes, lambda mesh: load_transformer(other, path, mesh))
 

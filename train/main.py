@@ -10,7 +10,7 @@ import numpy as np
 from absl import flags
 
 from train.agreement import agreement, code_digest
-from train.command import config_fields, config_name, define_config, parse_flags, run_command
+from train.command import TRAINING_MEMORY, config_fields, config_name, define_config, parse_flags, run_command
 from train.distributed import exit_on_lost_process, initialize
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
@@ -58,4 +58,4 @@ def _default_workdir() -> str:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, memory_remedy=TRAINING_MEMORY)

@@ -17,13 +17,15 @@ from train.paths import array_types
 from train.run_config import read_config
 
 
-def load_experiment(workdir: str) -> Experiment:
+def load_experiment(workdir: str, *, named_by: str = "--workdir") -> Experiment:
     """Returns the experiment of the run in `workdir`. Raises ConfigError if the folder is not a run's.
+
+    named_by: the flag or config field that names the folder, for messages.
 
     The fields that depend on the machine are this machine's, because the run may have been on another one: the
     attention kernel, the mesh and the microbatches.
     """
-    return make_experiment(config_for_reading(read_config(workdir)))
+    return make_experiment(config_for_reading(read_config(workdir, named_by=named_by)))
 
 
 def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
     config["model"] = config["model"] | {"attention": "auto"}
     config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "tensor": 1}
     config["train"] = config["train"] | {"grad_accum_steps": 1}
-    if config["train"]["steps"]:  # a run's config has both fields where train.epochs was resolved
+    if config["train"].get("steps"):  # a run's config has both fields where train.epochs was resolved
         config["train"]["epochs"] = 0.0
     return config
 

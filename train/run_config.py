@@ -45,6 +45,7 @@ IN_WORKDIR = "{workdir}/"
 # In the folder of a model that train.convert imported: where the model is from.
 IMPORTED_FILE = "imported.json"
 
+_SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")
 _ABSENT = object()
 
 
@@ -67,21 +68,29 @@ def is_imported(workdir: str | os.PathLike) -> bool:
     return os.path.exists(os.path.join(workdir, IMPORTED_FILE))
 
 
-def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
+def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> dict[str, Any]:
     """Returns what `write_config` wrote, with the folder's path for IN_WORKDIR.
 
-    Raises ConfigError if `workdir` has no readable config.json.
+    named_by: the flag or config field that names the folder, for messages.
+
+    Raises ConfigError if `workdir` has no readable config.json, and for a config.json without the sections of a config.
     """
     path = os.path.join(workdir, "config.json")
     try:
         with open(path, encoding="utf-8") as file:
             config = json.load(file)
     except FileNotFoundError as error:
-        raise ConfigError(f"--workdir={workdir} is not the folder of a run: {path} does not exist") from error
+        raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    data = config.get("data") if isinstance(config, dict) else None
-    if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):
+    sections = config if isinstance(config, dict) else {}
+    missing = [name for name in _SECTIONS if not isinstance(sections.get(name), dict)]
+    if missing:
+        raise ConfigError(
+            f"{path} is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a run"
+        )
+    data = config["data"]
+    if str(data.get("tokenizer")).startswith(IN_WORKDIR):
         data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
     return config
 

@@ -1,9 +1,11 @@
-"""What SIGTERM and Ctrl-C do: a run saves and stops, at the same step in all processes; other commands clean up."""
+"""What SIGTERM and Ctrl-C do while a run trains: it saves and stops, at the same step in all processes.
+
+Outside the training loop they end a command: contract/program.py.
+"""
 
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,32 +17,6 @@ from jax.experimental import multihost_utils
 
 _SAME_REQUEST_SECONDS = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class _Terminated(BaseException):
-    """SIGTERM within `cleans_up_at_sigterm`. No Exception, which libraries may catch."""
-
-
-@contextlib.contextmanager
-def cleans_up_at_sigterm() -> Iterator[None]:
-    """Within this context, SIGTERM is an error: what the context has open is closed, and temporary folders are removed.
-
-    Then the program says so in one line on standard error, and exits with status 143. Further SIGTERMs are ignored
-    meanwhile. Only for the main thread, as all signal handlers.
-    """
-
-    def handle(number: int, _) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        raise _Terminated
-
-    previous = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    except _Terminated:
-        print("error: stopped by SIGTERM", file=sys.stderr, flush=True)
-        sys.exit(128 + signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,12 @@
 """The tokenizer of a SentencePiece model."""
 
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from contract.errors import ConfigError
+from data.files import expand_home, read_regular_file
 from data.tokenizers.base import Tokenizer, check_unicode, letter_token
 from data.tokenizers.specials import (
     ModelTokens,
@@ -55,7 +55,7 @@ class SentencePieceTokenizer(Tokenizer):
             raise ConfigError(f"{self.where} needs SentencePiece: pip install -e '.[sentencepiece]'") from None
         self._model = sentencepiece.SentencePieceProcessor()
         try:
-            self.serialized = Path(path).expanduser().read_bytes()
+            self.serialized = read_regular_file(expand_home(path, self.where))
             self._model.LoadFromSerializedProto(self.serialized)  # unlike the constructor, raises for an empty model
         except OSError as error:
             raise ConfigError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
+from data.files import expand_home, read_regular_file
 from data.tokenizers.specials import ModelTokens, is_special_name, known_roles, with_substitutes
 
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
@@ -22,7 +23,7 @@ def read_folder(path: str, where: str) -> tuple[bytes, dict[str, Any]]:
 
     Raises ConfigError, with `where`, for a missing or unreadable file.
     """
-    file = Path(path).expanduser()
+    file = Path(expand_home(path, where))
     if file.is_dir():
         file /= "tokenizer.json"
     if not file.exists():
@@ -40,7 +41,7 @@ def read_folder(path: str, where: str) -> tuple[bytes, dict[str, Any]]:
 
 def _read(file: Path, where: str) -> bytes:
     try:
-        return file.read_bytes()
+        return read_regular_file(file)
     except OSError as error:
         raise ConfigError(f"{where}: {file} cannot be read ({error.strerror})") from None
 

@@ -23,7 +23,7 @@ from train.ablate.sweep import chosen_values, untried
 from train.ablate.trained import TOTALS, Trained
 from train.agreement import code_digest
 from train.checkpoint import Checkpoints
-from train.command import run_command
+from train.command import TRAINING_MEMORY, run_command
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
@@ -51,7 +51,7 @@ def run_job(job: Job, plan: Plan, out: str) -> None:
         # Runs of the same shapes have the same programs. Programs for one host's CPU may not run on another's.
         jax.config.update("jax_compilation_cache_dir", os.path.abspath(os.path.join(out, "compiled", platform.node())))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    run_command(lambda: _run(job, plan, folder))
+    run_command(lambda: _run(job, plan, folder), memory_remedy=TRAINING_MEMORY)
 
 
 def _run(job: Job, plan: Plan, folder: StudyFolder) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
+from data.files import expand_home
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -90,7 +91,7 @@ def open_folder(path: str | os.PathLike, where: str) -> HuggingFaceFolder:
     Raises ConfigError, one line: no folder, no config.json, a config.json without model_type, weights that are not
     safetensors, files of weights that are missing, truncated or not safetensors.
     """
-    folder = Path(path).expanduser()
+    folder = Path(expand_home(os.fspath(path), where))
     if not folder.is_dir():
         raise ConfigError(f"{where} is not a folder: name a folder that transformers' save_pretrained wrote")
     config = read_json_object(folder / "config.json", where)
