@@ -40,7 +40,10 @@ def make_workdir(workdir: str) -> None:
 
 
 def open_checkpoints(workdir: str, *, keep: int) -> Checkpoints:
-    """Returns the checkpoints in a run's folder, and deletes the remains of saves. keep: `train.keep_checkpoints`."""
+    """Returns the checkpoints in a run's folder, and begins to delete the remains of saves.
+
+    keep: `train.keep_checkpoints`.
+    """
     remove_stale_record(workdir)
     return Checkpoints(checkpoints_path(workdir), keep=keep, before_commit=functools.partial(write_record, workdir))
 
