@@ -235,6 +235,9 @@ def test_an_extended_run_equals_one_that_was_started_so_also_after_a_kill_and_a_
     rewarmed = killed_after(extended, 8, tmp_path / "rewarmed")
     out = train(rewarmed, 12, "0-4,8-12")
     assert "the learning rate after step 8 changes from 0.002 to 0" in out
+    whole = tmp_path / "whole_rewarmed"
+    train(whole, 12, "0-4,8-12")
+    assert_same_run(rewarmed, whole)
     assert rates_of(rewarmed)[8:] == rates_of(rewarmed)[:4] and rates_of(rewarmed)[:8] == rates_of(extended)
     for step in (8, 10):
         killed = killed_after(rewarmed, step, tmp_path / f"killed_{step}")
