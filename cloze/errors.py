@@ -11,7 +11,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Flags that are arguments of the functions and methods of this package.
-_ARGUMENTS = r"--(?=(mode|step|max_tokens|temperature|top_k|top_p|num_samples|seed|batch_size|workdir|config)\b)"
+_ARGUMENTS = (
+    r"--(?=(mode|step|max_tokens|temperature|top_k|top_p|num_samples|seed|batch_size|workdir|config|start_anew)\b)"
+)
 
 
 def named_as_arguments(function: Callable[P, T]) -> Callable[P, T]:

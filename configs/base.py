@@ -127,10 +127,14 @@ def get_config() -> ConfigDict:
     config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor", "lion", "muon"; see train/optimizer.py
     # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt" or "constant"; see train/schedules.py.
     config.optimizer.schedule = "cosine"
+    # The first and the last step of each cycle of warm-up and schedule, as in "0-600,600-1000"; "": one cycle of all
+    # steps, "0-train.steps". From the end of a cycle to the next one cosine, linear and wsd stay at their last rate.
+    # For runs that continue with another train.steps: docs/running.md.
+    config.optimizer.cycles = ""
     config.optimizer.learning_rate = 2e-2  # at the end of the warm-up
     config.optimizer.warmup_steps = 50  # updates of the warm-up; 0: no warm-up
     config.optimizer.final_learning_rate_fraction = 0.1  # cosine, linear, wsd: the last rate / learning_rate
-    config.optimizer.decay_fraction = 0.2  # wsd: the last part of train.steps, in which the rate falls
+    config.optimizer.decay_fraction = 0.2  # wsd: the last part of the steps of a cycle, in which the rate falls
     config.optimizer.b1 = 0.9  # decay rate of the first moment; not read by adafactor
     config.optimizer.b2 = 0.98  # decay rate of the second moment; lion: of its momentum; not read by adafactor
     config.optimizer.eps = 1e-8  # added to Adam's denominator; not read by adafactor and lion

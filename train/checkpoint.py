@@ -3,7 +3,7 @@
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,19 @@ class Checkpoints:
       directory: created unless `keep` is None.
       keep: each save deletes all checkpoints except the `keep` newest and the one with the lowest eval loss. None
         opens `directory` for reading only, possibly during the run: nothing is created or deleted, and `save` raises.
+      before_commit: called with the step of each save when all its contents are on disk, right before they get their
+        name, in a thread of Orbax.
 
     Raises ConfigError if `keep` is below 1 or `directory` cannot be created.
     """
 
-    def __init__(self, directory: str | os.PathLike, *, keep: int | None):
+    def __init__(
+        self,
+        directory: str | os.PathLike,
+        *,
+        keep: int | None,
+        before_commit: Callable[[int], None] = lambda step: None,
+    ):
         if keep is not None and keep < 1:
             raise ConfigError(
                 f"train.keep_checkpoints={keep} must be 1 or more: a run continues from the newest checkpoint"
@@ -39,6 +47,7 @@ class Checkpoints:
         silence_orbax()
         self._directory = os.path.abspath(directory)
         self._read_only = keep is None
+        self._saving = 0  # the step of the save that is being written
         # Every save writes a metrics file, even without an eval loss: a folder that lacks this file is partly deleted.
         best = checkpoint_managers.BestN(
             get_metric_fn=_eval_loss, reverse=True, n=1, keep_checkpoints_without_metrics=False
@@ -48,6 +57,7 @@ class Checkpoints:
             cleanup_tmp_directories=not self._read_only,
             best_fn=_eval_loss,
             best_mode="min",
+            async_options=ocp.AsyncOptions(post_finalization_callback=lambda: before_commit(self._saving)),
             preservation_policy=checkpoint_managers.AnyPreservationPolicy([checkpoint_managers.LatestN(keep), best]),
         )
         try:
@@ -82,6 +92,8 @@ class Checkpoints:
         if eval_loss is not None and not math.isfinite(eval_loss):
             eval_loss = None
         with _errors_in_one_line(f"a checkpoint in {self._directory} could not be written"):
+            self._manager.wait_until_finished()  # the previous save reads its own step
+            self._saving = step
             self._manager.save(
                 step,
                 args=ocp.args.Composite(state=ocp.args.StandardSave(state)),

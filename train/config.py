@@ -50,6 +50,7 @@ class OptimizerConfig:
 
     name: Literal["adamw", "rms_scaled_adamw", "adafactor", "lion", "muon"]
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd"]
+    cycles: str = dataclasses.field(metadata={"as_before": ""})
     learning_rate: Annotated[float, "(0, inf)"]
     warmup_steps: Annotated[int, "[0, 2**31)"]
     final_learning_rate_fraction: Annotated[float, "[0, 1]"]

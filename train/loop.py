@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from train.agreement import agreement
+from train.checkpoint_record import check_not_lost
 from train.display import Display
 from train.epochs import resolve_epochs
 from train.experiment import Experiment
@@ -27,18 +28,26 @@ from train.summary import print_summary
 from train.tracking.writer import check_trackers
 
 
-def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console | None = None) -> bool:
+def train_and_evaluate(
+    experiment: Experiment, workdir: str, *, console: Console | None = None, start_anew: bool = False
+) -> bool:
     """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
     Leaves config.json, metrics.jsonl, checkpoints/ and the files of trackers, such as tensorboard/, in `workdir`.
 
-    console: where progress is printed; standard output by default.
+    Args:
+      experiment: the run's.
+      workdir: the folder of the run.
+      console: where progress is printed; standard output by default.
+      start_anew: whether a run in `workdir` that has no checkpoint is discarded if it lost its checkpoints or has
+        another config.
 
     Returns whether the run made all of its steps; False after a signal to stop, once its checkpoint is saved. Raises
     ConfigError where the workdir cannot be written or contains another run, and where training cannot continue.
     """
     # The order of a start:
-    # 1. The trackers are installed, the folder is writable, and the newest checkpoint in it, if any, is this run's.
+    # 1. The trackers are installed, the folder is writable, a run in it has not lost its checkpoints, and the newest
+    #    checkpoint in it, if any, is this run's.
     # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The
     #    corpus must be the run's, and the same in all processes.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
@@ -49,11 +58,12 @@ def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console
         with agreement():
             check_trackers(experiment.train.trackers)
             make_workdir(workdir)
+            check_not_lost(workdir, start_anew=start_anew)
         checkpoints = open_checkpoints(workdir, keep=experiment.train.keep_checkpoints)
         stack.callback(checkpoints.close)
         with agreement() as same_everywhere:
             run = resolve_epochs(make_run(experiment, show_progress=console is None))
-            start = make_start(run, workdir, checkpoints)
+            start = make_start(run, workdir, checkpoints, start_anew=start_anew)
             same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"newest checkpoint": start.step}
         config = run.experiment.train
         if jax.process_index() == 0:

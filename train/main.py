@@ -19,6 +19,9 @@ from train.run_config import PER_PROCESS, flatten
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run. Default: runs/<config>[-preset].", _FLAGS)
+_START_ANEW = flags.DEFINE_bool(
+    "start_anew", False, "Discard a run in the workdir that has no checkpoint, and start from step 0.", _FLAGS
+)
 _COORDINATOR = flags.DEFINE_string(
     "coordinator_address", None, "host:port of process 0, for a run of several processes.", _FLAGS
 )
@@ -49,7 +52,7 @@ def main() -> None:
             fields = flatten(experiment.config)
             same_everywhere |= {name: value for name, value in fields.items() if name not in PER_PROCESS}
             same_everywhere |= {"code": code_digest(), "jax": jax.__version__, "numpy": np.__version__}
-        train_and_evaluate(experiment, _WORKDIR.value or _default_workdir())
+        train_and_evaluate(experiment, _WORKDIR.value or _default_workdir(), start_anew=_START_ANEW.value)
 
 
 def _default_workdir() -> str:

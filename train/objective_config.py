@@ -52,6 +52,26 @@ class _LinearRowFields(_RowFields):
     final_weight: Weight
 
 
+def field_classes(fields: Mapping[str, Any]) -> tuple[type, ...]:
+    """Returns the dataclasses whose fields are those of a section `config.objective`, or of a row of a mixture's table.
+
+    Empty for an unknown objective. A mixture's field `denoisers` is in none of them.
+    """
+    name = fields.get("name")
+    objective = OBJECTIVES.get(name) if isinstance(name, str) else None
+    if objective is Mixture:
+        return (_LinearMixtureFields if fields.get("schedule") == "linear" else _MixtureFields,)
+    return () if objective is None else (objective,)
+
+
+def row_classes(fields: Mapping[str, Any], *, is_linear: bool) -> tuple[type, ...]:
+    """Returns the dataclasses whose fields are those of a row of a mixture's table.
+
+    is_linear: whether the mixture's schedule is "linear".
+    """
+    return (*field_classes(fields), _LinearRowFields if is_linear else _RowFields)
+
+
 def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
     fields, is_linear = dict(fields), False
     if "schedule" in fields:

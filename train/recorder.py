@@ -9,6 +9,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from models.transformer import Params
+from train.continued_schedule import how_to_continue
 from train.counters import Counters
 from train.display import Display
 from train.final_warnings import final_warnings
@@ -164,7 +165,7 @@ class Recorder:
         self._writer.write_text(step, "sample", sample)
         self.display.message(
             f"done: {step} steps; config.json, metrics.jsonl and checkpoints are in {self.workdir}. "
-            f"To continue, raise train.{'epochs' if self._config.epochs else 'steps'}; {self._next_command()}"
+            f"{how_to_continue(experiment)}; {self._next_command()}"
         )
         return True
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from contract.errors import ConfigError
 from train.atomic import write_json
+from train.older_configs import CONFIG_VERSION, fill_missing
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
-#   train.steps, train.epochs: a change moves the end of a cosine, linear or wsd schedule.
+#   train.steps, train.epochs, optimizer.cycles: train/continued_schedule.py checks the learning rate after the change.
 #   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: a change only
 #     affects the order of summation, so results are equal up to rounding.
 #   train.eval_every may change, but not train.eval_windows: the best checkpoint is that of the lowest eval loss, and
@@ -18,6 +19,7 @@ from train.atomic import write_json
 MAY_CHANGE = (
     "train.steps",
     "train.epochs",
+    "optimizer.cycles",
     "train.log_every",
     "train.eval_every",
     "train.checkpoint_every",
@@ -46,19 +48,20 @@ IN_WORKDIR = "{workdir}/"
 IMPORTED_FILE = "imported.json"
 
 _SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")
+_VERSION = "version"  # the entry of config.json with its version; files of version 1 have none
 _ABSENT = object()
 
 
 def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
-    """Writes `config`, nested mappings of JSON values, to workdir/config.json atomically. Tuples become lists.
+    """Writes `config`, nested mappings of JSON values, to workdir/config.json atomically, with CONFIG_VERSION.
 
-    Creates `workdir`. Raises ConfigError if `workdir` cannot be written or is an address such as gs://bucket.
+    Tuples become lists. Creates `workdir`. Raises ConfigError if `workdir` cannot be written or is an address such as gs://bucket.
     """
     if "://" in os.fspath(workdir):
         raise ConfigError(f"--workdir={workdir} must be a folder on this machine: mount the bucket and name its folder")
     try:
         os.makedirs(workdir, exist_ok=True)
-        write_json(os.path.join(workdir, "config.json"), config)
+        write_json(os.path.join(workdir, "config.json"), {_VERSION: CONFIG_VERSION, **config})
     except OSError as error:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
 
@@ -73,8 +76,37 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
 
     named_by: the flag or config field that names the folder, for messages.
 
-    Raises ConfigError if `workdir` has no readable config.json, and for a config.json without the sections of a config.
+    Fields that did not exist when an earlier version wrote the file have the values that mean "as before"
+    (train/older_configs.py).
+
+    Raises ConfigError if `workdir` has no readable config.json, for a config.json without the sections of a config, and
+    if a later version wrote it.
     """
+    path = os.path.join(workdir, "config.json")
+    config = _read(workdir, named_by)
+    version = config.pop(_VERSION, 1)
+    if type(version) is not int:
+        raise ConfigError(f"{path} cannot be read: its version {version!r} is not a number")
+    if version > CONFIG_VERSION:
+        raise ConfigError(
+            f"{path} has version {version}, and this version of the code reads versions up to {CONFIG_VERSION}: use "
+            "the version of the code that wrote it, or a later one"
+        )
+    config = fill_missing(config)
+    data = config["data"]
+    if str(data.get("tokenizer")).startswith(IN_WORKDIR):
+        data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
+    return config
+
+
+def config_version(workdir: str | os.PathLike) -> int:
+    """Returns the version of workdir/config.json, 1 for a file without one. Raises ConfigError if it cannot be read."""
+    version = _read(workdir).get(_VERSION, 1)
+    return version if type(version) is int else 1
+
+
+def _read(workdir: str | os.PathLike, named_by: str = "--workdir") -> dict[str, Any]:
+    """Returns the fields of workdir/config.json as they are. Raises ConfigError if there is no such file."""
     path = os.path.join(workdir, "config.json")
     try:
         with open(path, encoding="utf-8") as file:
@@ -89,9 +121,6 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
         raise ConfigError(
             f"{path} is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a run"
         )
-    data = config["data"]
-    if str(data.get("tokenizer")).startswith(IN_WORKDIR):
-        data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
     return config
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from contract.errors import ConfigError
 from train.checkpoint import Checkpoints
+from train.checkpoint_record import check_not_lost
 from train.display import Display
 from train.epochs import resolve_epochs
 from train.experiment import Experiment
@@ -62,6 +63,7 @@ def train_side_by_side(
         checkpoints = []
         for experiment, workdir in zip(experiments, workdirs, strict=True):
             make_workdir(workdir)
+            check_not_lost(workdir, start_anew=False)
             checkpoints.append(open_checkpoints(workdir, keep=experiment.train.keep_checkpoints))
             stack.callback(checkpoints[-1].close)
         shared = resolve_epochs(make_run(experiments[0], show_progress=console is None))

@@ -1,12 +1,15 @@
 """The start of a run in its workdir: a new run, or the continuation of the newest checkpoint."""
 
 import dataclasses
+import functools
 import os
 from typing import Any
 
 from contract.errors import ConfigError
 from data.split import heldout_digest
 from train.checkpoint import Checkpoints
+from train.checkpoint_record import checkpoints_path, has_metrics, remove_stale_record, write_record
+from train.continued_schedule import check_schedule
 from train.init_from import check_init_from, start_from
 from train.overlap import check_start
 from train.run import Run
@@ -37,15 +40,24 @@ def make_workdir(workdir: str) -> None:
 
 
 def open_checkpoints(workdir: str, *, keep: int) -> Checkpoints:
-    """Returns the checkpoints in a run's folder. keep: `train.keep_checkpoints`."""
-    return Checkpoints(os.path.join(workdir, "checkpoints"), keep=keep)
+    """Returns the checkpoints in a run's folder, and begins to delete the remains of saves.
+
+    keep: `train.keep_checkpoints`.
+    """
+    remove_stale_record(workdir)
+    return Checkpoints(checkpoints_path(workdir), keep=keep, before_commit=functools.partial(write_record, workdir))
 
 
-def make_start(run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | None = None) -> Start:
+def make_start(
+    run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | None = None, start_anew: bool = False
+) -> Start:
     """Returns the start of `run` in `workdir` from the checkpoint `step` (default: the newest), and writes nothing.
 
-    Raises ConfigError if the workdir contains another run or an imported model, if held-out text of a new run is
-    training text of the run that `train.init_from` names, and if that run or folder has another model or vocabulary.
+    start_anew: whether a run in `workdir` that has no checkpoint may have another config: its metrics are discarded.
+
+    Raises ConfigError if the workdir contains another run or an imported model, if the learning rate of a continued run
+    would change without a choice (train/continued_schedule.py), if held-out text of a new run is training text of the
+    run that `train.init_from` names, and if that run or folder has another model or vocabulary.
     """
     experiment, newest = run.experiment, checkpoints.latest_step() or 0
     step = newest if step is None else step
@@ -57,14 +69,18 @@ def make_start(run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | 
     }
     config = experiment.config | {"corpus": corpus}
     if step:
-        changes = check_same_run(read_config(workdir), config)
+        saved = read_config(workdir)
+        changes = check_same_run(saved, config)
         warnings = [f"the run continues with a changed config: {change}" for change in changes]
+        warnings += check_schedule(saved, experiment, step)
     else:
         if is_imported(workdir):
             raise ConfigError(
                 f"--workdir={workdir} contains a model that train.convert imported, and no run to continue: choose "
                 f"another --workdir, and start from this one with --config.train.init_from={workdir}"
             )
+        if has_metrics(workdir) and not start_anew:
+            _check_same_config(workdir, config)
         warnings = [*check_start(run), *check_init_from(experiment)] if experiment.train.init_from else []
     if step < newest:
         warnings.append(f"returns from step {newest} to the checkpoint of step {step}")
@@ -73,8 +89,10 @@ def make_start(run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | 
 
 
 def write_start(start: Start) -> None:
-    """Writes the resolved config to config.json in the workdir."""
+    """Writes the resolved config to config.json in the workdir, and whether the run has a checkpoint."""
     write_config(start.workdir, start.config)
+    if start.step:
+        write_record(start.workdir, start.step)
 
 
 def first_state(run: Run, start: Start) -> TrainState:
@@ -83,3 +101,11 @@ def first_state(run: Run, start: Start) -> TrainState:
         return start.checkpoints.restore(run.state_shapes, start.step)
     state, init_from = run.init_state(), run.experiment.train.init_from
     return state.starting_with(start_from(run, state.params, init_from)) if init_from else state
+
+
+def _check_same_config(workdir: str, config: dict[str, Any]) -> None:
+    """Raises ConfigError if the metrics in `workdir`, of a run without a checkpoint, are those of another config."""
+    try:
+        check_same_run(read_config(workdir), config)
+    except ConfigError as error:
+        raise ConfigError(f"{error}, or discard its metrics with --start_anew=True") from error
