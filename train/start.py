@@ -10,10 +10,11 @@ from data.split import heldout_digest
 from train.checkpoint import Checkpoints
 from train.checkpoint_record import checkpoints_path, has_metrics, remove_stale_record, write_record
 from train.continued_schedule import check_schedule
+from train.huggingface.folder import is_huggingface_folder
 from train.init_from import check_init_from, start_from
 from train.overlap import check_start
 from train.run import Run
-from train.run_config import check_same_run, is_imported, read_config, write_config
+from train.run_config import check_local, check_same_run, is_imported, read_config, write_config
 from train.step import TrainState
 
 
@@ -30,7 +31,12 @@ class Start:
 
 
 def make_workdir(workdir: str) -> None:
-    """Makes the folder of a run. Raises ConfigError if it cannot be written."""
+    """Makes the folder of a run. Raises ConfigError if it cannot be written, or is a Hugging Face folder."""
+    check_local(workdir)
+    if is_huggingface_folder(workdir):
+        raise ConfigError(
+            f"--workdir={workdir} is a Hugging Face folder, whose config.json a run would replace: choose another"
+        )
     try:
         os.makedirs(workdir, exist_ok=True)
         if not os.access(workdir, os.W_OK | os.X_OK):
