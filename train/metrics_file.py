@@ -19,7 +19,8 @@ def read_metrics(workdir: str | os.PathLike, split: Split | None = None) -> list
 
     An incomplete last line, which a killed run leaves, is omitted. A value that is not finite is None.
 
-    Raises ConfigError if the file cannot be read, or if a line is not an object with an integer `step`, a `split` and numbers.
+    Raises ConfigError if the file cannot be read, or if a line is not an object of an integer `step`, a `split` and
+    numbers.
     """
     path = metrics_path(workdir)
     try:
