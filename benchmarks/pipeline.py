@@ -24,6 +24,7 @@ from benchmarks.named_configs import named_config
 from benchmarks.processes import define_peer, peer_lines
 from configs import base
 from contract.batch import Batch
+from contract.errors import ConfigError
 from contract.windows import Windows
 from data.batches import loader
 from train.command import parse_flags, run_command
@@ -110,6 +111,8 @@ def measure(name: str) -> dict[str, Any]:
 def main() -> None:
     """Measures each objective, or alternates with --peer, and prints the lines."""
     objectives = parse_flags(_FLAGS, __doc__, positional=str) or OBJECTIVES
+    if not 0 < _SECONDS.value < float("inf"):
+        raise ConfigError(f"--seconds={_SECONDS.value} must be above 0 and finite")
     if _FLAGS["peer"].value:
         lines = peer_lines("benchmarks.pipeline", _FLAGS, rate="raw_tokens_per_second")
     else:

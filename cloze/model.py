@@ -216,7 +216,7 @@ class Model:
 
     def _generated(self, prompts: Sequence[str], options: Options, batch_size: int) -> Iterator[Any]:
         options.check()
-        check_integer("batch_size", batch_size, least=1)
+        check_integer("batch_size", batch_size)
         where = ["the prompt"] if len(prompts) == 1 else [f"prompt {k}" for k in range(1, len(prompts) + 1)]
         texts = [NamedText(text, name) for text, name in zip(strings(prompts), where, strict=True)]
         model = self._language_model

@@ -5,6 +5,9 @@ import os
 import re
 
 _REMEDIES = {
+    errno.ENOENT: "name a file in an existing folder",
+    errno.ENOTDIR: "name a file in an existing folder",
+    errno.EISDIR: "name a file, not a folder",
     errno.ENOSPC: "free space on that disk, or choose a folder on another one",
     errno.EDQUOT: "delete files, or choose a folder with another quota",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f), or choose a folder on another disk",
@@ -26,6 +29,12 @@ def reason(error: OSError) -> str:
     return error.strerror or " ".join(str(error).split()) or type(error).__name__
 
 
+def reason_and_remedy(error: OSError) -> str:
+    """Returns `reason`, with what to do about it if that is known: "No space left on device: free space on ..."."""
+    remedy = _REMEDIES.get(error.errno or 0)
+    return f"{reason(error)}: {remedy}" if remedy else reason(error)
+
+
 def describe_os_error(error: OSError) -> str | None:
     """Returns "file: reason: remedy" in one line; None if the operating system did not raise the error.
 
@@ -34,8 +43,7 @@ def describe_os_error(error: OSError) -> str | None:
     if error.errno is None:
         return None
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    remedy = _REMEDIES.get(error.errno)
-    return ": ".join([*([" -> ".join(names)] if names else []), reason(error), *([remedy] if remedy else [])])
+    return ": ".join([*([" -> ".join(names)] if names else []), reason_and_remedy(error)])
 
 
 def os_error_in(text: str) -> str | None:

@@ -23,9 +23,10 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, TextIO
 
 from contract.errors import ConfigError
+from contract.mapped_files import end_at_truncated_files
 from contract.os_errors import describe_os_error, describe_out_of_memory
 
-_UNWIND_SECONDS, _SAME_SIGNAL_SECONDS, _THREADS_SECONDS = 10.0, 1.0, 3.0
+_UNWIND_SECONDS, _SAME_SIGNAL_SECONDS, _THREADS_SECONDS = 5.0, 1.0, 3.0
 _STOPPED = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
 
 
@@ -43,6 +44,7 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # notebooks and tests replace the streams
             stream.reconfigure(errors="backslashreplace")
+    end_at_truncated_files()
     try:
         with _Signals():
             try:

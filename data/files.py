@@ -30,8 +30,10 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
 def expand_home(path: str, where: str) -> str:
     """Returns `path` with the home folder for a leading "~" or "~user".
 
-    where: the config field or flag with its value, for the message. Raises ConfigError for an unknown home folder:
-    no such user, or a user of a container without an entry in /etc/passwd and without HOME.
+    where: the config field or flag with its value, for the message.
+
+    Raises ConfigError where the home folder is unknown: no such user, or a user of a container without an entry in
+    /etc/passwd and without HOME.
     """
     expanded = os.path.expanduser(path)
     if expanded.startswith("~") and not os.path.lexists(expanded):
@@ -42,7 +44,7 @@ def expand_home(path: str, where: str) -> str:
 
 
 def read_regular_file(path: str | os.PathLike) -> bytes:
-    """Returns the contents of a file. Raises OSError too for what may never end: a FIFO, socket or device."""
+    """Returns the contents of a file. Raises OSError, also for a FIFO, a socket or a device, which may have no end."""
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a FIFO, a socket or a device, and no regular file", os.fspath(path))

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
+from contract.mapped_files import remember_mapped
 from contract.os_errors import describe_os_error, reason
 from data.config import CorpusConfig
 from data.files import expand_home
@@ -95,6 +96,7 @@ class TokenStore:
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
             for name in _ARRAYS:
                 setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
+            remember_mapped(folder.absolute(), self.meta["file_sizes"])
         except (OSError, ValueError, KeyError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None

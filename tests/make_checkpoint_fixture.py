@@ -1,11 +1,11 @@
-"""Makes tests/fixtures/run, a run of today's versions that later versions must read.
+"""Makes tests/fixtures/run, a run of the present version. Later versions must read it.
 
     python -m tests.make_checkpoint_fixture
 
 Trains two steps of a tiny decoder-only CLM on tests/fixtures/text.txt. written_by.json has the versions, and a digest
-of each array of the parameters. Make the fixture again only where a change of the config's fields or of the parameters'
-names makes it unreadable, and not because a newer Orbax writes other files: those of earlier versions must remain
-readable.
+of each array of the parameters. Make the fixture again where a change of this project makes other files, and not
+because a newer Orbax writes other files: those of earlier versions must remain readable. Runs of releases, such as
+tests/fixtures/run_v1, are copies of it that are never made again (docs/dependencies.md).
 """
 
 import hashlib

@@ -44,7 +44,7 @@ def remove_stale_record(workdir: str) -> None:
 def check_not_lost(workdir: str, *, start_anew: bool) -> None:
     """Checks that a run in `workdir`, if there is one, can continue, or may start from step 0.
 
-    Called before the folder of the checkpoints is opened, which creates it and deletes the remains of saves.
+    Called before the folder of the checkpoints is opened, which creates it and begins to delete the remains of saves.
 
     start_anew: whether a run that has lost its checkpoints is discarded.
 

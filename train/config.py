@@ -167,8 +167,9 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
             raise ConfigError(f"{field}={value_text(value)} must be a group of fields")
         return from_mapping(hint, value, field)
     if origin is Literal:
-        if value not in args:
-            near = difflib.get_close_matches(str(value), args, n=1)
+        if not any(type(value) is type(choice) and value == choice for choice in args):  # True == 1
+            names = [choice for choice in args if isinstance(choice, str)]
+            near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
             hint_text = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"{field}={value_text(value)} must be one of {', '.join(map(repr, args))}{hint_text}")
         return value

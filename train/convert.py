@@ -12,6 +12,7 @@ import sys
 
 from absl import flags
 
+from contract.errors import ConfigError
 from train.command import config_fields, config_overrides, define_config, parse_flags, run_command
 from train.huggingface.convert import convert, default_config
 from train.new_folder import check_new_folder
@@ -28,6 +29,8 @@ def main() -> None:
     """Reads the command line, writes the folder of a run, and says what to do with it."""
     argv, path = sys.argv, _path(sys.argv)
     is_given = any(argument.split("=")[0] == "--config" for argument in argv)
+    if path == "" and any(argument.partition("=")[0] in ("--from", "-from") for argument in argv):
+        raise ConfigError("--from= is empty: name a Hugging Face folder")
     if path and not is_given:  # overrides can only follow the config
         argv = [argv[0], f"--config={default_config(path)}", *argv[1:]]
     parse_flags(_FLAGS, __doc__, argv)

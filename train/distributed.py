@@ -15,6 +15,7 @@ from contract.errors import ConfigError
 # A process whose heartbeats stop for this long counts as lost, and JAX's coordination service ends the other processes.
 # Most losses are noticed earlier, by a closed connection.
 HEARTBEAT_TIMEOUT_SECONDS = 60
+_MOST_SECONDS = 7 * 24 * 3600
 # Words in the errors of collectives and of the coordination service after the loss of another process.
 _LOST = ("gloo", "nccl", "heartbeat", "coordination", "connection", "peer", "unavailable", "deadline_exceeded")
 
@@ -56,6 +57,8 @@ def initialize(
             return
     elif missing:
         raise ConfigError(f"{missing[0]} is missing: several processes need {', '.join(given)}")
+    elif num_processes >= 2**20:
+        raise ConfigError(f"--num_processes={num_processes} must be below {2**20}")
     elif not 0 <= process_id < num_processes:
         raise ConfigError(f"--process_id={process_id} must be in 0..{num_processes - 1} with {num_processes=}")
     if coordinator_address is not None and not _is_address(coordinator_address):
@@ -65,6 +68,8 @@ def initialize(
         )
     if timeout_seconds < 1:
         raise ConfigError(f"--join_timeout={timeout_seconds} must be 1 second or more")
+    if timeout_seconds > _MOST_SECONDS:
+        raise ConfigError(f"--join_timeout={timeout_seconds} must be at most {_MOST_SECONDS}, a week")
     me = "a process" if process_id is None else f"process {process_id}"
     coordinator = coordinator_address or "that the environment names"
     late = (

@@ -19,7 +19,7 @@ def final_warnings(experiment: Experiment, workdir: str | os.PathLike) -> list[s
     """
     if jax.process_index() != 0:
         return []
-    evaluations = read_metrics(workdir, "eval")
+    evaluations = [line for line in read_metrics(workdir, "eval") if "loss" in line]
     losses = [math.inf if line["loss"] is None else line["loss"] for line in evaluations]
     if not losses:
         return []

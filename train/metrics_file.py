@@ -19,7 +19,8 @@ def read_metrics(workdir: str | os.PathLike, split: Split | None = None) -> list
 
     An incomplete last line, which a killed run leaves, is omitted. A value that is not finite is None.
 
-    Raises ConfigError if the file cannot be read, or if a line is not an object with an integer `step` and a `split`.
+    Raises ConfigError if the file cannot be read, or if a line is not an object of an integer `step`, a `split` and
+    numbers.
     """
     path = metrics_path(workdir)
     try:
@@ -47,4 +48,6 @@ def _is_line_of_metrics(line: str) -> bool:
         fields = json.loads(line)
     except ValueError:
         return False
-    return isinstance(fields, dict) and type(fields.get("step")) is int and isinstance(fields.get("split"), str)
+    if not isinstance(fields, dict) or type(fields.get("step")) is not int or not isinstance(fields.get("split"), str):
+        return False
+    return all(isinstance(value, int | float | None) for name, value in fields.items() if name != "split")

@@ -31,7 +31,7 @@ def check_start(run: Run) -> list[str]:
         if is_huggingface_folder(workdir) or is_imported(workdir):
             notes.append(f"held-out text was not compared with the training text of {workdir}, which is unknown")
             break
-        start = load_experiment(workdir)
+        start = load_experiment(workdir, named_by="train.init_from")
         count, unknown = _count_trained(start, workdir, run)
         found = f"{count} of {len(run.heldout_documents):,} held-out documents are training text of {workdir}"
         if count and run.experiment.train.init_from_overlap == "error":

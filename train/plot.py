@@ -14,7 +14,8 @@ from absl import flags
 from contract.errors import ConfigError
 from train.command import parse_flags, run_command
 from train.metrics_file import Split, metrics_path, read_metrics
-from train.pyplot import import_pyplot
+from train.output_file import writing
+from train.pyplot import import_pyplot, save_figure
 from train.run_config import read_config
 
 _FLAGS = flags.FlagValues()
@@ -70,9 +71,8 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: Split, x: str = "
         axes.grid(alpha=0.3)
         _add_legend(axes, list(curves))
         try:
-            figure.savefig(out, metadata={"Date": None} if out.endswith(".svg") else None)
-        except OSError as error:
-            raise ConfigError(f"--out={out} cannot be written: {error.strerror}") from error
+            with writing(out, binary=True) as file:
+                save_figure(figure, file, out)
         finally:
             pyplot.close(figure)
 
@@ -87,7 +87,7 @@ def _add_legend(axes: Any, names: Sequence[str]) -> None:
 
 def _check_same_heldout(runs: Sequence[str]) -> None:
     """Raises ConfigError if the runs hold out different text, or if it is not known which."""
-    digests = {run: read_config(run).get("corpus", {}).get("heldout") for run in runs}
+    digests = {run: read_config(run, named_by="RUN").get("corpus", {}).get("heldout") for run in runs}
     for run, digest in digests.items():
         if digest is None:
             raise ConfigError(

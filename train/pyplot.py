@@ -1,8 +1,9 @@
 """matplotlib's pyplot, which the extra `plot` installs, and figures as SVG text."""
 
 import io
+import os
 import re
-from typing import Any
+from typing import Any, BinaryIO
 
 from contract.errors import ConfigError
 
@@ -23,6 +24,12 @@ def import_pyplot(command: str) -> Any:
     except ImportError:
         raise ConfigError(f"{command} needs matplotlib: pip install -e '.[plot]'") from None
     return pyplot
+
+
+def save_figure(figure: Any, file: BinaryIO, path: str) -> None:
+    """Writes the figure to an open file, in the format of the suffix of `path`, equal for equal figures."""
+    suffix = os.path.splitext(path)[1].removeprefix(".")
+    figure.savefig(file, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
 
 
 def to_svg(figure: Any, name: str) -> str:

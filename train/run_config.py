@@ -58,13 +58,18 @@ def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
     Tuples become lists. Creates `workdir`. Raises ConfigError if `workdir` cannot be written or is an address such as
     gs://bucket.
     """
-    if "://" in os.fspath(workdir):
-        raise ConfigError(f"--workdir={workdir} must be a folder on this machine: mount the bucket and name its folder")
+    check_local(workdir)
     try:
         os.makedirs(workdir, exist_ok=True)
         write_json(os.path.join(workdir, "config.json"), {_VERSION: CONFIG_VERSION, **config})
     except OSError as error:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
+
+
+def check_local(workdir: str | os.PathLike) -> None:
+    """Raises ConfigError if `workdir` is an address such as gs://bucket."""
+    if "://" in os.fspath(workdir):
+        raise ConfigError(f"--workdir={workdir} must be a folder on this machine: mount the bucket and name its folder")
 
 
 def is_imported(workdir: str | os.PathLike) -> bool:

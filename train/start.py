@@ -14,11 +14,12 @@ from train.agreement import agreement, value_of_process_0
 from train.checkpoint import Checkpoints
 from train.checkpoint_record import checkpoints_path, has_metrics, remove_stale_record, write_record
 from train.continued_schedule import check_schedule
+from train.huggingface.folder import is_huggingface_folder
 from train.init_from import check_init_from, start_from
 from train.lock_file import read_holder
 from train.overlap import check_start
 from train.run import Run
-from train.run_config import check_same_run, is_imported, read_config, write_config
+from train.run_config import check_local, check_same_run, is_imported, read_config, write_config
 from train.step import TrainState
 from train.workdir_lock import LOCK_FILE, WorkdirLock
 
@@ -39,7 +40,12 @@ class Start:
 
 
 def make_workdir(workdir: str) -> None:
-    """Makes the folder of a run. Raises ConfigError if it cannot be written."""
+    """Makes the folder of a run. Raises ConfigError if it cannot be written, or is a Hugging Face folder."""
+    check_local(workdir)
+    if is_huggingface_folder(workdir):
+        raise ConfigError(
+            f"--workdir={workdir} is a Hugging Face folder, whose config.json a run would replace: choose another"
+        )
     try:
         os.makedirs(workdir, exist_ok=True)
         if not os.access(workdir, os.W_OK | os.X_OK):
@@ -69,7 +75,10 @@ def check_shared(workdir: str, lock: WorkdirLock | None) -> None:
 
 
 def open_checkpoints(workdir: str, *, keep: int) -> Checkpoints:
-    """Returns the checkpoints in a run's folder, and deletes the remains of saves. keep: `train.keep_checkpoints`."""
+    """Returns the checkpoints in a run's folder, and begins to delete the remains of saves.
+
+    keep: `train.keep_checkpoints`.
+    """
     remove_stale_record(workdir)
     return Checkpoints(checkpoints_path(workdir), keep=keep, before_commit=functools.partial(write_record, workdir))
 

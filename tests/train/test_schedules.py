@@ -75,6 +75,23 @@ def test_without_warm_up_the_first_update_has_the_whole_rate():
     assert rates(8, [0, 4, 8], warmup_steps=0) == pytest.approx([0.8, 0.5, 0.2])
 
 
+def test_each_cycle_has_its_own_warm_up_and_length():
+    # Cosines of 8 steps after the warm-ups of 4. Between the cycles, and after them, the rate is the last one.
+    at = [0, 4, 8, 12, 19, 20, 22, 24, 28, 32, 50]
+    expected = [0.0, 0.8, 0.5, 0.2, 0.2, 0.0, 0.4, 0.8, 0.5, 0.2, 0.2]
+    assert rates(100, at, cycles="0-12,20-32") == pytest.approx(expected)
+    # The second cycle cuts the first one short.
+    assert rates(100, [4, 7, 8, 10, 12], cycles="0-12, 8-20") == pytest.approx([0.8, rates(12, [7])[0], 0.0, 0.4, 0.8])
+    # Decays of a quarter of 16 and of 32 steps.
+    wsd = rates(100, [4, 12, 13, 16, 20, 44, 45, 52, 60], schedule="wsd", cycles="0-16,20-52")
+    assert wsd == pytest.approx([0.8, 0.8, 0.5, 0.2, 0.0, 0.8, 0.8 - 0.6 * 8**-0.5, 0.2, 0.2])
+
+
+def test_a_cycle_is_the_schedule_of_that_many_steps_bit_for_bit():
+    for name in ("cosine", "linear", "inverse_sqrt", "constant", "wsd"):
+        assert rates(1000, range(80), schedule=name, cycles="0-64") == rates(64, range(80), schedule=name), name
+
+
 @pytest.mark.parametrize(
     ("changes", "steps", "named"),
     [
@@ -89,6 +106,16 @@ def test_without_warm_up_the_first_update_has_the_whole_rate():
         ({"schedule": "wsd", "decay_fraction": 0.7}, 10, "decay_fraction=0.7 .* 7 steps: .*warmup_steps=4 .* 1 to 6"),
         ({"schedule": "wsd", "decay_fraction": 0.04}, 10, "decay_fraction=0.04 .* 0 steps"),
         ({}, 0, "train.steps=0"),
+        ({"cycles": "400"}, 10, r"^optimizer.cycles='400': '400' must be the first and the last step of a cycle"),
+        ({"cycles": "0-8,"}, 10, "optimizer.cycles='0-8,': '' must be"),
+        ({"cycles": "0-8;8-20"}, 10, "optimizer.cycles='0-8;8-20'"),
+        ({"cycles": "8-8"}, 10, "'8-8' must be"),
+        ({"cycles": "0-2147483648"}, 10, "'0-2147483648' must be"),
+        ({"cycles": "0-\u0661\u0662"}, 10, "must be the first"),
+        ({"cycles": "1-9"}, 10, "the first cycle must begin at 0"),
+        ({"cycles": "0-9,9-20,9-30"}, 10, "each later than the one before"),
+        ({"cycles": "0-9,9-12"}, 10, "warmup_steps=4 must be below the 3 steps of the cycle 9-12"),
+        ({"cycles": "0-9,9-14", "schedule": "wsd", "decay_fraction": 0.5}, 10, "of the 5 steps of the cycle 9-14 is a"),
     ],
 )
 def test_values_that_cannot_work_are_named(changes, steps, named):

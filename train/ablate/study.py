@@ -14,6 +14,7 @@ from train.config import from_mapping
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 # Fields of the runs' length, which the budget sets, and of the start, which a variant's `start` sets.
 _SET_BY_STUDY = ("seed", "train.steps", "train.epochs", "train.init_from")
+_MOST_SEEDS = 10_000
 # Measures that do not decide about a learning rate: the machine's speed, and one that a run may not have.
 _NO_SCORE = ("throughput", "tokens_to_loss")
 
@@ -118,6 +119,8 @@ def load_study(path: str) -> Study:
 def with_changes(study: Study, *, seeds: int | None, budget: float | None) -> Study:
     """Returns `study` with another number of seeds or another budget, in the study's unit; None: as it is."""
     if seeds is not None:
+        if seeds > _MOST_SEEDS:
+            raise ConfigError(f"--seeds={seeds} must be at most {_MOST_SEEDS}")
         if seeds < 1:
             raise ConfigError(f"--seeds={seeds} must be 1 or more")
         study = dataclasses.replace(study, seeds=seeds)

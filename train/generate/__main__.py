@@ -9,6 +9,7 @@ standard input. The answers are JSON lines with the fields prompt, answer, text,
 masks, prompt, text and candidates. They are equal to those of each prompt alone, with the same seed.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import sys
@@ -22,7 +23,7 @@ from train.command import parse_flags, run_command
 from train.experiment import Experiment
 from train.generate.answers import Request
 from train.generate.fill_masks import candidates_line
-from train.generate.prompt_file import check_output, read_prompts, to_json, writing
+from train.generate.prompt_file import read_prompts, to_json
 from train.generate.prompts import not_a_language_model
 from train.generate.sample import printable
 from train.generate.texts import (
@@ -30,11 +31,13 @@ from train.generate.texts import (
     Generated,
     NamedText,
     Options,
+    check_integer,
     fill_masks,
     generate_texts,
     read_masked_prompts,
     read_requests,
 )
+from train.output_file import check_output, writing
 from train.restore import language_model, load_experiment, load_params
 
 _FLAGS = flags.FlagValues()
@@ -67,7 +70,8 @@ def main() -> None:
     options = Options(**{field.name: _FLAGS[field.name].value for field in dataclasses.fields(Options)})
     options.check()
     texts = _texts()
-    check_output(_OUT.value)
+    if _OUT.value is not None:
+        check_output(_OUT.value)
     experiment = load_experiment(_WORKDIR.value)
     if experiment.model.has_decoder:
         requests, notes = read_requests(experiment, texts, options)
@@ -84,8 +88,9 @@ def main() -> None:
         answers = fill_masks(experiment, params, texts, ids, _BATCH_SIZE.value)
         lines = _filled_lines(answers)
     if _PROMPTS.value is not None:
-        lines = map(to_json, answers)
-    with writing(_OUT.value) as file:
+        is_ascii = _OUT.value is None and not sys.stdout.encoding.lower().startswith("utf")
+        lines = (to_json(answer, is_ascii=is_ascii) for answer in answers)
+    with contextlib.nullcontext(sys.stdout) if _OUT.value is None else writing(_OUT.value) as file:
         for line in lines:
             print(line, file=file, flush=True)
 
@@ -98,8 +103,7 @@ def _texts() -> list[NamedText]:
     for flag in (_OUT, _BATCH_SIZE):
         if _PROMPTS.value is None and flag.present:
             raise ConfigError(f"--{flag.name} needs --prompts: remove it, or write the prompt into a file")
-    if _BATCH_SIZE.value < 1:
-        raise ConfigError(f"--batch_size={_BATCH_SIZE.value} must be 1 or more")
+    check_integer("batch_size", _BATCH_SIZE.value)
     return [NamedText(_PROMPT.value, "--prompt")] if _PROMPTS.value is None else read_prompts(_PROMPTS.value)
 
 

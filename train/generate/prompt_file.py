@@ -1,14 +1,11 @@
-"""Files of prompts, and of the answers to them."""
+"""Files of prompts, and the answers to them as JSON lines."""
 
 import codecs
-import contextlib
 import dataclasses
 import json
 import os
 import sys
-import uuid
-from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
 
 from contract.errors import ConfigError
 from data.jsonl import InvalidLine, read_object, string_field
@@ -65,9 +62,12 @@ def _prompt_of_object(line: bytes) -> str:
     return string_field(fields, "prompt", may_be_empty=True)
 
 
-def to_json(record: Any) -> str:
-    """Returns a dataclass, such as Generated or Filled, as one line of JSON."""
-    return json.dumps(_plain(record), ensure_ascii=False)
+def to_json(record: Any, *, is_ascii: bool = False) -> str:
+    """Returns a dataclass, such as Generated or Filled, as one line of JSON.
+
+    is_ascii: escape other characters, for a terminal or a pipe whose encoding cannot express them.
+    """
+    return json.dumps(_plain(record), ensure_ascii=is_ascii)
 
 
 def _plain(value: Any) -> Any:
@@ -77,50 +77,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
     return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def check_output(path: str | None) -> None:
-    """Raises ConfigError if a file cannot be written at `path`; None is standard output."""
-    if path is None:
-        return
-    destination, is_replaced = _destination(path)
-    folder = os.path.dirname(destination)
-    is_writable = os.path.isdir(folder) and os.access(folder if is_replaced else destination, os.W_OK)
-    if not is_writable or os.path.isdir(destination):
-        raise ConfigError(f"--out={path} cannot be written: name a file in an existing folder")
-
-
-@contextlib.contextmanager
-def writing(path: str | None) -> Iterator[TextIO]:
-    """Yields a file that is renamed to `path` at the end, and removed after an exception; None: standard output.
-
-    A device, a pipe or a socket, such as /dev/null, is not replaced by a file: what is written goes there at once.
-    """
-    if path is None:
-        yield sys.stdout
-        return
-    destination, is_replaced = _destination(path)
-    # A random name, which no file of the user has, nor one of another command that writes to the same path.
-    name = os.path.join(os.path.dirname(destination), f".{uuid.uuid4().hex}.tmp") if is_replaced else destination
-    try:
-        with open(name, "x" if is_replaced else "w", encoding="utf-8") as file:
-            yield file
-        if is_replaced:
-            os.replace(name, destination)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise ConfigError(f"--out={path} cannot be written: {error.strerror}") from error
-    finally:
-        if is_replaced:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(name)
-
-
-def _destination(path: str) -> tuple[str, bool]:
-    """Returns where the output is written, with links followed, and whether a new file is renamed to this path."""
-    path = os.path.abspath(os.path.expanduser(path))
-    if os.path.islink(path) and path.startswith(("/dev/", "/proc/")):  # /dev/stdout, an open file of this process
-        return path, False
-    path = os.path.realpath(path)
-    return path, os.path.isfile(path) or not os.path.exists(path)

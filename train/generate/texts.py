@@ -32,10 +32,10 @@ class Options:
 
     def check(self) -> None:
         """Raises ConfigError for values that cannot work."""
-        for name, least in {"top_k": 0, "num_samples": 1, "max_tokens": 1}.items():
-            value = getattr(self, name)
-            if value is not None or name != "max_tokens":
-                check_integer(name, value, least=least, meaning=" (all tokens)" if name == "top_k" else "")
+        check_integer("top_k", self.top_k, least=0, most=2**31 - 1, meaning=" (all tokens)")
+        check_integer("num_samples", self.num_samples)
+        if self.max_tokens is not None:
+            check_integer("max_tokens", self.max_tokens)
         for name in ("temperature", "top_p"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -58,10 +58,12 @@ class Options:
                 raise ConfigError(f"--{field.name} does not apply to this run, whose model fills in masks: remove it")
 
 
-def check_integer(name: str, value: Any, *, least: int, meaning: str = "") -> None:
-    """Raises ConfigError if `value` is not an integer of `least`, whose meaning can be added, or more."""
+def check_integer(name: str, value: Any, *, least: int = 1, most: int = 2**20, meaning: str = "") -> None:
+    """Raises ConfigError if `value` is not an integer from `least`, whose meaning can be added, to `most`."""
     if not _is_integer(value) or value < least:
         raise ConfigError(f"--{name}={value!r} must be an integer of {least}{meaning} or more")
+    if value > most:
+        raise ConfigError(f"--{name}={value} must be at most {most}")
 
 
 def _is_integer(value: Any) -> bool:

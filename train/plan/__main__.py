@@ -23,7 +23,12 @@ _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _TOPOLOGY = flags.DEFINE_string("topology", None, "Machine: v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...", _FLAGS)
 _VOCAB_SIZE = flags.DEFINE_integer(
-    "vocab_size", None, "Number of ids, if the tokenizer's file is not available.", lower_bound=1, flag_values=_FLAGS
+    "vocab_size",
+    None,
+    "Number of ids, if the tokenizer's file is not available.",
+    lower_bound=1,
+    upper_bound=2**30,
+    flag_values=_FLAGS,
 )
 
 

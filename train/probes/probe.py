@@ -25,6 +25,7 @@ from train.generate.prompts import INFILLING_TASKS, TASKS, denoisers_with_mode, 
 from train.probes.bootstrap import CONFIDENCE, NUM_RESAMPLES, SEED, Interval
 from train.probes.scorer import Example, Scores, hide, score
 
+MOST = 2**31 - 1  # of flags that are numbers: positions and counts are int32
 Side = Literal["left", "both"]  # what a model sees of the text around hidden tokens
 
 _LEFT_TASKS: tuple[Task, ...] = tuple(task for task in TASKS if task != "respond")
@@ -118,9 +119,11 @@ def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoi
 
 
 def check_at_least(flag: str, value: int, least: int) -> None:
-    """Raises ConfigError for a flag below `least`."""
+    """Raises ConfigError for a flag below `least`, or above `MOST`."""
     if value < least:
         raise ConfigError(f"--{flag}={value} must be {least} or more")
+    if value > MOST:
+        raise ConfigError(f"--{flag}={value} must be at most {MOST}")
 
 
 def with_interval(name: str, value: float, interval: Interval | None) -> dict[str, Any]:

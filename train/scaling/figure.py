@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from contract.errors import ConfigError
+from train.output_file import check_output, writing
+from train.pyplot import save_figure
 from train.scaling.fit import Fit
 from train.scaling.law import FLOPS_PER_PARAM_AND_TOKEN
 from train.scaling.report import optimum_fields
@@ -20,8 +22,7 @@ def check_figure(path: str) -> None:
     """Raises ConfigError if `path` is not a figure that can be written, before the fit."""
     if os.path.splitext(path)[1] not in _SUFFIXES:
         raise ConfigError(f"--figure={path} must end in .svg, .png or .pdf")
-    if not os.path.isdir(os.path.dirname(path) or "."):
-        raise ConfigError(f"--figure={path} cannot be written: {os.path.dirname(path)} is not a folder")
+    check_output(path, "--figure")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -75,9 +76,8 @@ def draw(points: Sequence[Point], fit: Fit, count: Count, path: str) -> None:
         mappable = matplotlib.cm.ScalarMappable(norm, colors)
         figure.colorbar(mappable, ax=axes, label="FLOPs, C = 6 N D")
         try:
-            figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
-        except OSError as error:
-            raise ConfigError(f"--figure={path} cannot be written: {error.strerror}") from error
+            with writing(path, "--figure", binary=True) as file:
+                save_figure(figure, file, path)
         finally:
             pyplot.close(figure)
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from contract.errors import ConfigError
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.experiment import make_experiment
+from train.output_file import check_output, writing
 from train.restore import config_for_reading
 from train.run_config import read_config
 from train.show.html import html_page
@@ -34,6 +35,7 @@ _HTML = flags.DEFINE_string("html", None, "File to write the page to, as self-co
 _SVG = flags.DEFINE_string(
     "svg", None, "File to write the examples and the attention masks to, as an SVG picture for documents.", _FLAGS
 )
+_MOST_EXAMPLES = 10_000
 
 
 def main() -> None:
@@ -48,14 +50,17 @@ def main() -> None:
     num_examples = _NUM_EXAMPLES.value
     if num_examples is not None and num_examples < 1:
         raise ConfigError(f"--num_examples={num_examples} must be 1 or more")
+    if num_examples is not None and num_examples > _MOST_EXAMPLES:
+        raise ConfigError(f"--num_examples={num_examples} must be at most {_MOST_EXAMPLES}")
     outputs = [(flag, render) for flag, render in ((_HTML, html_page), (_SVG, svg_page)) if flag.value is not None]
     for flag, _ in outputs:
-        _write(flag, "a", "")  # raises for an invalid path before anything slow runs
+        check_output(flag.value, f"--{flag.name}")  # before anything slow runs
     page = open_page(experiment, title=_title(), num_examples=num_examples)
     console = Console(highlight=False, markup=False, emoji=False)
     print_page(page, console)
     for flag, render in outputs:
-        _write(flag, "w", render(page))
+        with writing(flag.value, f"--{flag.name}") as file:
+            file.write(render(page))
         console.print(f"\nwritten to {os.path.abspath(flag.value)}", soft_wrap=True)
 
 
@@ -64,16 +69,6 @@ def _title() -> str:
         return f"--workdir={_WORKDIR.value}"
     overrides = config_flags.get_override_values(_FLAGS["config"])
     return " ".join([config_name(_FLAGS), *(f"{name}={value}" for name, value in overrides.items())])
-
-
-def _write(flag: flags.FlagHolder, mode: str, text: str) -> None:
-    try:
-        with open(flag.value, mode, encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ConfigError(
-            f"--{flag.name}={flag.value} cannot be written ({error.strerror}): name a file in an existing folder"
-        ) from error
 
 
 if __name__ == "__main__":

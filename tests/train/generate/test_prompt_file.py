@@ -11,7 +11,8 @@ import pytest
 from contract.errors import ConfigError
 from tests.train.generate.test_generate import run_command
 from train.generate import __main__ as generate
-from train.generate.prompt_file import check_output, read_prompts, writing
+from train.generate.prompt_file import read_prompts
+from train.output_file import check_output, writing
 
 
 def run(monkeypatch, capsys, workdir, *arguments, stdin=b""):

@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 
 from contract.errors import ConfigError
+from contract.program import run_program
 from tests.train.huggingface.hub_folders import make_hub_folder
 from train import convert, export
 from train.checkpoint import Checkpoints
@@ -95,9 +96,9 @@ def test_sigterm_removes_the_temporary_folder(hub, run, tmp_path, monkeypatch, c
         monkeypatch.setattr(Checkpoints, "save", save)
     with pytest.raises(SystemExit) as error:
         if command == "export":
-            run_command(export, f"--workdir={run}", f"--out={target}")
+            run_program(lambda: run_command(export, f"--workdir={run}", f"--out={target}"))
         else:
-            run_command(convert, f"--from={hub}", f"--workdir={target}", *LENGTHS)
+            run_program(lambda: run_command(convert, f"--from={hub}", f"--workdir={target}", *LENGTHS))
     assert error.value.code == 128 + signal.SIGTERM
     assert capsys.readouterr().err == "error: stopped by SIGTERM\n"
     assert len(found) == 1 and found[0].startswith(".out.new-") and not os.listdir(tmp_path)

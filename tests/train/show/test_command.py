@@ -186,7 +186,7 @@ def test_an_error_is_one_line():
     status, out, err = run_main("--config=tests/small_config.py", "--html=/nowhere/x.html", module="train.show")
     assert (status, out) == (1, "")
     assert err == (
-        "error: --html=/nowhere/x.html cannot be written (No such file or directory): "
+        "error: --html=/nowhere/x.html cannot be written: name a file in an existing folder"
         "name a file in an existing folder\n"
     )
 

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from contract.errors import ConfigError
+from contract.os_errors import reason_and_remedy
 from train.ablate.report import curves, dots
 from train.ablate.report.analysis import Analysis, analyse
 from train.ablate.report.blocks import Block, Figure, Heading, Paragraph, Points, Table
@@ -16,6 +17,7 @@ from train.ablate.report.methods import method_blocks, sample_blocks, sweep_bloc
 from train.ablate.report.orders import Order, compare_with_papers
 from train.ablate.report.page import to_html
 from train.ablate.results import Results
+from train.atomic import write_text
 
 _FIGURES = "figures"
 
@@ -40,9 +42,9 @@ def write_report(results: Results, out: str) -> list[str]:
         for old in pathlib.Path(out, _FIGURES).glob("*.svg"):  # of an earlier report with other figures
             old.unlink()
         for name, text in files.items():
-            pathlib.Path(out, name).write_text(text, encoding="utf-8")
+            write_text(os.path.join(out, name), text)
     except OSError as error:
-        raise ConfigError(f"--out={out}: the report cannot be written: {error}") from error
+        raise ConfigError(f"--out={out}: the report cannot be written: {reason_and_remedy(error)}") from error
     return [os.path.join(out, name) for name in files]
 
 

@@ -1,0 +1,42 @@
+"""A finished run, its token store, its export and other folders, to be named wrongly and to be damaged."""
+
+import contextlib
+import io
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from tests.make_checkpoint_fixture import ROOT, RUN
+from tests.train.huggingface.exported_runs import run_export
+from train.restore import load_experiment
+from train.run import open_corpus
+
+
+@pytest.fixture(scope="package")
+def place(tmp_path_factory) -> pathlib.Path:
+    """A folder with the folders run, cache, export, empty and others, and the files text.txt and file.
+
+    run is tests/fixtures/run, with paths in this folder.
+    """
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "text.txt").write_text((ROOT / "tests" / "fixtures" / "text.txt").read_text())
+    (folder / "file").write_text("a file\n")
+    (folder / "empty").mkdir()
+    (folder / "others").mkdir()
+    (folder / "others" / "notes.txt").write_text("notes\n")
+    shutil.copytree(RUN, folder / "run")
+    config = json.loads((folder / "run" / "config.json").read_text())
+    config["data"] |= {"path": str(folder / "text.txt"), "cache_dir": str(folder / "cache")}
+    (folder / "run" / "config.json").write_text(json.dumps(config))
+    with contextlib.redirect_stdout(io.StringIO()):
+        open_corpus(load_experiment(str(folder / "run")), show_progress=False)
+        run_export(f"--workdir={folder / 'run'}", f"--out={folder / 'export'}")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch):
+    """The paths of configs in command lines are relative to the root of the project."""
+    monkeypatch.chdir(ROOT)

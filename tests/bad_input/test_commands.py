@@ -1,0 +1,137 @@
+"""Every command refuses flags and folders that are wrong, in one line that names them."""
+
+import importlib
+import sys
+
+import pytest
+from absl import flags
+
+from data import prepare
+from tests.bad_input.answers import check_rows, row
+
+# Module of a command -> the arguments that it needs, with the folders of the fixture `place`.
+COMMANDS = {
+    "train.main": ["--config=configs/clm.py", "--workdir={place}/new"],
+    "train.evaluate": ["--workdir={place}/run"],
+    "train.generate.__main__": ["--workdir={place}/run", "--prompt=a"],
+    "train.show.__main__": ["--workdir={place}/run"],
+    "train.plan.__main__": ["--config=configs/clm.py", "--topology=cpu:1"],
+    "train.plot": ["{place}/run", "--out={place}/new.svg"],
+    "train.ablate.__main__": ["--study=configs/studies/scaling.py", "--dry_run"],
+    "train.scaling.__main__": ["--study=configs/studies/scaling.py", "--out={place}/run"],
+    "train.export": ["--workdir={place}/run", "--out={place}/new"],
+    "train.convert": ["--from={place}/export", "--workdir={place}/new"],
+    "benchmarks.step": [],
+    "benchmarks.seeds": [],
+    "benchmarks.loss": [],
+    "benchmarks.compile": [],
+    "benchmarks.corruption": [],
+    "benchmarks.pipeline": [],
+    "benchmarks.huggingface": [],
+}
+POSITIONAL = {"train.plot", "benchmarks.loss", "benchmarks.compile", "benchmarks.corruption", "benchmarks.pipeline"}
+POSITIONAL |= {"benchmarks.huggingface"}
+
+
+def arguments_of(command, place):
+    return [argument.format(place=place) for argument in COMMANDS[command]]
+
+
+def main_of(command):
+    if command == "data.prepare":
+        return lambda: prepare.main(sys.argv)
+    return importlib.import_module(command).main
+
+
+def flags_of(command):
+    """The flags of a command, without --config."""
+    values = importlib.import_module(command)._FLAGS
+    return {name: values[name] for name in values if name.partition(".")[0] not in ("config", "help")}
+
+
+def without(arguments, name):
+    return [argument for argument in arguments if argument.partition("=")[0] != f"--{name}"]
+
+
+def rows_of_flags(command, place):
+    """Rows for unknown, doubled, missing and unreadable flags."""
+    main, needed = main_of(command), arguments_of(command, place)
+    yield row("unknown flag", main, *needed, "--no_such_flag=1", names="no_such_flag")
+    yield row("a flag without its dashes", main, *needed, "no_such_flag=1", names="no_such_flag")
+    for name, flag in flags_of(command).items():
+        kind = flag.parser.__class__.__name__ if flag.parser else ""
+        given = next((argument for argument in needed if argument.startswith(f"--{name}=")), None)
+        twice = [given, given] if given else [f"--{name}"] * 2 if flag.boolean else [f"--{name}=1", f"--{name}=1"]
+        if not isinstance(flag, flags.MultiFlag):
+            yield row(f"--{name} twice", main, *without(needed, name), *twice, names=f"--{name}")
+        if flag.boolean:
+            continue
+        texts = {
+            "IntegerParser": ("x", "1.5", "", "nan", "1" * 5000),
+            "FloatParser": ("x", "", "nan", "inf", "-inf"),
+            "EnumParser": ("no such value", ""),
+        }.get(kind, ())
+        for text in texts:
+            yield row(f"--{name}={text[:20]}", main, *without(needed, name), f"--{name}={text}", names=f"--{name}")
+    if given := [argument for argument in needed if argument.startswith("--")]:
+        yield row(f"{given[-1]} without its value", main, *needed[:-1], given[-1].partition("=")[0], names="--")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_flags(command, place, monkeypatch):
+    check_rows(rows_of_flags(command, place), monkeypatch)
+
+
+# Command, flag that names something to read.
+FOLDERS = [
+    ("train.evaluate", "--workdir={}"),
+    ("train.generate.__main__", "--workdir={}"),
+    ("train.show.__main__", "--workdir={}"),
+    ("train.export", "--workdir={}"),
+    ("train.plot", "{}"),
+    ("train.convert", "--from={}"),
+    ("train.scaling.__main__", "--out={}"),
+    ("train.main", "--config.train.init_from={}"),
+]
+
+
+@pytest.mark.parametrize(("command", "flag"), FOLDERS)
+def test_folders_to_read(command, flag, place, monkeypatch):
+    name = flag.partition("=")[0]
+    kept = without(arguments_of(command, place), name.removeprefix("--"))
+    if command == "train.plot":
+        kept = kept[1:]
+    if command == "train.main":
+        kept += [f"--config.data.cache_dir={place}/cache", "--config.data.source=text"]
+        kept += [f"--config.data.path={place}/text.txt", "--config.data.document_per=paragraph"]
+    kinds = ["none", "file", "empty", "others", "cache", "export", "run/checkpoints", "none/none", "file/none"]
+    kinds = [kind for kind in kinds if (command, kind) not in {("train.convert", "export")}]
+    names = {kind: f"{place}/{kind}" for kind in kinds}
+    rows = [row(kind, main_of(command), *kept, flag.format(path), names=path) for kind, path in names.items()]
+    rows.append(row("no text", main_of(command), *kept, flag.format(""), names=(name, "RUN", "folder")))
+    check_rows(rows, monkeypatch)
+
+
+# Command, flag that names something to write, and paths that it must refuse.
+OUTPUTS = [
+    ("train.main", "--workdir={}", ("file", "file/none", "run", "export", "gs://bucket/run")),
+    ("train.show.__main__", "--html={}", ("none/page.html", "empty", "file/page.html")),
+    ("train.show.__main__", "--svg={}", ("none/page.svg", "empty", "file/page.svg")),
+    ("train.plot", "--out={}", ("none/figure.svg", "empty", "figure.jpg", "figure")),
+    ("train.scaling.__main__", "--figure={}", ("none/figure.svg", "empty", "figure.jpg")),
+    ("train.export", "--out={}", ("file", "others", "export", "run", "file/none")),
+    ("train.convert", "--workdir={}", ("file", "others", "export", "run", "file/none")),
+]
+
+
+@pytest.mark.parametrize(("command", "flag", "paths"), OUTPUTS, ids=[f"{row[0]} {row[1]}" for row in OUTPUTS])
+def test_outputs(command, flag, paths, place, monkeypatch):
+    name = flag.partition("=")[0]
+    kept = without(arguments_of(command, place), name.removeprefix("--"))
+    if command == "train.main":
+        kept += [f"--config.data.cache_dir={place}/cache"]
+    rows = []
+    for path in paths:
+        full = path if "://" in path else f"{place}/{path}"
+        rows.append(row(path, main_of(command), *kept, flag.format(full), names=(full, name)))
+    check_rows(rows, monkeypatch)
