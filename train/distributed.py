@@ -6,16 +6,21 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 
 from contract.errors import ConfigError
+from train.peers import watch_peers
 
 # A process whose heartbeats stop for this long counts as lost, and JAX's coordination service ends the other processes.
-# Most losses are noticed earlier, by a closed connection.
+# train/peers.py notices most losses at once.
 HEARTBEAT_TIMEOUT_SECONDS = 60
 _MOST_SECONDS = 7 * 24 * 3600
+# For how long a process with an error waits for the same error in the others.
+END_SECONDS = 10
+_NAMED_SECONDS = 1
 # Words in the errors of collectives and of the coordination service after the loss of another process.
 _LOST = ("gloo", "nccl", "heartbeat", "coordination", "connection", "peer", "unavailable", "deadline_exceeded")
 
@@ -162,12 +167,7 @@ def _visible_gpus(environment: Mapping[str, str]) -> int:
 @contextlib.contextmanager
 def _ends_after(seconds: float, message: str) -> Iterator[None]:
     """Ends the process with `message` and status 1 if the block takes longer. For C++ that no exception interrupts."""
-
-    def end() -> None:
-        print(f"error: {message}", file=sys.stderr, flush=True)
-        os._exit(1)
-
-    timer = threading.Timer(seconds, end)
+    timer = threading.Timer(seconds, _end, [message])
     timer.daemon = True
     timer.start()
     try:
@@ -177,22 +177,57 @@ def _ends_after(seconds: float, message: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def exit_on_lost_process() -> Iterator[None]:
-    """Within this context, the loss of another process ends this one with one line on standard error and status 1.
+def ends_with_all_processes(coordinator_address: str | None) -> Iterator[None]:
+    """Within this context, which all processes of a run enter, the failure of one process ends all of them.
 
-    The process ends at once: an ordinary exit would wait for the lost process to disconnect. Saved checkpoints are
-    complete.
+    After the loss of another process, this one ends at once, with one line on standard error that names the lost
+    process, and status 1. After an error in this process alone, the process ends within END_SECONDS with that error,
+    because an ordinary exit would wait for the others, which wait for this one; then they lose this process. An error
+    that is raised in all processes propagates. Saved checkpoints are complete in each case.
+
+    coordinator_address: host:port of process 0, if it is known.
     """
-    try:
+    if not jax.distributed.is_initialized():
         yield
-    except jax.errors.JaxRuntimeError as error:
-        reason = " ".join(str(error).split())
-        if jax.process_count() == 1 or not any(word in reason.lower() for word in _LOST):
+        return
+    first = threading.Lock()  # of the two threads that may end the process: it ends with one line
+
+    def lost(name: str) -> None:
+        with first:
+            _end(
+                f"process {jax.process_index()} lost {name} of this run; start all of them again with the same "
+                "command: they continue from the newest checkpoint"
+            )
+
+    with watch_peers(coordinator_address and coordinator_address.rpartition(":")[0].strip("[]"), lost):
+        try:
+            yield
+        except BaseException as error:
+            if reason := _loss(error):
+                time.sleep(_NAMED_SECONDS)  # meanwhile the other thread notices which process it is
+                lost(f"another process ({reason[:160]})")
+            with first, _ends_after(END_SECONDS, _one_line(error)):
+                jax.distributed.shutdown()  # waits for the same error in all others
             raise
-        print(
-            f"error: process {jax.process_index()} lost another process of this run ({reason[:160]}); "
-            "start all of them again with the same command: they continue from the newest checkpoint",
-            file=sys.stderr,
-            flush=True,
-        )
-        os._exit(1)
+        jax.distributed.shutdown()
+
+
+def _loss(error: BaseException | None) -> str:
+    """Returns the reason, one line, if an error or one of its causes is due to the loss of a process; "" otherwise."""
+    while error is not None:
+        reason = " ".join(str(error).split())
+        if isinstance(error, jax.errors.JaxRuntimeError) and any(word in reason.lower() for word in _LOST):
+            return reason
+        error = error.__cause__
+    return ""
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ConfigError) else f"{type(error).__name__}: {text}"
+
+
+def _end(message: str) -> None:
+    """Ends the process with `message` and status 1, without the end of other threads."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    os._exit(1)

@@ -11,7 +11,7 @@ from absl import flags
 
 from train.agreement import agreement, code_digest
 from train.command import TRAINING_MEMORY, config_fields, config_name, define_config, parse_flags, run_command
-from train.distributed import exit_on_lost_process, initialize
+from train.distributed import ends_with_all_processes, initialize
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
 from train.run_config import PER_PROCESS, flatten
@@ -46,7 +46,7 @@ def main() -> None:
         multi_host=_MULTI_HOST.value,
         timeout_seconds=_JOIN_TIMEOUT.value,
     )
-    with exit_on_lost_process():
+    with ends_with_all_processes(_COORDINATOR.value):
         with agreement() as same_everywhere:
             experiment = make_experiment(config)
             fields = flatten(experiment.config)
