@@ -21,7 +21,7 @@ from train.recorder import Recorder
 from train.run import make_run
 from train.run_config import flatten
 from train.signals import StopRequest
-from train.start import first_state, make_start, make_workdir, open_checkpoints, write_start
+from train.start import first_whole_state, make_start, make_workdir, open_checkpoints, write_start
 from train.step import TrainState
 from train.summary import print_summary
 from train.tracking.writer import check_trackers
@@ -42,7 +42,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console
     # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The
     #    corpus must be the run's, and the same in all processes.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
-    #    step is the number of the next batch.
+    #    step is the number of the next batch. Damaged checkpoints are renamed, and the newest whole one is taken.
     # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals
     #    the uninterrupted one.
     with contextlib.ExitStack() as stack:
@@ -54,11 +54,11 @@ def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console
         with agreement() as same_everywhere:
             run = resolve_epochs(make_run(experiment, show_progress=console is None))
             start = make_start(run, workdir, checkpoints)
-            same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"newest checkpoint": start.step}
+            same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"checkpoints": checkpoints.steps()}
         config = run.experiment.train
+        start, state = first_whole_state(run, start)
         if jax.process_index() == 0:
             write_start(start)
-        state = first_state(run, start)
         display = stack.enter_context(Display(config.steps, start.step, console=console))
         stop = stack.enter_context(StopRequest(display.warn, every=config.log_every))
         recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run)))

@@ -89,13 +89,14 @@ def _train_group(shared: Run, runs: Sequence[Run], starts: Sequence[Start], cons
     """
     config, first = shared.experiment.train, starts[0].step
     with contextlib.ExitStack() as stack:
-        recorders, states = [], []
+        # Before later checkpoints are deleted, because an earlier one may be damaged.
+        starts, states = map(list, zip(*map(first_state, runs, starts), strict=True))
+        recorders = []
         for run, start in zip(runs, starts, strict=True):
             label = f"seed {run.experiment.seed}: "
             display = Display(config.steps, first, console=console, live=False, label=label)
             write_start(start)
             start.checkpoints.delete_after(first)
-            states.append(first_state(run, start))
             recorder = Recorder(
                 run, start, display, functools.partial(evaluate, shared), name=_name(run, start.workdir)
             )

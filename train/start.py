@@ -1,12 +1,14 @@
 """The start of a run in its workdir: a new run, or the continuation of the newest checkpoint."""
 
 import dataclasses
+import gc
 import os
 from typing import Any
 
 from contract.errors import ConfigError
 from data.split import heldout_digest
 from train.checkpoint import Checkpoints
+from train.checkpoint_errors import DamagedCheckpointError
 from train.init_from import check_init_from, start_from
 from train.overlap import check_start
 from train.run import Run
@@ -22,7 +24,7 @@ class Start:
     checkpoints: Checkpoints
     step: int  # of the checkpoint that the run continues from; 0 for a new run
     config: dict[str, Any]  # the resolved config, with the corpus
-    counters: dict[str, Any] | None  # those of that checkpoint
+    counters: dict[str, Any] | None  # those of that checkpoint, once `first_state` has read it
     warnings: list[str]  # to be printed at the start of the run
 
 
@@ -68,8 +70,7 @@ def make_start(run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | 
         warnings = [*check_start(run), *check_init_from(experiment)] if experiment.train.init_from else []
     if step < newest:
         warnings.append(f"returns from step {newest} to the checkpoint of step {step}")
-    counters = checkpoints.counters(step) if step else None
-    return Start(workdir, checkpoints, step, config, counters, warnings)
+    return Start(workdir, checkpoints, step, config, None, warnings)
 
 
 def write_start(start: Start) -> None:
@@ -77,9 +78,41 @@ def write_start(start: Start) -> None:
     write_config(start.workdir, start.config)
 
 
-def first_state(run: Run, start: Start) -> TrainState:
-    """Returns the state of the checkpoint, or a new one, possibly with another run's Transformer (train.init_from)."""
+def first_state(run: Run, start: Start) -> tuple[Start, TrainState]:
+    """Returns the start with its counters, and the state of its checkpoint or a new one.
+
+    A new state may have another run's Transformer (train.init_from). Raises DamagedCheckpointError.
+    """
     if start.step:
-        return start.checkpoints.restore(run.state_shapes, start.step)
+        state = start.checkpoints.restore(run.state_shapes, start.step)
+        return dataclasses.replace(start, counters=start.checkpoints.counters(start.step)), state
     state, init_from = run.init_state(), run.experiment.train.init_from
-    return state.starting_with(start_from(run, state.params, init_from)) if init_from else state
+    return start, state.starting_with(start_from(run, state.params, init_from)) if init_from else state
+
+
+def first_whole_state(run: Run, start: Start) -> tuple[Start, TrainState]:
+    """Returns what `first_state` does, from an earlier checkpoint where the newest ones are damaged.
+
+    The damaged ones are then renamed, with a warning in the start: the run will save these steps again. Raises
+    ConfigError, and renames nothing, if all of them are damaged.
+    """
+    damaged: list[tuple[Any, str]] = []  # folders, and what is wrong with them
+    steps = [step for step in reversed(start.checkpoints.steps()) if step <= start.step]
+    for step in steps or [0]:
+        try:
+            found, state = first_state(run, dataclasses.replace(start, step=step))
+            break
+        except DamagedCheckpointError as error:
+            damaged.append((error.folder, error.what))
+        gc.collect()  # the error's traceback is part of a cycle that holds the arrays
+    else:
+        raise ConfigError(
+            f"all checkpoints of --workdir={start.workdir} are damaged, steps {steps[::-1]} (of step {steps[0]}: "
+            f"{damaged[0][1]}): restore that folder from a copy, or choose another --workdir"
+        )
+    names = start.checkpoints.set_aside(steps[: len(damaged)]) if damaged else []
+    warnings = [
+        f"checkpoint {folder} is damaged ({what}): it is now named {name}, and the run continues from step {step}"
+        for (folder, what), name in zip(damaged, names, strict=True)
+    ]
+    return dataclasses.replace(found, warnings=[*found.warnings, *warnings]), state
