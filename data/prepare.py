@@ -3,6 +3,9 @@
 Builds the token store of a corpus, unless the store exists, and prints its contents. Training also builds a missing
 store. Run this command first if the corpus is large, or if many processes would build the store at the same time. The
 flags have the names and the defaults of the fields of config.data, and training with the same values finds the store.
+
+--verify reads all files of the store again and compares them with their checksums. Without this flag, a store of less
+than 256 MiB is verified whenever it is opened, and a larger one once in the background of a training run.
 """
 
 import dataclasses
@@ -47,8 +50,8 @@ _HELP = {
 }
 
 
-def parse_flags(argv: list[str]) -> CorpusConfig:
-    """Returns the corpus that the command line, with the program's name first, describes.
+def parse_flags(argv: list[str]) -> tuple[CorpusConfig, bool]:
+    """Returns the corpus that the command line, with the program's name first, describes, and the value of --verify.
 
     Prints the usage and exits for --help. Raises ConfigError for an invalid flag or an unexpected argument.
     """
@@ -60,6 +63,7 @@ def parse_flags(argv: list[str]) -> CorpusConfig:
             flags.DEFINE_enum(name, default, typing.get_args(types[name]), help_text, flag_values)
         else:
             flags.DEFINE_string(name, default, help_text, flag_values)
+    flags.DEFINE_bool("verify", False, "Compare all files of the store with their checksums.", flag_values)
     if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
         print(f"{__doc__.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
         sys.exit(0)
@@ -70,13 +74,17 @@ def parse_flags(argv: list[str]) -> CorpusConfig:
     check_given_once(flag_values)
     if len(rest) > 1:
         raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
-    return dataclasses.replace(_DEFAULTS, **{name: flag_values[name].value for name in _HELP})
+    corpus = dataclasses.replace(_DEFAULTS, **{name: flag_values[name].value for name in _HELP})
+    return corpus, flag_values["verify"].value
 
 
 def main(argv: list[str]) -> None:
     """Builds the token store, unless it exists, and prints its folder and contents. Raises ConfigError."""
-    corpus = parse_flags(argv)
-    _print_contents(open_or_build(corpus, make_tokenizer(corpus)))
+    corpus, verifies = parse_flags(argv)
+    store = open_or_build(corpus, make_tokenizer(corpus))
+    if verifies:
+        print(f"verified         {store.verify():,} bytes in {len(store.meta['checksums'])} files")
+    _print_contents(store)
 
 
 def _print_contents(store: TokenStore) -> None:

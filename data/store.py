@@ -17,7 +17,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | prompt_lengths.npy | int32 [documents] | the number of leading tokens that are the prompt; 0 for no prompt |
 | label_ids.npy, labels.json | int32 [documents], strings | the class of each document, "" for none |
 | unigram_counts.npy | int64 [ids] | how often each id occurs in the corpus; EOS is not counted |
-| meta.json | | how documents are cut, counts, what was skipped, a hash of the contents, the sizes of all other files |
+| meta.json | | how documents are cut, counts, what was skipped, a hash of the contents; sizes, checksums |
 """
 
 import functools
@@ -27,8 +27,9 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -39,9 +40,12 @@ from data.config import CorpusConfig
 from data.files import expand_home
 from data.sources import Source, open_source
 from data.tokenizer import Tokenizer
+from data.verification import BackgroundVerification, damaged, is_small, read_meta, remember_verified, verify
 from data.writer import write_store
 
-_FORMAT = 7
+T = TypeVar("T")
+
+_FORMAT = 8
 _ARRAYS = (
     "offsets",
     "digests",
@@ -85,13 +89,18 @@ class TokenStore:
     is_heldout: np.ndarray
 
     def __init__(self, folder: Path):
-        """Raises ConfigError where a file is missing or does not have the size in meta.json."""
+        """Verifies the sizes of all files, and the checksums too unless the store is large (data/verification.py).
+
+        Raises ConfigError where a file is missing or is not what was written.
+        """
         self.folder = folder
         try:
-            self.meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            self.meta = read_meta(folder)
             for name, size in self.meta["file_sizes"].items():
                 if (actual := (folder / name).stat().st_size) != size:
                     raise ValueError(f"{name} has {actual} bytes, not {size}")
+            if is_small(self.meta):
+                verify(folder, self.meta)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
             for name in _ARRAYS:
@@ -100,10 +109,7 @@ class TokenStore:
         except (OSError, ValueError, KeyError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None
-            raise ConfigError(
-                f"token store {folder} is damaged ({type(error).__name__}: {error}): "
-                "delete that folder, and the next run rebuilds it"
-            ) from None
+            raise damaged(folder, error) from None
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -126,6 +132,28 @@ class TokenStore:
     def __len__(self) -> int:
         """Number of documents."""
         return len(self.digests)
+
+    def verify(self) -> int:
+        """Reads all files, and returns the bytes read. Raises ConfigError for a file that is not what was written."""
+        try:
+            verify(self.folder, self.meta)
+        except (OSError, ValueError) as error:
+            raise damaged(self.folder, error) from None
+        remember_verified(self.folder, self.meta)
+        return sum(self.meta["file_sizes"].values())
+
+    def verified(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yields `batches`, and meanwhile verifies a store that was too large to be verified when it was opened.
+
+        Raises ConfigError, before the next batch, once a file is found that is not what was written.
+        """
+        for batch in batches:
+            self._verification.check()
+            yield batch
+
+    @functools.cached_property
+    def _verification(self) -> BackgroundVerification:
+        return BackgroundVerification(self.folder, self.meta)
 
     def unigram_entropy(self) -> float:
         """The entropy, in nats, of the token frequencies without EOS: the lowest loss of a model without context."""

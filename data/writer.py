@@ -18,6 +18,7 @@ from data.minhash import NearDuplicateSearch, first_of_each
 from data.raw import RawDocument, Skipped
 from data.sources import Source
 from data.tokenizer import Tokenizer
+from data.verification import file_checksum, sealed
 
 _FLUSH_TOKENS = 1 << 20
 _SAMPLED_TEXTS, _SAMPLED_CHARACTERS = 64, 2000  # texts that are decoded again, and the start of each that is used
@@ -26,7 +27,7 @@ _SAMPLED_TEXTS, _SAMPLED_CHARACTERS = 64, 2000  # texts that are decoded again, 
 def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress: bool) -> None:
     """Writes the token store of `source` into the empty `folder`.
 
-    meta.json is written last and contains the sizes of the other files.
+    meta.json is written last and contains the sizes and checksums of the other files.
 
     progress: show a bar, if standard error is a terminal that can redraw a line.
 
@@ -68,8 +69,9 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
         "skipped_lines": skipped.lines,
         "first_skipped_line": skipped.first_line,
         "file_sizes": {file.name: file.stat().st_size for file in sorted(folder.iterdir())},
+        "checksums": {file.name: file_checksum(file) for file in sorted(folder.iterdir())},
     }
-    _write_json(folder / "meta.json", meta)
+    _write_json(folder / "meta.json", sealed(meta))
 
 
 class _Writer:

@@ -47,14 +47,14 @@ def agreement() -> Iterator[dict[str, Any]]:
     try:
         yield values
     except ConfigError as error:
-        reports = _exchange({"error": str(error), "values": {}})
+        reports = _reports(str(error), {})
         if all(report["error"] == str(error) for report in reports):
             raise
     except Exception as error:
-        _exchange({"error": f"{type(error).__name__}: {' '.join(str(error).split())}", "values": {}})
+        _reports(f"{type(error).__name__}: {' '.join(str(error).split())}", {})
         raise
     else:
-        reports = _exchange({"error": None, "values": values})
+        reports = _reports(None, values)
     if message := describe_disagreement(reports):
         raise ConfigError(message)
 
@@ -108,15 +108,21 @@ def _texts(values: Mapping[str, Any], fields: Sequence[str]) -> str:
     return ", ".join(f"{name}={json.dumps(values[name])}" if name in values else f"no {name}" for name in shown)
 
 
-def _exchange(report: Mapping[str, Any]) -> list[Report]:
-    """Returns the reports of all processes, in order, with their hosts.
+def _reports(error: str | None, values: Mapping[str, Any]) -> list[Report]:
+    """Returns the reports of all processes, in order."""
+    return exchange({"host": socket.gethostname(), "error": error, "values": dict(values)})
+
+
+def exchange(value: Any) -> list[Any]:
+    """Returns the JSON values of all processes, in order. All processes must make the same calls in the same order.
 
     They are exchanged through the key-value store of JAX's coordination service, and not by a collective: processes
     with different meshes could not run one, and a collective does not wait as long as a token store may take.
     """
+    if not jax.distributed.is_initialized():
+        return [value]
     client, number = ocp.multihost.get_jax_distributed_client(), next(_exchanges)
-    text = json.dumps({"host": socket.gethostname(), **report})
-    client.key_value_set(f"cloze/agreement/{number}/{jax.process_index()}", text)
+    client.key_value_set(f"cloze/agreement/{number}/{jax.process_index()}", json.dumps(value))
     return [
         json.loads(client.blocking_key_value_get(f"cloze/agreement/{number}/{index}", _TIMEOUT_MILLISECONDS))
         for index in range(jax.process_count())

@@ -1,9 +1,9 @@
 """Checkpoints of the training state, written by Orbax in the background and atomically."""
 
-import contextlib
+import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,11 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
 from contract.errors import ConfigError
-from contract.os_errors import describe_os_error, os_error_in
+from contract.os_errors import describe_os_error
+from train.agreement import agreement, exchange
+from train.checkpoint_errors import Damage, DamagedCheckpointError, errors_in_one_line, same_outcome
+from train.checkpoint_record import check_arrays, make_record, types_in, verified
+from train.checksums import checksums
 from train.orbax_noise import silence_orbax
 from train.paths import array_types
 
@@ -22,6 +26,9 @@ class Checkpoints:
 
     A step's folder gets its name after all its contents are on disk, so an interrupted save is never mistaken for a
     checkpoint. The remains of such a save are deleted when the run continues.
+
+    A checkpoint has a checksum of each array (train/checksums.py), which is verified when the array is restored.
+    Checkpoints of earlier versions have none, and are restored without this check.
 
     Args:
       directory: created unless `keep` is None.
@@ -61,7 +68,7 @@ class Checkpoints:
             preservation_policy=checkpoint_managers.AnyPreservationPolicy([checkpoint_managers.LatestN(keep), best]),
         )
         try:
-            self._manager = ocp.CheckpointManager(self._directory, options=options)
+            self._manager = _Manager(self._directory, options=options)
         except OSError as error:
             why = describe_os_error(error) or error
             raise ConfigError(f"checkpoints cannot be written to {self._directory}: {why}") from error
@@ -89,15 +96,18 @@ class Checkpoints:
         """
         if self._read_only:
             raise ValueError(f"{self._directory} was opened for reading: Checkpoints(..., keep=None)")
+        latest = self.latest_step()
+        if latest is not None and step <= latest:
+            return
         if eval_loss is not None and not math.isfinite(eval_loss):
             eval_loss = None
-        with _errors_in_one_line(f"a checkpoint in {self._directory} could not be written"):
+        with errors_in_one_line(f"a checkpoint in {self._directory} could not be written"):
             self._manager.wait_until_finished()  # the previous save reads its own step
             self._saving = step
             self._manager.save(
                 step,
                 args=ocp.args.Composite(state=ocp.args.StandardSave(state)),
-                metrics={"eval_loss": eval_loss, "counters": counters},
+                metrics=make_record(state, eval_loss, counters),
             )
 
     def latest_step(self) -> int | None:
@@ -114,20 +124,47 @@ class Checkpoints:
             if later > step:
                 self._manager.delete(later)
 
+    def set_aside(self, steps: Sequence[int]) -> list[str]:
+        """Renames the folders of damaged checkpoints, so that runs no longer read them, and returns the new names.
+
+        The folder 200 becomes damaged-200, or damaged-200-2 if that exists. Nothing is deleted.
+
+        Raises ConfigError if a folder cannot be renamed.
+        """
+        names = []
+        with agreement():
+            for step in steps if jax.process_index() == 0 else ():
+                names.append(_free_name(self._directory, f"damaged-{step}"))
+                try:
+                    os.rename(os.path.join(self._directory, str(step)), os.path.join(self._directory, names[-1]))
+                except OSError as error:
+                    raise ConfigError(
+                        f"checkpoint {self._directory}/{step} is damaged and cannot be renamed: {error.strerror}"
+                    ) from error
+        self._manager.reload()
+        return exchange(names)[0]
+
     def best_step(self) -> int | None:
         """Returns the step of the checkpoint with the lowest eval loss; None if no checkpoint has one."""
         step = self._manager.best_step()
-        if step is None or math.isinf(_eval_loss(self._manager.metrics(step))):
+        if step is None or math.isinf(_eval_loss(self._manager.metrics(step) or {})):
             return None
         return step
 
     def counters(self, step: int) -> dict[str, Any]:
-        """Returns the counters saved as `step`. Raises ConfigError if it was saved without them."""
-        counters = (self._manager.metrics(step) or {}).get("counters")
+        """Returns the counters saved as `step`.
+
+        Raises DamagedCheckpointError if their file is damaged, and ConfigError if the step was saved without them.
+        """
+        _, folder = self._find(step)
+        try:
+            counters = self._record(step).get("counters")
+        except Damage as damage:
+            raise DamagedCheckpointError(folder, str(damage), self._before(step)) from damage
         if counters is None:
             raise ConfigError(
-                f"checkpoint {self._manager.directory / str(step)} has no counters of examples and tokens, because an "
-                "earlier version wrote it: choose another --workdir"
+                f"checkpoint {folder} has no counters of examples and tokens, because an earlier version wrote it: "
+                "choose another --workdir"
             )
         return counters
 
@@ -136,14 +173,18 @@ class Checkpoints:
 
         abstract_state: a tree of jax.ShapeDtypeStruct with shardings. The mesh may differ from that of the saved state.
 
-        Raises ConfigError if there is no such checkpoint, if it is damaged, or if its arrays differ in name, shape or
-        dtype.
+        Raises ConfigError if there is no such checkpoint or if its arrays differ in name, shape or dtype, and
+        DamagedCheckpointError if it is damaged; the same error in all processes.
         """
         step, folder = self._find(step)
-        with _reading(folder):
-            _check_same_arrays(folder, array_types(_saved(folder)), array_types(abstract_state))
-            args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract_state))
-            return self._manager.restore(step, args=args)["state"]
+
+        def read(types: Mapping[str, str]) -> Any:
+            _check_same_arrays(folder, types, array_types(abstract_state))
+            # Not the manager's `restore`, which would wait in vain for a process in which it has raised an error.
+            args = ocp.args.StandardRestore(abstract_state)
+            return ocp.StandardCheckpointHandler().restore(folder / "state", args=args)
+
+        return self._read_whole(step, read)
 
     def restore_params(self, abstract_params: Mapping[str, Any], step: int | None = None) -> tuple[dict[str, Any], int]:
         """Returns parameters of the state saved as `step` (default: the newest one), bit for bit, and that step.
@@ -153,22 +194,50 @@ class Checkpoints:
 
         abstract_params: module -> a tree of jax.ShapeDtypeStruct with shardings. Other modules are not read.
 
-        Raises ConfigError if there is no such checkpoint, if it is damaged, or if the arrays of these modules differ in
-        name, shape or dtype.
+        Raises errors as `restore`, for the arrays of these modules.
         """
         step, folder = self._find(step)
-        with _reading(folder):
-            saved = _saved(folder)
-            field = "params" if saved.get("ema_params") is None else "ema_params"
+
+        def read(types: Mapping[str, str]) -> Any:
+            field = "ema_params" if any(name.startswith("ema_params/") for name in types) else "params"
             wanted = {field: dict(abstract_params)}
-            read = {field: {module: leaves for module, leaves in saved[field].items() if module in wanted[field]}}
-            _check_same_arrays(folder, array_types(read), array_types(wanted))
+            prefixes = tuple(f"{field}/{module}/" for module in abstract_params)
+            saved = {name: kind for name, kind in types.items() if name.startswith(prefixes)}
+            _check_same_arrays(folder, saved, array_types(wanted))
             args = ocp.args.PyTreeRestore(
                 item=wanted,
                 restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
                 partial_restore=True,
             )
-            return ocp.PyTreeCheckpointHandler().restore(folder / "state", args=args)[field], step
+            return ocp.PyTreeCheckpointHandler().restore(folder / "state", args=args)
+
+        [params] = self._read_whole(step, read).values()
+        return params, step
+
+    def _read_whole(self, step: int, read: Callable[[Mapping[str, str]], Any]) -> Any:
+        """Returns the tree of arrays that `read` returns, verified. read: takes the types of all saved arrays."""
+        folder, before = self._folder(step), self._before(step)
+        with same_outcome(folder, before):
+            record = self._record(step)
+            types = array_types(ocp.StandardCheckpointHandler().metadata(folder / "state").tree)
+            if (types_in(record) or types) != types:
+                raise Damage("state/_METADATA names other arrays than were saved")
+            arrays = read(types)
+        sums = checksums(arrays) if types_in(record) else {}  # outside the block, because it communicates
+        with same_outcome(folder, before):
+            check_arrays(record, sums)
+        return arrays
+
+    def _record(self, step: int) -> dict[str, Any]:
+        """Returns the contents of a checkpoint's metrics file. Raises Damage."""
+        record = self._manager.metrics(step)
+        if record is None:
+            raise Damage("metrics/metrics is missing or not what was saved")
+        return record
+
+    def _before(self, step: int) -> int | None:
+        """Returns the step of the checkpoint before `step`."""
+        return max((other for other in self.steps() if other < step), default=None)
 
     def _find(self, step: int | None) -> tuple[int, Path]:
         """Returns `step`, or the newest if None, and its folder. Raises ConfigError if there is no such checkpoint."""
@@ -179,16 +248,19 @@ class Checkpoints:
             raise ConfigError(
                 f"no checkpoint of step {step} in {self._directory}: choose one of the steps {self.steps()}"
             )
-        return step, self._manager.directory / str(step)
+        return step, self._folder(step)
+
+    def _folder(self, step: int) -> Path:
+        return Path(self._directory, str(step))
 
     def wait(self) -> None:
         """Returns when every save is on disk. Raises ConfigError if a save failed."""
-        with _errors_in_one_line(f"a checkpoint in {self._directory} could not be written"):
+        with errors_in_one_line(f"a checkpoint in {self._directory} could not be written"):
             self._manager.wait_until_finished()
 
     def close(self) -> None:
         """Waits for saves and releases the threads. Raises ConfigError if a save failed."""
-        with _errors_in_one_line(f"a checkpoint in {self._directory} could not be written"):
+        with errors_in_one_line(f"a checkpoint in {self._directory} could not be written"):
             self._manager.close()
 
 
@@ -197,11 +269,6 @@ def abstract(state: Any, shardings: Any) -> Any:
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state, shardings
     )
-
-
-def _saved(folder: Path) -> Any:
-    """Returns the tree of a checkpoint's state: the dtype and the shape of each array, without the arrays."""
-    return ocp.StandardCheckpointHandler().metadata(folder / "state").tree
 
 
 def _check_same_arrays(folder: Path, saved: dict[str, str], expected: dict[str, str]) -> None:
@@ -219,30 +286,24 @@ def _check_same_arrays(folder: Path, saved: dict[str, str], expected: dict[str, 
         )
 
 
+class _Manager(ocp.CheckpointManager):
+    """Orbax's manager, which would otherwise raise an error for any damaged metrics file in the directory."""
+
+    def metrics(self, step: int) -> dict[str, Any] | None:
+        """Returns the contents of a checkpoint's metrics file; None if the file is missing or damaged."""
+        try:
+            return verified(super().metrics(step))
+        except ValueError:
+            return None
+
+
 def _eval_loss(metrics: Mapping[str, Any]) -> float:
     """Returns the eval loss of a checkpoint's metrics; infinity if it has none."""
-    loss = metrics["eval_loss"]
+    loss = metrics.get("eval_loss")
     return math.inf if loss is None else loss
 
 
-def _reading(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Within this context, errors of Orbax and TensorStore become a ConfigError that names the checkpoint."""
-    return _errors_in_one_line(f"checkpoint {folder} cannot be read (to use an earlier one, move this folder away)")
-
-
-@contextlib.contextmanager
-def _errors_in_one_line(what: str) -> Iterator[None]:
-    """Raises every error within this context as a ConfigError with the line "what: reason".
-
-    Errors of Orbax and TensorStore have many types.
-    """
-    try:
-        yield
-    except ConfigError:
-        raise
-    except Exception as error:
-        reason = describe_os_error(error) if isinstance(error, OSError) else os_error_in(str(error))
-        reason = reason or " ".join(str(error).split())
-        if len(reason) > 300:  # the cause ("No space left on device") is at the end
-            reason = f"{reason[:140]} ... {reason[-140:]}"
-        raise ConfigError(f"{what}: {reason}") from error
+def _free_name(directory: str, name: str) -> str:
+    """Returns `name`, or the first of name-2, name-3, ... that does not exist in `directory`."""
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if not os.path.lexists(os.path.join(directory, name)))

@@ -1,127 +1,55 @@
-"""Whether a run without a checkpoint never had one, or has lost its checkpoints.
+"""The metrics file of a checkpoint: its eval loss and counters, and the type and checksum of each array."""
 
-A run that was killed before its first checkpoint starts again from step 0 and repeats everything. A run whose
-checkpoints were deleted would do the same and discard its metrics, so it is refused.
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
 
-RECORD, a file in the workdir, has the step of the run's first checkpoint. It is written while that checkpoint has its
-temporary folder, right before the folder gets its name. So a run without a checkpoint has lost its checkpoints if it
-has RECORD and no temporary folder of that step.
-"""
+from train.checkpoint_errors import Damage
+from train.checksums import checksums
+from train.paths import array_types
 
-import os
-
-import jax
-
-from contract.errors import ConfigError
-from train.atomic import read_json, write_json
-from train.metrics_file import metrics_path, read_metrics
-from train.run_config import config_version, is_imported, read_config
-
-RECORD = "first_checkpoint.json"
+_FIRST_FIELDS = {"eval_loss", "counters"}  # the only fields of checkpoints without checksums, of earlier versions
 
 
-def checkpoints_path(workdir: str) -> str:
-    """Returns the folder of a run's checkpoints."""
-    return os.path.join(workdir, "checkpoints")
+def make_record(state: Any, eval_loss: float | None, counters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the contents of the metrics file for a checkpoint of `state`, a tree of arrays.
 
-
-def write_record(workdir: str, step: int) -> None:
-    """Writes RECORD, unless it exists, in process 0. step: of a checkpoint that exists, or whose contents do."""
-    if jax.process_index() == 0 and not os.path.exists(_record(workdir)):
-        write_json(_record(workdir), {"step": step})
-
-
-def remove_stale_record(workdir: str) -> None:
-    """Removes RECORD, if it exists, in process 0, unless the run in `workdir` has a checkpoint.
-
-    Called before the temporary folders are deleted, and after `check_not_lost` in all processes.
+    All processes must call this function.
     """
-    is_stale = os.path.exists(_record(workdir)) and not _steps(_names(checkpoints_path(workdir)))
-    if is_stale and jax.process_index() == 0:
-        os.remove(_record(workdir))
+    types = array_types(state)
+    arrays = {name: {"type": types[name], "checksum": checksum} for name, checksum in checksums(state).items()}
+    record = {"eval_loss": eval_loss, "counters": counters, "arrays": arrays}
+    return record | {"digest": _digest(record)}
 
 
-def check_not_lost(workdir: str, *, start_anew: bool) -> None:
-    """Checks that a run in `workdir`, if there is one, can continue, or may start from step 0.
+def verified(record: Any) -> dict[str, Any] | None:
+    """Returns `record`, the contents of a metrics file, or None if it is not what `make_record` has returned.
 
-    Called before the folder of the checkpoints is opened, which creates it and begins to delete the remains of saves.
-
-    start_anew: whether a run that has lost its checkpoints is discarded.
-
-    Raises ConfigError where it has lost them and is not discarded, and where `start_anew` would discard a checkpoint.
+    A record without checksums, which an earlier version wrote, is returned unchanged.
     """
-    if is_imported(workdir):
-        return  # train.start.make_start refuses it
-    folder = checkpoints_path(workdir)
-    names = _names(folder)
-    if saved := _steps(names):
-        if start_anew:
-            raise ConfigError(
-                f"--start_anew=True: --workdir={workdir} has a checkpoint of step {max(saved)}: remove the flag to "
-                f"continue from it, or choose another --workdir, or delete {workdir}"
-            )
-        return
-    if start_anew:
-        return
-    steps = [line["step"] for line in read_metrics(workdir)] if os.path.exists(metrics_path(workdir)) else []
-    if reason := _reason(workdir, names, max(steps, default=0)):
-        metrics = f" with metrics up to step {max(steps)}" if steps else ""
-        raise ConfigError(
-            f"--workdir={workdir} contains a run{metrics}, but {reason}: put back what is missing, choose another "
-            f"--workdir, or discard the run: delete {workdir}, or start from step 0 with --start_anew=True"
-        )
+    if not isinstance(record, dict) or "eval_loss" not in record:
+        return None
+    if record.keys() <= _FIRST_FIELDS:
+        return record
+    fields = {name: value for name, value in record.items() if name != "digest"}
+    return record if record.get("digest") == _digest(fields) else None
 
 
-def has_metrics(workdir: str) -> bool:
-    """Returns whether metrics.jsonl in `workdir` has a line. Raises ConfigError if it is no file of metrics."""
-    return os.path.exists(metrics_path(workdir)) and bool(read_metrics(workdir))
+def types_in(record: Mapping[str, Any]) -> dict[str, str] | None:
+    """Returns the arrays of a checkpoint, as train.paths.array_types has them; None if its record has no arrays."""
+    arrays = record.get("arrays")
+    return None if arrays is None else {name: array["type"] for name, array in arrays.items()}
 
 
-def _reason(workdir: str, names: list[str], last_step: int) -> str:
-    """Returns why a run without a checkpoint must not start from step 0; "" if it never had a checkpoint.
-
-    names: the entries of the folder of checkpoints. last_step: of the run's metrics; 0 without metrics.
-    """
-    folder, has_config = checkpoints_path(workdir), os.path.exists(os.path.join(workdir, "config.json"))
-    lost = f"{folder} has no checkpoint any more" if os.path.isdir(folder) else f"{folder} does not exist"
-    if os.path.exists(_record(workdir)):
-        step = read_json(_record(workdir), remedy=f"delete {workdir}, or start anew with --start_anew=True").get("step")
-        return "" if any(name.startswith(f"{step}.") for name in names) else lost
-    if not last_step:
-        return ""
-    if not os.path.isdir(folder):  # a run makes this folder before its metrics
-        return lost
-    if not has_config:  # a run writes this file before its metrics
-        return f"{workdir}/config.json does not exist"
-    if config_version(workdir) == 1 and not names and last_step > _first_save(workdir):
-        return lost  # that version wrote no record
-    return ""
+def check_arrays(record: Mapping[str, Any], arrays: Mapping[str, str]) -> None:
+    """Raises Damage if the checksums `arrays`, of train.checksums, differ from those in the record, if it has any."""
+    saved = record.get("arrays")
+    differing = [name for name, checksum in arrays.items() if saved and saved[name]["checksum"] != checksum]
+    if differing:
+        more = f", and so do {len(differing) - 1} more arrays" if len(differing) > 1 else ""
+        raise Damage(f"{differing[0]} differs from its checksum{more}")
 
 
-def _first_save(workdir: str) -> int:
-    """Returns the step at which a run saves its first checkpoint, unless a signal stops it before."""
-    try:
-        train = read_config(workdir)["train"]
-        return min(train["steps"], train["checkpoint_every"])
-    except (KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{workdir}/config.json cannot be read: it lacks train.steps or train.checkpoint_every"
-        ) from error
-
-
-def _steps(names: list[str]) -> list[int]:
-    """Returns the steps of checkpoints. names: the entries of their folder."""
-    return [int(name) for name in names if name.isdecimal()]
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be read: {error.strerror}") from error
-
-
-def _record(workdir: str) -> str:
-    return os.path.join(workdir, RECORD)
+def _digest(fields: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).hexdigest()

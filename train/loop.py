@@ -12,17 +12,17 @@ import numpy as np
 from rich.console import Console
 
 from train.agreement import agreement
-from train.checkpoint_record import check_not_lost
 from train.display import Display
 from train.epochs import resolve_epochs
 from train.experiment import Experiment
 from train.heldout import evaluate
+from train.lost_checkpoints import check_not_lost
 from train.profile import StepProfile
 from train.recorder import Recorder
 from train.run import make_run
 from train.run_config import flatten
 from train.signals import StopRequest
-from train.start import check_shared, first_state, make_start, make_workdir, open_checkpoints, write_start
+from train.start import check_shared, first_whole_state, make_start, make_workdir, open_checkpoints, write_start
 from train.step import TrainState
 from train.summary import print_summary
 from train.tracking.writer import check_trackers
@@ -54,7 +54,7 @@ def train_and_evaluate(
     # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The
     #    corpus must be the same in all processes, and it and the newest checkpoint, if any, must be this run's.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
-    #    step is the number of the next batch.
+    #    step is the number of the next batch. Damaged checkpoints are renamed, and the newest whole one is taken.
     # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals
     #    the uninterrupted one.
     with contextlib.ExitStack() as stack:
@@ -70,12 +70,12 @@ def train_and_evaluate(
         with agreement() as same_everywhere:
             run = resolve_epochs(make_run(experiment, show_progress=console is None))
             start = make_start(run, workdir, checkpoints, start_anew=start_anew)
-            same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"newest checkpoint": start.step}
+            same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"checkpoints": checkpoints.steps()}
         config = run.experiment.train
+        start, state = first_whole_state(run, start)
         if lock is not None:
             lock.check()
             write_start(start)
-        state = first_state(run, start)
         display = stack.enter_context(Display(config.steps, start.step, console=console))
         stop = stack.enter_context(StopRequest(display.warn, every=config.log_every))
         recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run), lock=lock))

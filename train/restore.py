@@ -12,6 +12,7 @@ from contract.errors import ConfigError
 from models.transformer import Params
 from train import sharding
 from train.checkpoint import Checkpoints, abstract
+from train.checkpoint_errors import DamagedCheckpointError
 from train.experiment import Experiment, make_experiment
 from train.paths import array_types
 from train.run_config import read_config
@@ -96,5 +97,9 @@ def check_same_transformer(field: str, other: Experiment, experiment: Experiment
 def load_transformer(experiment: Experiment, workdir: str, mesh: Mesh) -> Params:
     """Returns the Transformer of the newest checkpoint in `workdir`, that of `experiment`, on the devices of `mesh`."""
     saved = {"transformer": experiment.params_shapes["transformer"]}
-    params, _ = _load_params(saved, workdir, None, mesh)
+    try:
+        params, _ = _load_params(saved, workdir, None, mesh)
+    except DamagedCheckpointError as error:
+        remedy = "" if error.before is None else f": move that folder away to start from step {error.before}"
+        raise ConfigError(f"checkpoint {error.folder} is damaged ({error.what}){remedy}") from error
     return experiment.learner.transformer(params)

@@ -82,9 +82,13 @@ class Run:
         return dataclasses.replace(self, experiment=experiment)
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
-        """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads."""
+        """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads.
+
+        Raises ConfigError as TokenStore.verified does.
+        """
         data = self.experiment.data
-        return loader(self._train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+        rows = loader(self._train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+        return self.store.verified(rows)
 
     def count_windows(self, first: int, count: int) -> WindowCounts:
         """The examples and raw tokens, by denoiser, of training batches `first`, ..., `first` + `count` - 1.

@@ -16,13 +16,13 @@ from rich.console import Console
 
 from contract.errors import ConfigError
 from train.checkpoint import Checkpoints
-from train.checkpoint_record import check_not_lost
 from train.display import Display
 from train.epochs import resolve_epochs
 from train.experiment import Experiment
 from train.heldout import evaluate
 from train.learners.learner import Batch
 from train.loop import Steps, print_start, train
+from train.lost_checkpoints import check_not_lost
 from train.recorder import Recorder
 from train.run import Run, make_run, on_mesh, seed_array, seeded_train_step
 from train.run_config import flatten
@@ -96,14 +96,15 @@ def _train_group(shared: Run, group: Sequence[tuple[Run, Start, WorkdirLock]], c
     """
     config, first = shared.experiment.train, group[0][1].step
     with contextlib.ExitStack() as stack:
-        recorders, states = [], []
-        for run, start, lock in group:
+        # Before later checkpoints are deleted, because an earlier one may be damaged.
+        starts, states = map(list, zip(*(first_state(run, start) for run, start, _ in group), strict=True))
+        recorders = []
+        for (run, _, lock), start in zip(group, starts, strict=True):
             label = f"seed {run.experiment.seed}: "
             display = Display(config.steps, first, console=console, live=False, label=label)
             lock.check()
             write_start(start)
             start.checkpoints.delete_after(first)
-            states.append(first_state(run, start))
             recorder = Recorder(
                 run, start, display, functools.partial(evaluate, shared), lock=lock, name=_name(run, start.workdir)
             )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import os
 import time
 from typing import Any
@@ -12,11 +13,12 @@ from contract.errors import ConfigError
 from data.split import heldout_digest
 from train.agreement import agreement, value_of_process_0
 from train.checkpoint import Checkpoints
-from train.checkpoint_record import checkpoints_path, has_metrics, remove_stale_record, write_record
+from train.checkpoint_errors import DamagedCheckpointError
 from train.continued_schedule import check_schedule
 from train.huggingface.folder import is_huggingface_folder
 from train.init_from import check_init_from, start_from
 from train.lock_file import read_holder
+from train.lost_checkpoints import checkpoints_path, has_metrics, remove_stale_record, write_record
 from train.overlap import check_start
 from train.run import Run
 from train.run_config import check_local, check_same_run, is_imported, read_config, write_config
@@ -35,7 +37,7 @@ class Start:
     checkpoints: Checkpoints
     step: int  # of the checkpoint that the run continues from; 0 for a new run
     config: dict[str, Any]  # the resolved config, with the corpus
-    counters: dict[str, Any] | None  # those of that checkpoint
+    counters: dict[str, Any] | None  # those of that checkpoint, once `first_state` has read it
     warnings: list[str]  # to be printed at the start of the run
 
 
@@ -119,8 +121,7 @@ def make_start(
         warnings = [*check_start(run), *check_init_from(experiment)] if experiment.train.init_from else []
     if step < newest:
         warnings.append(f"returns from step {newest} to the checkpoint of step {step}")
-    counters = checkpoints.counters(step) if step else None
-    return Start(workdir, checkpoints, step, config, counters, warnings)
+    return Start(workdir, checkpoints, step, config, None, warnings)
 
 
 def write_start(start: Start) -> None:
@@ -130,12 +131,44 @@ def write_start(start: Start) -> None:
         write_record(start.workdir, start.step)
 
 
-def first_state(run: Run, start: Start) -> TrainState:
-    """Returns the state of the checkpoint, or a new one, possibly with another run's Transformer (train.init_from)."""
+def first_state(run: Run, start: Start) -> tuple[Start, TrainState]:
+    """Returns the start with its counters, and the state of its checkpoint or a new one.
+
+    A new state may have another run's Transformer (train.init_from). Raises DamagedCheckpointError.
+    """
     if start.step:
-        return start.checkpoints.restore(run.state_shapes, start.step)
+        state = start.checkpoints.restore(run.state_shapes, start.step)
+        return dataclasses.replace(start, counters=start.checkpoints.counters(start.step)), state
     state, init_from = run.init_state(), run.experiment.train.init_from
-    return state.starting_with(start_from(run, state.params, init_from)) if init_from else state
+    return start, state.starting_with(start_from(run, state.params, init_from)) if init_from else state
+
+
+def first_whole_state(run: Run, start: Start) -> tuple[Start, TrainState]:
+    """Returns what `first_state` does, from an earlier checkpoint where the newest ones are damaged.
+
+    The damaged ones are then renamed, with a warning in the start: the run will save these steps again. Raises
+    ConfigError, and renames nothing, if all of them are damaged.
+    """
+    damaged: list[tuple[Any, str]] = []  # folders, and what is wrong with them
+    steps = [step for step in reversed(start.checkpoints.steps()) if step <= start.step]
+    for step in steps or [0]:
+        try:
+            found, state = first_state(run, dataclasses.replace(start, step=step))
+            break
+        except DamagedCheckpointError as error:
+            damaged.append((error.folder, error.what))
+        gc.collect()  # the error's traceback is part of a cycle that holds the arrays
+    else:
+        raise ConfigError(
+            f"all checkpoints of --workdir={start.workdir} are damaged, steps {steps[::-1]} (of step {steps[0]}: "
+            f"{damaged[0][1]}): restore that folder from a copy, or choose another --workdir"
+        )
+    names = start.checkpoints.set_aside(steps[: len(damaged)]) if damaged else []
+    warnings = [
+        f"checkpoint {folder} is damaged ({what}): it is now named {name}, and the run continues from step {step}"
+        for (folder, what), name in zip(damaged, names, strict=True)
+    ]
+    return dataclasses.replace(found, warnings=[*found.warnings, *warnings]), state
 
 
 def _check_same_config(workdir: str, config: dict[str, Any]) -> None:

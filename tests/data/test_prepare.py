@@ -27,7 +27,7 @@ def run(*flags):
 
 
 def test_the_defaults_are_those_of_the_config():
-    config, defaults = get_config().data, dataclasses.asdict(parse_flags(["prepare"]))
+    config, defaults = get_config().data, dataclasses.asdict(parse_flags(["prepare"])[0])
     names = defaults.keys() - NOT_IN_A_STORE
     assert {name: defaults[name] for name in names} == {name: config[name] for name in names}
 
@@ -43,7 +43,7 @@ def test_every_field_of_the_corpus_has_a_flag():
         "cache_dir": "z",
     }
     assert set(fields) == {field.name for field in dataclasses.fields(CorpusConfig)} - NOT_IN_A_STORE
-    corpus = parse_flags(["prepare", *(f"--{name}={value}" for name, value in fields.items())])
+    corpus, _ = parse_flags(["prepare", *(f"--{name}={value}" for name, value in fields.items())])
     special = {"num_sentinels": 0, "mode_tokens": (), "append_special_tokens": True, "decoder_start_token": "pad"}
     assert corpus == CorpusConfig(**fields, **special)
 

@@ -202,7 +202,8 @@ def test_a_damaged_store_is_refused(tmp_path, damage):
 def test_meta_is_what_prepare_prints(tmp_path):
     store = store_of(tmp_path, ["ab", "é"])
     meta = json.loads((store.folder / "meta.json").read_text())
-    sizes = meta.pop("file_sizes")
+    sizes, checksums = meta.pop("file_sizes"), meta.pop("checksums")
+    assert meta.pop("meta_checksum") and checksums.keys() == sizes.keys()
     assert meta.pop("content_digest") == store.content_digest
     assert meta == {
         "dtype": "uint16",

@@ -15,9 +15,9 @@ from contract.errors import ConfigError
 from tests.table import reads_corpus, small_config
 from tests.train.subprocesses import run_main
 from train.checkpoint import Checkpoints
-from train.checkpoint_record import RECORD, check_not_lost, has_metrics, remove_stale_record, write_record
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
+from train.lost_checkpoints import RECORD, check_not_lost, has_metrics, remove_stale_record, write_record
 from train.metrics_file import read_metrics
 from train.recorder import Recorder
 from train.run_config import read_config, write_config
