@@ -59,13 +59,6 @@ def agreement() -> Iterator[dict[str, Any]]:
         raise ConfigError(message)
 
 
-def value_of_process_0(value: Any) -> Any:
-    """Returns the argument of process 0, a JSON value. All processes must call this function at the same place."""
-    if not jax.distributed.is_initialized():
-        return value
-    return _exchange({"error": None, "values": {"value": value}})[0]["values"]["value"]
-
-
 def describe_disagreement(reports: Sequence[Report]) -> str:
     """Returns a line that names the processes that disagree, on what, and with whom; "" if all agree.
 

@@ -11,7 +11,7 @@ import jax
 
 from contract.errors import ConfigError
 from data.split import heldout_digest
-from train.agreement import agreement, value_of_process_0
+from train.agreement import agreement, exchange
 from train.checkpoint import Checkpoints
 from train.checkpoint_errors import DamagedCheckpointError
 from train.continued_schedule import check_schedule
@@ -63,7 +63,7 @@ def check_shared(workdir: str, lock: WorkdirLock | None) -> None:
     """
     if jax.process_count() == 1:
         return
-    expected = value_of_process_0(lock and lock.id)
+    expected = exchange(lock and lock.id)[0]
     with agreement():
         end = time.monotonic() + SHARED_SECONDS
         while (holder := read_holder(os.path.join(workdir, LOCK_FILE))) is None or holder.id != expected:
