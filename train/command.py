@@ -118,7 +118,7 @@ def parse_flags(
     except Exception as error:  # a config file is a program and can raise anything
         raise ConfigError(_one_line(error, argv)) from error
     check_given_once(flag_values)
-    if "config" in flag_values and config_flags.is_config_flag(flag_values["config"]) and flag_values["config"].value:
+    if any(name.startswith("config.") for name in flag_values):
         check_tuples(argv, config_overrides(flag_values))
     values = []
     for argument in rest[1:]:
