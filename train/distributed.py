@@ -4,6 +4,7 @@ import contextlib
 import glob
 import os
 import re
+import socket
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ _MOST_SECONDS = 7 * 24 * 3600
 # For how long a process with an error waits for the same error in the others.
 END_SECONDS = 10
 _NAMED_SECONDS = 1
+_PORT_SECONDS = 3
 # Words in the errors of collectives and of the coordination service after the loss of another process.
 _LOST = ("gloo", "nccl", "heartbeat", "coordination", "connection", "peer", "unavailable", "deadline_exceeded")
 
@@ -49,7 +51,8 @@ def initialize(
 
     A process uses the GPUs that `local_gpus` returns.
 
-    Raises ConfigError if only some values are given, if they contradict each other, or if the processes cannot connect.
+    Raises ConfigError if only some values are given, if they contradict each other, if the port of process 0 is in use,
+    or if the processes cannot connect.
     """
     given = {
         "--coordinator_address": coordinator_address,
@@ -81,6 +84,8 @@ def initialize(
         f"{me} has waited {timeout_seconds} s (--join_timeout) for the other processes of this run: check that all of "
         f"them were started, each with an index of its own, and can reach the coordinator {coordinator}"
     )
+    if process_id == 0 and "JAX_COORDINATOR_BIND_ADDRESS" not in os.environ:
+        _wait_for_port(coordinator_address)
     try:
         with _ends_after(timeout_seconds, late):
             jax.distributed.initialize(
@@ -101,6 +106,31 @@ def _is_address(text: str) -> bool:
     """Returns whether `text` is host:port."""
     host, _, port = text.rpartition(":")
     return bool(host) and port.isdecimal() and 0 < int(port) < 2**16
+
+
+def _wait_for_port(coordinator_address: str) -> None:
+    """Returns when no process of this host listens on the coordinator's port, as one that was killed may for a moment.
+
+    JAX does not notice: two processes of index 0 share the port, and each of the others connects to one of them.
+
+    Raises ConfigError if the port is in use after _PORT_SECONDS.
+    """
+    port = coordinator_address.rpartition(":")[2]
+    end = time.monotonic() + _PORT_SECONDS
+    while True:
+        with socket.socket() as probe:
+            # The remains of closed connections do not count as use.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", int(port)))
+                return
+            except OSError as error:
+                if time.monotonic() > end:
+                    raise ConfigError(
+                        f"process 0 cannot be the coordinator {coordinator_address}: {error.strerror}: another program "
+                        "or another process with --process_id=0 has this port; give each process an index of its own"
+                    ) from error
+        time.sleep(0.2)
 
 
 def describes_several_processes(environment: Mapping[str, str]) -> bool:

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from contract.errors import ConfigError
-from tests.train.subprocesses import free_port, run, run_main
+from tests.train.subprocesses import free_port, run, run_main, start_main
 from train.distributed import gpus_of_node, local_gpus
 
 EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
@@ -69,3 +69,42 @@ def test_a_coordinator_that_does_not_answer_ends_the_process_with_one_line(tmp_p
     assert status == 1 and out == "" and time.monotonic() - began < 60
     assert err.startswith("error: process 1 has waited 2 s (--join_timeout)") and address in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_two_processes_with_one_index_end_with_one_line_each(index, tmp_path):
+    """Of two processes 0, the later one finds the coordinator's port in use."""
+    address = f"localhost:{free_port()}"
+    flags = ["--num_processes=2", f"--process_id={index}", f"--workdir={tmp_path}", "--join_timeout=15"]
+    began = time.monotonic()
+    started = [start_main(*flags, f"--coordinator_address={address}") for _ in range(2)]
+    try:
+        printed = [process.communicate(timeout=120) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [1, 1] and time.monotonic() - began < 90
+    late = f"error: process {index} has waited 15 s (--join_timeout) for the other processes of this run: check that "
+    in_use = f"error: process 0 cannot be the coordinator {address}: Address already in use: another program or another"
+    first, second = sorted([err for _, err in printed], reverse=True)
+    assert first.startswith(late) and second.startswith(late if index else in_use)
+    assert [out for out, _ in printed] == ["", ""] and len((first + second).splitlines()) == 2
+
+
+def test_pmap_is_refused_at_the_start_of_several_processes(corpus, tmp_path):
+    """Each process has a state of its own, which the first checkpoint cannot contain."""
+    address = f"--coordinator_address=localhost:{free_port()}"
+    flags = ["--config.mesh.backend=pmap", f"--config.data.path={corpus / 'text'}", address, "--num_processes=2"]
+    flags += [f"--config.data.cache_dir={tmp_path / 'cache'}", f"--workdir={tmp_path / 'run'}"]
+    started = [start_main(*flags, f"--process_id={index}") for index in range(2)]
+    try:
+        for process in started:
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 1 and "step" not in out
+            assert err == (
+                "error: mesh.backend='pmap' must be 'jit' for several processes: checkpoints need one state of all\n"
+            )
+    finally:
+        for process in started:
+            process.kill()
+    assert not (tmp_path / "cache").exists()
