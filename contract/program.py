@@ -68,8 +68,8 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
         message = describe_os_error(error)
         if message is None:
             raise
-        if error.filename is None and _cannot_be_written(sys.stdout):
-            message = f"standard output cannot be written: {message}"
+        if error.filename is None:  # of a file that is open, which Python does not name
+            message = f"standard output or an open file failed: {message}"
         fail(message)
     except Exception as error:
         message = describe_out_of_memory(error)
@@ -142,15 +142,6 @@ def _discard(*streams: TextIO) -> None:
         with contextlib.suppress(OSError, ValueError):  # no file, or a closed one
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
-
-
-def _cannot_be_written(stream: TextIO) -> bool:
-    """Returns whether what is in the buffer of `stream` cannot be written."""
-    try:
-        stream.flush()
-    except OSError:
-        return True
-    return False
 
 
 def _reader_has_ended() -> bool:

@@ -45,7 +45,6 @@ IN_WORKDIR = "{workdir}/"
 # In the folder of a model that train.convert imported: where the model is from.
 IMPORTED_FILE = "imported.json"
 
-_SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")
 _ABSENT = object()
 
 
@@ -73,7 +72,7 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
 
     named_by: the flag or config field that names the folder, for messages.
 
-    Raises ConfigError if `workdir` has no readable config.json, and for a config.json without the sections of a config.
+    Raises ConfigError if `workdir` has no readable config.json.
     """
     path = os.path.join(workdir, "config.json")
     try:
@@ -83,14 +82,10 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    sections = config if isinstance(config, dict) else {}
-    missing = [name for name in _SECTIONS if not isinstance(sections.get(name), dict)]
-    if missing:
-        raise ConfigError(
-            f"{path} is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a run"
-        )
-    data = config["data"]
-    if str(data.get("tokenizer")).startswith(IN_WORKDIR):
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} is damaged: it has no fields: copy it from a backup, or name the folder of a run")
+    data = config.get("data")
+    if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):
         data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
     return config
 
