@@ -39,8 +39,8 @@ def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
     missing = [name for name in _SECTIONS if not isinstance(config.get(name), Mapping)]
     if missing:
         raise ConfigError(
-            f"config.json is damaged: it has no section {missing[0]!r}: copy the file from a backup, or name the folder "
-            "of a run"
+            f"config.json is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a "
+            "run"
         )
     config["model"] = config["model"] | {"attention": "auto"}
     config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "tensor": 1}
