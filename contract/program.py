@@ -27,7 +27,7 @@ from contract.mapped_files import end_at_truncated_files
 from contract.os_errors import describe_os_error, describe_out_of_memory
 
 _UNWIND_SECONDS, _SAME_SIGNAL_SECONDS, _THREADS_SECONDS = 5.0, 1.0, 3.0
-_STOPPED = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
+_STOPPED: dict[int, str] = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
 
 
 class Terminated(BaseException):
