@@ -42,7 +42,9 @@ def raising(error):
 
 def command(program, **options):
     """Starts Python code with `main` as a command of its own."""
-    code = f"from contract.program import run_program\n{program}\nrun_program(main)"
+    # A parent that runs in the background of a shell leaves Ctrl-C ignored.
+    prelude = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{prelude}\nfrom contract.program import run_program\n{program}\nrun_program(main)"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, **pipes)
 
@@ -106,7 +108,7 @@ def main():
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGTERM, b"SIGTERM"), (signal.SIGINT, b"Ctrl-C")])
 def test_a_signal_cleans_up_and_is_one_line(number, name):
-    process = command(_BUSY.format(busy="time.sleep(60)"), preexec_fn=_default_interrupt)
+    process = command(_BUSY.format(busy="time.sleep(60)"))
     assert process.stdout.readline() == b"started\n"
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=30)
@@ -131,10 +133,6 @@ def test_a_signal_ends_a_program_whose_main_thread_is_in_c_code():
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 143 and stderr == b"error: stopped by SIGTERM\n" and time.monotonic() - began < 15
-
-
-def _default_interrupt():
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_handlers_of_signals_are_restored():
