@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
+from contract.json_text import parse_json
 from contract.mapped_files import remember_mapped
 from contract.os_errors import describe_os_error, reason
 from data.config import CorpusConfig
@@ -88,7 +89,7 @@ class TokenStore:
         """Raises ConfigError where a file is missing or does not have the size in meta.json."""
         self.folder = folder
         try:
-            self.meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            self.meta: dict[str, Any] = parse_json((folder / "meta.json").read_text(encoding="utf-8"))
             for name, size in self.meta["file_sizes"].items():
                 if (actual := (folder / name).stat().st_size) != size:
                     raise ValueError(f"{name} has {actual} bytes, not {size}")
@@ -97,7 +98,7 @@ class TokenStore:
             for name in _ARRAYS:
                 setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
             remember_mapped(folder.absolute(), self.meta["file_sizes"])
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None
             raise ConfigError(
