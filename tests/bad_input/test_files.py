@@ -111,6 +111,8 @@ def test_metrics(own, monkeypatch):
     check_damaged(path, kinds, main_of("train.plot"), arguments, ("metrics", f"{own}/run"), monkeypatch)
 
 
+# A coroutine of Orbax that is discarded reports the error a second time, where sys.unraisablehook is pytest's.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("file", ["_METADATA", "manifest.ocdbt", "d", "ocdbt.process_0/d"])
 def test_checkpoint(file, own, monkeypatch):
     path = own / "run" / "checkpoints" / "2" / "state" / file
