@@ -34,6 +34,7 @@ from typing import TypeVar
 import numpy as np
 
 from contract.errors import ConfigError
+from contract.json_text import parse_json
 from contract.mapped_files import remember_mapped
 from contract.os_errors import describe_os_error, reason
 from data.config import CorpusConfig
@@ -106,7 +107,7 @@ class TokenStore:
             for name in _ARRAYS:
                 setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
             remember_mapped(folder.absolute(), self.meta["file_sizes"])
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None
             raise damaged(folder, error) from None

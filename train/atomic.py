@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.errors import ConfigError
+from contract.json_text import parse_json
 
 
 def write_text(path: str | os.PathLike, text: str, *, replace: bool = True) -> None:
@@ -39,7 +40,7 @@ def read_json(path: str | os.PathLike, *, remedy: str = "delete it to make it ag
     """Returns what `write_json` wrote. Raises ConfigError, with a remedy, for a file that is not such."""
     try:
         with open(path, encoding="utf-8") as file:
-            fields = json.load(file)
+            fields = parse_json(file.read())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is damaged: {error}: {remedy}") from error
     if not isinstance(fields, dict):

@@ -14,6 +14,7 @@ process, and calls `parse_flags` first:
         run_command(main)
 """
 
+import contextlib
 import difflib
 import itertools
 import os
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from absl import flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from contract.errors import ConfigError
 from contract.program import run_program
@@ -134,8 +135,11 @@ def parse_flags(
 def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:
     """Returns the config, with overrides applied, as nested plain dicts. Raises ConfigError if --config is missing."""
     config = flag_values["config"].value
-    if config is None:
+    if config is None and not flag_values["config"].present:
         raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
+    if not isinstance(config, ConfigDict):
+        name = config_name(flag_values)
+        raise ConfigError(f"--config={name}: get_config() must return a ConfigDict, not {type(config).__name__}")
     return config.to_dict()
 
 
@@ -235,10 +239,12 @@ def _one_line(error: Exception, argv: list[str]) -> str:
             f"--config={name} names a preset, and {name.partition(':')[0]} has none: remove :{name.partition(':')[2]}"
         )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    where = "".join(f"--config={name}: " for name in itertools.islice(_config_arguments(argv), 1))
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
-        message = unknown_field(argv, _file_fields(argv[0], next(_config_arguments(argv))))
-        if message:
-            return message
+        with contextlib.suppress(Exception):  # where the file itself raised the error, it does so again
+            message = unknown_field(argv, _file_fields(argv[0], next(_config_arguments(argv))))
+            if message:
+                return message
     if "Traceback" in str(error):
-        return re.sub(r"^\w*(\.\w+)*Error: ", "", lines[-1])
-    return " ".join(lines)
+        return where + re.sub(r"^\w*(\.\w+)*Error: ", "", lines[-1])
+    return ("" if isinstance(error, flags.Error) else where) + " ".join(lines or [type(error).__name__])

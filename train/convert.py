@@ -29,7 +29,7 @@ def main() -> None:
     """Reads the command line, writes the folder of a run, and says what to do with it."""
     argv, path = sys.argv, _path(sys.argv)
     is_given = any(argument.split("=")[0] == "--config" for argument in argv)
-    if path == "" and any(argument.partition("=")[0] in ("--from", "-from") for argument in argv):
+    if path == "":
         raise ConfigError("--from= is empty: name a Hugging Face folder")
     if path and not is_given:  # overrides can only follow the config
         argv = [argv[0], f"--config={default_config(path)}", *argv[1:]]
@@ -46,11 +46,14 @@ def main() -> None:
         print(line)
 
 
-def _path(argv: list[str]) -> str:
-    """Returns the value of --from; "" if it is missing. It determines the config, which determines the other flags."""
+def _path(argv: list[str]) -> str | None:
+    """Returns the value of --from, which determines the config and so the other flags; None if it is missing."""
     given = flags.FlagValues()
-    path = flags.DEFINE_string("from", "", "", flag_values=given)
-    given(argv, known_only=True)
+    path = flags.DEFINE_string("from", None, "", flag_values=given)
+    try:
+        given(argv, known_only=True)
+    except flags.Error:  # parse_flags reports the error
+        return None
     return path.value
 
 

@@ -5,6 +5,7 @@ import os
 from typing import Any, Literal
 
 from contract.errors import ConfigError
+from contract.json_text import parse_json
 
 Split = Literal["train", "eval"]
 
@@ -45,7 +46,7 @@ def metrics_lines(path: str) -> list[str]:
 
 def _is_line_of_metrics(line: str) -> bool:
     try:
-        fields = json.loads(line)
+        fields = parse_json(line)
     except ValueError:
         return False
     if not isinstance(fields, dict) or type(fields.get("step")) is not int or not isinstance(fields.get("split"), str):

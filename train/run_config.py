@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.errors import ConfigError
+from contract.json_text import parse_json
 from train.atomic import write_json
 from train.older_configs import CONFIG_VERSION, fill_missing
 
@@ -116,7 +117,7 @@ def _read(workdir: str | os.PathLike, named_by: str) -> dict[str, Any]:
     path = os.path.join(workdir, "config.json")
     try:
         with open(path, encoding="utf-8") as file:
-            config = json.load(file)
+            config = parse_json(file.read())
     except FileNotFoundError as error:
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:

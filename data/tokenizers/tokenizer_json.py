@@ -1,12 +1,12 @@
 """Reads a Hugging Face tokenizer.json: the bytes of its ordinary tokens, and its special tokens."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
+from contract.json_text import parse_json
 from data.files import expand_home, read_regular_file
 from data.tokenizers.specials import ModelTokens, is_special_name, known_roles, with_substitutes
 
@@ -48,7 +48,7 @@ def _read(file: Path, where: str) -> bytes:
 
 def _parse(contents: bytes, file: Path, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(contents)
+        value = parse_json(contents)
     except ValueError:
         raise ConfigError(f"{where}: {file} is not JSON") from None
     if not isinstance(value, dict):

@@ -47,6 +47,7 @@ def wrong_answer(row: Row, monkeypatch: pytest.MonkeyPatch) -> str:
     line, "error: ...", which contains one of `row.names`.
     """
     monkeypatch.setattr(sys, "argv", ["command", *row.arguments])
+    sys.modules.pop("config_config", None)  # the module of the last --config, which ml_collections would keep
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
         try:

@@ -5,22 +5,25 @@ import io
 import json
 import pathlib
 import shutil
+import sys
 
 import pytest
 
 from tests.make_checkpoint_fixture import ROOT, RUN
 from tests.train.huggingface.exported_runs import run_export
+from train import convert
 from train.restore import load_experiment
 from train.run import open_corpus
 
 
 @pytest.fixture(scope="package")
 def place(tmp_path_factory) -> pathlib.Path:
-    """A folder with the folders run, cache, export, empty and others, and the files text.txt and file.
+    """A folder with the folders run, cache, export, imported, empty and others, and the files text.txt and file.
 
     run is tests/fixtures/run, with paths in this folder.
     """
-    folder = tmp_path_factory.mktemp("place")
+    folder, monkeypatch = tmp_path_factory.mktemp("place"), pytest.MonkeyPatch()
+    monkeypatch.chdir(ROOT)
     (folder / "text.txt").write_text((ROOT / "tests" / "fixtures" / "text.txt").read_text())
     (folder / "file").write_text("a file\n")
     (folder / "empty").mkdir()
@@ -33,6 +36,9 @@ def place(tmp_path_factory) -> pathlib.Path:
     with contextlib.redirect_stdout(io.StringIO()):
         open_corpus(load_experiment(str(folder / "run")), show_progress=False)
         run_export(f"--workdir={folder / 'run'}", f"--out={folder / 'export'}")
+        monkeypatch.setattr(sys, "argv", ["command", f"--from={folder / 'export'}", f"--workdir={folder / 'imported'}"])
+        convert.main()
+    monkeypatch.undo()
     return folder
 
 

@@ -43,6 +43,13 @@ def main_of(command):
     return importlib.import_module(command).main
 
 
+def small_corpus(place):
+    """Overrides of a config that reads the run's text."""
+    corpus = {"source": "text", "path": f"{place}/text.txt", "document_per": "paragraph", "cache_dir": f"{place}/cache"}
+    corpus |= {"heldout_fraction": 0.3, "inputs_length": 16}
+    return [f"--config.data.{name}={value}" for name, value in corpus.items()]
+
+
 def flags_of(command):
     """The flags of a command, without --config."""
     values = importlib.import_module(command)._FLAGS
@@ -73,8 +80,9 @@ def rows_of_flags(command, place):
         }.get(kind, ())
         for text in texts:
             yield row(f"--{name}={text[:20]}", main, *without(needed, name), f"--{name}={text}", names=f"--{name}")
-    if given := [argument for argument in needed if argument.startswith("--")]:
-        yield row(f"{given[-1]} without its value", main, *needed[:-1], given[-1].partition("=")[0], names="--")
+    for given in (argument.partition("=")[0] for argument in needed if "=" in argument):
+        kept = without(needed, given.removeprefix("--"))
+        yield row(f"{given} without its value", main, *kept, given, names=given)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -102,13 +110,13 @@ def test_folders_to_read(command, flag, place, monkeypatch):
     if command == "train.plot":
         kept = kept[1:]
     if command == "train.main":
-        kept += [f"--config.data.cache_dir={place}/cache", "--config.data.source=text"]
-        kept += [f"--config.data.path={place}/text.txt", "--config.data.document_per=paragraph"]
+        kept += small_corpus(place)
     kinds = ["none", "file", "empty", "others", "cache", "export", "run/checkpoints", "none/none", "file/none"]
     kinds = [kind for kind in kinds if (command, kind) not in {("train.convert", "export")}]
     names = {kind: f"{place}/{kind}" for kind in kinds}
     rows = [row(kind, main_of(command), *kept, flag.format(path), names=path) for kind, path in names.items()]
-    rows.append(row("no text", main_of(command), *kept, flag.format(""), names=(name, "RUN", "folder")))
+    if command != "train.main":  # train.init_from='' is a start from new parameters
+        rows.append(row("no text", main_of(command), *kept, flag.format(""), names=(name, "RUN", "folder")))
     check_rows(rows, monkeypatch)
 
 
@@ -129,7 +137,7 @@ def test_outputs(command, flag, paths, place, monkeypatch):
     name = flag.partition("=")[0]
     kept = without(arguments_of(command, place), name.removeprefix("--"))
     if command == "train.main":
-        kept += [f"--config.data.cache_dir={place}/cache"]
+        kept += small_corpus(place)
     rows = []
     for path in paths:
         full = path if "://" in path else f"{place}/{path}"

@@ -11,10 +11,12 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
+from contract.json_text import parse_json
 from data.tokenizer import HuggingFaceTokenizer
 from data.tokenizers.huggingface_files import write_huggingface_tokenizer
 from models.config import ModelConfig
 from models.parameters import Params
+from train.atomic import read_json
 from train.checkpoint import Checkpoints
 from train.experiment import Experiment
 from train.huggingface.around_text import AroundText, added_by, around_text
@@ -253,7 +255,7 @@ def _plain_json(value: Any) -> Any:
 
 def _config_in(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["config"]
+        return parse_json(path.read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -273,7 +275,12 @@ def _origins(workdir: str) -> dict[str, dict[str, Any]]:
     """Returns FolderModel.origins of an imported model; {} for a run."""
     if not is_imported(workdir):
         return {}
-    return json.loads(Path(workdir, IMPORTED_FILE).read_text(encoding="utf-8"))["folders"]
+    path = os.path.join(workdir, IMPORTED_FILE)
+    remedy = "convert the Hugging Face folder again"
+    folders = read_json(path, remedy=remedy).get("folders")
+    if not isinstance(folders, dict) or not all(isinstance(origin, dict) for origin in folders.values()):
+        raise ConfigError(f"{path} is damaged: it has no folders: {remedy}")
+    return folders
 
 
 def _evaluation(workdir: str, step: int) -> dict[str, Any] | None:
@@ -284,7 +291,7 @@ def _evaluation(workdir: str, step: int) -> dict[str, Any] | None:
     found = None
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
-            values = json.loads(line)
+            values = parse_json(line)
             is_found = values["split"] == "eval" and values["step"] == step
         except (ValueError, TypeError, KeyError):
             raise ConfigError(f"{path}, line {number} is not a line of metrics: move the file away") from None

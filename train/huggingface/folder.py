@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
+from contract.json_text import parse_json
 from data.files import expand_home
 
 _WEIGHTS = "model.safetensors"
@@ -75,7 +75,7 @@ def is_huggingface_folder(path: str | os.PathLike) -> bool:
     """
     folder = Path(path)
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return folder.is_dir() and any(any(folder.glob(name)) for name in ("*.safetensors", *_OTHER_WEIGHTS))
     except (OSError, ValueError):
@@ -105,12 +105,12 @@ def open_folder(path: str | os.PathLike, where: str) -> HuggingFaceFolder:
 def read_json_object(path: Path, where: str) -> dict[str, Any]:
     """Returns the JSON object in the file `path`. Raises ConfigError for a missing file and for other contents."""
     try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
+        contents = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(
             f"{where} has no {path.name}: name a folder that transformers' save_pretrained wrote"
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: {path.name} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(contents, dict):
         raise ConfigError(f"{where}: {path.name} contains no JSON object")
