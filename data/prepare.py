@@ -15,7 +15,7 @@ import typing
 from absl import flags
 
 from contract.errors import ConfigError
-from data.config import CorpusConfig
+from data.config import DEFAULT_CACHE_DIR, CorpusConfig
 from data.coverage import coverage_warnings, describe_coverage
 from data.near_duplicates import describe_copies
 from data.sources import SOURCES
@@ -35,7 +35,7 @@ _DEFAULTS = CorpusConfig(
     mode_tokens=(),
     append_special_tokens=True,
     decoder_start_token="pad",
-    cache_dir="~/.cache/cloze",
+    cache_dir=DEFAULT_CACHE_DIR,
 )
 _HELP = {
     "source": f"The corpus: {', '.join(SOURCES)}.",

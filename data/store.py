@@ -20,6 +20,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | meta.json | | how documents are cut, counts, what was skipped, a hash of the contents; sizes, checksums |
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -178,20 +179,29 @@ class TokenStore:
         return np.minimum(self.text_bytes[index] / np.maximum(self.token_bytes[index], 1), 1.0)
 
 
-def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True) -> TokenStore:
+def open_or_build(
+    corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True, new_store_dir: str | None = None
+) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
 
     Any number of processes may call this function at the same time. Each process that finds no store builds one under a
     temporary name, and the first to finish renames its own in one step. A store is therefore complete or absent.
 
-    progress: show a bar while building, if standard error is a terminal.
+    Args:
+      corpus: the config of the corpus.
+      tokenizer: that of the corpus.
+      progress: show a bar while building, if standard error is a terminal.
+      new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
     """
     source = open_source(corpus)
-    cache = Path(corpus.cache_dir).expanduser()
-    folder = cache / f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
+    name, cache = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}", Path(corpus.cache_dir).expanduser()
+    if new_store_dir is not None and not (cache / name).exists():
+        corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
+        cache = Path(new_store_dir).expanduser()
+    folder = cache / name
     try:
         if not folder.exists():
             cache.mkdir(parents=True, exist_ok=True)

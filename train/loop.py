@@ -58,7 +58,7 @@ def train_and_evaluate(experiment: Experiment, workdir: str, *, console: Console
         config = run.experiment.train
         start, state = first_whole_state(run, start)
         if jax.process_index() == 0:
-            write_start(start)
+            write_start(run, start)
         display = stack.enter_context(Display(config.steps, start.step, console=console))
         stop = stack.enter_context(StopRequest(display.warn, every=config.log_every))
         recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run)))

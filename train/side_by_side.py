@@ -95,7 +95,7 @@ def _train_group(shared: Run, runs: Sequence[Run], starts: Sequence[Start], cons
         for run, start in zip(runs, starts, strict=True):
             label = f"seed {run.experiment.seed}: "
             display = Display(config.steps, first, console=console, live=False, label=label)
-            write_start(start)
+            write_start(run, start)
             start.checkpoints.delete_after(first)
             recorder = Recorder(
                 run, start, display, functools.partial(evaluate, shared), name=_name(run, start.workdir)

@@ -13,6 +13,7 @@ from train.init_from import check_init_from, start_from
 from train.overlap import check_start
 from train.run import Run
 from train.run_config import check_same_run, is_imported, read_config, write_config
+from train.run_tokenizer import write_tokenizer
 from train.step import TrainState
 
 
@@ -73,8 +74,9 @@ def make_start(run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | 
     return Start(workdir, checkpoints, step, config, None, warnings)
 
 
-def write_start(start: Start) -> None:
-    """Writes the resolved config to config.json in the workdir."""
+def write_start(run: Run, start: Start) -> None:
+    """Writes a copy of the tokenizer, and the resolved config to config.json, in the workdir."""
+    write_tokenizer(start.workdir, run.experiment.tokenizer)
     write_config(start.workdir, start.config)
 
 
