@@ -18,6 +18,7 @@ from data.batches import loader
 from data.tokenizer import Tokenizer
 from models.parameters import Params
 from train import likelihood
+from train.corpus import describe_changed_corpus, open_corpus
 from train.experiment import Experiment
 from train.generate.prompts import not_a_language_model
 from train.generate.texts import (
@@ -36,7 +37,7 @@ from train.likelihood import Likelihood
 from train.metrics_file import read_metrics
 from train.probes.probe import LanguageModel
 from train.restore import language_model, reading_mesh
-from train.run import make_run, open_corpus
+from train.run import make_run
 from train.show.examples import Chunk
 from train.show.page import make_page, make_page_of_rows
 from train.text_batches import Text, batch_of, takes_pairs, text_windows
@@ -239,10 +240,17 @@ class Model:
         return loader(batches, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
 
     @named_as_arguments
-    def evaluate(self) -> dict[str, float]:
-        """Returns the held-out metrics of train.evaluate."""
+    def evaluate(self, *, allow_changed_corpus: bool = False) -> dict[str, float]:
+        """Returns the held-out metrics of train.evaluate.
+
+        Raises ConfigError if the corpus has changed since the run was trained, unless `allow_changed_corpus` is set.
+        """
         mesh = reading_mesh(self.experiment, batch_size=self.experiment.train.batch_size)
-        return evaluate(make_run(self.experiment, mesh=mesh, show_progress=False), self.params)
+        run = make_run(self.experiment, mesh=mesh, show_progress=False)
+        changed = self.workdir and describe_changed_corpus(self.workdir, self.experiment, run.store)
+        if changed and not allow_changed_corpus:
+            raise ConfigError(f"{changed}, or set allow_changed_corpus=True")
+        return evaluate(run, self.params)
 
     @named_as_arguments
     def metrics(self, split: str | None = None) -> list[dict[str, Any]]:

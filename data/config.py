@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from contract.vocab import DecoderStart
 
+DEFAULT_CACHE_DIR = "~/.cache/cloze"  # data.cache_dir in configs/base.py
+
 
 @dataclasses.dataclass(frozen=True)
 class CorpusConfig:

@@ -16,7 +16,7 @@ from absl import flags
 
 from contract.errors import ConfigError
 from contract.program import run_program
-from data.config import CorpusConfig
+from data.config import DEFAULT_CACHE_DIR, CorpusConfig
 from data.coverage import coverage_warnings, describe_coverage
 from data.flags_given import check_given_once
 from data.near_duplicates import describe_copies
@@ -37,7 +37,7 @@ _DEFAULTS = CorpusConfig(
     mode_tokens=(),
     append_special_tokens=True,
     decoder_start_token="pad",
-    cache_dir="~/.cache/cloze",
+    cache_dir=DEFAULT_CACHE_DIR,
 )
 _HELP = {
     "source": f"The corpus: {', '.join(SOURCES)}.",

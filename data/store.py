@@ -20,6 +20,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | meta.json | | how documents are cut, counts, what was skipped, a hash of the contents; sizes, checksums |
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -34,7 +35,6 @@ from typing import TypeVar
 import numpy as np
 
 from contract.errors import ConfigError
-from contract.json_text import parse_json
 from contract.mapped_files import remember_mapped
 from contract.os_errors import describe_os_error, reason
 from data.config import CorpusConfig
@@ -185,20 +185,30 @@ class TokenStore:
         return np.minimum(self.text_bytes[index] / np.maximum(self.token_bytes[index], 1), 1.0)
 
 
-def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True) -> TokenStore:
+def open_or_build(
+    corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True, new_store_dir: str | None = None
+) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
 
     Any number of processes may call this function at the same time. Each process that finds no store builds one under a
     temporary name, and the first to finish renames its own in one step. A store is therefore complete or absent.
 
-    progress: show a bar while building, if standard error is a terminal.
+    Args:
+      corpus: the config of the corpus.
+      tokenizer: that of the corpus.
+      progress: show a bar while building, if standard error is a terminal.
+      new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
     """
     source = open_source(corpus)
+    name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     cache = Path(expand_home(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}"))
-    folder = cache / f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
+    if new_store_dir is not None and not (cache / name).exists():
+        corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
+        cache = Path(expand_home(new_store_dir, f"data.cache_dir={new_store_dir!r}"))
+    folder = cache / name
     try:
         if not folder.exists():
             cache.mkdir(parents=True, exist_ok=True)

@@ -12,14 +12,19 @@ from contract.json_text import parse_json
 
 
 def write_text(path: str | os.PathLike, text: str, *, replace: bool = True) -> None:
-    """Writes `text` to the file `path` in UTF-8 and waits until the disk has it. Several processes may write at once.
+    """Writes `text` to the file `path` in UTF-8, as `write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"), replace=replace)
+
+
+def write_bytes(path: str | os.PathLike, contents: bytes, *, replace: bool = True) -> None:
+    """Writes the file `path` and waits until the disk has it. Several processes may write at once.
 
     Raises OSError if the file cannot be written; FileExistsError if the file exists and `replace` is False.
     """
     temporary = f"{os.fspath(path)}.{uuid.uuid4().hex}.tmp"
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "wb") as file:
+            file.write(contents)
             file.flush()
             os.fsync(file.fileno())
         if replace:

@@ -8,6 +8,9 @@ With --config=configs/OTHER.py [--config.a.b=value ...] the same model is scored
 layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision and the
 split are the run's. The line then names the config and the overrides.
 
+A corpus that has changed since the run was trained, or another tokenizer in its place, is an error. With
+--allow_changed_corpus it is a note.
+
 With --probe=NAME a quantity is computed instead that has the same meaning for every run (train/probes):
   continuation           nats and bits per byte of the second half of held-out texts, given the first half
   infilling              exact match and nats per byte of one hidden span, given the text on both sides of it
@@ -20,8 +23,10 @@ import sys
 
 from absl import flags
 
+from contract.errors import ConfigError
 from data.split import heldout_digest
 from train.command import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
+from train.corpus import describe_changed_corpus
 from train.experiment import Experiment
 from train.heldout import evaluate, score_all
 from train.overlap import describe_trained_on
@@ -34,6 +39,9 @@ _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint to evaluate. Default: the newest.", flag_values=_FLAGS)
+_ALLOW_CHANGED_CORPUS = flags.DEFINE_bool(
+    "allow_changed_corpus", False, "Score another text or tokenizer than the run's, and print a note.", _FLAGS
+)
 define_probe_flags(_FLAGS)
 
 
@@ -41,7 +49,7 @@ def main() -> None:
     """Evaluates a checkpoint of a run, under the run's config or another one, and prints one JSON line."""
     parse_flags(_FLAGS, __doc__)
     probe = make_probe(_FLAGS)
-    trained = load_experiment(_WORKDIR.value)
+    trained = load_experiment(_WORKDIR.value, on_other_tokenizer=_on_change)
     experiment = trained if _FLAGS["config"].value is None else _other_experiment(trained)
     if probe is not None:
         check_probe(probe, experiment)
@@ -50,6 +58,9 @@ def main() -> None:
     if _FLAGS["all"].value:
         experiment = score_all(experiment)
     run = make_run(experiment, mesh=mesh) if probe is None or probe.reads_corpus else None
+    is_own_text = run is not None and _FLAGS["config"].value is None
+    if is_own_text and (changed := describe_changed_corpus(_WORKDIR.value, experiment, run.store)):
+        _on_change(changed)
     line = {"step": step, "split": "eval"}
     if trained.train.ema_decay:
         line["ema_decay"] = trained.train.ema_decay  # the parameters are averaged
@@ -66,6 +77,13 @@ def main() -> None:
     if run is not None:
         line["heldout_digest"] = heldout_digest(run.heldout_documents, experiment.data.split)
     print(json.dumps(line))
+
+
+def _on_change(line: str) -> None:
+    """Prints a note of a changed tokenizer or corpus, with --allow_changed_corpus; otherwise raises ConfigError."""
+    if not _ALLOW_CHANGED_CORPUS.value:
+        raise ConfigError(f"{line}, or add --allow_changed_corpus")
+    print(f"note: {line.rpartition(': ')[0]}", file=sys.stderr, flush=True)
 
 
 def _other_experiment(trained: Experiment) -> Experiment:

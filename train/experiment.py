@@ -56,6 +56,7 @@ class Experiment:
     collate: Collator  # windows -> batch
     heldout_spec: BatchSpec  # the windows of evaluations, which do not depend on data.packing
     warnings: tuple[str, ...]
+    new_store_dir: str  # where a token store is built that is not in data.cache_dir
 
     @property
     def objective_name(self) -> str:
@@ -232,6 +233,7 @@ def make_experiment(
         collate=Collator(denoisers, batch_spec, row_shape, tokenizer.vocab, data.bidirectional_inputs),
         heldout_spec=batch_spec if batch_spec.plan is None else _unplanned(make_spec, row_shape),
         warnings=tuple(warnings),
+        new_store_dir=data.cache_dir,
     )
 
 

@@ -17,12 +17,12 @@ from absl import flags
 from contract.errors import ConfigError
 from train.checkpoint import Checkpoints
 from train.command import parse_flags, run_command
+from train.corpus import describe_changed_corpus, open_corpus
 from train.experiment import Experiment
 from train.huggingface.export import Exporter, check_exportable, entry_of_others
 from train.huggingface.words import WordRate, given_rate, measure_rate
 from train.new_folder import check_new_folder, new_folder
 from train.restore import load_experiment
-from train.run import open_corpus
 from train.run_config import is_imported
 
 _FLAGS = flags.FlagValues()
@@ -105,10 +105,12 @@ def _words(experiment: Experiment) -> WordRate | str:
     if _WORDS_PER_TOKEN.value is not None:
         return given_rate(_WORDS_PER_TOKEN.value)
     try:
-        documents = open_corpus(experiment, show_progress=False).train_documents
+        corpus = open_corpus(experiment, show_progress=False)
     except ConfigError as error:
         return f"unknown, because the corpus cannot be read here ({error}): set --words_per_token"
-    return measure_rate(documents, experiment.tokenizer)
+    if describe_changed_corpus(_WORKDIR.value, experiment, corpus.store):
+        return "unknown, because the corpus has changed since the run was trained: set --words_per_token"
+    return measure_rate(corpus.train_documents, experiment.tokenizer)
 
 
 def _replaces(experiment: Experiment) -> Callable[[Path], str]:

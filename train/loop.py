@@ -75,7 +75,7 @@ def train_and_evaluate(
         start, state = first_whole_state(run, start)
         if lock is not None:
             lock.check()
-            write_start(start)
+            write_start(run, start)
         display = stack.enter_context(Display(config.steps, start.step, console=console))
         stop = stack.enter_context(StopRequest(display.warn, every=config.log_every))
         recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run), lock=lock))

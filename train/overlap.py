@@ -4,9 +4,8 @@ import dataclasses
 import os
 
 from contract.errors import ConfigError
-from data.near_duplicates import near_duplicates
-from data.split import split_documents, trained_on
-from data.store import open_or_build
+from data.split import trained_on
+from train.corpus import open_corpus
 from train.experiment import Experiment
 from train.huggingface.folder import is_huggingface_folder
 from train.restore import load_experiment
@@ -71,10 +70,9 @@ def _count_trained(trained: Experiment, workdir: str, run: Run) -> tuple[int, st
     """The held-out documents of `run` that `trained` trained on, and why they may not be all; "" if they are."""
     data = dataclasses.replace(trained.data, cache_dir=run.experiment.data.cache_dir)
     try:
-        store = open_or_build(data, trained.tokenizer)
+        corpus = open_corpus(dataclasses.replace(trained, data=data, new_store_dir=run.experiment.new_store_dir))
     except ConfigError as error:
         return 0, f"its corpus cannot be read here ({error})"
-    train, heldout = split_documents(store, data.split)
-    train, _ = near_duplicates(train, heldout, data.near_duplicates)
-    same_text = read_config(workdir).get("corpus", {}).get("fingerprint") == store.content_digest
-    return trained_on(run.heldout_documents, train, heldout), "" if same_text else "its corpus has changed since"
+    same_text = read_config(workdir).get("corpus", {}).get("fingerprint") == corpus.store.content_digest
+    count = trained_on(run.heldout_documents, corpus.train_documents, corpus.heldout_documents)
+    return count, "" if same_text else "its corpus has changed since"

@@ -2,33 +2,54 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
 from contract.errors import ConfigError
+from data.config import DEFAULT_CACHE_DIR
 from models.transformer import Params
 from train import sharding
 from train.checkpoint import Checkpoints, abstract
 from train.checkpoint_errors import DamagedCheckpointError
 from train.experiment import Experiment, make_experiment
 from train.paths import array_types
-from train.run_config import read_config
+from train.run_config import missing_sections, read_config
+from train.run_tokenizer import describe_other_tokenizer, with_own_tokenizer
 
-_SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")  # of every run's config
+
+def _refuse(line: str) -> None:
+    raise ConfigError(line)
 
 
-def load_experiment(workdir: str, *, named_by: str = "--workdir") -> Experiment:
-    """Returns the experiment of the run in `workdir`. Raises ConfigError if the folder is not a run's.
-
-    named_by: the flag or config field that names the folder, for messages.
+def load_experiment(
+    workdir: str, *, named_by: str = "--workdir", on_other_tokenizer: Callable[[str], None] = _refuse
+) -> Experiment:
+    """Returns the experiment of the run in `workdir`.
 
     The fields that depend on the machine are this machine's, because the run may have been on another one: the
-    attention kernel, the mesh and the microbatches.
+    attention kernel, the mesh and the microbatches. The tokenizer is the run's own copy, if the run has one. A token
+    store that is not in the run's data.cache_dir is built in this user's, because somebody else may have written the
+    config.
+
+    Args:
+      workdir: the folder of the run.
+      named_by: the flag or config field that names the folder, for messages.
+      on_other_tokenizer: called with a line if data.tokenizer is not the tokenizer with which the run was trained;
+        raises ConfigError by default.
+
+    Raises ConfigError if the folder is not a run's.
     """
-    return make_experiment(config_for_reading(read_config(workdir, named_by=named_by)))
+    config = read_config(workdir, named_by=named_by)
+    with_copy = with_own_tokenizer(config, workdir)
+    experiment = make_experiment(config_for_reading(with_copy))
+    if line := describe_other_tokenizer(config, workdir, experiment.tokenizer, with_copy["data"]["tokenizer"]):
+        on_other_tokenizer(line)
+    # The path of the copy depends on where the folder of the run is; exports and model cards have the path as given.
+    config = {**experiment.config, "data": {**experiment.config["data"], "tokenizer": config["data"]["tokenizer"]}}
+    return dataclasses.replace(experiment, config=config, new_store_dir=DEFAULT_CACHE_DIR)
 
 
 def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,12 +58,8 @@ def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigError for a config without the sections that every run has.
     """
     config = {name: value for name, value in config.items() if name != "corpus"}
-    missing = [name for name in _SECTIONS if not isinstance(config.get(name), Mapping)]
-    if missing:
-        raise ConfigError(
-            f"config.json is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a "
-            "run"
-        )
+    if missing := missing_sections(config):
+        raise ConfigError(f"config field {missing[0]} is missing, or is no group of fields")
     config["model"] = config["model"] | {"attention": "auto"}
     config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "tensor": 1}
     config["train"] = config["train"] | {"grad_accum_steps": 1}

@@ -16,14 +16,14 @@ from contract.errors import ConfigError
 from data.batches import Batches, WindowCounts, loader
 from data.documents import Documents
 from data.heldout import Heldout
-from data.near_duplicates import Overlap, near_duplicates
-from data.split import split_documents
-from data.store import TokenStore, open_or_build
+from data.near_duplicates import Overlap
+from data.store import TokenStore
 from models.kernels import choose_attention
 from models.placement import activation_constraint, compiled_for, platform_of
 from train import sharding
 from train.checkpoint import abstract
 from train.config import TrainConfig
+from train.corpus import open_corpus
 from train.experiment import Experiment
 from train.hardware import chip_of
 from train.learners.learner import Batch
@@ -158,27 +158,6 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     )
     _ = run._train_dataset, run.heldout  # raises at the start instead of at the first evaluation
     return run
-
-
-@dataclasses.dataclass(frozen=True)
-class Corpus:
-    """The text of an experiment: the attributes of Run with the same names."""
-
-    store: TokenStore
-    train_documents: Documents
-    heldout_documents: Documents
-    overlap: Overlap
-
-
-def open_corpus(experiment: Experiment, *, show_progress: bool = True) -> Corpus:
-    """Opens or builds the token store of an experiment and splits its documents.
-
-    show_progress: whether to show a bar while the token store is built.
-    """
-    store = open_or_build(experiment.data, experiment.tokenizer, progress=show_progress)
-    train_documents, heldout_documents = split_documents(store, experiment.data.split)
-    train_documents, overlap = near_duplicates(train_documents, heldout_documents, experiment.data.near_duplicates)
-    return Corpus(store, train_documents, heldout_documents, overlap)
 
 
 def compiled_train_step(

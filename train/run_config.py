@@ -122,13 +122,16 @@ def _read(workdir: str | os.PathLike, named_by: str) -> dict[str, Any]:
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    sections = config if isinstance(config, dict) else {}
-    missing = [name for name in _SECTIONS if not isinstance(sections.get(name), dict)]
-    if missing:
+    if missing := missing_sections(config if isinstance(config, dict) else {}):
         raise ConfigError(
             f"{path} is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a run"
         )
     return config
+
+
+def missing_sections(config: Mapping[str, Any]) -> list[str]:
+    """Returns the sections that `config` lacks, or that are no mappings."""
+    return [name for name in _SECTIONS if not isinstance(config.get(name), Mapping)]
 
 
 def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:

@@ -103,7 +103,7 @@ def _train_group(shared: Run, group: Sequence[tuple[Run, Start, WorkdirLock]], c
             label = f"seed {run.experiment.seed}: "
             display = Display(config.steps, first, console=console, live=False, label=label)
             lock.check()
-            write_start(start)
+            write_start(run, start)
             start.checkpoints.delete_after(first)
             recorder = Recorder(
                 run, start, display, functools.partial(evaluate, shared), lock=lock, name=_name(run, start.workdir)

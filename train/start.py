@@ -22,6 +22,7 @@ from train.lost_checkpoints import checkpoints_path, has_metrics, remove_stale_r
 from train.overlap import check_start
 from train.run import Run
 from train.run_config import check_local, check_same_run, is_imported, read_config, write_config
+from train.run_tokenizer import write_tokenizer
 from train.step import TrainState
 from train.workdir_lock import LOCK_FILE, WorkdirLock
 
@@ -124,8 +125,9 @@ def make_start(
     return Start(workdir, checkpoints, step, config, None, warnings)
 
 
-def write_start(start: Start) -> None:
-    """Writes the resolved config to config.json in the workdir, and whether the run has a checkpoint."""
+def write_start(run: Run, start: Start) -> None:
+    """Writes a copy of the tokenizer, the resolved config, and whether the run has a checkpoint, in the workdir."""
+    write_tokenizer(start.workdir, run.experiment.tokenizer)
     write_config(start.workdir, start.config)
     if start.step:
         write_record(start.workdir, start.step)

@@ -3,6 +3,7 @@
 import abc
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,12 +21,15 @@ class Tokenizer(abc.ABC):
         before each text or after it (SentencePiece's add_dummy_prefix), otherwise 0.
       fingerprint: changes whenever `encode` would return other ids. It does not depend on appended special tokens, so a
         token store stays valid when these change.
+      files: name -> contents of the files that the tokenizer was read from, the one that data.tokenizer names last; {}
+        for a tokenizer without files. A copy of these files in any folder is the same tokenizer.
     """
 
     vocab: Vocab
     adds_pad: bool = False
     dummy_bytes: int = 0
     fingerprint: str
+    files: Mapping[str, bytes] = MappingProxyType({})
     _before_special: str = ""  # between a special token and the token before it, in decoded text
     _letter: int = -1  # an ordinary token that is a letter; -1 if tokens are decoded alike everywhere in a text
 

@@ -44,7 +44,8 @@ class HuggingFaceTokenizer(Tokenizer):
         other, for a model that is none of those above, and as `make_vocab` does.
         """
         self.where = f"data.tokenizer={path!r}"
-        contents, settings = read_folder(path, self.where)
+        self.files, settings = read_folder(path, self.where)
+        contents = list(self.files.values())[-1]
         self.json = parse_tokenizer(contents, self.where)
         tokens = read_tokens(self.json, settings, mode_tokens, self.where)
         self.adds_pad = "pad" not in tokens.roles and append_special_tokens

@@ -1,6 +1,7 @@
 """The tokenizer of a SentencePiece model."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,7 @@ class SentencePieceTokenizer(Tokenizer):
             ) from None
         except RuntimeError:
             raise ConfigError(f"{self.where} is not a SentencePiece model: give the path of a .model file") from None
+        self.files = {Path(path).name: self.serialized}
         found_in_text = self._specials_found_in_text(mode_tokens)
         self.fingerprint = "sentencepiece:" + hashlib.blake2b(self.serialized, digest_size=8).hexdigest()
         if found_in_text:

@@ -15,11 +15,11 @@ _UNUSED = re.compile(r"\[unused[0-9]+\]")  # BERT's spare ids, which no text con
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
-def read_folder(path: str, where: str) -> tuple[bytes, dict[str, Any]]:
-    """Returns the contents of tokenizer.json, and those of the other files of its folder that name special tokens.
+def read_folder(path: str, where: str) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Returns name -> contents of the tokenizer's files, tokenizer.json last, and what the others say.
 
-    path: of a tokenizer.json, or of its folder. The files are special_tokens_map.json and tokenizer_config.json, of
-    which the latter has precedence.
+    path: of a tokenizer.json, or of its folder. The others are special_tokens_map.json and tokenizer_config.json, which
+    name special tokens, and of which the latter has precedence.
 
     Raises ConfigError, with `where`, for a missing or unreadable file.
     """
@@ -31,12 +31,14 @@ def read_folder(path: str, where: str) -> tuple[bytes, dict[str, Any]]:
             f"{where}: {file} does not exist; where the folder has other tokenizer files, transformers writes it: "
             "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
         )
+    files: dict[str, bytes] = {}
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         other = file.with_name(name)
         if other.exists():
-            settings |= _parse(_read(other, where), other, where)
-    return _read(file, where), settings
+            files[name] = _read(other, where)
+            settings |= _parse(files[name], other, where)
+    return files | {file.name: _read(file, where)}, settings
 
 
 def _read(file: Path, where: str) -> bytes:

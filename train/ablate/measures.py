@@ -11,6 +11,7 @@ from contract.errors import ConfigError
 from models.parameters import Params
 from train.ablate.trained import Trained, finished_lines, scored_under
 from train.config import from_mapping
+from train.corpus import open_corpus
 from train.experiment import Experiment
 from train.generate.answers import Request, generate_answers
 from train.generate.prompts import max_answer_length, not_a_language_model, read_prompt
@@ -21,7 +22,7 @@ from train.probes import PROBES
 from train.probes.command import answer, check_probe
 from train.probes.infilling import Infilling
 from train.restore import language_model
-from train.run import make_run, open_corpus
+from train.run import make_run
 
 _SAMPLE_TOKENS = 64
 _PROBE_METRICS = tuple(

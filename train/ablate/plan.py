@@ -11,9 +11,9 @@ from data.split import heldout_digest
 from train.ablate.measures import FineTuning, Measure, make_measure
 from train.ablate.resolve import fine_tuning_fields, resolve, with_fields
 from train.ablate.study import Budget, Study, Variant
+from train.corpus import open_corpus
 from train.experiment import Experiment, make_experiment
 from train.restore import check_same_transformer
-from train.run import open_corpus
 from train.run_config import flatten
 
 BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, because a step cannot be divided

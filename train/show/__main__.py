@@ -18,8 +18,7 @@ from contract.errors import ConfigError
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.experiment import make_experiment
 from train.output_file import check_output, writing
-from train.restore import config_for_reading
-from train.run_config import read_config
+from train.restore import load_experiment
 from train.show.html import html_page
 from train.show.page import open_page
 from train.show.svg import svg_page
@@ -43,10 +42,9 @@ def main() -> None:
     parse_flags(_FLAGS, __doc__)
     if _WORKDIR.value is not None and _FLAGS["config"].value is not None:
         raise ConfigError("--workdir and --config exclude each other: remove one")
-    config = config_fields(_FLAGS) if _WORKDIR.value is None else config_for_reading(read_config(_WORKDIR.value))
     # Nothing here needs an accelerator, and a TPU in use by a training run admits no second process.
     jax.config.update("jax_platforms", "cpu")
-    experiment = make_experiment(config)
+    experiment = make_experiment(config_fields(_FLAGS)) if _WORKDIR.value is None else load_experiment(_WORKDIR.value)
     num_examples = _NUM_EXAMPLES.value
     if num_examples is not None and num_examples < 1:
         raise ConfigError(f"--num_examples={num_examples} must be 1 or more")

@@ -7,9 +7,7 @@ import numpy as np
 
 from contract.batch import Batch, check_batch
 from data.documents import Documents
-from data.near_duplicates import near_duplicates
-from data.split import split_documents
-from data.store import open_or_build
+from train.corpus import open_corpus
 from train.experiment import Experiment
 from train.show.examples import Chunk, chunk_numbers, chunks, examples_of, expected_shares
 from train.show.facts import DenoiserFacts, denoiser_facts, experiment_facts, layout_facts
@@ -59,10 +57,7 @@ def open_page(experiment: Experiment, *, title: str, num_examples: int | None = 
     """
     if num_examples is None:
         num_examples = max(_MIN_EXAMPLES, len(experiment.denoisers))
-    store = open_or_build(experiment.data, experiment.tokenizer)
-    documents, heldout = split_documents(store, experiment.data.split)
-    documents, _ = near_duplicates(documents, heldout, experiment.data.near_duplicates)
-    return make_page(experiment, documents, title=title, num_examples=num_examples)
+    return make_page(experiment, open_corpus(experiment).train_documents, title=title, num_examples=num_examples)
 
 
 def make_page(experiment: Experiment, documents: Documents, *, title: str, num_examples: int) -> Page:

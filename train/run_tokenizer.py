@@ -1,0 +1,53 @@
+"""The tokenizer of a run: a copy in the run's folder, which every reader of the run uses."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contract.errors import ConfigError
+from data.tokenizers.base import Tokenizer
+from train.atomic import write_bytes
+
+FOLDER = "tokenizer"  # in the workdir; no folder for a tokenizer without files, such as bytes
+
+
+def write_tokenizer(workdir: str | os.PathLike, tokenizer: Tokenizer) -> None:
+    """Writes the files of `tokenizer` to workdir/tokenizer. Raises ConfigError if they cannot be written."""
+    folder = Path(workdir, FOLDER)
+    try:
+        for name, contents in tokenizer.files.items():  # the model last: a reader takes a copy that has the model
+            folder.mkdir(exist_ok=True)
+            path = folder / name
+            if not path.is_file() or path.read_bytes() != contents:
+                write_bytes(path, contents)
+    except OSError as error:
+        raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
+
+
+def with_own_tokenizer(config: Mapping[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:
+    """Returns a run's `config`, as nested dicts, with the path of its own copy of the tokenizer in data.tokenizer.
+
+    A run without a copy, such as one of an earlier version, keeps the path.
+    """
+    path = config["data"]["tokenizer"]
+    name = os.path.basename(path) if path.endswith((".model", ".json")) else "tokenizer.json"
+    copy = os.path.join(workdir, FOLDER, name)
+    return {**config, "data": {**config["data"], "tokenizer": copy if os.path.isfile(copy) else path}}
+
+
+def describe_other_tokenizer(
+    config: Mapping[str, Any], workdir: str | os.PathLike, tokenizer: Tokenizer, path: str
+) -> str:
+    """Returns a line if `tokenizer`, read from `path`, encodes texts otherwise than that of the run did; else "".
+
+    config: the run's, with its section "corpus". Returns "" too if it lacks the tokenizer's fingerprint.
+    """
+    expected = config.get("corpus", {}).get("tokenizer", tokenizer.fingerprint)
+    if tokenizer.fingerprint == expected:
+        return ""
+    remedy = "restore that file" if Path(path).is_relative_to(workdir) else "put the run's tokenizer there"
+    return (
+        f"{workdir}: data.tokenizer={path!r} is another tokenizer ({tokenizer.fingerprint}) than that of the "
+        f"run ({expected}): {remedy}"
+    )
