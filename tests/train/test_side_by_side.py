@@ -24,6 +24,7 @@ from train.run import abstract_state, make_run
 from train.run_config import read_config
 from train.sharding import batch_sharding, make_mesh
 from train.side_by_side import train_side_by_side
+from train.workdir_lock import WorkdirLock
 
 SEEDS = (0, 3, 5)
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
@@ -154,9 +155,9 @@ def test_runs_without_a_common_step_are_trained_in_groups(corpus, together, tmp_
     monkeypatch.setattr(
         side_by_side,
         "_train_group",
-        lambda shared, runs, starts, console: (
-            groups.append([(run.experiment.seed, start.step) for run, start in zip(runs, starts, strict=True)])
-            or original(shared, runs, starts, console)
+        lambda shared, group, console: (
+            groups.append([(run.experiment.seed, start.step) for run, start, _ in group])
+            or original(shared, group, console)
         ),
     )
     assert train_together(corpus, workdirs)[0]
@@ -299,3 +300,12 @@ def test_the_step_of_several_seeds_lowers_with_cudnns_attention(name, monkeypatc
     # The rows of both seeds: 2 * 8 of 40 positions, 2 heads of 16.
     assert len(calls) == 2 and all("(tensor<16x40x2x16xbf16>" in call for call in calls)
     assert sum("tensor<16x2x40x40xbf16>" in call.rpartition("->")[2] for call in calls) == 1  # the bias gradient
+
+
+def test_a_workdir_in_use_is_refused_and_the_others_are_freed(corpus, tmp_path):
+    workdirs = [tmp_path / "a", tmp_path / "b"]
+    workdirs[1].mkdir()
+    experiments = [experiment_of(corpus, seed) for seed in (0, 1)]
+    with WorkdirLock(str(workdirs[1])), pytest.raises(ConfigError, match=f"^--workdir={workdirs[1]} is in use by"):
+        train_side_by_side(experiments, [str(workdir) for workdir in workdirs])
+    assert all(not (workdir / name).exists() for workdir in workdirs for name in ("run.lock", "config.json"))
