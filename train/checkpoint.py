@@ -204,11 +204,8 @@ class Checkpoints:
             prefixes = tuple(f"{field}/{module}/" for module in abstract_params)
             saved = {name: kind for name, kind in types.items() if name.startswith(prefixes)}
             _check_same_arrays(folder, saved, array_types(wanted))
-            args = ocp.args.PyTreeRestore(
-                item=wanted,
-                restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
-                partial_restore=True,
-            )
+            restore_args = ocp.checkpoint_utils.construct_restore_args(wanted)
+            args = ocp.args.PyTreeRestore(item=wanted, restore_args=restore_args, partial_restore=True)
             return ocp.PyTreeCheckpointHandler().restore(folder / "state", args=args)
 
         [params] = self._read_whole(step, read).values()

@@ -19,7 +19,8 @@ def make_record(state: Any, eval_loss: float | None, counters: Mapping[str, Any]
     """
     types = array_types(state)
     arrays = {name: {"type": types[name], "checksum": checksum} for name, checksum in checksums(state).items()}
-    record = {"eval_loss": eval_loss, "counters": counters, "arrays": arrays}
+    # As it will be read: JSON makes keys strings, which have another order than numbers.
+    record = json.loads(json.dumps({"eval_loss": eval_loss, "counters": counters, "arrays": arrays}))
     return record | {"digest": _digest(record)}
 
 

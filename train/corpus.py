@@ -38,7 +38,7 @@ def describe_changed_corpus(workdir: str | os.PathLike, experiment: Experiment, 
 
     "" too if the text of the run is unknown, as that of an imported model.
     """
-    fingerprint, data = read_config(workdir).get("corpus", {}).get("fingerprint"), experiment.data
+    fingerprint, data = (read_config(workdir).get("corpus") or {}).get("fingerprint"), experiment.data
     if fingerprint in (None, store.content_digest):
         return ""
     path = f", data.path={data.path!r}" if data.path else ""

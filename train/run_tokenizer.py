@@ -30,10 +30,12 @@ def with_own_tokenizer(config: Mapping[str, Any], workdir: str | os.PathLike) ->
 
     A run without a copy, such as one of an earlier version, keeps the path.
     """
-    path = config["data"]["tokenizer"]
+    data = config.get("data")
+    if not isinstance(data, Mapping) or not isinstance(path := data.get("tokenizer"), str):
+        return dict(config)  # make_experiment names what is wrong
     name = os.path.basename(path) if path.endswith((".model", ".json")) else "tokenizer.json"
     copy = os.path.join(workdir, FOLDER, name)
-    return {**config, "data": {**config["data"], "tokenizer": copy if os.path.isfile(copy) else path}}
+    return {**config, "data": {**data, "tokenizer": copy if os.path.isfile(copy) else path}}
 
 
 def describe_other_tokenizer(
@@ -43,7 +45,7 @@ def describe_other_tokenizer(
 
     config: the run's, with its section "corpus". Returns "" too if it lacks the tokenizer's fingerprint.
     """
-    expected = config.get("corpus", {}).get("tokenizer", tokenizer.fingerprint)
+    expected = (config.get("corpus") or {}).get("tokenizer", tokenizer.fingerprint)
     if tokenizer.fingerprint == expected:
         return ""
     remedy = "restore that file" if Path(path).is_relative_to(workdir) else "put the run's tokenizer there"

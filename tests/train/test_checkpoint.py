@@ -52,7 +52,7 @@ def test_keeps_the_newest_and_the_best(saved):
 
 
 def test_counters_are_kept_with_the_state_exactly(tmp_path):
-    counters = {"step": 1, "examples": [2**70, 3], "seconds": 0.1 + 0.2}
+    counters = {"step": 1, "examples": [2**70, 3], "seconds": 0.1 + 0.2, "loss": float("inf")}
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
     checkpoints.save(1, state_of(1), eval_loss=2.0, counters=counters)
     checkpoints.close()

@@ -27,7 +27,7 @@ def _block(block: Block, folder: str) -> str:
             return "\n".join(f"| {' | '.join(row)} |" for row in cells)
         case Figure(name, _, caption):
             alternative = re.sub(r"[\[\]`]", "", caption)
-            return f"![{alternative}]({folder}/{name}.svg)\n\n{_inline(caption)}"
+            return f"![{_escape_html(alternative)}]({folder}/{name}.svg)\n\n{_inline(caption)}"
         case Code(text, title):
             fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
             code = f"{fence}\n{text}\n{fence}"
@@ -46,5 +46,8 @@ def _inline(text: str) -> str:
 
 def _escape(text: str) -> str:
     """Returns text with what GitHub's Markdown takes for emphasis, links, math, HTML and entities escaped."""
-    text = re.sub(r"[\\*_#`~$]|\](?=\()", r"\\\g<0>", text)
+    return _escape_html(re.sub(r"[\\*_#`~$]|\](?=\()", r"\\\g<0>", text))
+
+
+def _escape_html(text: str) -> str:
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", text))
