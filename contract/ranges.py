@@ -40,8 +40,8 @@ class Interval:
             return low if of_integers or self.includes_high else f"{low}{',' * self.includes_low} and finite"
         if not of_integers:
             return f"in {self.text}"
-        low, high = self.low + (not self.includes_low), self.high - (not self.includes_high)
-        return f"from {_power_text(low)} to {_power_text(high)}" if low < high else f"{low}"
+        first, last = int(self.low) + (not self.includes_low), int(self.high) - (not self.includes_high)
+        return f"from {_power_text(first)} to {_power_text(last)}" if first < last else f"{first}"
 
 
 @functools.cache
