@@ -26,8 +26,8 @@ from contract.errors import ConfigError
 from contract.mapped_files import end_at_truncated_files
 from contract.os_errors import describe_os_error, describe_out_of_memory
 
-_UNWIND_SECONDS, _SAME_SIGNAL_SECONDS, _THREADS_SECONDS = 5.0, 1.0, 3.0
-_STOPPED = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
+_UNWIND_SECONDS, _SAME_SIGNAL_SECONDS, _EXIT_SECONDS = 5.0, 1.0, 3.0
+_STOPPED: dict[int, str] = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
 
 
 class Terminated(BaseException):
@@ -68,8 +68,8 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
         message = describe_os_error(error)
         if message is None:
             raise
-        if error.filename is None and _cannot_be_written(sys.stdout):
-            message = f"standard output cannot be written: {message}"
+        if error.filename is None:  # of a file that is open, which Python does not name
+            message = f"standard output or an open file failed: {message}"
         fail(message)
     except Exception as error:
         message = describe_out_of_memory(error)
@@ -104,7 +104,7 @@ def fail(message: str) -> NoReturn:
 def _end(message: str, status: int) -> NoReturn:
     """Prints "error: `message`" to standard error and exits with `status`."""
     _print_error(message)
-    _end_threads(status)
+    _limit_exit(status)
     sys.exit(status)
 
 
@@ -121,18 +121,29 @@ def _print_error(message: str) -> None:
             _discard(stream)
 
 
-def _end_threads(status: int) -> None:
-    """Returns when all threads have ended for which the interpreter waits at its exit, or ends the program at once.
+def _limit_exit(status: int) -> None:
+    """Ends the program with `status` if the interpreter waits more than `_EXIT_SECONDS` for threads at its exit.
 
     After an error, threads of libraries may wait for what the main thread will not do any more: those of Orbax wait
-    for minutes for the folder of a checkpoint that could not be made.
+    for minutes for the folder of a checkpoint that could not be made. In a program that goes on, such as a notebook,
+    nothing happens.
     """
-    end = time.monotonic() + _THREADS_SECONDS
-    # Libraries override Thread.join, which may raise.
-    while any(thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()):
-        if time.monotonic() > end:
-            os._exit(status)
-        time.sleep(0.02)
+
+    def watch() -> None:
+        while not _is_exiting():
+            time.sleep(0.05)
+        time.sleep(_EXIT_SECONDS)
+        os._exit(status)
+
+    threading.Thread(target=watch, daemon=True, name="exit").start()
+
+
+def _is_exiting() -> bool:
+    """Returns whether the main thread waits for the other threads at the end of the program."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return frame is None or frame.f_globals.get("__name__") == "threading"
 
 
 def _discard(*streams: TextIO) -> None:
@@ -142,15 +153,6 @@ def _discard(*streams: TextIO) -> None:
         with contextlib.suppress(OSError, ValueError):  # no file, or a closed one
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
-
-
-def _cannot_be_written(stream: TextIO) -> bool:
-    """Returns whether what is in the buffer of `stream` cannot be written."""
-    try:
-        stream.flush()
-    except OSError:
-        return True
-    return False
 
 
 def _reader_has_ended() -> bool:

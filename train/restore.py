@@ -16,6 +16,8 @@ from train.experiment import Experiment, make_experiment
 from train.paths import array_types
 from train.run_config import read_config
 
+_SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")  # of every run's config
+
 
 def load_experiment(workdir: str, *, named_by: str = "--workdir") -> Experiment:
     """Returns the experiment of the run in `workdir`. Raises ConfigError if the folder is not a run's.
@@ -29,8 +31,17 @@ def load_experiment(workdir: str, *, named_by: str = "--workdir") -> Experiment:
 
 
 def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a run's `config` as nested dicts, with the fields that depend on the machine set for this machine."""
+    """Returns a run's `config` as nested dicts, with the fields that depend on the machine set for this machine.
+
+    Raises ConfigError for a config without the sections that every run has.
+    """
     config = {name: value for name, value in config.items() if name != "corpus"}
+    missing = [name for name in _SECTIONS if not isinstance(config.get(name), Mapping)]
+    if missing:
+        raise ConfigError(
+            f"config.json is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a "
+            "run"
+        )
     config["model"] = config["model"] | {"attention": "auto"}
     config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "tensor": 1}
     config["train"] = config["train"] | {"grad_accum_steps": 1}

@@ -48,7 +48,6 @@ IN_WORKDIR = "{workdir}/"
 # In the folder of a model that train.convert imported: where the model is from.
 IMPORTED_FILE = "imported.json"
 
-_SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")
 _VERSION = "version"  # the entry of config.json with its version; files of version 1 have none
 _ABSENT = object()
 
@@ -85,8 +84,7 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
     Fields that did not exist when an earlier version wrote the file have the values that mean "as before"
     (train/older_configs.py).
 
-    Raises ConfigError if `workdir` has no readable config.json, for a config.json without the sections of a config, and
-    if a later version wrote it.
+    Raises ConfigError if `workdir` has no readable config.json, and if a later version wrote it.
     """
     path = os.path.join(workdir, "config.json")
     config = _read(workdir, named_by)
@@ -99,8 +97,8 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
             "the version of the code that wrote it, or a later one"
         )
     config = fill_missing(config)
-    data = config["data"]
-    if str(data.get("tokenizer")).startswith(IN_WORKDIR):
+    data = config.get("data")
+    if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):
         data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
     return config
 
@@ -121,12 +119,8 @@ def _read(workdir: str | os.PathLike, named_by: str = "--workdir") -> dict[str, 
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    sections = config if isinstance(config, dict) else {}
-    missing = [name for name in _SECTIONS if not isinstance(sections.get(name), dict)]
-    if missing:
-        raise ConfigError(
-            f"{path} is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a run"
-        )
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} is damaged: it has no fields: copy it from a backup, or name the folder of a run")
     return config
 
 

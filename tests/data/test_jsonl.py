@@ -105,6 +105,7 @@ def test_a_token_never_spans_the_boundary(tmp_path):
         ('{"prompt": "a", "response": " \\n"}', "has no text in 'response'"),
         ('{"text": ""}', "has no text in 'text'"),
         ('{"prompt": "a", "response": "b\\ud800"}', "has half of a surrogate pair in 'response', at character 1"),
+        ('{"text": "a", "id": ' + "9" * 5000 + "}", "is not JSON that can be read (Exceeds the limit (4300 digits)"),
     ],
 )
 def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, message):

@@ -1,8 +1,11 @@
 """`python -m data.prepare`: its flags, what it prints, that training finds the store, and its errors."""
 
 import dataclasses
+import errno
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -96,3 +99,65 @@ def test_help_is_the_usage_and_the_flags():
     assert done.stdout.startswith("python -m data.prepare --source=text")
     for field in dataclasses.fields(CorpusConfig):
         assert (f"--{field.name}:" in done.stdout) == (field.name not in NOT_IN_A_STORE)
+
+
+@pytest.mark.parametrize("size", [100, 24_050], ids=["tokens.bin", "offsets.npy"])
+def test_a_full_disk_says_so(tmp_path, size):
+    (tmp_path / "lines.txt").write_text("a\n" * 3000)  # offsets.npy, 8 bytes a document, is the largest file
+    flags = [f"--path={tmp_path / 'lines.txt'}", "--document_per=line", f"--cache_dir={tmp_path / 'cache'}"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        with pytest.raises(ConfigError, match=r"data.cache_dir=.* cannot be written \(File too large\)"):
+            main(["prepare", "--source=text", *flags])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert os.listdir(tmp_path / "cache") == []
+
+
+@pytest.mark.parametrize("name", ["fifo.model", "fifo.json"])
+def test_a_fifo_as_tokenizer_is_refused_at_once(corpus, tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ConfigError, match="a FIFO, a socket or a device"):
+        main(["prepare", "--source=text", f"--path={corpus / 'text'}", f"--tokenizer={tmp_path / name}"])
+
+
+@pytest.mark.parametrize("flag", ["cache_dir", "path", "tokenizer"])
+def test_an_unknown_home_folder_is_named(corpus, flag):
+    arguments = {"source": "text", "path": str(corpus / "text"), flag: "~nobody-of-this-name/x.json"}
+    with pytest.raises(ConfigError, match=f"data.{flag}=.* the home folder ~nobody-of-this-name is unknown"):
+        main(["prepare", *(f"--{name}={value}" for name, value in arguments.items())])
+
+
+def test_a_store_that_cannot_be_read_is_not_called_damaged(corpus, tmp_path, monkeypatch):
+    arguments = ["prepare", "--source=text", f"--path={corpus / 'text'}", f"--cache_dir={tmp_path}"]
+    main(arguments)
+
+    def refuse(path, *_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("numpy.memmap", refuse)
+    with pytest.raises(ConfigError, match=r"cannot be read: .*tokens.bin: Permission denied: change the permissions"):
+        main(arguments)
+
+
+def test_a_store_that_is_truncated_while_it_is_read_ends_in_one_line(corpus, tmp_path):
+    program = f"""
+import glob, os
+from contract.program import run_program
+from data.prepare import parse_flags
+from data.store import open_or_build
+from data.tokenizer import make_tokenizer
+def main():
+    fields = parse_flags(["prepare", "--source=text", "--path={corpus / "text"}", "--cache_dir={tmp_path}"])
+    store = open_or_build(fields, make_tokenizer(fields))
+    [tokens] = glob.glob("{tmp_path}/*/tokens.bin")
+    os.truncate(tokens, 10)
+    print(store.tokens.sum())
+run_program(main)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 1 and done.stdout == b"" and len(done.stderr.splitlines()) == 1
+    assert b"tokens.bin was truncated while it was read" in done.stderr

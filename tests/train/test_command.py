@@ -90,3 +90,31 @@ run_command(main)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == 1 and b"BrokenPipeError: a server" in done.stderr
+
+
+def parsed_with_config(*arguments):
+    values = flags.FlagValues()
+    argv = ["command", *arguments]
+    define_config(values, argv=argv)
+    parse_flags(values, "Usage.", argv)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [([], "--config.train.steps=600"), (["--config=tests/small_config.py"], "--config.train.steps=2")],
+)
+def test_help_lists_the_fields_of_the_config(arguments, line, capsys):
+    with pytest.raises(SystemExit):
+        parsed_with_config(*arguments, "--help")
+    assert f"  {line}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--config="], ["--config"], ["--config", "--workdir=x"]])
+def test_another_flag_is_not_the_value_of_config(arguments):
+    with pytest.raises(ConfigError, match="--config has no value: name one of configs/"):
+        parsed_with_config(*arguments)
+
+
+def test_a_preset_of_a_config_without_presets_is_named():
+    with pytest.raises(ConfigError, match=r"--config=configs/base.py:x names a preset, .* has none: remove :x"):
+        parsed_with_config("--config=configs/base.py:x")

@@ -77,7 +77,7 @@ FILES = {  # objective, name of the file, its bytes, flags, the error
     "empty prompt": ("ul2", "p.txt", b"a\n\nb", [], "line 2 is empty, and this run"),
     "sentinels": ("ul2", "p.txt", b"<extra_id_1>", [], "line 1 has the sentinels <extra_id_1>: number them"),
     "both": ("clm", "p.txt", b"a", ["--prompt=a"], "--prompt and --prompts exclude each other"),
-    "batch_size": ("clm", "p.txt", b"a", ["--batch_size=0"], "--batch_size=0 must be 1 or more"),
+    "batch_size": ("clm", "p.txt", b"a", ["--batch_size=0"], "--batch_size=0 must be an integer of 1 or more"),
     "out": ("clm", "p.txt", b"a", ["--out=/nowhere/o"], "--out=/nowhere/o cannot be written: name a file in an ex"),
 }
 

@@ -8,7 +8,7 @@ import pytest
 from contract.errors import ConfigError
 from tests.table import small_config
 from tests.train.subprocesses import run_main
-from train.command import run_command
+from train.command import TRAINING_MEMORY, run_command
 from train.experiment import make_experiment
 from train.hardware import CHIPS, GIB
 from train.plan.estimate import Compiled, _bytes_needed, estimate
@@ -176,7 +176,7 @@ def test_out_of_memory_is_reported_in_one_line(error, reason, capsys):
         raise jax.errors.JaxRuntimeError(error)
 
     with pytest.raises(SystemExit, match="1"):
-        run_command(main)
+        run_command(main, memory_remedy=TRAINING_MEMORY)
     line = capsys.readouterr().err
     assert line.startswith("error: a device has too little memory: ") and line.count("\n") == 1
     assert reason in line and "train.grad_accum_steps" in line and "python -m train.plan" in line

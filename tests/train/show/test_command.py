@@ -185,10 +185,7 @@ def test_the_program_prints_and_writes(corpus, tmp_path, monkeypatch):
 def test_an_error_is_one_line():
     status, out, err = run_main("--config=tests/small_config.py", "--html=/nowhere/x.html", module="train.show")
     assert (status, out) == (1, "")
-    assert err == (
-        "error: --html=/nowhere/x.html cannot be written: name a file in an existing folder"
-        "name a file in an existing folder\n"
-    )
+    assert err == ("error: --html=/nowhere/x.html cannot be written: name a file in an existing folder\n")
 
 
 def test_the_number_of_examples_is_checked(monkeypatch):
