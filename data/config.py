@@ -22,7 +22,7 @@ class CorpusConfig:
     on_unreadable: Literal["error", "skip"]
     tokenizer: str
     # These four change the special ids, but not the token ids of raw text.
-    num_sentinels: Annotated[int, "[1, 10000000]"]
+    num_sentinels: Annotated[int, "[1, 2**16]"]
     mode_tokens: tuple[str, ...]
     append_special_tokens: bool
     decoder_start_token: DecoderStart

@@ -24,11 +24,11 @@ T = TypeVar("T")
 class DataConfig(CorpusConfig):
     """Fields of `config.data`: the corpus, its windows and batches. configs/base.py documents every field."""
 
-    inputs_length: Annotated[int, "[1, 2**24]"]
-    targets_length: Annotated[int, "[1, 2**24]"]
+    inputs_length: Annotated[int, "[1, 2**18]"]
+    targets_length: Annotated[int, "[1, 2**18]"]
     documents: Literal["join", "pack", "split", "whole"]
     on_unusable: Literal["error", "skip"]
-    examples_per_row: Annotated[int, "[1, 2**16]"]
+    examples_per_row: Annotated[int, "[1, 4096]"]
     packing: Literal["equal", "planned"]
     bidirectional_inputs: bool
     heldout_fraction: Annotated[float, "[0, 1)"]

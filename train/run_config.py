@@ -100,8 +100,8 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
             "the version of the code that wrote it, or a later one"
         )
     config = fill_missing(config)
-    data = config["data"]
-    if str(data.get("tokenizer")).startswith(IN_WORKDIR):
+    data = config.get("data")
+    if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):
         data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
     return config
 

@@ -170,7 +170,8 @@ def _own_sentinels(own: Mapping[str, int], count: int, where: str) -> tuple[int,
 def _check_modes(mode_tokens: tuple[str, ...], vocab: Vocab) -> None:
     """Raises ConfigError for a mode token that is empty, or the name of another special token."""
     others = dataclasses.replace(vocab, modes=(), own_names=()).ids_by_name()
-    roles = {vocab.names()[id_] for id_ in others.values() if id_ in vocab.names()}
+    names = vocab.names()  # made once: a vocabulary may have thousands of sentinels
+    roles = {names[id_] for id_ in others.values() if id_ in names}
     for name in mode_tokens:
         if not name or mode_tokens.count(name) > 1 or name in others or name in roles:
             raise ConfigError(f"data.mode_tokens={mode_tokens}: {name!r} is empty or the name of another token")

@@ -12,7 +12,7 @@ from data.config import CorpusConfig
 from docs.site.fields import DERIVED
 from models.config import ModelConfig
 from objectives import OBJECTIVES, Mixture
-from tests.bad_input.answers import check_rows, row
+from tests.bad_input.answers import check_rows, row, wrong_answer
 from tests.bad_input.fields import bad_values, hints_of, with_field
 from train.command import config_fields, define_config, parse_flags
 from train.config import DataConfig, ExperimentConfig, MeshConfig, OptimizerConfig, TrainConfig
@@ -75,6 +75,12 @@ def test_fields_of_a_mixture(monkeypatch):
     hints = hints_of(_LinearMixtureFields, "objective") | hints_of(_LinearRowFields, where)
     hints |= hints_of(OBJECTIVES["span_corruption"], where)
     check_rows(rows_of(config, hints), monkeypatch)
+
+
+def test_many_sentinels_are_accepted_without_a_wait(monkeypatch):
+    config = with_field(config_of("clm"), "data.num_sentinels", 2**16)
+    answer = wrong_answer(row("", lambda: make_experiment(config), names=""), monkeypatch)
+    assert answer.startswith("accepted"), answer
 
 
 @pytest.mark.parametrize("value", [None, 5, "text", [], ["a"]])

@@ -122,6 +122,15 @@ def test_invalid_fields_raise(objective, message):
         objective.check("objective")
 
 
+def test_a_length_that_no_document_has_is_refused():
+    """A share of 0 reorders nothing at any length."""
+    with pytest.raises(
+        ConfigError, match=r"objective.min_document_length=5000 is more than the \d+ tokens of a window"
+    ):
+        collator(FIM(0.5, 0.5, 5000), "decoder_only", documents="pack")
+    collator(FIM(0.0, 0.5, 5000), "decoder_only", documents="pack")
+
+
 def test_too_few_sentinels_and_joined_documents_raise():
     with pytest.raises(ConfigError, match=r"data.num_sentinels=2 is too few .* set data.num_sentinels=3 or more"):
         collator(FIM(0.5, 0.5, 8), "decoder_only", documents="pack", sentinels=2)

@@ -7,6 +7,7 @@ import pytest
 from absl import flags
 
 from contract.errors import ConfigError
+from tests.make_checkpoint_fixture import ROOT
 from train.command import define_config, parse_flags
 
 
@@ -30,6 +31,37 @@ def test_help_as_the_value_of_a_flag_is_a_value(capsys):
     values = flag_values()
     parse_flags(values, "Usage.", ["command", "--prompt", "-h"])
     assert values["prompt"].value == "-h" and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.data.input_length=8"], "--config.data.input_length=8: did you mean data.inputs_length?"),
+        (["--config.inputs_length=8"], "--config.inputs_length=8: did you mean data.inputs_length?"),
+        (["--config.optimiser.b1=0.5"], "--config.optimiser.b1=0.5: did you mean optimizer?"),
+        (["--config.seed.x=1"], "--config.seed.x=1: seed has no fields"),
+        (["--config.objective.noise_density=0.3"], "this field, objective.denoisers.r1.noise_density, objective"),
+        (["--config.seed=1", "--config.seed=2"], "--config.seed is given 2 times: give it once"),
+        (["--config.data.mode_tokens=('a'"], "--config.data.mode_tokens=('a' is not a tuple: write it as in"),
+        (["--config.data.mode_tokens=(a, b"], "Error while parsing string: (a, b as tuple"),
+    ],
+)
+def test_overrides_that_cannot_be_meant(arguments, message, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    values, argv = flags.FlagValues(), ["command", "--config=configs/ul2.py", *arguments]
+    define_config(values, argv=argv)
+    with pytest.raises(ConfigError) as error:
+        parse_flags(values, "Usage.", argv)
+    assert message in str(error.value)
+
+
+def test_values_of_a_list_may_be_given_one_by_one(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    argv = ["command", "--config=configs/ul2.py", *["--config.train.trackers=wandb", "--config.train.trackers=trackio"]]
+    values = flags.FlagValues()
+    define_config(values, argv=argv)
+    parse_flags(values, "Usage.", argv)
+    assert values["config"].value.train.trackers == ("wandb", "trackio")
 
 
 @pytest.mark.parametrize("flush", [True, False])
