@@ -22,6 +22,8 @@ _REMEDIES = {
 }
 # What XLA, TensorStore and the C++ library write where memory is short; NumPy raises MemoryError.
 _TOO_LITTLE_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory", "bad_alloc", "Cannot allocate memory")
+# What the dynamic loader writes, within an ImportError.
+_LIBRARY_MEMORY = ("failed to map segment", "annot allocate memory")
 
 
 def reason(error: OSError) -> str:
@@ -61,6 +63,8 @@ def describe_out_of_memory(error: Exception) -> str | None:
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError):
         return f"this machine has too little memory{f': {text}' if text else ''}".rstrip(".")
+    if isinstance(error, ImportError) and any(words in text for words in _LIBRARY_MEMORY):
+        return f"this machine has too little memory: {text}".rstrip(".")
     # jax.errors.JaxRuntimeError is a RuntimeError, TensorStore's errors are ValueErrors; neither is imported here.
     if not isinstance(error, RuntimeError | ValueError) or not any(words in text for words in _TOO_LITTLE_MEMORY):
         return None

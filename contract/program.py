@@ -27,6 +27,7 @@ from contract.mapped_files import end_at_truncated_files
 from contract.os_errors import describe_os_error, describe_out_of_memory
 
 _UNWIND_SECONDS, _SAME_SIGNAL_SECONDS, _EXIT_SECONDS = 5.0, 1.0, 3.0
+_EXIT_THREAD = "exit"
 _STOPPED: dict[int, str] = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
 
 
@@ -41,8 +42,11 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
 
     memory_remedy: what to change in this command's flags or config where memory is too small.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # notebooks and tests replace the streams
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed, as by >&-
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):  # notebooks and tests replace the streams
             stream.reconfigure(errors="backslashreplace")
     end_at_truncated_files()
     try:
@@ -97,8 +101,8 @@ def quiet_while_importing() -> None:
 
 
 def fail(message: str) -> NoReturn:
-    """Prints "error: `message`" to standard error and exits with status 1."""
-    _end(message, 1)
+    """Prints "error: `message`" to standard error and exits with status 1. Line ends in the message are escaped."""
+    _end(message.replace("\r", "\\r").replace("\n", "\\n"), 1)
 
 
 def _end(message: str, status: int) -> NoReturn:
@@ -130,20 +134,12 @@ def _limit_exit(status: int) -> None:
     """
 
     def watch() -> None:
-        while not _is_exiting():
-            time.sleep(0.05)
+        threading.main_thread().join()  # returns when the interpreter begins to wait for the other threads
         time.sleep(_EXIT_SECONDS)
         os._exit(status)
 
-    threading.Thread(target=watch, daemon=True, name="exit").start()
-
-
-def _is_exiting() -> bool:
-    """Returns whether the main thread waits for the other threads at the end of the program."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_back is not None:
-        frame = frame.f_back
-    return frame is None or frame.f_globals.get("__name__") == "threading"
+    if not any(thread.name == _EXIT_THREAD for thread in threading.enumerate()):
+        threading.Thread(target=watch, daemon=True, name=_EXIT_THREAD).start()
 
 
 def _discard(*streams: TextIO) -> None:

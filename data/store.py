@@ -17,7 +17,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | prompt_lengths.npy | int32 [documents] | the number of leading tokens that are the prompt; 0 for no prompt |
 | label_ids.npy, labels.json | int32 [documents], strings | the class of each document, "" for none |
 | unigram_counts.npy | int64 [ids] | how often each id occurs in the corpus; EOS is not counted |
-| meta.json | | how documents are cut, counts, what was skipped, a hash of the contents; sizes, checksums |
+| meta.json | | the folder's name, how documents are cut, counts, what was skipped, hashes, sizes and checksums |
 """
 
 import dataclasses
@@ -217,7 +217,13 @@ def open_or_build(
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
-    return TokenStore(folder)
+    store = TokenStore(folder)
+    if store.meta["name"] != name:
+        raise ConfigError(
+            f"token store {folder} contains another corpus, the store {store.meta['name']}, which was renamed: "
+            "delete that folder, and the next run rebuilds it"
+        )
+    return store
 
 
 def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> str:
@@ -230,7 +236,7 @@ def _build(folder: Path, source: Source, tokenizer: Tokenizer, progress: bool) -
     building = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     building.mkdir()
     try:
-        write_store(building, source, tokenizer, progress=progress)
+        write_store(building, source, tokenizer, name=folder.name, progress=progress)
         try:
             os.rename(building, folder)
         except OSError:

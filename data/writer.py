@@ -24,12 +24,12 @@ _FLUSH_TOKENS = 1 << 20
 _SAMPLED_TEXTS, _SAMPLED_CHARACTERS = 64, 2000  # texts that are decoded again, and the start of each that is used
 
 
-def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress: bool) -> None:
+def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, name: str, progress: bool) -> None:
     """Writes the token store of `source` into the empty `folder`.
 
     meta.json is written last and contains the sizes and checksums of the other files.
 
-    progress: show a bar, if standard error is a terminal that can redraw a line.
+    name: what the folder will be named. progress: show a bar, if standard error is a terminal that can redraw a line.
 
     Raises ConfigError where the corpus has no text or cannot be read, and OSError where the folder cannot be written.
     """
@@ -49,11 +49,12 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, progress:
             f"{source.where} contains no document with text (skipped {skipped.empty} empty documents, {unreadable}): "
             "name another corpus"
         )
-    for name, column in writer.arrays().items():
-        _write_array(folder / f"{name}.npy", column)
+    for array_name, column in writer.arrays().items():
+        _write_array(folder / f"{array_name}.npy", column)
     _write_json(folder / "names.json", list(writer.names))
     _write_json(folder / "labels.json", list(writer.labels))
     meta = {
+        "name": name,
         "dtype": writer.dtype.name,
         "cut": source.cut,
         "num_documents": len(writer.digests),

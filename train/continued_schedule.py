@@ -49,12 +49,19 @@ def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) 
             f"optimizer.cycles={optimizer.cycles} is another schedule for the {step} steps that the run has made: "
             f"begin with {cycles_text([cycle for cycle in old if cycle.begin < step])}; only the last end may change"
         )
+    if steps == step and _same_past(old, new, step):
+        return []  # no update is left
     rate, new_rate = _rate(old_optimizer, old_steps, step), _rate(optimizer, steps, step)
     tolerance = _ROUNDING * optimizer.learning_rate
     changes = not math.isclose(rate, new_rate, rel_tol=_ROUNDING, abs_tol=tolerance)
     if is_chosen:
         return [f"the learning rate after step {step} changes from {rate:.6g} to {new_rate:.6g}"] if changes else []
-    if changes or not _same_past(old, new, step):
+    if not changes and not _same_past(old, new, step):
+        raise ConfigError(
+            f"optimizer.cycles={optimizer.cycles!r} is another schedule than that of the {step} steps that the run has made: "
+            f"set optimizer.cycles={old_optimizer.cycles or cycles_text(old)} again"
+        )
+    if changes:
         was = f"{old_steps} steps" + (f" and optimizer.cycles={old_optimizer.cycles}" if old_optimizer.cycles else "")
         raise ConfigError(
             f"{_length(experiment.train)} changes the learning rate after step {step} from {rate:.6g} to "

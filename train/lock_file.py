@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import stat
 from typing import Any, Self
 
 try:
@@ -56,6 +57,8 @@ def read_holder(path: str | os.PathLike) -> Holder | None:
     The contents of a damaged file are unknown. Its id is then "unreadable".
     """
     try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file: remove it", os.fspath(path))
         with open(path, "rb") as file:
             return _parse(file.read())
     except FileNotFoundError:

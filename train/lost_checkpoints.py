@@ -93,16 +93,19 @@ def _reason(workdir: str, names: list[str], last_step: int) -> str:
         return lost
     if not has_config:  # a run writes this file before its metrics
         return f"{workdir}/config.json does not exist"
-    if config_version(workdir) == 1 and not names and last_step > _first_save(workdir):
+    if config_version(workdir) == 1 and not names and _has_saved(workdir, last_step):
         return lost  # that version wrote no record
     return ""
 
 
-def _first_save(workdir: str) -> int:
-    """Returns the step at which a run saves its first checkpoint, unless a signal stops it before."""
+def _has_saved(workdir: str, last_step: int) -> bool:
+    """Returns whether a run has saved a checkpoint, as far as its metrics show. last_step: of these.
+
+    A finished run has. So seems one that was killed between its last line and its only save.
+    """
     try:
         train = read_config(workdir)["train"]
-        return min(train["steps"], train["checkpoint_every"])
+        return last_step > train["checkpoint_every"] or last_step >= train["steps"]
     except (KeyError, TypeError) as error:
         raise ConfigError(
             f"{workdir}/config.json cannot be read: it lacks train.steps or train.checkpoint_every"

@@ -92,8 +92,8 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
     path = os.path.join(workdir, "config.json")
     config = _read(workdir, named_by)
     version = config.pop(_VERSION, 1)
-    if type(version) is not int:
-        raise ConfigError(f"{path} cannot be read: its version {version!r} is not a number")
+    if type(version) is not int or version < 1:
+        raise ConfigError(f"{path} cannot be read: its version {version!r} is no version of this project")
     if version > CONFIG_VERSION:
         raise ConfigError(
             f"{path} has version {version}, and this version of the code reads versions up to {CONFIG_VERSION}: use "

@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
+import jax.numpy as jnp
 import optax
 
 from contract.errors import ConfigError
@@ -112,7 +113,8 @@ def _make_cycle(config: OptimizerConfig, steps: int) -> optax.Schedule:
     elif config.schedule == "inverse_sqrt":
 
         def after(count):  # from the end of the warm-up, as join_schedules counts
-            return peak * (warmup / (count + warmup)) ** 0.5
+            # join_schedules calls this function before the end of the warm-up too, with numbers below 0.
+            return peak * (warmup / jnp.maximum(count + warmup, warmup)) ** 0.5
     else:
         after = optax.constant_schedule(peak)
     if not warmup:

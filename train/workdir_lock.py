@@ -12,6 +12,7 @@ file is itself a lock of the same kind, so the death of the process that replace
 
 import contextlib
 import errno
+import glob
 import os
 import sys
 import threading
@@ -72,10 +73,12 @@ class WorkdirLock:
             self._write(self._temporary)
             self._renewing.start()
             self._take(self._path)
+            self._remove_stale()
         except OSError as error:
             self._close()
             raise ConfigError(
-                f"--workdir={self._workdir} cannot be written: {error.strerror}: choose another folder"
+                f"--workdir={self._workdir} cannot be locked: {error.filename or self._path}: {error.strerror}: choose another "
+                "folder"
             ) from error
         except BaseException:
             self._close()
@@ -100,14 +103,22 @@ class WorkdirLock:
             raise ConfigError(f"--workdir={self._workdir} cannot be read: {error.strerror}: {self._path}") from error
         if holder is None:
             raise ConfigError(
-                f"--workdir={self._workdir}: {self._path} was deleted, so another run may write in this folder; this "
-                "run ends, and the same command continues it from the newest checkpoint"
+                f"--workdir={self._workdir}: {self._path} is gone: somebody has deleted it, or another run took it over and "
+                "has ended. This run ends, and the same command continues from the newest checkpoint"
             )
         if holder.id != self.id:
             raise ConfigError(
                 f"--workdir={self._workdir} is in use by {holder}: this process did not run for {DEAD_SECONDS:.0f} s "
                 "or more, and has lost its lock; it ends"
             )
+
+    def _remove_stale(self) -> None:
+        """Removes the temporary files of processes that were killed while they waited for a lock."""
+        now = os.fstat(self._files[0]).st_mtime  # of the file system, whose clock may be another host's
+        for path in glob.glob(f"{glob.escape(self._path)}.*.tmp"):
+            with contextlib.suppress(OSError):
+                if path != self._temporary and os.stat(path).st_mtime < now - DEAD_SECONDS:
+                    os.unlink(path)
 
     def _take(self, path: str) -> None:
         """Returns once the lock file `path` is this one. Raises ConfigError if a living process holds it."""
@@ -171,6 +182,7 @@ class WorkdirLock:
     def _write(self, path: str) -> None:
         """Creates the file `path` with the description of this process. Raises FileExistsError if the file exists."""
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+        os.fchmod(descriptor, 0o644)  # whatever the umask: other users must be able to see who holds the lock
         _descriptors.add(descriptor)
         self._files.append(descriptor)
         self._domain = lock_forever(descriptor)

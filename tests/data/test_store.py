@@ -204,7 +204,7 @@ def test_meta_is_what_prepare_prints(tmp_path):
     meta = json.loads((store.folder / "meta.json").read_text())
     sizes, checksums = meta.pop("file_sizes"), meta.pop("checksums")
     assert meta.pop("meta_checksum") and checksums.keys() == sizes.keys()
-    assert meta.pop("content_digest") == store.content_digest
+    assert meta.pop("content_digest") == store.content_digest and meta.pop("name") == store.folder.name
     assert meta == {
         "dtype": "uint16",
         "num_documents": 2,

@@ -33,6 +33,12 @@ def experiment_of(steps, cycles="", schedule="cosine", **overrides):
     return small_experiment("clm", "decoder_only", **fields | overrides)
 
 
+def test_cycles_that_are_omitted_are_named_where_the_next_rate_is_the_same():
+    """After both cosines have ended, only the schedule of the steps before differs."""
+    with pytest.raises(ConfigError, match="another schedule than that of the 800 steps .* cycles=0-400,400-600 again"):
+        check((800, "0-400,400-600"), (801, "0-700"), 800)
+
+
 def check(old, new, step):
     return check_schedule(experiment_of(*old).config, experiment_of(*new), step)
 
@@ -52,6 +58,8 @@ def check(old, new, step):
         ((800, "0-400,400-800"), (1200, "0-400,400-800"), 800),
         ((800, "0-400,400-800"), (1200, "0-400,400-800"), 500),
         ((400,), (400, "0-400"), 300),
+        ((400,), (300,), 300),  # no update is left
+        ((400, "", "wsd"), (350, "", "wsd"), 350),
     ],
 )
 def test_a_length_that_does_not_change_the_next_rate_needs_no_choice(old, new, step):

@@ -152,7 +152,7 @@ def test_a_config_has_its_version_and_a_later_one_is_refused(tmp_path):
             CONFIG_VERSION + 1,
             rf"config\.json has version {CONFIG_VERSION + 1}, .* reads versions up to {CONFIG_VERSION}: ",
         ),
-        ("2", r"config\.json cannot be read: its version '2' is not a number"),
+        ("2", r"config\.json cannot be read: its version '2' is no version of this project"),
     ):
         path.write_text(json.dumps({"version": version, "seed": 0}))
         with pytest.raises(ConfigError, match=message) as error:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import jax
@@ -246,3 +247,35 @@ def test_a_line_that_is_not_of_metrics_is_refused(line, tmp_path):
     (tmp_path / "metrics.jsonl").write_text(line + "\n")
     with pytest.raises(ConfigError, match="line 1 is not a line of metrics"):
         read_metrics(tmp_path)
+
+
+def test_a_line_end_in_a_message_is_escaped(capsys):
+    status, err = end_of(raising(ConfigError("a\nfolder: name another")), capsys)
+    assert (status, err) == (1, ["error: a\\nfolder: name another"])
+
+
+def test_a_library_that_does_not_fit_into_memory_is_one_line(capsys):
+    error = ImportError("numpy/_special_ufuncs.so: failed to map segment from shared object")
+    status, err = end_of(raising(error), capsys)
+    assert status == 1 and err[0].startswith("error: this machine has too little memory: numpy/_special_ufuncs.so")
+    with pytest.raises(ImportError, match="another module"):
+        end_of(raising(ImportError("cannot import another module")), capsys)
+
+
+def test_a_closed_standard_output_is_no_error():
+    process = subprocess.run(
+        [sys.executable, "-c", "import contract.program as p; p.run_program(lambda: print('x'))"],
+        cwd=ROOT,
+        preexec_fn=lambda: os.close(1),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_errors_in_a_program_that_goes_on_leave_one_thread_that_waits(capsys):
+    before = threading.active_count()
+    for _ in range(20):
+        end_of(raising(ConfigError("again")), capsys)
+    assert threading.active_count() <= before + 1

@@ -122,3 +122,12 @@ def test_values_that_cannot_work_are_named(changes, steps, named):
     with pytest.raises(ConfigError, match=named) as error:
         make_schedule(dataclasses.replace(CONFIG, **changes), steps)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "inverse_sqrt", "constant", "wsd"])
+@pytest.mark.parametrize("cycles", ["", "0-10,10-30", "0-30"])
+def test_every_rate_is_the_same_for_a_number_of_python_as_on_a_device(schedule, cycles):
+    """A line of metrics has the rate of a number of Python, and the optimizer that of an int32."""
+    changes = dict(schedule=schedule, cycles=cycles)
+    by_number = make_schedule(dataclasses.replace(CONFIG, **changes), 30)
+    assert [float(by_number(n)) for n in range(35)] == pytest.approx(rates(30, range(35), **changes), rel=1e-6)

@@ -229,7 +229,7 @@ def test_a_process_that_lost_its_lock_ends_and_leaves_the_other_lock(tmp_path):
     (tmp_path / LOCK_FILE).unlink()
     with WorkdirLock(str(tmp_path)) as lock:
         (tmp_path / LOCK_FILE).unlink()
-        with pytest.raises(ConfigError, match=r"run.lock was deleted, so another run may write in this folder"):
+        with pytest.raises(ConfigError, match=r"run.lock is gone: somebody has deleted it, or another run"):
             lock.check()
 
 
@@ -246,12 +246,40 @@ def test_a_file_system_without_hard_links(tmp_path, quick, monkeypatch):
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "open", mock.Mock(side_effect=OSError(30, "Read-only file system")))
     with (
-        pytest.raises(ConfigError, match=r"^--workdir=.* cannot be written: Read-only file system: choose another"),
+        pytest.raises(ConfigError, match=r"^--workdir=.* cannot be locked: .*: Read-only file system: choose another"),
         WorkdirLock(str(tmp_path)),
     ):
         pass
     monkeypatch.undo()
     assert files(tmp_path) == []
+
+
+def test_other_users_see_who_holds_a_lock(tmp_path):
+    before = os.umask(0o077)
+    try:
+        with WorkdirLock(str(tmp_path)):
+            assert (tmp_path / LOCK_FILE).stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)])
+def test_a_lock_that_is_no_file_is_named(make, tmp_path):
+    make(tmp_path / LOCK_FILE)
+    with (
+        pytest.raises(ConfigError, match=r"cannot be locked: .*run.lock: it is no regular file: remove it"),
+        WorkdirLock(str(tmp_path)),
+    ):
+        pass
+
+
+def test_files_of_processes_that_were_killed_while_they_waited_are_removed(tmp_path):
+    old, new = (tmp_path / f"{LOCK_FILE}.{name}.tmp" for name in ("old", "new"))
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    with WorkdirLock(str(tmp_path)):
+        assert new.exists() and not old.exists()
 
 
 def arguments_of(corpus, workdir, **fields):
