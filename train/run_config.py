@@ -121,6 +121,11 @@ def _read(workdir: str | os.PathLike, named_by: str = "--workdir") -> dict[str, 
         raise ConfigError(f"{path} cannot be read: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{path} is damaged: it has no fields: copy it from a backup, or name the folder of a run")
+    if "model_type" in config and not {"data", "model", "train"} & config.keys():
+        raise ConfigError(
+            f"{named_by}={workdir} is not the folder of a run, but a Hugging Face folder: python -m train.convert "
+            f"--from={workdir} makes one of it"
+        )
     return config
 
 
