@@ -157,6 +157,12 @@ class TokenStore:
         return np.minimum(self.text_bytes[index] / np.maximum(self.token_bytes[index], 1), 1.0)
 
 
+def check_cache_dir(cache_dir: str) -> None:
+    """Raises ConfigError for an empty data.cache_dir, which would be the current folder."""
+    if not cache_dir:
+        raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
+
+
 def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
 
@@ -168,6 +174,7 @@ def open_or_build(corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
     """
+    check_cache_dir(corpus.cache_dir)
     source = open_source(corpus)
     cache = Path(expand_home(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}"))
     folder = cache / f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
