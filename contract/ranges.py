@@ -23,21 +23,21 @@ _INTERVAL = re.compile(rf"([\[(]){_BOUND}, {_BOUND}([\])])")
 class Interval:
     """The numbers between two bounds, each of which may be included."""
 
-    low: int | float
-    high: int | float
+    low: float  # an int if it is declared as one
+    high: float
     includes_low: bool
     includes_high: bool
     text: str  # as declared
 
-    def __contains__(self, value: int | float) -> bool:
+    def __contains__(self, value: float) -> bool:
         above = value >= self.low if self.includes_low else value > self.low
         return above and (value <= self.high if self.includes_high else value < self.high)
 
     def in_words(self, of_integers: bool) -> str:
         """Returns the interval such that it can follow "must be"."""
         if self.high == float("inf"):
-            low = f"{self.low} or more" if self.includes_low else f"above {self.low}"
-            return low if of_integers or self.includes_high else f"{low}{',' * self.includes_low} and finite"
+            above = f"{self.low} or more" if self.includes_low else f"above {self.low}"
+            return above if of_integers or self.includes_high else f"{above}{',' * self.includes_low} and finite"
         if not of_integers:
             return f"in {self.text}"
         first, last = int(self.low) + (not self.includes_low), int(self.high) - (not self.includes_high)
@@ -106,7 +106,7 @@ def _declared(hint: Any) -> str:
     return hint.__metadata__[0] if typing.get_origin(hint) is Annotated else ""
 
 
-def _power_text(value: int) -> str:
+def _power_text(value: float) -> str:
     """Returns `value` as text; a bound of 32-bit or 64-bit integers as a power of 2."""
     for power in (31, 63):
         if value in (2**power - 1, -(2**power)):
@@ -114,7 +114,7 @@ def _power_text(value: int) -> str:
     return str(value)
 
 
-def _number(text: str) -> int | float:
+def _number(text: str) -> float:
     if "inf" in text:
         return float(text)
     base, _, power = text.partition("**")

@@ -185,6 +185,12 @@ class TokenStore:
         return np.minimum(self.text_bytes[index] / np.maximum(self.token_bytes[index], 1), 1.0)
 
 
+def check_cache_dir(cache_dir: str) -> None:
+    """Raises ConfigError for an empty data.cache_dir, which would be the current folder."""
+    if not cache_dir:
+        raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
+
+
 def open_or_build(
     corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True, new_store_dir: str | None = None
 ) -> TokenStore:
@@ -202,6 +208,7 @@ def open_or_build(
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
     """
+    check_cache_dir(corpus.cache_dir)
     source = open_source(corpus)
     name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     cache = Path(expand_home(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}"))

@@ -55,7 +55,7 @@ class ModelConfig:
     predicts_tokens: bool = True  # False: no prediction head and no output table; `Transformer.logits` raises
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(ModelConfig)
+        hints = get_type_hints(type(self))
         for field in dataclasses.fields(self):
             _check_value(field.name, getattr(self, field.name), hints[field.name])
         _check_combinations(self)

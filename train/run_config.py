@@ -122,6 +122,11 @@ def _read(workdir: str | os.PathLike, named_by: str) -> dict[str, Any]:
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
+    if isinstance(config, dict) and "model_type" in config and not {"data", "model", "train"} & config.keys():
+        raise ConfigError(
+            f"{named_by}={workdir} is not the folder of a run, but a Hugging Face folder: python -m train.convert "
+            f"--from={workdir} makes one of it"
+        )
     if missing := missing_sections(config if isinstance(config, dict) else {}):
         raise ConfigError(
             f"{path} is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a run"

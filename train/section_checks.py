@@ -2,6 +2,7 @@
 
 from contract.errors import ConfigError
 from data.sources import check_source
+from data.store import check_cache_dir
 from train.config import ExperimentConfig
 from train.optimizer import make_optimizer
 
@@ -10,8 +11,7 @@ def check_sections(sections: ExperimentConfig) -> None:
     """Raises ConfigError for values of single sections that cannot work."""
     data, train, mesh = sections.data, sections.train, sections.mesh
     check_source(data.source)
-    if not data.cache_dir:
-        raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
+    check_cache_dir(data.cache_dir)
     if len(set(train.trackers)) < len(train.trackers):
         raise ConfigError(f"train.trackers={train.trackers} must name each tracker once")
     if not train.tracker_project:

@@ -143,3 +143,21 @@ def test_outputs(command, flag, paths, place, monkeypatch):
         full = path if "://" in path else f"{place}/{path}"
         rows.append(row(path, main_of(command), *kept, flag.format(full), names=(full, name)))
     check_rows(rows, monkeypatch)
+
+
+def test_flags_of_data_prepare(place, monkeypatch):
+    def main():
+        prepare.main(sys.argv)
+
+    needed = ["--source=text", f"--path={place}/text.txt", f"--cache_dir={place}/cache"]
+    wrong = {"source": "none", "document_per": "word", "on_unreadable": "", "tokenizer": "none", "cache_dir": ""}
+    wrong |= {"path": f"{place}/none", "heldout_path": f"{place}/none"}
+    rows = [
+        row("unknown flag", main, *needed, "--no_such_flag=1", names="no_such_flag"),
+        row("a flag without its dashes", main, *needed, "no_such_flag=1", names="no_such_flag"),
+        row("a flag twice", main, *needed, "--source=text", names="--source"),
+        row("a cache_dir that is a file", main, *needed[:2], f"--cache_dir={place}/file", names=f"{place}/file"),
+    ]
+    for name, value in wrong.items():
+        rows.append(row(f"{name}={value}", main, *without(needed, name), f"--{name}={value}", names=(name, value)))
+    check_rows(rows, monkeypatch)

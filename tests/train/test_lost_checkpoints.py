@@ -213,6 +213,18 @@ def test_without_a_record_the_metrics_of_an_earlier_version_say_whether_it_had_a
     check_not_lost(str(run), start_anew=False)
 
 
+def test_a_finished_run_of_an_earlier_version_has_had_a_checkpoint(run):
+    """Its only save was at its end."""
+    config = json.loads((run / "config.json").read_text())
+    del config["version"]
+    config["train"]["checkpoint_every"] = 1000
+    (run / "config.json").write_text(json.dumps(config))
+    (run / RECORD).unlink()
+    empty(run / "checkpoints")
+    with pytest.raises(ConfigError, match=r"up to step 4, but .* has no checkpoint any more"):
+        check_not_lost(str(run), start_anew=False)
+
+
 def test_metrics_without_a_config_are_refused(tmp_path):
     assert not has_metrics(tmp_path)
     (tmp_path / "metrics.jsonl").write_text('{"step": 2, "split": "train"}\n')

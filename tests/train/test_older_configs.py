@@ -101,7 +101,7 @@ def with_new_fields(cls, **values):
 def newer(monkeypatch):
     """A later version: model.qk_norm, loss.focus, and span corruption's `overlap` are new."""
     model = with_new_fields(ModelConfig, qk_norm=False)
-    for module in ("train.experiment", "train.older_configs"):
+    for module in ("train.model_config", "train.older_configs"):
         monkeypatch.setattr(f"{module}.ModelConfig", model)
     loss = with_new_fields(ExperimentConfig.__annotations__["loss"], focus=0.0)
     monkeypatch.setitem(ExperimentConfig.__annotations__, "loss", loss)
@@ -163,5 +163,5 @@ def test_a_config_has_its_version_and_a_later_one_is_refused(tmp_path):
 @pytest.mark.parametrize("text", ["null", "[]", "3"])
 def test_a_config_without_fields_is_refused(text, tmp_path):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"config\.json cannot be read: it has no fields"):
+    with pytest.raises(ConfigError, match=r"config\.json is damaged: it has no fields"):
         read_config(tmp_path)
