@@ -11,6 +11,7 @@ The first tenth is not compared, because caches fill and programs compile in it.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -130,6 +131,8 @@ def draw(samples: list[Sample], path: str) -> None:
 def main() -> None:
     """Trains, and prints the line."""
     parse_flags(_FLAGS, __doc__)
+    if not math.isfinite(_MINUTES.value):
+        raise ConfigError(f"--minutes={_MINUTES.value} must be finite")
     with tempfile.TemporaryDirectory(prefix="cloze-soak-") as folder:
         line, samples = soak(_MINUTES.value, Path(folder))
     if _CURVE.value:

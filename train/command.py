@@ -114,6 +114,8 @@ def parse_flags(
     for name in [name for name in flag_values if name.startswith("config.")]:
         delattr(flag_values, name)
     flag_values.unparse_flags()
+    # ml_collections imports each config file under this name, and keeps the attributes of the file before.
+    sys.modules.pop("config_config", None)
     try:
         rest = flag_values(argv)
     except Exception as error:  # a config file is a program and can raise anything
@@ -233,6 +235,8 @@ def _one_line(error: Exception, argv: list[str]) -> str:
     override = re.match(r"Unknown command line flag '(config\.[\w.]+)'", str(error))
     if override:
         return f"--{override[1]} needs --config: name the config that it changes, as in --config=configs/ul2.py"
+    if "has no attribute 'get_config'" in str(error):
+        return f"--config={next(_config_arguments(argv))} is no config: it has no function get_config()"
     if re.search(r"get_config\(\) takes 0 positional arguments", str(error)):
         name = next(_config_arguments(argv))
         return (

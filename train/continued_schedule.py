@@ -56,10 +56,10 @@ def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) 
     changes = not math.isclose(rate, new_rate, rel_tol=_ROUNDING, abs_tol=tolerance)
     if is_chosen:
         return [f"the learning rate after step {step} changes from {rate:.6g} to {new_rate:.6g}"] if changes else []
-    if not changes and not _same_past(old, new, step):
+    if not _same_past(old, new, step):
         raise ConfigError(
-            f"optimizer.cycles={optimizer.cycles!r} is another schedule than that of the {step} steps that the run has made: "
-            f"set optimizer.cycles={old_optimizer.cycles or cycles_text(old)} again"
+            f"optimizer.cycles={optimizer.cycles!r} is another schedule than that of the {step} steps that the run has "
+            f"made: set optimizer.cycles={old_optimizer.cycles or cycles_text(old)} again"
         )
     if changes:
         was = f"{old_steps} steps" + (f" and optimizer.cycles={old_optimizer.cycles}" if old_optimizer.cycles else "")
@@ -76,10 +76,10 @@ def how_to_continue(experiment: Experiment) -> str:
     field, rate = "train.epochs" if train.epochs else "train.steps", _rate(optimizer, train.steps, train.steps)
     if optimizer.cycles or optimizer.schedule in _WITHOUT_END:
         return f"To continue, raise {field}: the learning rate continues at {rate:.6g}"
-    one = f"optimizer.cycles=0-{train.steps}"
+    one, steps = f"optimizer.cycles=0-{train.steps}", 2 * train.steps
     return (
-        f"To continue, raise {field} and set {one} (the learning rate stays at {rate:.6g}) or {one},{train.steps}-END "
-        f"(a new warm-up and {optimizer.schedule} schedule up to step END)"
+        f"To continue, raise {field} and choose a learning rate. For {steps} steps: {one} (it stays at {rate:.6g}), or "
+        f"{one},{train.steps}-{steps} (a new warm-up and {optimizer.schedule} schedule)"
     )
 
 

@@ -24,17 +24,25 @@ def unknown_field(argv: Sequence[str], fields: Mapping[str, Any]) -> str:
 
 
 def check_tuples(argv: Sequence[str], overrides: Mapping[str, Any]) -> None:
-    """Raises ConfigError for an override of a tuple that was read as one text, such as "('a'".
+    """Raises ConfigError for an override of a tuple that was read as one text, such as "('a'" or "a,b".
+
+    One word is a tuple of that word, as ml_collections reads it: "[R]", but not "[R],[S]".
 
     argv: the command line. overrides: its fields and values, as parsed.
     """
     given = {text for argument in argv for text in (argument, argument.partition("=")[2])}
     for name, value in overrides.items():
         for item in value if isinstance(value, tuple) else ():
-            if isinstance(item, str) and item.startswith("(") and item in given:
+            if isinstance(item, str) and item in given and not _is_word(item):
                 raise ConfigError(
                     f"""--config.{name}={item} is not a tuple: write it as in "('a', 'b')" or "('a',)\""""
                 )
+
+
+def _is_word(text: str) -> bool:
+    """Returns whether a text has no comma, no quote, no space, and as many closing as opening brackets of each kind."""
+    balanced = all(text.count(left) == text.count(right) for left, right in ("()", "[]", "{}"))
+    return balanced and not re.search(r"[,'\"\s]", text)
 
 
 def _overrides(argv: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -59,7 +59,9 @@ def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     config = {name: value for name, value in config.items() if name != "corpus"}
     if missing := missing_sections(config):
-        raise ConfigError(f"config field {missing[0]} is missing, or is no group of fields")
+        raise ConfigError(
+            f"the config has no section {missing[0]!r}: name the folder of a run, or copy its config.json from a backup"
+        )
     config["model"] = config["model"] | {"attention": "auto"}
     config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "tensor": 1}
     config["train"] = config["train"] | {"grad_accum_steps": 1}

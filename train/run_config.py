@@ -86,8 +86,7 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
 
     named_by: the flag or config field that names the folder, for messages.
 
-    Raises ConfigError if `workdir` has no readable config.json, for a config.json without the sections of a config, and
-    if a later version wrote it.
+    Raises ConfigError if `workdir` has no readable config.json, and if a later version wrote it.
     """
     path = os.path.join(workdir, "config.json")
     config = _read(workdir, named_by)
@@ -99,6 +98,8 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
             f"{path} has version {version}, and this version of the code reads versions up to {CONFIG_VERSION}: use "
             "the version of the code that wrote it, or a later one"
         )
+    if not isinstance(config.get("corpus") or {}, dict):
+        raise ConfigError(f"{path} is damaged: its section 'corpus' has no fields: copy it from a backup")
     config = fill_missing(config)
     data = config.get("data")
     if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):
@@ -122,14 +123,12 @@ def _read(workdir: str | os.PathLike, named_by: str) -> dict[str, Any]:
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    if isinstance(config, dict) and "model_type" in config and not {"data", "model", "train"} & config.keys():
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} is damaged: it has no fields: copy it from a backup, or name the folder of a run")
+    if "model_type" in config and not {"data", "model", "train"} & config.keys():
         raise ConfigError(
             f"{named_by}={workdir} is not the folder of a run, but a Hugging Face folder: python -m train.convert "
             f"--from={workdir} makes one of it"
-        )
-    if missing := missing_sections(config if isinstance(config, dict) else {}):
-        raise ConfigError(
-            f"{path} is damaged: it has no section {missing[0]!r}: copy it from a backup, or name the folder of a run"
         )
     return config
 

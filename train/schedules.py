@@ -89,6 +89,10 @@ def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
     if steps < 1:
         raise ConfigError(f"train.steps={steps} must be 1 or more")
     cycles = cycles_of(config, steps)
+    if cycles[-1].begin >= steps:
+        raise ConfigError(
+            f"optimizer.cycles={config.cycles}: the cycle {cycles[-1]} must begin before the run's end at step {steps}"
+        )
     for cycle in cycles:
         name = f"the {cycle.length} steps of the cycle {cycle}" if config.cycles else f"train.steps={steps}"
         _check(config, cycle.length, name)

@@ -77,8 +77,8 @@ class WorkdirLock:
         except OSError as error:
             self._close()
             raise ConfigError(
-                f"--workdir={self._workdir} cannot be locked: {error.filename or self._path}: {error.strerror}: choose another "
-                "folder"
+                f"--workdir={self._workdir} cannot be locked: {error.filename or self._path}: {error.strerror}: choose "
+                "another folder"
             ) from error
         except BaseException:
             self._close()
@@ -103,8 +103,8 @@ class WorkdirLock:
             raise ConfigError(f"--workdir={self._workdir} cannot be read: {error.strerror}: {self._path}") from error
         if holder is None:
             raise ConfigError(
-                f"--workdir={self._workdir}: {self._path} is gone: somebody has deleted it, or another run took it over and "
-                "has ended. This run ends, and the same command continues from the newest checkpoint"
+                f"--workdir={self._workdir}: {self._path} is gone: somebody deleted it, or another run took it over "
+                "and has ended. This run ends, and the same command continues from the newest checkpoint"
             )
         if holder.id != self.id:
             raise ConfigError(

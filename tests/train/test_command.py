@@ -43,6 +43,9 @@ def test_help_as_the_value_of_a_flag_is_a_value(capsys):
         (["--config.objective.noise_density=0.3"], "this field, objective.denoisers.r1.noise_density, objective"),
         (["--config.seed=1", "--config.seed=2"], "--config.seed is given 2 times: give it once"),
         (["--config.data.mode_tokens=('a'"], "--config.data.mode_tokens=('a' is not a tuple: write it as in"),
+        (["--config.data.mode_tokens=[R],[S]"], "--config.data.mode_tokens=[R],[S] is not a tuple: write it as in"),
+        (["--config.optimizer.no_decay=norm,bias"], "--config.optimizer.no_decay=norm,bias is not a tuple"),
+        (["--config.data.mode_tokens=a)"], "--config.data.mode_tokens=a) is not a tuple"),
         (["--config.data.mode_tokens=(a, b"], "Error while parsing string: (a, b as tuple"),
     ],
 )
@@ -53,6 +56,25 @@ def test_overrides_that_cannot_be_meant(arguments, message, monkeypatch):
     with pytest.raises(ConfigError) as error:
         parse_flags(values, "Usage.", argv)
     assert message in str(error.value)
+
+
+def test_one_word_is_a_tuple(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    values, argv = flags.FlagValues(), ["command", "--config=configs/ul2.py", "--config.data.mode_tokens=[R]"]
+    define_config(values, argv=argv)
+    parse_flags(values, "Usage.", argv)
+    assert values["config"].value.data.mode_tokens == ("[R]",)
+
+
+def test_a_file_without_get_config_is_no_config_also_after_another_one(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for name in ("configs/ul2.py", "configs/recipes.py"):
+        values, argv = flags.FlagValues(), ["command", f"--config={name}"]
+        define_config(values, argv=argv)
+        if name == "configs/ul2.py":
+            parse_flags(values, "Usage.", argv)
+    with pytest.raises(ConfigError, match=r"^--config=configs/recipes.py is no config: it has no function get_config"):
+        parse_flags(values, "Usage.", argv)
 
 
 def test_values_of_a_list_may_be_given_one_by_one(monkeypatch):

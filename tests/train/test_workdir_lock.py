@@ -229,7 +229,7 @@ def test_a_process_that_lost_its_lock_ends_and_leaves_the_other_lock(tmp_path):
     (tmp_path / LOCK_FILE).unlink()
     with WorkdirLock(str(tmp_path)) as lock:
         (tmp_path / LOCK_FILE).unlink()
-        with pytest.raises(ConfigError, match=r"run.lock is gone: somebody has deleted it, or another run"):
+        with pytest.raises(ConfigError, match=r"run.lock is gone: somebody deleted it, or another run"):
             lock.check()
 
 
@@ -283,10 +283,8 @@ def test_files_of_processes_that_were_killed_while_they_waited_are_removed(tmp_p
 
 
 def arguments_of(corpus, workdir, **fields):
-    fields = {"train.log_every": 1, **fields}
+    fields = {"data.path": corpus / "text", "data.cache_dir": corpus / "cache", "train.log_every": 1, **fields}
     return [
-        f"--config.data.path={corpus / 'text'}",
-        f"--config.data.cache_dir={corpus / 'cache'}",
         f"--workdir={workdir}",
         *(f"--config.{name}={value}" for name, value in fields.items()),
     ]
@@ -295,7 +293,12 @@ def arguments_of(corpus, workdir, **fields):
 def test_a_second_run_on_a_workdir_is_refused_and_a_killed_one_is_continued(corpus, tmp_path):
     """The second run has another seed and another corpus, whose token store it must not build."""
     workdir = tmp_path / "run"
-    endless = {"train.steps": 1_000_000, "train.eval_every": 1_000_000, "train.checkpoint_every": 2}
+    endless = {
+        "optimizer.schedule": "constant",
+        "train.steps": 1_000_000,
+        "train.eval_every": 1_000_000,
+        "train.checkpoint_every": 2,
+    }
     first = start_main(*arguments_of(corpus, workdir, **endless))
     try:
         end = time.monotonic() + 120
