@@ -93,6 +93,7 @@ def probability(p: float | None) -> str:
 
 def large(value: float) -> str:
     """Returns a count with three digits and a unit: 1M; 3.2e15 above the billions."""
+    value = float(f"{value:.3g}")  # 999,936 is 1M, not 1000k
     if value >= 1e12:
         return f"{value:.3g}".replace("e+", "e")
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):

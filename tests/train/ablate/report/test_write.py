@@ -221,7 +221,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 def test_numbers_as_text():
     assert number(-0.0004, 3, sign=True) == "0.000" and number(-1234.5, 1) == "−1,234.5" and number(None, 2) == "–"
-    assert [large(value) for value in (999, 1e6, 1.25e9, 6e12)] == ["999", "1M", "1.25B", "6e12"]
+    assert [large(value) for value in (999, 999_936, 1.25e9, 6e12)] == ["999", "1M", "1.25B", "6e12"]
     assert listed(["a"]) == "a" and listed(["a", "b", "c"]) == "a, b and c"
     assert listed(list("abcdef"), 4) == "a, b, c, d and 2 others" and listed(list("abcde"), 4) == "a, b, c, d and e"
 
