@@ -186,8 +186,10 @@ def metrics_of(trial: Trial) -> list[dict[str, Any]]:
 
 def arrays_of(trial: Trial) -> dict[str, np.ndarray]:
     """Returns the arrays of the last checkpoint by their paths."""
-    with ocp.StandardCheckpointer() as checkpointer:
-        state = checkpointer.restore(trial.checkpoints / str(STEPS) / "state")
+    folder, handler = trial.checkpoints / str(STEPS) / "state", ocp.PyTreeCheckpointHandler()
+    # As NumPy arrays: the devices of several processes are not here.
+    to_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), handler.metadata(folder).tree)
+    state = handler.restore(folder, args=ocp.args.PyTreeRestore(restore_args=to_numpy))
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
 
 
