@@ -17,7 +17,7 @@ def remember_mapped(folder: str | os.PathLike, sizes: Mapping[str, int]) -> None
 def end_at_truncated_files() -> None:
     """Makes a program print one line and exit with status 1 when it reads the missing part of a remembered file.
 
-    Such a read is a signal, SIGBUS, which ends a program without a word; a handler of Python's signal module would not
+    Such a read is a signal, SIGBUS, which ends a program with no message; a handler of Python's signal module would not
     run, because the read never returns. A file that was deleted stays readable on a local disk. On a network file
     system it may be a SIGBUS too. If no remembered file has changed, the signal ends the program as before.
     """

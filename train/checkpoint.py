@@ -180,7 +180,7 @@ class Checkpoints:
 
         def read(types: Mapping[str, str]) -> Any:
             _check_same_arrays(folder, types, array_types(abstract_state))
-            # Not the manager's `restore`, which would wait in vain for a process in which it has raised an error.
+            # Not the manager's `restore`, which waits for ever if another process has raised an error.
             args = ocp.args.StandardRestore(abstract_state)
             return ocp.StandardCheckpointHandler().restore(folder / "state", args=args)
 

@@ -41,7 +41,7 @@ def same_outcome(folder: Path, before: int | None) -> Iterator[None]:
     """Raises an error of the block, which reads the checkpoint `folder`, in every process.
 
     The block must not communicate. Its errors are Damage, and those of Orbax and TensorStore, which have many types.
-    They become a DamagedCheckpointError, except those for which the files are not to blame.
+    They become a DamagedCheckpointError, except those that say nothing about the files.
 
     before: the attribute of that error.
     """

@@ -2,7 +2,7 @@
 
 Process 0 accepts a connection from each other process. The kernel closes the connections of a process however it ends,
 and keepalive messages notice a host that does not answer. JAX's coordination service notices a lost process after a
-minute, and ends the others with a stack of C++ frames. It remains in charge where no connection can be made.
+minute, and ends the others with a stack of C++ frames. That service alone notices it where no connection can be made.
 """
 
 import contextlib
