@@ -30,12 +30,14 @@ _FLAGS = flags.FlagValues()
 def loss(table_VxD: jax.Array, hidden_BxLxD: jax.Array, batch: dict[str, jax.Array], chunk_size: int) -> jax.Array:
     """Returns the mean loss per token with T5's z-loss, float32 []. chunk_size: 0 for the plain loss."""
 
-    def logits_of(hidden: jax.Array) -> jax.Array:
+    def logits_of(table_VxD: jax.Array, hidden: jax.Array) -> jax.Array:
         product = hidden.reshape(-1, D_MODEL) @ table_VxD.T
         return product.reshape(*hidden.shape[:-1], -1)
 
     options = LossOptions(num_groups=1, z_loss=1e-4, label_smoothing=0.0)
-    sums = chunked_cross_entropy(logits_of, hidden_BxLxD, scored_tokens(batch), options, chunk_size=chunk_size)
+    sums = chunked_cross_entropy(
+        logits_of, table_VxD, hidden_BxLxD, scored_tokens(batch), options, chunk_size=chunk_size
+    )
     return sums.minimized_sum / sums.weight_sum
 
 

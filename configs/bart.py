@@ -18,7 +18,7 @@ Tiny on two CPU cores: 600 steps, held-out loss 2.262 (standard error 0.030); th
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, recipes
+from configs import architectures, base, machines, recipes
 
 _NO_NOISE = dict(
     permute_sentences=0.0,
@@ -58,4 +58,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.optimizer.clip_norm = 0.1
         config.train.batch_size = 8000
         config.train.steps = 500_000
+        machines.use_machine(config, size, machines.BART)
     return config

@@ -12,9 +12,10 @@ unigram entropy is 3.236, and a trigram model has a loss of 1.933 on the same wi
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, recipes
+from configs import architectures, base, machines, recipes
 
 SIZES = {"base": architectures.GPT2["small"], **architectures.GPT2, **architectures.LLAMA, **architectures.LLAMA2}
+FITS = {**machines.GPT2, **machines.LLAMA}
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -35,4 +36,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.data.targets_length = config.data.inputs_length
         config.train.batch_size = 512
         config.train.steps = 600_000
+        machines.use_machine(config, preset, FITS)
     return config

@@ -17,7 +17,7 @@ unigram entropy is 3.236.
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, recipes
+from configs import architectures, base, machines, recipes
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -50,4 +50,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.optimizer.learning_rate = 5e-4 if preset == "small" else 2e-4
         config.train.batch_size = {"small": 128, "base": 256, "large": 2048}[preset]
         config.train.steps = {"small": 1_000_000, "base": 766_000, "large": 400_000}[preset]
+        machines.use_machine(config, preset, machines.BERT)
     return config

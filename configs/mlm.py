@@ -18,7 +18,7 @@ entropy is 3.236.
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, recipes
+from configs import architectures, base, machines, recipes
 
 _BERT = dict(
     mask_rate=0.15,
@@ -59,4 +59,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
             config.optimizer.clip_norm = 0.0
             config.train.batch_size = 2048
             config.train.steps = 125_000
+        machines.use_machine(config, size, machines.BERT)
     return config

@@ -11,7 +11,7 @@ Tiny on two CPU cores: 500 steps, held-out loss 1.891 (standard error 0.045); th
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, recipes
+from configs import architectures, base, machines, recipes
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -29,4 +29,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         recipes.use_t5_recipe(config)
         config.train.batch_size = 128
         config.train.steps = 524_288
+        machines.use_machine(config, preset, machines.T5)
     return config

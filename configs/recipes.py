@@ -17,6 +17,7 @@ def use_t5_recipe(config: ConfigDict) -> None:
 
     The backward pass recomputes the attention probabilities (model.remat="dots"). With a relative position bias these
     probabilities, [heads, 512, 512] for each row and layer, take most of a step's memory and little of its computation.
+    Sizes above base have the field of their machine (configs/machines.py).
     """
     config.model.remat = "dots"
     config.data.inputs_length = 512

@@ -13,7 +13,7 @@ Tiny on two CPU cores: 500 steps, held-out loss 2.463 (standard error 0.020); th
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, recipes
+from configs import architectures, base, machines, recipes
 
 _T5 = {"noise_density": 0.15, "random_roll": False, "span_length_distribution": "composition"}
 VARIANTS = {f"span_{mean}_15_u_u": {**_T5, "mean_noise_span_length": float(mean)} for mean in (3, 2, 5, 10)}
@@ -37,4 +37,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.data.targets_length = paper_targets
         config.train.batch_size = 2048
         config.train.steps = 1_000_000
+        machines.use_machine(config, size, machines.T5)
     return config

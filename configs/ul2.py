@@ -39,7 +39,7 @@ x1 2.54, x2 2.40, x3 2.14, x4 2.16); the corpus's unigram entropy is 3.236.
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, recipes
+from configs import architectures, base, machines, recipes
 from configs.base import denoiser
 
 SIZES = {**architectures.T5_V1_1, "20b": architectures.UL2["20b"]}
@@ -76,10 +76,9 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     if size == "base":
         config.train.grad_accum_steps = 8  # 16 rows at a time fit one chip of 16 GiB; for at most 16 devices
     if size == "20b":
-        config.model.remat = "full"
-        config.mesh.data, config.mesh.fsdp = 1, -1  # a training state of 73 GiB, sharded over all devices
         config.train.batch_size = 1024
         config.train.steps = 2_000_000
+    machines.use_machine(config, size, {**machines.T5, **machines.UL2})
     if variant == "packed":
         config.data.packing = "planned"
         config.data.examples_per_row = 4

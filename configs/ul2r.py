@@ -23,7 +23,7 @@ x2 3.14); the corpus's unigram entropy is 3.236.
 
 from ml_collections import ConfigDict
 
-from configs import base, clm
+from configs import base, clm, machines
 from configs.base import denoiser
 
 _SPANS = dict(name="span_corruption", random_roll=True, span_length_distribution="composition")
@@ -50,6 +50,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.optimizer.weight_decay = 0.0
         config.train.batch_size = 32
         config.train.steps = 20_000
+        machines.use_machine(config, size, clm.FITS)
     config.objective = ConfigDict(base.mixture(VARIANTS[variant]))
     if variant == "clm_then_ul2r":
         config.objective.schedule = "linear"

@@ -21,6 +21,9 @@ _constraint: contextvars.ContextVar[Callable[[Array], Array]] = contextvars.Cont
 _compiled_for: contextvars.ContextVar[tuple[str, OverDevices] | None] = contextvars.ContextVar(
     "compiled_for", default=None
 )
+# (parameters, arrays [B, ...]) -> (sums, arrays [B, ...]), and the same function run by each device on its own rows
+ByRows = Callable[[Callable], Callable]
+_by_rows: contextvars.ContextVar[ByRows] = contextvars.ContextVar("by_rows", default=lambda function: function)
 _first_row: contextvars.ContextVar[Callable[[int], Array | int]] = contextvars.ContextVar(
     "first_row", default=lambda rows: 0
 )
@@ -43,6 +46,34 @@ def activation_constraint(constrain: Callable[[Array], Array]) -> Iterator[None]
 def constrain_activations(x: Array) -> Array:
     """Returns `x` [B, ...] under the caller's sharding constraint, or `x` itself outside `activation_constraint`."""
     return _constraint.get()(x)
+
+
+def unconstrained(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Returns `function` without constraints on activations, for `by_rows`, in which each device has its own rows."""
+
+    def run(*arrays: Array) -> Array:
+        with activation_constraint(lambda x: x):
+            return function(*arrays)
+
+    return run
+
+
+@contextlib.contextmanager
+def running_by_rows(by_rows: ByRows) -> Iterator[None]:
+    """Within this context, `by_rows` is the function of this name: train.split_rows.by_rows on the caller's mesh."""
+    token = _by_rows.set(by_rows)
+    try:
+        yield
+    finally:
+        _by_rows.reset(token)
+
+
+def by_rows(function: Callable) -> Callable:
+    """Returns `function`(parameters, arrays [B, ...]) -> (sums, arrays [B, ...]), run by each device on its own rows.
+
+    The sums are added over the devices, once. Outside `running_by_rows`, returns `function` itself.
+    """
+    return _by_rows.get()(function)
 
 
 @contextlib.contextmanager

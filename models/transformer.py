@@ -192,6 +192,12 @@ def bind(config: ModelConfig, params: Params) -> Transformer:
     return bind_module(Transformer, config, params=params)
 
 
+def logits_parameters(config: ModelConfig) -> tuple[str, ...]:
+    """Returns the names of the entries of the parameters that `Transformer.logits` reads."""
+    head = ("prediction_head",) if config.prediction_head == "bert" else ()
+    return (*head, "token_embedder" if config.tie_embeddings else "logits_dense")
+
+
 def apply(config: ModelConfig, params: Params, batch: Batch, *, dropout_key: Array | None = None) -> Array:
     """Returns logits, float32 [B, L, V] (`Transformer.__call__`). Pure: can be jitted with `config` static or bound."""
     return bind(config, params)(batch, dropout_key=dropout_key)

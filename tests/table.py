@@ -16,7 +16,7 @@ from train.experiment import Experiment, make_experiment
 from train.objective_config import make_objective
 
 _FOLDER = pathlib.Path(__file__).parent.parent / "configs"
-CONFIGS = sorted({path.stem for path in _FOLDER.glob("[!_]*.py")} - {"base", "architectures", "recipes"})
+CONFIGS = sorted({path.stem for path in _FOLDER.glob("[!_]*.py")} - {"base", "architectures", "machines", "recipes"})
 
 
 def objective_of(name: str):

@@ -19,7 +19,7 @@ from data.heldout import Heldout
 from data.near_duplicates import Overlap
 from data.store import TokenStore
 from models.kernels import choose_attention
-from models.placement import activation_constraint, compiled_for, platform_of
+from models.placement import activation_constraint, compiled_for, platform_of, running_by_rows
 from train import sharding
 from train.checkpoint import abstract
 from train.config import TrainConfig
@@ -28,6 +28,7 @@ from train.experiment import Experiment
 from train.hardware import chip_of
 from train.learners.learner import Batch
 from train.optimizer import make_optimizer
+from train.split_rows import by_rows, can_split_rows, split_rows
 from train.step import TrainState, init_state, make_eval_step, make_train_step
 
 
@@ -189,8 +190,8 @@ def seeded_train_step(
     options: dict[str, Any] = {}
     if experiment.mesh.backend == "pmap":
         options = {"axis_name": "data"}
-    elif sharding.can_split_rows(mesh) and experiment.learner.rows_are_independent:
-        options = {"axis_name": "data", "split_rows": functools.partial(sharding.split_rows, mesh=mesh)}
+    elif can_split_rows(mesh) and experiment.learner.rows_are_independent:
+        options = {"axis_name": "data", "split_rows": functools.partial(split_rows, mesh=mesh)}
 
     def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
         step = make_train_step(
@@ -223,10 +224,12 @@ def on_mesh(
     mesh = batch_sharding.mesh
     place = functools.partial(sharding.constrain_rows, sharding=batch_sharding)
     over_devices = functools.partial(over_devices, mesh=mesh)
+    on_rows = functools.partial(by_rows, mesh=mesh)
 
     @functools.wraps(step)
     def placed_step(*args: Any) -> Any:
-        with activation_constraint(place), compiled_for(platform_of(mesh.devices.flat[0]), over_devices):
+        platform = platform_of(mesh.devices.flat[0])
+        with activation_constraint(place), running_by_rows(on_rows), compiled_for(platform, over_devices):
             return step(*args)
 
     return placed_step

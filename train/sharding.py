@@ -17,7 +17,6 @@ from jax.sharding import PartitionSpec as P
 from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.ranges import check_ranges
-from models.placement import part_of_rows
 from train.config import MeshConfig
 from train.paths import leaf_name
 
@@ -170,44 +169,12 @@ def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
 
 def constrain_rows(x: jax.Array, sharding: NamedSharding) -> jax.Array:
     """Returns `x`, [B, ...], with rows split as in `sharding`; the compiler shards the other dimensions."""
-    mesh, axes = _row_axes(sharding.mesh)
+    mesh, axes = row_axes(sharding.mesh)
     rest = [P.UNCONSTRAINED] * (x.ndim - 1)
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(axes, *rest)))
 
 
-def split_rows(function: Callable[..., Any], *, mesh: Mesh) -> Callable[..., Any]:
-    """Returns `function`(params, loss scale, batch, key) -> sums, run on each part of the rows that "data" makes.
-
-    Within `function` the axis "data" is manual (jax.shard_map): nothing is added over it but by jax.lax.psum, so that
-    gradients of several microbatches, or of several chunks of a loss, are added on each device first. The other axes
-    remain the compiler's. The sums that `function` returns must be the same in all parts.
-    """
-
-    def of_part(*arguments: Any) -> Any:
-        with part_of_rows(lambda rows: jax.lax.axis_index("data") * rows):
-            return function(*arguments)
-
-    return jax.shard_map(
-        of_part,
-        mesh=mesh,
-        in_specs=(P(), P(), P("data"), P()),
-        out_specs=P(),
-        axis_names={"data"},
-        check_vma=False,  # with it, JAX would add the gradients of replicated parameters in every microbatch
-    )
-
-
-def can_split_rows(mesh: Mesh) -> bool:
-    """Returns whether `split_rows` has parts to make and the compiler can partition the rest of the program.
-
-    If "fsdp" and "tensor" both split the output table, XLA's partitioner (jax 0.10.2) ends the process at a gather from
-    the table in a program with a manual axis.
-    """
-    sizes = mesh.shape
-    return sizes["data"] > 1 and 1 in (sizes["fsdp"], sizes["tensor"])
-
-
-def _row_axes(mesh: Mesh | AbstractMesh) -> tuple[Mesh | AbstractMesh, tuple[str, ...]]:
+def row_axes(mesh: Mesh | AbstractMesh) -> tuple[Mesh | AbstractMesh, tuple[str, ...]]:
     """Returns the mesh of the current context, by default `mesh`, and its axes that split the rows.
 
     Within `split_rows` these are the mesh and the axes that are not manual.
@@ -237,15 +204,15 @@ def over_devices(
     def run(*arrays: jax.Array) -> jax.Array:
         head_counts = [n for names, array in zip(arguments, arrays, strict=True) for n in _heads(names, array.shape)]
         heads = "tensor" if all(count % mesh.shape["tensor"] == 0 for count in head_counts) else None
-        context, row_axes = _row_axes(mesh)
-        axes = {"B": row_axes, "H": heads, "G": heads}
+        context, rows = row_axes(mesh)
+        axes = {"B": rows, "H": heads, "G": heads}
         *in_specs, out_specs = (P(*(axes.get(name) for name in names)) for names in (*arguments, result))
         partitioned = jax.shard_map(
             function,
             mesh=context,
             in_specs=tuple(in_specs),
             out_specs=out_specs,
-            axis_names={*row_axes, "tensor"},
+            axis_names={*rows, "tensor"},
             check_vma=False,
         )
         return partitioned(*arrays)

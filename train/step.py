@@ -89,8 +89,8 @@ def make_train_step(
       seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
       axis_name: the mesh axis, or the axis of jax.pmap, whose parts of the rows have their own sums.
       split_rows: maps the function (params, loss scale, batch, key) -> sums to one that runs on each part of the rows
-        of `axis_name` (train.sharding.split_rows). None: under jax.pmap the whole step runs on one part, and each part
-        has its own key.
+        of `axis_name` (train.split_rows.split_rows). None: under jax.pmap the whole step runs on one part, and each
+        part has its own key.
       ema_decay: `train.ema_decay`.
 
     The metrics are the learner's Sums, grad_norm, useful_token_fraction (the share of positions that are not padding),

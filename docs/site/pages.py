@@ -26,7 +26,8 @@ _SECTIONS = {
 
 def config_names() -> list[str]:
     """Returns the configs that have a page, in the order of docs/objectives.md."""
-    shipped = {path.stem for path in (facts.ROOT / "configs").glob("[!_]*.py")} - {"base", "architectures", "recipes"}
+    no_experiments = {"base", "architectures", "machines", "recipes"}
+    shipped = {path.stem for path in (facts.ROOT / "configs").glob("[!_]*.py")} - no_experiments
     known = [name for name in facts.measured() if name in shipped]
     return known + sorted(shipped - set(known))
 

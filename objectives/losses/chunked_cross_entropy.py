@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,62 +13,78 @@ _add = functools.partial(jax.tree.map, jnp.add)
 
 
 def chunked_cross_entropy(
-    logits_of: Callable[[jax.Array], jax.Array],
+    logits_of: Callable[[Any, jax.Array], jax.Array],
+    parameters: Any,
     hidden_BxLxD: jax.Array,
     scored: ScoredTokens,
     options: LossOptions,
     *,
     chunk_size: int,
+    by_rows: Callable[[Callable], Callable] = lambda function: function,
 ) -> LossSums:
-    """`cross_entropy` of `logits_of(hidden_BxLxD)`, which materializes only [B, chunk_size, V] of the logits.
+    """`cross_entropy` of `logits_of(parameters, hidden_BxLxD)`; materializes only [B, chunk_size, V] of the logits.
 
     When differentiated, each chunk's gradients are computed right after the chunk's loss, while the chunk's logits
     exist, and are accumulated, as in Liger Kernel's fused linear cross-entropy. So the logits are computed once, in the
     forward pass, and the backward pass only scales. Gradients accumulate in the dtype of their parameters. Only
-    `minimized_sum` is differentiable, with respect to the hidden states and to what `logits_of` closes over. All other
-    results and arguments are treated as constants.
+    `minimized_sum` is differentiable, with respect to `parameters` and the hidden states. All other results and
+    arguments, and what `logits_of` closes over, are treated as constants.
 
-    Chunks are cut along the length, which no mesh axis shards, so sharded rows stay on their devices. Each chunk reads
-    the whole output table: if the table is sharded, use few chunks.
+    Chunks are cut along the length, which no mesh axis shards, so sharded rows stay on their devices.
 
     Args:
-      logits_of: float [B, C, D] -> float32 [B, C, V], position by position. Closed-over parameters get gradients.
+      logits_of: parameters and float [B, C, D] -> float32 [B, C, V], position by position.
+      parameters: those of which the logits are a function.
       hidden_BxLxD: float [B, L, D], the hidden states.
       scored: the targets.
       options: static options of the loss.
       chunk_size: positions per chunk; 0: the whole length, without a scan.
+      by_rows: maps a function (parameters, arrays [B, ...]) -> (sums, arrays [B, ...]) to one in which each
+        device calls the function with its own rows and the whole parameters, and the sums are added over the devices
+        (models.placement.by_rows). So the parameters are gathered once, and their gradients are added once, and not for
+        each chunk.
     """
     if not chunk_size:
-        return cross_entropy(logits_of(hidden_BxLxD), scored, options)
+        return cross_entropy(logits_of(parameters, hidden_BxLxD), scored, options)
     C = min(chunk_size, hidden_BxLxD.shape[1])
-    logits_of, closed_over = jax.closure_convert(logits_of, hidden_BxLxD[:, :C])
 
-    def chunk_loss(closed_over, hidden_BxCxD, scored_BxC):
-        sums = cross_entropy(logits_of(hidden_BxCxD, *closed_over), scored_BxC, options)
+    def chunk_loss(parameters, hidden_BxCxD, scored_BxC):
+        sums = cross_entropy(logits_of(parameters, hidden_BxCxD), scored_BxC, options)
         return sums.minimized_sum, sums
 
-    @jax.custom_vjp
-    def sums_of(closed_over, hidden_chunks, scored_chunks):
+    def sums_of_rows(parameters, rows):
         def add_chunk(sums, chunk):
-            return _add(sums, chunk_loss(closed_over, *chunk)[1]), None
+            return _add(sums, chunk_loss(parameters, *chunk)[1]), None
 
-        return jax.lax.scan(add_chunk, _zero_sums(options.num_groups), (hidden_chunks, scored_chunks))[0]
+        return jax.lax.scan(add_chunk, _zero_sums(options.num_groups), _chunks(rows, C))[0], ()
 
-    def sums_and_gradients(closed_over, hidden_chunks, scored_chunks):
+    def sums_and_gradients_of_rows(parameters, rows):
         def add_chunk(totals, chunk):
-            gradients, sums = jax.grad(chunk_loss, argnums=(0, 1), has_aux=True)(closed_over, *chunk)
+            gradients, sums = jax.grad(chunk_loss, argnums=(0, 1), has_aux=True)(parameters, *chunk)
             return _add(totals, (sums, gradients[0])), gradients[1]
 
-        zeros = _zero_sums(options.num_groups), jax.tree.map(jnp.zeros_like, closed_over)
-        (sums, closed_gradient), hidden_gradient = jax.lax.scan(add_chunk, zeros, (hidden_chunks, scored_chunks))
-        return sums, (closed_gradient, hidden_gradient)
+        zeros = _zero_sums(options.num_groups), jax.tree.map(jnp.zeros_like, parameters)
+        totals, gradient_chunks = jax.lax.scan(add_chunk, zeros, _chunks(rows, C))
+        gradient_BxNxCxD = jnp.moveaxis(gradient_chunks, 0, 1)
+        B, N, C_, *rest = gradient_BxNxCxD.shape
+        return totals, gradient_BxNxCxD.reshape(B, N * C_, *rest)[:, : hidden_BxLxD.shape[1]]
+
+    @jax.custom_vjp
+    def sums_of(parameters, hidden_BxLxD, scored):
+        return by_rows(sums_of_rows)(parameters, (hidden_BxLxD, scored))[0]
+
+    def sums_and_gradients(parameters, hidden_BxLxD, scored):
+        (sums, parameter_gradient), hidden_gradient = by_rows(sums_and_gradients_of_rows)(
+            parameters, (hidden_BxLxD, scored)
+        )
+        return sums, (parameter_gradient, hidden_gradient)
 
     def scale_gradients(gradients, cotangents):
         scaled = jax.tree.map(lambda g: (g * cotangents.minimized_sum).astype(g.dtype), gradients)
         return (*scaled, None)
 
     sums_of.defvjp(sums_and_gradients, scale_gradients)
-    return sums_of(closed_over, _chunks(hidden_BxLxD, C), ScoredTokens(*(_chunks(x, C) for x in scored)))
+    return sums_of(parameters, hidden_BxLxD, scored)
 
 
 def _zero_sums(num_groups: int) -> LossSums:
@@ -75,9 +92,16 @@ def _zero_sums(num_groups: int) -> LossSums:
     return LossSums(**{name: jnp.zeros(()) for name in LossSums._fields} | by_group)
 
 
-def _chunks(x_BxLx: jax.Array, chunk_size: int) -> jax.Array:
-    """[chunks, B, chunk_size, ...]; the last chunk is padded with zeros, so the padding's loss weight is 0."""
-    B, L, *rest = x_BxLx.shape
-    num = -(-L // chunk_size)
-    padded = jnp.pad(x_BxLx, [(0, 0), (0, num * chunk_size - L)] + [(0, 0)] * len(rest))
-    return jnp.moveaxis(padded.reshape(B, num, chunk_size, *rest), 1, 0)
+def _chunks(rows: Any, chunk_size: int) -> Any:
+    """Returns each array [B, L, ...] of the tree `rows` as [chunks, B, chunk_size, ...].
+
+    The last chunk is padded with zeros, so the padding's loss weight is 0.
+    """
+
+    def chunks(x_BxLx: jax.Array) -> jax.Array:
+        B, L, *rest = x_BxLx.shape
+        num = -(-L // chunk_size)
+        padded = jnp.pad(x_BxLx, [(0, 0), (0, num * chunk_size - L)] + [(0, 0)] * len(rest))
+        return jnp.moveaxis(padded.reshape(B, num, chunk_size, *rest), 1, 0)
+
+    return jax.tree.map(chunks, rows)

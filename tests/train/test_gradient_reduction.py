@@ -41,6 +41,9 @@ def collectives(**fields):
 print(json.dumps({
     "1 microbatch": collectives(),
     "4 microbatches": collectives(train__grad_accum_steps=4),
+    "fsdp": collectives(mesh__data=1, mesh__fsdp=8),
+    "fsdp, 8 chunks": collectives(mesh__data=1, mesh__fsdp=8, loss__chunk_size=5),
+    "fsdp, 2 chunks": collectives(mesh__data=1, mesh__fsdp=8, loss__chunk_size=20),
     "8 chunks": collectives(loss__chunk_size=5),
 }))
 """
@@ -50,6 +53,9 @@ CASES = {  # learner -> config, architecture, fields, fields of the run on sever
     "token_prediction": ("span_corruption", "decoder_only", {}, {"loss__chunk_size": 5}),
     "fsdp": ("span_corruption", "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2}),
     "tensor": ("span_corruption", "decoder_only", {}, {"loss__chunk_size": 5, "mesh__tensor": 2}),
+    "data, fsdp, tensor": (
+        "span_corruption", "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2, "mesh__tensor": 2}
+    ),
     "multi_token_prediction": ("multi_token_prediction", "decoder_only", {}, {}),
     "electra": ("electra", "encoder_only", {"model__dropout_rate": 0.1}, {"train__grad_accum_steps": 1}),
     "sentence_pairs": ("nsp", "encoder_only", {}, {}),
@@ -90,6 +96,14 @@ def test_each_gradient_is_added_over_the_devices_once_whatever_the_number_of_par
     assert parameters <= collectives["all-reduce"] < 1.01 * parameters + 4096
 
 
+def test_the_output_table_is_gathered_and_its_gradient_added_once_whatever_the_number_of_chunks(reduced):
+    few, many = reduced["fsdp, 2 chunks"]["all"], reduced["fsdp, 8 chunks"]["all"]
+    assert few.keys() == many.keys()
+    for kind, size in few.items():
+        assert many[kind] == pytest.approx(size, rel=0.02), kind
+    assert sum(many.values()) < 1.5 * sum(reduced["fsdp"]["all"].values())
+
+
 def test_every_learners_update_is_that_of_one_device_and_one_microbatch():
-    differences = run(PRELUDE + EQUAL, devices=4, timeout=300)[0]
+    differences = run(PRELUDE + EQUAL, devices=8, timeout=300)[0]
     assert {name: value for name, value in differences.items() if not value < 2e-4} == {}

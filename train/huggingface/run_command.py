@@ -46,7 +46,7 @@ def _candidates(config: Mapping[str, Any]) -> list[str]:
     """Returns the files of configs/, with their variants and sizes, whose objective may be that of `config`."""
     names = []
     for path in sorted((_ROOT / "configs").glob("[!_]*.py")):
-        if path.stem in ("base", "architectures", "recipes"):
+        if path.stem in ("base", "architectures", "machines", "recipes"):
             continue
         spec = importlib.util.spec_from_file_location(f"_config_{path.stem}", path)
         assert spec is not None and spec.loader is not None

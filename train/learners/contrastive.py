@@ -95,7 +95,7 @@ class ContrastiveLearner(Learner):
             return loss, contrastive.reported() | {"ratios": ratios}
         transformer = self.bind_transformer(params)
         hidden_BxLxD = transformer.hidden(batch, dropout_key=self.dropout_key(mlm_key, train))
-        tokens = self.token_loss(transformer, hidden_BxLxD, batch)
+        tokens = self.token_loss(params, hidden_BxLxD, batch)
         loss += mean(self.objective.mlm_weight * tokens.minimized_sum, weights["tokens"])
         return loss, tokens.reported() | {"ratios": ratios}
 

@@ -24,7 +24,7 @@ the same name in two learners only if both take it over the same kind of tokens 
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 import jax.numpy as jnp
@@ -32,9 +32,10 @@ from jax import Array
 
 from models.config import ModelConfig
 from models.parameters import Params
-from models.transformer import Transformer, bind
+from models.placement import by_rows, unconstrained
+from models.transformer import Transformer, bind, logits_parameters
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
-from objectives.losses.cross_entropy import LossOptions, LossSums, scored_tokens
+from objectives.losses.cross_entropy import LossOptions, LossSums, cross_entropy, scored_tokens
 from objectives.mixture import Mixture
 from objectives.objective import Objective
 
@@ -143,15 +144,29 @@ class Learner(abc.ABC):
         loss = self.setup.loss
         return LossOptions(self.setup.num_groups, z_loss=loss.z_loss, label_smoothing=loss.label_smoothing)
 
-    def token_loss(self, transformer: Transformer, hidden_BxLxD: Array, batch: Batch) -> LossSums:
+    def token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
         """Returns the cross-entropy of the batch's scored tokens, in chunks if loss.chunk_size is not 0."""
+        chunk_size = self.setup.loss.chunk_size
+        if not chunk_size:
+            logits_BxLxV = self.bind_transformer(params).logits(hidden_BxLxD)
+            return cross_entropy(logits_BxLxV, scored_tokens(batch), self.loss_options)
         return chunked_cross_entropy(
-            transformer.logits,
+            *self.logits_of_rows(params),
             hidden_BxLxD,
             scored_tokens(batch),
             self.loss_options,
-            chunk_size=self.setup.loss.chunk_size,
+            chunk_size=chunk_size,
+            by_rows=by_rows,
         )
+
+    def logits_of_rows(self, params: Params) -> tuple[Callable[[Params, Array], Array], Params]:
+        """Returns `Transformer.logits` as (parameters, hidden) -> logits, and its parameters, for `by_rows`."""
+        transformer = params["transformer"]
+
+        def logits(parameters: Params, hidden: Array) -> Array:
+            return unconstrained(bind(self.model, transformer | parameters).logits)(hidden)
+
+        return logits, {name: transformer[name] for name in logits_parameters(self.model)}
 
 
 def mean(total: Array, weight: Array) -> Array:

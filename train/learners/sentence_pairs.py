@@ -43,7 +43,7 @@ class SentencePairsLearner(Learner):
     ) -> tuple[Array, Sums]:
         transformer = self.bind_transformer(params)
         hidden_BxLxD = transformer.hidden(batch, dropout_key=self.dropout_key(key, train))
-        tokens = self.token_loss(transformer, hidden_BxLxD, batch)
+        tokens = self.token_loss(params, hidden_BxLxD, batch)
         classifier = bind_classifier(self.model, _NUM_CLASSES, params["pair_classifier"])
         pair_logits_BxC = classifier(hidden_BxLxD[:, 0])
         pairs = class_cross_entropy(

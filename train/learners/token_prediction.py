@@ -29,7 +29,7 @@ class TokenPredictionLearner(Learner):
     ) -> tuple[Array, Sums]:
         transformer = self.bind_transformer(params)
         hidden_BxLxD = transformer.hidden(batch, dropout_key=self.dropout_key(key, train))
-        sums = self.token_loss(transformer, hidden_BxLxD, batch)
+        sums = self.token_loss(params, hidden_BxLxD, batch)
         return mean(sums.minimized_sum, weights["tokens"]), sums.reported()
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:

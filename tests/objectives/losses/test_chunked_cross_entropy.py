@@ -32,10 +32,10 @@ def example():
 def loss(params, hidden, chunk_size, factor=1.0):
     """A loss that contains minimized_sum, scaled by `factor`, as one of two terms; and the sums."""
 
-    def logits_of(hidden):
+    def logits_of(params, hidden):
         return jnp.tanh(hidden @ params["head"]) @ params["table"].T
 
-    sums = chunked_cross_entropy(logits_of, hidden, scored_tokens(example()[2]), OPTIONS, chunk_size=chunk_size)
+    sums = chunked_cross_entropy(logits_of, params, hidden, scored_tokens(example()[2]), OPTIONS, chunk_size=chunk_size)
     return factor * sums.minimized_sum / sums.weight_sum + jnp.square(hidden).sum(), sums
 
 

@@ -1,0 +1,58 @@
+"""The machine that each preset above `base` is made for, and the fields that make the preset fit that machine.
+
+The machine is h100:8, except for the sizes of TOPOLOGIES; `python -m train.plan --config=... --topology=...` shows that
+the preset fits. For another machine, the command prints the fields to change if the preset does not fit. On a machine
+with more memory or devices, fewer microbatches and no rematerialization are faster.
+"""
+
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+TOPOLOGIES = {"70b": "h100:32", "20b": "v5p:4x4x4"}
+
+
+class Fit(NamedTuple):
+    """How a size fits its machine."""
+
+    rows: int  # the most rows that a device computes at once, of the recipe's length
+    remat: str = "none"
+    sharded: bool = False  # the training state is larger than a device's memory, and is sharded over all devices
+
+
+T5 = {"large": Fit(64), "xl": Fit(16), "xxl": Fit(8, sharded=True)}
+UL2 = {"20b": Fit(16, "full", sharded=True)}
+BERT = {"large": Fit(32)}
+BART = {"large": Fit(32)}
+GPT2 = {"medium": Fit(16), "large": Fit(8), "xl": Fit(8, "dots")}
+LLAMA = {"7b": Fit(4, sharded=True), "13b": Fit(2, "dots", sharded=True), "70b": Fit(4, "full", sharded=True)}
+
+
+def topology_of(size: str) -> str:
+    """Returns the --topology of train.plan for the machine of a size above base."""
+    return TOPOLOGIES.get(size, "h100:8")
+
+
+def use_machine(config: ConfigDict, size: str, fits: dict[str, Fit]) -> None:
+    """Sets the mesh, model.remat and train.grad_accum_steps for the machine of `size`, after train.batch_size.
+
+    Leaves tiny, small and base, which are not in `fits`, unchanged.
+    """
+    if size not in fits:
+        return
+    fit, devices = fits[size], _num_devices(topology_of(size))
+    config.model.remat = fit.remat
+    if fit.sharded:
+        config.mesh.data, config.mesh.fsdp = 1, -1
+    rows = config.train.batch_size // devices  # of each device
+    config.train.grad_accum_steps = next(
+        steps for steps in range(1, rows + 1) if rows % steps == 0 and rows // steps <= fit.rows
+    )
+
+
+def _num_devices(topology: str) -> int:
+    """Returns the number of devices of "h100:8" (8) or "v5p:4x4x4" (64)."""
+    count = 1
+    for side in topology.partition(":")[2].split("x"):
+        count *= int(side)
+    return count
