@@ -70,6 +70,7 @@ class TokenStore:
 
     Attributes:
       folder: the store's folder.
+      name: the name with which that folder was written.
       meta: the contents of meta.json.
       tokens, offsets, digests, duplicate_ids, near_duplicate_pairs, text_bytes, token_bytes, name_ids,
         prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
@@ -97,6 +98,7 @@ class TokenStore:
         self.folder = folder
         try:
             self.meta = read_meta(folder)
+            self.name: str = self.meta["name"]
             for name, size in self.meta["file_sizes"].items():
                 if (actual := (folder / name).stat().st_size) != size:
                     raise ValueError(f"{name} has {actual} bytes, not {size}")
@@ -225,9 +227,9 @@ def open_or_build(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
     store = TokenStore(folder)
-    if store.meta["name"] != name:
+    if store.name != name:
         raise ConfigError(
-            f"token store {folder} contains another corpus, the store {store.meta['name']}, which was renamed: "
+            f"token store {folder} contains another corpus, the store {store.name}, which was renamed: "
             "delete that folder, and the next run rebuilds it"
         )
     return store
