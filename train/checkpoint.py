@@ -237,7 +237,11 @@ class Checkpoints:
         return max((other for other in self.steps() if other < step), default=None)
 
     def _find(self, step: int | None) -> tuple[int, Path]:
-        """Returns `step`, or the newest if None, and its folder. Raises ConfigError if there is no such checkpoint."""
+        """Returns `step`, or the newest if None, and its folder, once the save that is being written has ended.
+
+        Raises ConfigError if there is no such checkpoint, or that save failed.
+        """
+        self.wait()
         step = self.latest_step() if step is None else step
         if step is None or step not in self._manager.all_steps():
             if step is None:
