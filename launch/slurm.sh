@@ -8,11 +8,12 @@
 #SBATCH --gpus-per-node=8
 #SBATCH --cpus-per-task=32
 #SBATCH --time=24:00:00
-#SBATCH --signal=TERM@120      # two minutes before the time limit: the run saves a checkpoint and stops
+#SBATCH --signal=B:USR1@120    # two minutes before the time limit: the run saves a checkpoint, and the job is queued again
 #SBATCH --requeue              # after a requeue the same command continues from the newest checkpoint
 #SBATCH --open-mode=append
 
 set -euo pipefail
 source "${CLOZE_VENV:-.venv}/bin/activate"
+source launch/requeue.sh
 # If one process fails, the others exit within a minute (train/distributed.py).
-srun --kill-on-bad-exit=1 python -m train.main "$@"
+with_requeue srun --kill-on-bad-exit=1 python -m train.main "$@"
