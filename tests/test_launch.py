@@ -1,8 +1,11 @@
 """The scripts of launch/, run with stubs of SLURM's commands."""
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -57,9 +60,9 @@ def start(tmp_path):
 
     yield start
     for process in started:
-        if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):  # the srun of a script that has ended is still in its group
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
 
 
 @pytest.mark.parametrize("script", ["slurm.sh", "ablate_slurm.sh"])
@@ -99,3 +102,12 @@ def test_pods_that_a_signal_stopped_are_started_again():
     [status] = [flag.partition("=")[2] for flag in container["command"] if flag.startswith("--stopped_status=")]
     ignored = [rule.get("onExitCodes", {}).get("values", []) for rule in job["spec"]["podFailurePolicy"]["rules"]]
     assert [int(status)] in ignored
+
+
+def test_xla_knows_the_flags():
+    """An unknown flag ends the process."""
+    flags = re.findall(r"--xla_\w+=\w+", (ROOT / "launch" / "slurm.sh").read_text())
+    environment = os.environ | {"XLA_FLAGS": " ".join(flags)}
+    program = "import jax; print(jax.numpy.zeros(2).sum())"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert flags and (done.returncode, done.stdout) == (0, "0.0\n"), done.stderr

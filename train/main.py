@@ -13,6 +13,7 @@ from absl import flags
 from contract.errors import ConfigError
 from train.agreement import agreement, code_digest
 from train.command import TRAINING_MEMORY, config_fields, config_name, define_config, parse_flags, run_command
+from train.compilation_cache import use_compilation_cache
 from train.distributed import ends_with_all_processes, initialize
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
@@ -46,6 +47,7 @@ _STOPPED_STATUS = flags.DEFINE_integer(
 def main() -> None:
     """Reads the command line, joins the other processes of the run if there are any, and trains."""
     parse_flags(_FLAGS, __doc__)
+    use_compilation_cache()
     config = config_fields(_FLAGS)
     if not 0 <= _STOPPED_STATUS.value < 256:
         raise ConfigError(f"--stopped_status={_STOPPED_STATUS.value} must be an exit status, in 0..255")
