@@ -87,6 +87,8 @@ def initialize(
     )
     if process_id == 0 and "JAX_COORDINATOR_BIND_ADDRESS" not in os.environ:
         _wait_for_port(coordinator_address)
+    # JAX's service for preemption would replace the handler of SIGTERM, which then has no effect until training begins.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         with _ends_after(timeout_seconds, late):
             jax.distributed.initialize(

@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "train.log_every",
     "train.eval_every",
     "train.checkpoint_every",
+    "train.checkpoint_minutes",
     "train.keep_checkpoints",
     "train.max_nonfinite_updates",
     "train.profile_steps",

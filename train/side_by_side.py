@@ -110,7 +110,7 @@ def _train_group(shared: Run, group: Sequence[tuple[Run, Start, WorkdirLock]], c
             )
             recorders.append(stack.enter_context(recorder))
             print_start(display, start.warnings, first)
-        stop = stack.enter_context(StopRequest(recorders[0].display.warn, every=config.log_every))
+        stop = stack.enter_context(StopRequest(recorders[0].display.warn))
         stacked = StackedRuns([run for run, _, _ in group])
         state = stacked.stack(states)
         states.clear()  # frees their arrays
