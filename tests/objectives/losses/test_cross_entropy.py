@@ -99,7 +99,7 @@ def test_values_and_gradients_against_float64(name, z_loss, smoothing):
 
 def test_accuracy_counts_the_argmax_the_first_of_equal_logits_and_no_nan():
     logits, scored = random_example()
-    logits = np.round(logits)  # many rows have several largest entries
+    logits = np.round(logits / 3)  # many rows have several largest entries
     logits[0, 0], logits[0, 1, 3] = 0, np.nan
     assert ((logits == logits.max(-1, keepdims=True)).sum(-1) > 1).sum() > 1
     for first in (scored.targets_BxL, logits.argmax(-1)):
