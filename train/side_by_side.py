@@ -192,19 +192,23 @@ def compiled_side_by_side_step(
 def over_devices_with_equal_heads(
     function: Callable[..., jax.Array], arguments: Sequence[str], result: str, *, mesh: Mesh
 ) -> Callable[..., jax.Array]:
-    """Returns train.sharding.over_devices, of arguments whose dimensions "1" are broadcast to the number of heads.
+    """Returns train.sharding.over_devices, of arguments whose dimensions "1" are broadcast to all rows and heads.
 
-    Under jax.vmap, JAX's rule for cuDNN's attention reshapes a mask as if it had all heads, and fails for one head.
+    Under jax.vmap, JAX's rule for cuDNN's attention reshapes a mask or a bias as if it had all rows and heads, and
+    fails for one row or one head.
     """
-    run = over_devices(function, [names.replace("1", "H") for names in arguments], result, mesh=mesh)
+    named = [names.replace("1", "B" if names.startswith("1") else "H") for names in arguments]
+    run = over_devices(function, named, result, mesh=mesh)
 
     def run_with_equal_heads(*arrays: jax.Array) -> jax.Array:
-        heads = arrays[0].shape[arguments[0].index("H")]  # queries are the first argument
-        shapes = [
-            [heads if name == "1" else size for name, size in zip(names, array.shape, strict=True)]
-            for names, array in zip(arguments, arrays, strict=True)
-        ]
-        return run(*(jnp.broadcast_to(array, shape) for array, shape in zip(arrays, shapes, strict=True)))
+        rows, heads = arrays[0].shape[:2]  # the first argument are queries, BHQK
+        sizes = {"B": rows, "H": heads}
+
+        def broadcast(array: jax.Array, given: str, names: str) -> jax.Array:
+            shape = [sizes[names[i]] if given[i] == "1" else size for i, size in enumerate(array.shape)]
+            return jnp.broadcast_to(array, shape)
+
+        return run(*map(broadcast, arrays, arguments, named))
 
     return run_with_equal_heads
 
