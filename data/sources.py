@@ -21,7 +21,7 @@ from data.files import describe_file, file_digest, find_files, read_documents, s
 from data.jsonl import read_jsonl
 from data.raw import RawDocument, Skipped
 from data.stdlib_functions import documented_functions
-from data.storage import in_bucket
+from data.storage import in_bucket, real_path
 
 _NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
@@ -103,17 +103,13 @@ def _check_fields(corpus: CorpusConfig) -> None:
 
 def _check_disjoint(source: Source, heldout: Source) -> None:
     """Raises ConfigError where a file is in both."""
-    paths = {_real_path(name) for name, *_ in source.identity["files"]}
-    both = [name for name, *_ in heldout.identity["files"] if _real_path(name) in paths]
+    paths = {real_path(name) for name, *_ in source.identity["files"]}
+    both = [name for name, *_ in heldout.identity["files"] if real_path(name) in paths]
     if both:
         raise ConfigError(
             f"{source.where} and {heldout.where} both name {both[0]}{f' and {len(both) - 1} more' * (len(both) > 1)}: "
             "held-out text must not be trained on; name different files"
         )
-
-
-def _real_path(name: str) -> str:
-    return name if in_bucket(name) else os.path.realpath(name)
 
 
 def _stdlib(corpus: CorpusConfig, path: str) -> Source:

@@ -53,6 +53,16 @@ def check_writable(folder: str, where: str) -> None:
         buckets.check_writable(folder, where)
 
 
+def absolute(path: str | os.PathLike) -> str:
+    """Returns the absolute path of a file or folder."""
+    return buckets.normalized(os.fspath(path)) if in_bucket(path) else os.path.abspath(path)
+
+
+def real_path(path: str | os.PathLike) -> str:
+    """Returns the absolute path of a file or folder, with links followed."""
+    return buckets.normalized(os.fspath(path)) if in_bucket(path) else os.path.realpath(path)
+
+
 def exists(path: str | os.PathLike) -> bool:
     """Returns whether `path` is a file or a folder."""
     return is_file(path) or is_folder(path) if in_bucket(path) else os.path.exists(path)
@@ -138,6 +148,16 @@ def rename_folder(folder: str, target: str) -> None:
     for key in buckets.keys(folder):
         buckets.write(new + key.removeprefix(root), buckets.read(key))
     buckets.remove_all(folder)
+
+
+def copy_folder(folder: str, target: str) -> None:
+    """Writes the files of a local folder, at any depth, to the folder `target`."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            copy = os.path.join(target, os.path.relpath(path, folder))
+            make_folder(os.path.dirname(copy))
+            write_bytes(copy, read_bytes(path))
 
 
 def remove_folder(path: str | os.PathLike) -> None:

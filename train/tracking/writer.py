@@ -10,7 +10,8 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
-from train.atomic import write_text
+from data.storage import exists, make_folder
+from train.growing_file import open_growing, upload
 from train.metrics_file import Split, metrics_lines, metrics_path
 from train.tracking.guarded import Guarded
 from train.tracking.tensorboard import TensorBoard
@@ -64,10 +65,9 @@ class MetricsWriter:
             return
         path, names = metrics_path(workdir), config["train"]["trackers"]
         with self._writing():
-            os.makedirs(workdir, exist_ok=True)
-            lines = metrics_lines(path) if os.path.exists(path) else []
+            make_folder(workdir)
+            lines = metrics_lines(path) if exists(path) else []
             kept = [line for line in lines if resume_step > 0 and json.loads(line)["step"] <= resume_step]
-            write_text(path, "".join(kept))
             copies = [name for name in names if name not in _IN_WORKDIR]
             run = TrackedRun(
                 workdir=self._workdir,
@@ -76,8 +76,7 @@ class MetricsWriter:
                 config=config,
                 resume_step=resume_step,
             )
-            # Without a buffer, which would be written again when the file is closed after a failed write.
-            self._lines = open(path, "ab", buffering=0)  # noqa: SIM115  closed by close()
+            self._lines = open_growing(path, "".join(kept).encode())
             for name in names:
                 tracker = TRACKERS[name](run) if name in _IN_WORKDIR else Guarded(name, TRACKERS[name], run, warn)
                 self._trackers.append((name, tracker))
@@ -109,6 +108,12 @@ class MetricsWriter:
             for _, tracker in self._trackers:
                 tracker.text(int(step), name, text)
 
+    def flush(self) -> None:
+        """Returns once metrics.jsonl has all lines, also in a bucket."""
+        if self._lines is not None:
+            with self._writing():
+                upload(self._lines)
+
     def close(self, *, failed: bool = False) -> None:
         """Closes the files and ends the run in its trackers. failed: whether an error has ended the training.
 
@@ -118,7 +123,8 @@ class MetricsWriter:
             with contextlib.suppress(OSError):
                 tracker.close(failed=failed)
         if self._lines is not None:
-            self._lines.close()
+            with contextlib.suppress(OSError):
+                self._lines.close()
         self._lines, self._trackers = None, []
 
     @contextlib.contextmanager
