@@ -1,8 +1,8 @@
 """Checkpoints in buckets: what Orbax needs to write them to gs:// and s3://.
 
 Orbax writes the arrays with TensorStore and everything else through etils.epath. Of buckets, Orbax knows gs:// alone,
-for which epath needs further packages. So Orbax has paths of a scheme of this file, cloze-gs:// or cloze-s3://: BucketPath
-for epath, which data/buckets.py serves, and for TensorStore the specification of the bucket.
+for which epath needs further packages. So Orbax has paths of a scheme of this file, cloze-gs:// or cloze-s3://: for
+epath BucketPath, which uses data/buckets.py, and for TensorStore the specification of the bucket.
 
 A checkpoint in a bucket is written under its name, because nothing can be renamed, and is one once it has the file
 commit_success.txt, which Orbax writes last. It is deleted in the opposite order.

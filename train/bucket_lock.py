@@ -5,7 +5,7 @@ version that was read. Of several processes that do so, one succeeds. The holder
 a lock that does not change for DEAD_SECONDS is free. Clocks of hosts are not compared.
 
 A store that is like S3 but ignores conditions (If-Match, If-None-Match) weakens this: two processes that take a free
-lock at the same moment may both continue, until one of them finds the other's lock before its next write to the workdir.
+lock at the same moment may both continue, until one of them finds the other's lock before its next write.
 """
 
 import contextlib
