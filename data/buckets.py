@@ -13,11 +13,15 @@ is a common beginning of keys up to a "/". A write can be conditional on the ver
 Every error is an OSError, whose filename is the address.
 """
 
+import contextlib
 import errno
 import functools
 import os
 import re
+import sys
+import tempfile
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from contract.errors import ConfigError
@@ -30,6 +34,7 @@ _LOGIN = {
     "gs": "log in with 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS",
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
 }
+_LOG_LINE = re.compile(rb"[IWE]\d{4} \d\d:\d\d:")
 # Words in TensorStore's errors -> (number, reason). Of the first match.
 _REASONS = (
     (("NoSuchBucket", "bucket does not exist", "NOT_FOUND"), errno.ENXIO, "there is no such bucket"),
@@ -49,12 +54,13 @@ def check_access(path: str, where: str) -> None:
     where: the flag or config field with its value, for the message.
     """
     scheme, bucket, _ = _split(path)
-    store = _open(scheme, bucket, retries=2)
     try:
         # Google Cloud Storage has one answer for a missing object and a missing bucket, and TensorStore none for the
         # list of a missing bucket: `check_writable` notices it.
-        future = store.list(_exact(_PROBE)) if scheme == "s3" else store.read(_PROBE)
-        _result(path, future, timeout=_ACCESS_SECONDS)
+        with _without_logs():
+            store = _open(scheme, bucket, retries=2)
+            future = store.list(_exact(_PROBE)) if scheme == "s3" else store.read(_PROBE)
+            _result(path, future, timeout=_ACCESS_SECONDS)
     except OSError as error:
         raise _no_access(path, where, error) from error
 
@@ -139,6 +145,28 @@ def normalized(path: str) -> str:
     """Returns an address without doubled and trailing slashes in its key."""
     scheme, bucket, key = _split(path)
     return f"{scheme}://{bucket}{'/' if key else ''}{key}"
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """Removes the lines of TensorStore's log from what is written to standard error within this context.
+
+    The first request of a process looks for credentials, and logs each place that has none.
+    """
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            written.seek(0)
+            for line in written:
+                if not _LOG_LINE.match(line):
+                    os.write(2, line)
 
 
 def _no_access(path: str, where: str, error: OSError) -> ConfigError:
