@@ -110,13 +110,12 @@ class BucketPath(epath.Path):
         storage.remove(shown(self))
 
     def open(self, mode: str = "r", encoding: str | None = None, errors: str | None = None, **_: Any) -> Any:
-        if mode.replace("b", "") == "r":
-            contents = io.BytesIO(storage.read_bytes(shown(self)))
-        elif mode.replace("b", "") == "w":
-            contents = _Written(shown(self))
-        else:
+        if mode not in ("r", "rb", "w", "wb"):
             raise ValueError(f"mode={mode!r}: an object is read or replaced as a whole")
-        return contents if "b" in mode else io.TextIOWrapper(contents, "utf-8", newline="")
+        if "w" in mode:
+            return _Written(shown(self)) if "b" in mode else _WrittenText(shown(self))
+        contents = storage.read_bytes(shown(self))
+        return io.BytesIO(contents) if "b" in mode else io.StringIO(contents.decode("utf-8"))
 
     def rename(self, target: Any) -> Any:
         storage.rename_folder(shown(self), shown(epath.Path(target)))
@@ -127,8 +126,8 @@ class BucketPath(epath.Path):
         return epath.stat_utils.StatResult(self.is_dir(), length, 0, None, None, None)
 
 
-class _Written(io.BytesIO):
-    """A file that is written to an object when it is closed, unless an exception ends its context."""
+class _WritesAtClose:
+    """A file in memory that is written to an object when it is closed, unless an exception ends its context."""
 
     def __init__(self, path: str):
         super().__init__()
@@ -141,8 +140,17 @@ class _Written(io.BytesIO):
 
     def close(self) -> None:
         if not self.closed and self._path:
-            storage.write_bytes(self._path, self.getvalue())
+            contents = self.getvalue()
+            storage.write_bytes(self._path, contents.encode("utf-8") if isinstance(contents, str) else contents)
         super().close()
+
+
+class _Written(_WritesAtClose, io.BytesIO):
+    """Bytes."""
+
+
+class _WrittenText(_WritesAtClose, io.StringIO):
+    """Text in UTF-8."""
 
 
 @functools.cache

@@ -84,7 +84,7 @@ def _damaged_part(folder: epath.Path, error: Exception) -> str:
     """Returns which file or array of the checkpoint is damaged, and how, from an error of reading it."""
     root = _root(error)
     # Without TensorStore's description of the array, which follows its errors.
-    reason = _in_one_line(str(root).partition(" [tensorstore_spec")[0].replace(f"{folder}/", ""))
+    reason = _in_one_line(str(root).partition(" [tensorstore_spec")[0].replace(f"{shown(folder)}/", ""))
     if isinstance(root, Damage) or reason != _in_one_line(str(root)):
         return reason
     for path in sorted(path for pattern in _JSON_FILES for path in folder.glob(pattern)):

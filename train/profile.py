@@ -15,8 +15,10 @@ class StepProfile:
 
     def __init__(self, workdir: str | os.PathLike, *, first: int, steps: int):
         self._folder = os.path.join(workdir, "tensorboard")
-        self._traced = tempfile.mkdtemp(prefix="cloze-trace-") if in_bucket(workdir) and steps else self._folder
         self._steps = range(first, first + steps * (jax.process_index() == 0))
+        self._traced = self._folder  # the profiler writes to local folders alone
+        if self._steps and in_bucket(workdir):
+            self._traced = tempfile.mkdtemp(prefix="cloze-trace-")
 
     def before(self, step: int) -> None:
         """Starts the trace if `step` is the first traced step. To be called before the step is dispatched."""
@@ -32,7 +34,7 @@ class StepProfile:
             return False
         jax.block_until_ready(metrics)
         jax.profiler.stop_trace()
-        if self._traced != self._folder:  # the profiler writes to local folders alone
+        if self._traced != self._folder:
             copy_folder(self._traced, self._folder)
             shutil.rmtree(self._traced, ignore_errors=True)
         return True

@@ -1,6 +1,7 @@
 """The writer of a run's metrics: metrics.jsonl, always, and the trackers of `train.trackers`."""
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -10,7 +11,7 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
-from data.storage import exists, make_folder
+from data.storage import exists, in_bucket, make_folder
 from train.growing_file import open_growing, upload
 from train.metrics_file import Split, metrics_lines, metrics_path
 from train.tracking.guarded import Guarded
@@ -61,6 +62,7 @@ class MetricsWriter:
         warn: Callable[[str], Any],
     ):
         self._workdir, self._lines, self._trackers = os.fspath(workdir), None, []
+        self._warn = warn
         if jax.process_index() != 0:
             return
         path, names = metrics_path(workdir), config["train"]["trackers"]
@@ -117,14 +119,18 @@ class MetricsWriter:
     def close(self, *, failed: bool = False) -> None:
         """Closes the files and ends the run in its trackers. failed: whether an error has ended the training.
 
-        Raises nothing: everything has been written before, or its failure has been reported.
+        Raises nothing: everything has been written before, or its failure has been reported. In a bucket, the end of
+        the events may be written now; `warn` reports a failure.
         """
-        for _, tracker in self._trackers:
-            with contextlib.suppress(OSError):
-                tracker.close(failed=failed)
+        closes = [functools.partial(tracker.close, failed=failed) for _, tracker in self._trackers]
         if self._lines is not None:
-            with contextlib.suppress(OSError):
-                self._lines.close()
+            closes.append(self._lines.close)
+        for close in closes:
+            try:
+                close()
+            except OSError as error:
+                if in_bucket(self._workdir):  # where the last bytes are written now
+                    self._warn(f"the end of {error.filename} could not be written: {error.strerror}")
         self._lines, self._trackers = None, []
 
     @contextlib.contextmanager
