@@ -29,6 +29,8 @@ from contract.errors import ConfigError
 SCHEMES = {"gs": "gcs", "s3": "s3"}  # of addresses, and TensorStore's driver for each
 _ADDRESS = re.compile(r"(gs|s3)://([^/]+)(?:/(.*))?", re.DOTALL)
 _ACCESS_SECONDS = 30.0
+_FEW_RETRIES = 2  # of the first request of a process: 3 s
+_RETRIES = 12  # of others, so that an interruption of two minutes does not end a run
 _PROBE = ".cloze-access"  # an object that does not exist
 _LOGIN = {
     "gs": "log in with 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS",
@@ -55,12 +57,7 @@ def check_access(path: str, where: str) -> None:
     """
     scheme, bucket, _ = _split(path)
     try:
-        # Google Cloud Storage has one answer for a missing object and a missing bucket, and TensorStore none for the
-        # list of a missing bucket: `check_writable` notices it.
-        with _without_logs():
-            store = _open(scheme, bucket, retries=2)
-            future = store.list(_exact(_PROBE)) if scheme == "s3" else store.read(_PROBE)
-            _result(path, future, timeout=_ACCESS_SECONDS)
+        _probe(scheme, bucket)
     except OSError as error:
         raise _no_access(path, where, error) from error
 
@@ -69,7 +66,7 @@ def check_writable(folder: str, where: str) -> None:
     """Raises ConfigError, after three requests, if this user cannot write in `folder`, or the bucket does not exist."""
     check_access(folder, where)
     scheme, bucket, key = _split(folder)
-    store, name = _open(scheme, bucket, retries=2), f"{key}/{_PROBE}.{uuid.uuid4().hex}"
+    store, name = _connect(scheme, bucket, _FEW_RETRIES), f"{key}/{_PROBE}.{uuid.uuid4().hex}"
     try:
         for contents in (b"", None):
             _result(folder, store.write(name.lstrip("/"), contents), timeout=_ACCESS_SECONDS)
@@ -197,16 +194,33 @@ def _driver(scheme: str, bucket: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _open(scheme: str, bucket: str, *, retries: int = 12) -> Any:
-    """Returns TensorStore's key-value store of a bucket."""
+def _open(scheme: str, bucket: str) -> Any:
+    """Returns TensorStore's key-value store of a bucket, which has answered. Raises OSError if it does not, soon."""
+    _probe(scheme, bucket)
+    return _connect(scheme, bucket, _RETRIES)
+
+
+def _probe(scheme: str, bucket: str) -> None:
+    """Makes one request. Raises OSError if the bucket does not exist or gives this user no access."""
+    address = f"{scheme}://{bucket}"
+    with _without_logs():
+        store = _connect(scheme, bucket, _FEW_RETRIES)
+        # Google Cloud Storage has one answer for a missing object and a missing bucket, and TensorStore none for the
+        # list of a missing bucket: `check_writable` notices it.
+        future = store.list(_exact(_PROBE)) if scheme == "s3" else store.read(_PROBE)
+        _result(address, future, timeout=_ACCESS_SECONDS)
+
+
+def _connect(scheme: str, bucket: str, retries: int) -> Any:
     import tensorstore  # takes a tenth of a second, and most runs have no bucket
 
     wait = {"max_retries": retries, "initial_delay": "500ms", "max_delay": "16s"}
     context = tensorstore.Context({"gcs_request_retries": wait, "s3_request_retries": wait})
     try:
-        return tensorstore.KvStore.open(_driver(scheme, bucket), context=context).result()
-    except ValueError as error:
+        future = tensorstore.KvStore.open(_driver(scheme, bucket), context=context)
+    except ValueError as error:  # of a name that no bucket can have
         raise _os_error(f"{scheme}://{bucket}", error) from error
+    return _result(f"{scheme}://{bucket}", future)
 
 
 def _exact(key: str) -> Any:

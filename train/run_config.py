@@ -7,7 +7,7 @@ from typing import Any
 
 from contract.errors import ConfigError
 from contract.json_text import parse_json
-from data.storage import check_path, exists, make_folder, read_text
+from data.storage import check_access, check_path, exists, make_folder, read_text
 from train.atomic import write_json
 from train.older_configs import CONFIG_VERSION, fill_missing
 
@@ -110,7 +110,7 @@ def config_version(workdir: str | os.PathLike) -> int:
 def _read(workdir: str | os.PathLike, named_by: str) -> dict[str, Any]:
     """Returns the fields of workdir/config.json as they are. Raises ConfigError as `read_config` does."""
     path = os.path.join(workdir, "config.json")
-    check_path(os.fspath(workdir), f"{named_by}={workdir}")
+    check_access(os.fspath(workdir), f"{named_by}={workdir}")
     try:
         config = parse_json(read_text(path))
     except FileNotFoundError as error:

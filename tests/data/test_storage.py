@@ -135,6 +135,11 @@ def test_a_missing_bucket_is_one_line(folder):
         storage.check_writable(missing, f"--x={missing}")
 
 
+def test_a_name_that_no_bucket_can_have_is_one_line():
+    with pytest.raises(ConfigError, match=r"^--x: gs://b: .*Invalid GCS bucket name: .b.*: correct the address"):
+        storage.check_access("gs://b/run", "--x")
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
