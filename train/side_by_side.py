@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,8 @@ from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
 from contract.errors import ConfigError
+from data.storage import real_path
+from train.bucket_lock import Lock, lock_of
 from train.checkpoint import Checkpoints
 from train.display import Display
 from train.epochs import resolve_epochs
@@ -32,7 +33,6 @@ from train.start import Start, first_state, make_start, make_workdir, open_check
 from train.step import TrainState
 from train.summary import print_summary
 from train.tracking.writer import check_trackers
-from train.workdir_lock import WorkdirLock
 
 # Fields in which the experiments may differ: the compiled step and the corpus do not depend on them.
 MAY_DIFFER = ("seed", "train.init_from")
@@ -64,7 +64,7 @@ def train_side_by_side(
         checkpoints, locks = [], []
         for experiment, workdir in zip(experiments, workdirs, strict=True):
             make_workdir(workdir)
-            locks.append(stack.enter_context(WorkdirLock(workdir)))
+            locks.append(stack.enter_context(lock_of(workdir)))
             check_not_lost(workdir, start_anew=False)
             checkpoints.append(open_checkpoints(workdir, keep=experiment.train.keep_checkpoints))
             stack.callback(checkpoints[-1].close)
@@ -86,7 +86,7 @@ def train_side_by_side(
         )
 
 
-def _train_group(shared: Run, group: Sequence[tuple[Run, Start, WorkdirLock]], console: Console | None) -> bool:
+def _train_group(shared: Run, group: Sequence[tuple[Run, Start, Lock]], console: Console | None) -> bool:
     """Trains runs, whose starts are of the same step, and returns whether they made all of their steps.
 
     Args:
@@ -235,7 +235,10 @@ def _check(experiments: Sequence[Experiment], workdirs: Sequence[str]) -> None:
     if jax.process_count() > 1:
         raise ConfigError("seeds cannot train side by side in several processes: train them one after another")
     seeds = [experiment.seed for experiment in experiments]
-    for what, values in (("seeds", seeds), ("workdirs", [os.path.realpath(workdir) for workdir in workdirs])):
+    for what, values in (
+        ("seeds", seeds),
+        ("workdirs", [real_path(workdir) for workdir in workdirs]),
+    ):
         if len(set(values)) < len(values):
             raise ConfigError(f"the {what} {', '.join(map(str, values))} must differ: each is one run")
 
