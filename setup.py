@@ -54,6 +54,8 @@ setup(
         "flax>=0.12.8",
         "optax>=0.2.8",
         "orbax-checkpoint>=0.12.8",
+        "etils[epath]",  # and tensorstore are requirements of Orbax
+        "tensorstore>=0.1.84",
         "grain>=0.2.18",
         "ml-collections>=1.1.0",
         "tensorflow-datasets>=4.9.10",

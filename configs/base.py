@@ -68,7 +68,7 @@ def get_config() -> ConfigDict:
     # Training documents that are identical or near-identical to held-out ones: "keep", or "drop" to exclude them. They
     # are counted at the start in both cases, and the held-out documents are the same. See data/near_duplicates.py.
     config.data.near_duplicates = "keep"
-    config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids
+    config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
     config.data.reader_threads = 2  # threads that make batches
     config.data.prefetch_batches = 16  # batches made in advance
 

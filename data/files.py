@@ -5,15 +5,20 @@ import errno
 import glob
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from contract.errors import ConfigError
+from data import buckets
+from data.storage import check_access, in_bucket
 
 
 def find_files(data_path: str, field: str = "data.path") -> list[str]:
     """Absolute paths of the files that `data_path` (files, folders or globs, separated by commas) names, each once.
+
+    They may be in buckets, as in gs://bucket/folder/*.txt.
 
     A folder names all its regular files that are not hidden, at any depth, sorted. Files and folders that exist but
     cannot be opened are included, so that reading them is an error.
@@ -23,7 +28,8 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
     """
     paths: dict[str, None] = {}
     for pattern in data_path.split(","):
-        paths |= dict.fromkeys(os.path.abspath(path) for path in _resolve(pattern.strip(), field))
+        found = _resolve(pattern.strip(), field)
+        paths |= dict.fromkeys(path if in_bucket(path) else os.path.abspath(path) for path in found)
     return list(paths)
 
 
@@ -45,6 +51,8 @@ def expand_home(path: str, where: str) -> str:
 
 def read_regular_file(path: str | os.PathLike) -> bytes:
     """Returns the contents of a file. Raises OSError, also for a FIFO, a socket or a device, which may have no end."""
+    if in_bucket(path):
+        return buckets.read(os.fspath(path))
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a FIFO, a socket or a device, and no regular file", os.fspath(path))
@@ -130,6 +138,9 @@ def _check_utf8(path: str) -> None:
 
 def _resolve(pattern: str, field: str) -> list[str]:
     where = f"{field}={pattern!r}"
+    check_access(pattern, where)
+    if in_bucket(pattern):
+        return _in_bucket(pattern, where)
     expanded = expand_home(pattern, where)
     if os.path.exists(expanded):
         found = [expanded]
@@ -144,6 +155,40 @@ def _resolve(pattern: str, field: str) -> list[str]:
     if not files:
         raise ConfigError(f"{where} contains no regular file (hidden files are ignored): name a file or another folder")
     return files
+
+
+def _in_bucket(pattern: str, where: str) -> list[str]:
+    """Returns the files in a bucket that `pattern` names, as those of a local folder, sorted."""
+    address = buckets.normalized(pattern)
+    if not glob.has_magic(address):
+        if buckets.exists(address):
+            return [address]
+        found = [key for key in buckets.keys(address) if "/." not in key.removeprefix(address)]
+    else:
+        folder = address[: re.search(r"[*?\[]", address).start()].rpartition("/")[0]  # type: ignore[union-attr]
+        matches = re.compile(_to_regex(address)).fullmatch
+        found = [key for key in buckets.keys(folder) if matches(key)]
+    if not found:
+        raise ConfigError(f"{where} names no file in that bucket: name files, folders or globs, separated by commas")
+    return found
+
+
+def _to_regex(pattern: str) -> str:
+    """Returns a regular expression for what glob.glob(pattern, recursive=True) finds: hidden names need a dot."""
+    *folders, name = pattern.split("/")
+    parts = [r"(?:[^./][^/]*/)*" if part == "**" else f"{_part_to_regex(part)}/" for part in folders]
+    return "".join(parts) + (r"(?:[^./][^/]*/)*[^./][^/]*" if name == "**" else _part_to_regex(name))
+
+
+def _part_to_regex(part: str) -> str:
+    """Returns a regular expression for one name of a pattern, in which *, ? and [...] match all characters but "/"."""
+    tokens = re.findall(r"\[!?\]?[^\]]*\]|.", part, re.DOTALL)
+    wild = {"*": "[^/]*", "?": "[^/]"}
+    regex = "".join(
+        f"(?!/)[{re.sub('^!', '^', token[1:-1])}]" if len(token) > 1 else wild.get(token, re.escape(token))
+        for token in tokens
+    )
+    return regex if part.startswith(".") or not glob.has_magic(part) else rf"(?!\.){regex}"
 
 
 def _walk(folder: str) -> list[str]:

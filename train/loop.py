@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from train.agreement import agreement
+from train.bucket_lock import lock_of
 from train.display import Display
 from train.epochs import resolve_epochs
 from train.experiment import Experiment
@@ -27,7 +28,6 @@ from train.start import check_shared, first_whole_state, make_start, make_workdi
 from train.step import TrainState
 from train.summary import print_summary
 from train.tracking.writer import check_trackers
-from train.workdir_lock import WorkdirLock
 
 
 def train_and_evaluate(
@@ -36,7 +36,7 @@ def train_and_evaluate(
     """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
     Leaves config.json, metrics.jsonl, checkpoints/ and the files of trackers, such as tensorboard/, in `workdir`, which
-    is locked meanwhile (train/workdir_lock.py).
+    is locked meanwhile (train/workdir_lock.py). It may be a folder in a bucket, as gs://bucket/run or s3://bucket/run.
 
     Args:
       experiment: the run's.
@@ -62,7 +62,7 @@ def train_and_evaluate(
         with agreement():
             check_trackers(experiment.train.trackers)
             make_workdir(workdir)
-            lock = stack.enter_context(WorkdirLock(workdir)) if jax.process_index() == 0 else None
+            lock = stack.enter_context(lock_of(workdir)) if jax.process_index() == 0 else None
         check_shared(workdir, lock)
         with agreement():
             check_not_lost(workdir, start_anew=start_anew)

@@ -218,10 +218,12 @@ def on_mesh(
     mesh = batch_sharding.mesh
     place = functools.partial(sharding.constrain_rows, sharding=batch_sharding)
     over_devices = functools.partial(over_devices, mesh=mesh)
+    splits_outputs = mesh.shape["tensor"] > 1
 
     @functools.wraps(step)
     def placed_step(*args: Any) -> Any:
-        with activation_constraint(place), compiled_for(platform_of(mesh.devices.flat[0]), over_devices):
+        platform = platform_of(mesh.devices.flat[0])
+        with activation_constraint(place), compiled_for(platform, over_devices, splits_outputs=splits_outputs):
             return step(*args)
 
     return placed_step

@@ -231,7 +231,7 @@ def test_numbers_beyond_reason_are_refused(field):
 @pytest.mark.parametrize("contents", ["null", "[]", "{}", '{"data": {}}', '{"data": 1}', "9" * 5000])
 def test_a_config_json_that_is_no_config_is_refused(contents, tmp_path):
     (tmp_path / "config.json").write_text(contents)
-    with pytest.raises(ConfigError, match=r"config.json (is damaged: it has no |cannot be read)"):
+    with pytest.raises(ConfigError, match=r"config.json(: the config has no section '| is damaged| cannot be read)"):
         load_experiment(str(tmp_path))
 
 
@@ -278,4 +278,7 @@ def test_errors_in_a_program_that_goes_on_leave_one_thread_that_waits(capsys):
     before = threading.active_count()
     for _ in range(20):
         end_of(raising(ConfigError("again")), capsys)
-    assert threading.active_count() <= before + 1
+    end = time.monotonic() + 20
+    while threading.active_count() > before + 1:  # the threads of signals end soon
+        assert time.monotonic() < end
+        time.sleep(0.05)

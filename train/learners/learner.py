@@ -35,6 +35,7 @@ from models.parameters import Params
 from models.transformer import Transformer, bind
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, LossSums, scored_tokens
+from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
 from objectives.mixture import Mixture
 from objectives.objective import Objective
 
@@ -58,6 +59,7 @@ class LearnerSetup:
     loss: LossConfig
     num_groups: int  # groups of examples with separate sums: in training, rows of the objective's table
     inputs_length: int  # of a row
+    most_scored: int  # positions of a row with a loss weight, at most (objectives/rows/scored.py)
     examples_per_row: int
     batch_size: int  # rows
     grad_accum_steps: int
@@ -143,12 +145,23 @@ class Learner(abc.ABC):
         loss = self.setup.loss
         return LossOptions(self.setup.num_groups, z_loss=loss.z_loss, label_smoothing=loss.label_smoothing)
 
+    def num_logits(self, length: int) -> int:
+        """Returns at how many positions of a row of `length` positions `token_loss` computes logits.
+
+        These are all positions, unless at most half of them are scored.
+        """
+        return self.setup.most_scored if 2 * self.setup.most_scored <= length else length
+
     def token_loss(self, transformer: Transformer, hidden_BxLxD: Array, batch: Batch) -> LossSums:
         """Returns the cross-entropy of the batch's scored tokens, in chunks if loss.chunk_size is not 0."""
+        scored, length = scored_tokens(batch), hidden_BxLxD.shape[1]
+        if self.num_logits(length) < length:
+            positions_BxK = scored_positions(scored.weights_BxL, self.num_logits(length))
+            hidden_BxLxD, scored = at_positions(hidden_BxLxD, positions_BxK), scored_at(scored, positions_BxK)
         return chunked_cross_entropy(
             transformer.logits,
             hidden_BxLxD,
-            scored_tokens(batch),
+            scored,
             self.loss_options,
             chunk_size=self.setup.loss.chunk_size,
         )

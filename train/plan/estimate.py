@@ -111,7 +111,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
     average = _device_bytes(state.ema_params)
-    with compiled_for(topology.platform, _placeholder_kernel):
+    with compiled_for(topology.platform, _placeholder_kernel, splits_outputs=mesh.shape["tensor"] > 1):
         activations = _activation_bytes(experiment, state, batch, mesh)
     compiled = _compile(experiment, state, batch) if topology.devices else None
     # Gradients are as large as parameters.
