@@ -17,6 +17,7 @@ from train import growing_file, workdir_lock
 from train.bucket_lock import BucketLock
 from train.experiment import make_experiment
 from train.growing_file import UploadedFile
+from train.init_from import open_origin
 from train.lock_file import read_holder
 from train.loop import train_and_evaluate
 from train.metrics_file import read_metrics
@@ -77,6 +78,7 @@ def test_a_run_in_a_bucket_equals_a_local_one_and_continues(server, corpus, tmp_
     assert step == 3
     jax.tree.map(np.testing.assert_array_equal, params, expected)
     assert cloze.load(workdir).step == 3
+    assert open_origin(workdir).where == f"train.init_from={workdir}"
     events = [key for key in server.objects["test-bucket"] if "tensorboard/events" in key]
     assert len(events) == 2 and all(len(server.objects["test-bucket"][key][0]) > 1000 for key in events)
     assert [path.name for path in tmp_path.iterdir() if ":" in path.name] == []
