@@ -15,7 +15,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, dropout, linear_maps, split_key
+from models.layers import Linear, bernoulli, dropout, linear_maps, split_key
 from models.placement import target_platform
 from models.positions import Rotation, rotate
 
@@ -178,7 +178,7 @@ def dot_product_attention(
         bias = bias_1xHxQxS.astype(jnp.float32).reshape(1, G, H // G, Q, -1)
     if dropout_key is not None and dropout_rate:
         shape = (B, G, H // G, 1 if dropout_broadcast_positions else Q, keys_values.keys.shape[2])
-        keep = jax.random.bernoulli(dropout_key, 1 - dropout_rate, shape)
+        keep = bernoulli(dropout_key, 1 - dropout_rate, shape)
     output = _attend(scale, dropout_rate, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
     return output.reshape(B, H, Q, K)
 

@@ -11,7 +11,7 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 from models.logits_product import logits_product
-from models.placement import splits_outputs, target_platform
+from models.placement import row_keys, splits_outputs, target_platform
 
 
 def gelu(x: Array) -> Array:
@@ -46,7 +46,7 @@ def split_key(key: Array | None, num: int) -> tuple[Array | None, ...]:
 
 
 def dropout(x: Array, rate: float, key: Array | None, *, broadcast_positions: bool) -> Array:
-    """Zeroes entries of x [..., L, D] with probability `rate` and divides the rest by 1 - rate.
+    """Zeroes entries of x [B, ..., L, D] with probability `rate` and divides the rest by 1 - rate.
 
     Returns x if `key` is None.
 
@@ -57,8 +57,13 @@ def dropout(x: Array, rate: float, key: Array | None, *, broadcast_positions: bo
     if key is None or rate == 0:
         return x
     shape = (*x.shape[:-2], 1, x.shape[-1]) if broadcast_positions else x.shape
-    keep = jax.random.bernoulli(key, 1 - rate, shape)
+    keep = bernoulli(key, 1 - rate, shape)
     return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
+
+
+def bernoulli(key: Array, probability: float, shape: tuple[int, ...]) -> Array:
+    """Returns draws that are True with `probability`, bool of `shape` [B, ...], from a key for each row of the batch."""
+    return jax.vmap(lambda key: jax.random.bernoulli(key, probability, shape[1:]))(row_keys(key, shape[0]))
 
 
 @jax.custom_vjp

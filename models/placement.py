@@ -1,6 +1,6 @@
-"""The devices that a model is traced for, and the sharding of its activations: both are set by the caller.
+"""The devices that a model is traced for, the sharding of its activations, and its rows: all are set by the caller.
 
-Models name no mesh axis. The caller traces the model within the two context managers of this file.
+Models name no mesh axis. The caller traces the model within the context managers of this file.
 """
 
 import contextlib
@@ -8,6 +8,7 @@ import contextvars
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 # (function, dimension names of each argument such as "BHQK", those of the result) -> `function` for whole arrays, run
@@ -19,6 +20,9 @@ _constraint: contextvars.ContextVar[Callable[[Array], Array]] = contextvars.Cont
 )
 _compiled_for: contextvars.ContextVar[tuple[str, OverDevices, bool] | None] = contextvars.ContextVar(
     "compiled_for", default=None
+)
+_first_row: contextvars.ContextVar[Callable[[int], Array | int]] = contextvars.ContextVar(
+    "first_row", default=lambda rows: 0
 )
 
 
@@ -39,6 +43,28 @@ def activation_constraint(constrain: Callable[[Array], Array]) -> Iterator[None]
 def constrain_activations(x: Array) -> Array:
     """Returns `x` [B, ...] under the caller's sharding constraint, or `x` itself outside `activation_constraint`."""
     return _constraint.get()(x)
+
+
+@contextlib.contextmanager
+def part_of_rows(first_row: Callable[[int], Array | int]) -> Iterator[None]:
+    """Within this context, the rows that models are traced for are a part of a batch's rows.
+
+    first_row: the number of rows of the part -> the index of its first row in the batch.
+    """
+    token = _first_row.set(first_row)
+    try:
+        yield
+    finally:
+        _first_row.reset(token)
+
+
+def row_keys(key: Array, rows: int) -> Array:
+    """Returns a random key for each row, [rows], which depends on `key` and on the row's index in the batch.
+
+    So random draws do not depend on how devices divide the rows, and no device draws for rows that it does not have.
+    """
+    first = _first_row.get()(rows)
+    return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(rows))
 
 
 def platform_of(device: jax.Device) -> str:

@@ -170,7 +170,7 @@ def compiled_train_step(
 
     Its third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all seeds.
     """
-    step = seeded_train_step(experiment, optimizer)
+    step = seeded_train_step(experiment, optimizer, batch_sharding.mesh)
     if experiment.mesh.backend == "pmap":
         return jax.pmap(step, "data", in_axes=(None, 0, None), out_axes=None, donate_argnums=0)
 
@@ -183,9 +183,14 @@ def compiled_train_step(
 
 
 def seeded_train_step(
-    experiment: Experiment, optimizer: optax.GradientTransformation
+    experiment: Experiment, optimizer: optax.GradientTransformation, mesh: Mesh
 ) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
     """The train step (train.step.make_train_step) as a function of the seed too, not compiled."""
+    options: dict[str, Any] = {}
+    if experiment.mesh.backend == "pmap":
+        options = {"axis_name": "data"}
+    elif sharding.can_split_rows(mesh) and experiment.learner.rows_are_independent:
+        options = {"axis_name": "data", "split_rows": functools.partial(sharding.split_rows, mesh=mesh)}
 
     def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
         step = make_train_step(
@@ -193,8 +198,8 @@ def seeded_train_step(
             optimizer,
             grad_accum_steps=experiment.train.grad_accum_steps,
             seed=seed,
-            axis_name="data" if experiment.mesh.backend == "pmap" else None,
             ema_decay=experiment.train.ema_decay,
+            **options,
         )
         return step(state, batch)
 

@@ -10,18 +10,21 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.ranges import check_ranges
+from models.placement import part_of_rows
 from train.config import MeshConfig
 from train.paths import leaf_name
 
 # "data" splits the rows of a batch; "fsdp" splits rows, and one dimension of each matrix; "tensor" splits the other
 # dimension of each matrix: the one of attention heads, feed-forward units or the vocabulary.
 AXES = ("data", "fsdp", "tensor")
+ROW_AXES = ("data", "fsdp")
 
 # (regular expression for the end of a leaf's path, spec); the first match counts. The table covers parameters, Adam's
 # moments, whose paths end in the path of the parameter, and the rest of the optimizer state.
@@ -69,16 +72,38 @@ RULES: tuple[tuple[str, P], ...] = (
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Returns a mesh with axes AXES of `devices` (default: those of all processes), ordered to suit the network.
+    """Returns a mesh with axes AXES of `devices` (default: those of all processes), in the order of `order_devices`.
 
-    Raises ConfigError if the product of the sizes is not the number of devices, and for mesh.backend="pmap" in several
-    processes.
+    Raises ConfigError if the product of the sizes is not the number of devices, for mesh.backend="pmap" in several
+    processes, and if TPU slices do not divide mesh.data.
     """
     if config.backend == "pmap" and jax.process_count() > 1:
         # Each process has a state of its own, and Orbax writes only arrays that the processes share.
         raise ConfigError("mesh.backend='pmap' must be 'jit' for several processes: checkpoints need one state of all")
     shape = mesh_shape(config, jax.device_count() if devices is None else len(devices))
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+    ordered = order_devices(shape, jax.devices() if devices is None else devices)
+    return Mesh(ordered, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def order_devices(shape: tuple[int, int, int], devices: Sequence[jax.Device]) -> np.ndarray:
+    """Returns `devices`, [data, fsdp, tensor] of the sizes `shape`, so that the devices of an axis are near each other.
+
+    An axis may get a part of an axis of a TPU's torus: (2, 32, 1) on 4 x 4 x 4 chips. Slices of TPUs, which only a data
+    center network connects, are parts of "data", whose devices communicate once per step. Raises ConfigError if the
+    number of slices does not divide the size of "data".
+    """
+    slices = len({getattr(device, "slice_index", 0) for device in devices if device.platform == "tpu"})
+    data, *others = shape
+    if slices <= 1:
+        return mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    if data % slices:
+        raise ConfigError(
+            f"mesh.data={data} must be a multiple of {slices}, the number of TPU slices: set mesh.data={slices} and "
+            "mesh.fsdp=-1 to shard the training state within a slice"
+        )
+    return mesh_utils.create_hybrid_device_mesh(
+        (data // slices, *others), (slices, 1, 1), devices, allow_split_physical_axes=True
+    )
 
 
 def make_reading_mesh(tree: Any, *, batch_size: int | None = None) -> Mesh:
@@ -140,13 +165,56 @@ def put_params(params: Any, mesh: Mesh) -> Any:
 
 def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """Returns the sharding of a batch's arrays, [B, ...]: rows are split over "data" and "fsdp"."""
-    return NamedSharding(mesh, P(("data", "fsdp")))
+    return NamedSharding(mesh, P(ROW_AXES))
 
 
 def constrain_rows(x: jax.Array, sharding: NamedSharding) -> jax.Array:
     """Returns `x`, [B, ...], with rows split as in `sharding`; the compiler shards the other dimensions."""
+    mesh, axes = _row_axes(sharding.mesh)
     rest = [P.UNCONSTRAINED] * (x.ndim - 1)
-    return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, P(sharding.spec[0], *rest)))
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(axes, *rest)))
+
+
+def split_rows(function: Callable[..., Any], *, mesh: Mesh) -> Callable[..., Any]:
+    """Returns `function`(params, loss scale, batch, key) -> sums, run on each part of the rows that "data" makes.
+
+    Within `function` the axis "data" is manual (jax.shard_map): nothing is added over it but by jax.lax.psum, so that
+    gradients of several microbatches, or of several chunks of a loss, are added on each device first. The other axes
+    remain the compiler's. The sums that `function` returns must be the same in all parts.
+    """
+
+    def of_part(*arguments: Any) -> Any:
+        with part_of_rows(lambda rows: jax.lax.axis_index("data") * rows):
+            return function(*arguments)
+
+    return jax.shard_map(
+        of_part,
+        mesh=mesh,
+        in_specs=(P(), P(), P("data"), P()),
+        out_specs=P(),
+        axis_names={"data"},
+        check_vma=False,  # with it, JAX would add the gradients of replicated parameters in every microbatch
+    )
+
+
+def can_split_rows(mesh: Mesh) -> bool:
+    """Returns whether `split_rows` has parts to make and the compiler can partition the rest of the program.
+
+    If "fsdp" and "tensor" both split the output table, XLA's partitioner (jax 0.10.2) ends the process at a gather from
+    the table in a program with a manual axis.
+    """
+    sizes = mesh.shape
+    return sizes["data"] > 1 and 1 in (sizes["fsdp"], sizes["tensor"])
+
+
+def _row_axes(mesh: Mesh | AbstractMesh) -> tuple[Mesh | AbstractMesh, tuple[str, ...]]:
+    """Returns the mesh of the current context, by default `mesh`, and its axes that split the rows.
+
+    Within `split_rows` these are the mesh and the axes that are not manual.
+    """
+    context = jax.sharding.get_abstract_mesh()
+    manual = context.manual_axes
+    return context if manual else mesh, tuple(axis for axis in ROW_AXES if axis not in manual)
 
 
 def over_devices(
@@ -169,9 +237,17 @@ def over_devices(
     def run(*arrays: jax.Array) -> jax.Array:
         head_counts = [n for names, array in zip(arguments, arrays, strict=True) for n in _heads(names, array.shape)]
         heads = "tensor" if all(count % mesh.shape["tensor"] == 0 for count in head_counts) else None
-        axes = {"B": ("data", "fsdp"), "H": heads, "G": heads}
+        context, row_axes = _row_axes(mesh)
+        axes = {"B": row_axes, "H": heads, "G": heads}
         *in_specs, out_specs = (P(*(axes.get(name) for name in names)) for names in (*arguments, result))
-        partitioned = jax.shard_map(function, mesh=mesh, in_specs=tuple(in_specs), out_specs=out_specs, check_vma=False)
+        partitioned = jax.shard_map(
+            function,
+            mesh=context,
+            in_specs=tuple(in_specs),
+            out_specs=out_specs,
+            axis_names={*row_axes, "tensor"},
+            check_vma=False,
+        )
         return partitioned(*arrays)
 
     return run

@@ -182,7 +182,11 @@ def compiled_side_by_side_step(
     """
     shardings = jax.tree.map(stacked_sharding, state_shardings)
     return jax.jit(
-        on_mesh(jax.vmap(seeded_train_step(experiment, optimizer)), batch_sharding, over_devices_with_equal_heads),
+        on_mesh(
+            jax.vmap(seeded_train_step(experiment, optimizer, batch_sharding.mesh)),
+            batch_sharding,
+            over_devices_with_equal_heads,
+        ),
         in_shardings=(shardings, stacked_sharding(batch_sharding), None),
         out_shardings=(shardings, None),
         donate_argnums=0,

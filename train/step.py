@@ -66,12 +66,15 @@ def make_train_step(
     grad_accum_steps: int,
     seed: int | jax.Array,
     axis_name: str | None = None,
+    split_rows: Callable[[Callable], Callable] | None = None,
     ema_decay: float = 0.0,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
     """Returns (state, batch) -> (state, metrics): one update from one global batch, [B, ...] arrays.
 
-    Under `jax.jit` a sum over sharded rows is a sum over devices too. Under `jax.pmap` each device has its own rows,
-    and the same body sums over `axis_name`: the weights before the loss, gradients and metrics after it.
+    Without `axis_name`, gradients and metrics are sums over all rows of `batch`, and the compiler adds the parts of the
+    devices wherever the program has such a sum. With `axis_name`, each part of the rows has its own sums, and the parts
+    are added explicitly: the weights before the loss, and gradients, in float32, and metrics once, after the last
+    microbatch.
 
     The loss of each of `grad_accum_steps` microbatches is divided by the weights of the whole batch, and the gradients
     are summed, so the update does not depend on the number of microbatches. An update whose gradients are not finite
@@ -79,30 +82,46 @@ def make_train_step(
     gradients are those of the scaled loss, and every update adjusts the scale. If the state has averaged parameters,
     they follow the parameters with `ema_decay` (train/averaging.py).
 
-    seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
+    Args:
+      learner: has the loss.
+      optimizer: makes an update of gradients.
+      grad_accum_steps: the number of microbatches.
+      seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
+      axis_name: the mesh axis, or the axis of jax.pmap, whose parts of the rows have their own sums.
+      split_rows: maps the function (params, loss scale, batch, key) -> sums to one that runs on each part of the rows
+        of `axis_name` (train.sharding.split_rows). None: under jax.pmap the whole step runs on one part, and each part
+        has its own key.
+      ema_decay: `train.ema_decay`.
 
     The metrics are the learner's Sums, grad_norm, useful_token_fraction (the share of positions that are not padding),
     scored_tokens (int32 [], the number of positions with a loss weight), both skipped counts, and loss_scale if the
     state has one.
     """
 
-    def gradients(state: TrainState, weights: dict[str, jax.Array], batch: Batch, key: jax.Array):
+    def gradients(params: Params, loss_scale: LossScale | None, weights: Sums, batch: Batch, key: jax.Array):
         def loss(params):
             loss, sums = learner.loss(params, batch, weights, key=key, train=True)
-            return scaled(loss, state.loss_scale), sums
+            return scaled(loss, loss_scale), sums
 
-        return jax.grad(loss, has_aux=True)(state.params)
+        return jax.grad(loss, has_aux=True)(params)
+
+    def summed_gradients(params: Params, loss_scale: LossScale | None, batch: Batch, key: jax.Array):
+        weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), scored_tokens(batch)
+        if axis_name is not None and split_rows is None:
+            key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
+        if axis_name is not None:
+            weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
+            scored = jax.lax.psum(scored, axis_name)
+        of_microbatch = functools.partial(gradients, params, loss_scale, weights)
+        grads, sums = _accumulate(of_microbatch, batch, key, grad_accum_steps)
+        if axis_name is not None:
+            grads, sums = jax.lax.psum((grads, sums), axis_name)
+        return grads, sums | {"useful_token_fraction": useful, "scored_tokens": scored}
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
-        weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), scored_tokens(batch)
-        if axis_name is not None:
-            key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
-            weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
-            scored = jax.lax.psum(scored, axis_name)
-        grads, sums = _accumulate(functools.partial(gradients, state, weights), batch, key, grad_accum_steps)
-        if axis_name is not None:
-            grads, sums = jax.lax.psum((grads, sums), axis_name)
+        of_rows = summed_gradients if split_rows is None else split_rows(summed_gradients)
+        grads, sums = of_rows(state.params, state.loss_scale, batch, key)
         grads = unscaled(grads, state.loss_scale)
         grad_norm = optax.tree.norm(grads)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
@@ -129,8 +148,6 @@ def make_train_step(
         )
         metrics = sums | {
             "grad_norm": grad_norm,
-            "useful_token_fraction": useful,
-            "scored_tokens": scored,
             "skipped_count": state.skipped_count,
             "skipped_in_a_row_count": state.skipped_in_a_row_count,
         }

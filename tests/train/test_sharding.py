@@ -1,4 +1,6 @@
 import dataclasses
+import itertools
+import math
 import types
 
 import jax
@@ -14,7 +16,7 @@ from tests.train.subprocesses import run
 from tests.train.test_optimizer import optimizer
 from train.config import MeshConfig
 from train.paths import leaf_name
-from train.sharding import batch_sharding, local_rows, make_mesh, mesh_shape, shardings
+from train.sharding import batch_sharding, local_rows, make_mesh, mesh_shape, order_devices, shardings
 
 ONE = MeshConfig(backend="jit", data=-1, fsdp=1, tensor=1)
 N, D, HK, F, V, L = 2, 8, 16, 24, 32, 40
@@ -134,6 +136,40 @@ def test_any_one_axis_can_take_the_devices_that_the_others_leave():
     assert mesh_shape(dataclasses.replace(config, data=4, fsdp=1, tensor=-1), 8) == (4, 1, 2)
     with pytest.raises(ConfigError, match=r"mesh.fsdp=-1, .* the number of devices, 7"):
         mesh_shape(config, 7)
+
+
+def tpus(*sides, slices=1):
+    """Devices of TPU v5p slices whose chips are a torus with these sides."""
+    kind = {"platform": "tpu", "device_kind": "TPU v5", "core_on_chip": 0, "process_index": 0}
+    places = itertools.product(range(slices), *map(range, sides))
+    return [
+        types.SimpleNamespace(**kind, id=index, slice_index=part, coords=coords)
+        for index, (part, *coords) in enumerate(places)
+    ]
+
+
+@pytest.mark.parametrize("shape", [(2, 32, 1), (8, 8, 1), (1, 8, 8), (64, 1, 1), (4, 16, 1)])
+def test_every_mesh_of_the_right_size_can_be_made_of_a_torus(shape):
+    ordered = order_devices(shape, tpus(4, 4, 4))
+    assert ordered.shape == shape
+    assert sorted(device.id for device in ordered.flat) == list(range(64))
+
+
+def test_devices_of_an_axis_are_within_one_part_of_the_torus():
+    """8 of 4 x 4 x 4 chips are a box of 8 chips, not a line through the whole torus."""
+    ordered = order_devices((8, 8, 1), tpus(4, 4, 4))
+    for part in ordered[..., 0]:
+        sides = [len({device.coords[axis] for device in part}) for axis in range(3)]
+        assert math.prod(sides) == 8, [device.coords for device in part]
+
+
+def test_slices_are_parts_of_data_and_of_no_other_axis():
+    ordered = order_devices((4, 4, 2), tpus(4, 2, 2, slices=2))
+    assert ordered.shape == (4, 4, 2)
+    for index, part in enumerate(ordered):
+        assert {device.slice_index for device in part.flat} == {index // 2}
+    with pytest.raises(ConfigError, match=r"mesh.data=1 must be a multiple of 2, the number of TPU slices"):
+        order_devices((1, 16, 2), tpus(4, 2, 2, slices=2))
 
 
 EIGHT_DEVICES = """

@@ -3,9 +3,11 @@
 Prints the memory and the time of a run on a machine, which need not be available, whether the run fits and, if not,
 which fields make the run fit. For a TPU topology the TPU compiler compiles the train step, which also shows the step's
 collectives (pip install -e '.[tpu]'; no TPU is needed). For gpu:N, h100:N, cpu:N and other chips, memory is added up
-from shapes, which is less exact.
+from shapes, which is less exact. On a GPU programs can use JAX's memory pool: 75% of the memory, unless
+XLA_PYTHON_CLIENT_MEM_FRACTION is set, here as on the machine. --json=FILE writes what is printed as a JSON object.
 """
 
+import json
 import sys
 
 import jax
@@ -14,9 +16,10 @@ from absl import flags
 from contract.errors import ConfigError
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.experiment import make_experiment
+from train.output_file import check_output, writing
 from train.plan.estimate import Estimate, estimate
 from train.plan.remedy import find_remedy
-from train.plan.report import report_lines
+from train.plan.report import report_fields, report_lines
 from train.plan.topology import Topology, parse_topology
 
 _FLAGS = flags.FlagValues()
@@ -31,6 +34,8 @@ _VOCAB_SIZE = flags.DEFINE_integer(
     flag_values=_FLAGS,
 )
 
+_JSON = flags.DEFINE_string("json", None, "A file for everything that the command prints, as a JSON object.", _FLAGS)
+
 
 def main() -> None:
     """Prints the estimate. If the run does not fit, also prints the remedy and exits with status 1."""
@@ -39,6 +44,8 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")  # nothing runs on this machine's accelerator
     if _TOPOLOGY.value is None:
         raise ConfigError("--topology is missing: for example --topology=v5e:4x4 or --topology=h100:8")
+    if _JSON.value is not None:
+        check_output(_JSON.value, "--json")
     topology = parse_topology(_TOPOLOGY.value)
 
     def estimate_of(fields: dict, topology: Topology) -> Estimate:
@@ -47,10 +54,17 @@ def main() -> None:
     result = estimate_of(config, topology)
     for line in report_lines(config_name(_FLAGS), result):
         print(line, flush=True)
-    if epochs := config["train"]["epochs"]:
+    epochs, remedy = config["train"]["epochs"], None
+    if epochs:
         print(f"  length of the run  train.epochs={epochs:g}: steps are known once train.main has read the corpus")
     if result.fits is False:
-        print(find_remedy(config, topology, estimate_of), flush=True)
+        remedy = find_remedy(config, topology, estimate_of)
+        print(f"  {'fits with':<18} {remedy}", flush=True)
+    if _JSON.value is not None:
+        fields = report_fields(config_name(_FLAGS), result) | {"epochs": epochs or None, "fits_with": remedy}
+        with writing(_JSON.value, "--json") as file:
+            file.write(json.dumps(fields, indent=1) + "\n")
+    if result.fits is False:
         sys.exit(1)
 
 

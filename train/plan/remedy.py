@@ -9,26 +9,34 @@ from contract.errors import ConfigError
 from train.config import MeshConfig
 from train.hardware import GIB
 from train.plan.estimate import Estimate
-from train.plan.topology import Topology
+from train.plan.topology import Topology, with_pool
 from train.sharding import mesh_shape
 
 # A compiled program needs less memory than the estimate from shapes, because the compiler fuses operations. A change is
 # not compiled if its estimate from shapes exceeds the memory by more than this factor.
 _COMPILED_LIMIT = 1.25
+# The largest share of a GPU's memory that a pool can safely take: the CUDA context and libraries need the rest.
+_LARGEST_POOL = 0.92
 
 
 def find_remedy(config: dict[str, Any], topology: Topology, estimate_of: Callable[[dict, Topology], Estimate]) -> str:
-    """Returns a line with the first sufficient change, or with the smallest memory if no change is sufficient.
+    """Returns the first sufficient change with its memory, or the smallest memory if no change is sufficient.
 
-    The changes, from the one that costs the least time: recompute attention probabilities, split the state over the
-    devices, use smaller microbatches, recompute whole layers. Each change is added to the previous ones. A change is
-    skipped if rows or dimensions do not divide.
+    The changes, from the one that costs the least time: a larger memory pool on a GPU (an environment variable);
+    recompute attention probabilities, split the state over the devices, use smaller microbatches, recompute whole
+    layers. Each of the latter is added to the previous ones, and is skipped if rows or dimensions do not divide.
 
     Args:
       config: nested dicts of fields.
       topology: the machine.
       estimate_of: config and topology -> estimate. May raise ConfigError.
     """
+    if topology.has_pool:
+        larger = dataclasses.replace(topology, chip=with_pool(topology.chip, _LARGEST_POOL))
+        plan = estimate_of(config, larger)
+        if plan.fits and larger.chip.usable_bytes > topology.chip.usable_bytes:
+            flags = f"XLA_PYTHON_CLIENT_MEM_FRACTION={_LARGEST_POOL} in the environment"
+            return f"{flags}: {plan.total_bytes / GIB:.2f} GiB per device"
     smallest = None
     for overrides in _changes(config, topology):
         fields = copy.deepcopy(config)
@@ -43,13 +51,13 @@ def find_remedy(config: dict[str, Any], topology: Topology, estimate_of: Callabl
             continue
         flags = " ".join(f"--config.{name}={value}" for name, value in overrides.items())
         if plan.fits and (plan.compiled is not None or not topology.devices):
-            return f"  fits with          {flags}: {plan.total_bytes / GIB:.2f} GiB per device"
+            return f"{flags}: {plan.total_bytes / GIB:.2f} GiB per device"
         if smallest is None or plan.total_bytes < smallest[0]:
             smallest = plan.total_bytes, flags
     if smallest is None:
-        return "  fits with          a larger topology: no change of the config is possible"
+        return "a larger topology: no change of the config is possible"
     size, flags = smallest
-    return f"  fits with          a larger topology: {flags} still needs {size / GIB:.2f} GiB per device"
+    return f"a larger topology: {flags} still needs {size / GIB:.2f} GiB per device"
 
 
 def _changes(config: dict[str, Any], topology: Topology) -> Iterator[dict[str, Any]]:

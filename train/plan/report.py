@@ -1,6 +1,7 @@
-"""Writes an estimate as lines of text."""
+"""Writes an estimate as lines of text, or as the fields of a JSON object."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from train.hardware import GIB
 from train.plan.estimate import Estimate
@@ -23,7 +24,9 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
     for name, size in _memory(plan):
         yield f"    {name:<34}{size / GIB:z9.3f} GiB"
     if chip is not None:
-        total = f" of {chip.memory_bytes / GIB:g}" if chip.reserved_bytes else ""
+        total = f" of {chip.memory_bytes / GIB:.4g}" if chip.reserved_bytes else ""
+        if topology.has_pool and chip.reserved_bytes:
+            total += ": the pool of JAX (XLA_PYTHON_CLIENT_MEM_FRACTION)"
         yield f"    {'available to programs':<34}{chip.usable_bytes / GIB:9.3f} GiB{total}"
     yield f"  FLOPs per step     {plan.flops:.3e}"
     if plan.roofline_seconds is not None:
@@ -38,6 +41,39 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
         yield f"  fits               yes, with {(chip.usable_bytes - plan.total_bytes) / GIB:.2f} GiB free"
     else:
         yield f"  fits               no, {(plan.total_bytes - chip.usable_bytes) / GIB:.2f} GiB too much"
+
+
+def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
+    """Returns what `report_lines` has, as the fields of a JSON object. Sizes are bytes, of one device; times, seconds.
+
+    A field whose value is not known, such as the memory of a device of gpu:8, is None. "collectives" maps each kind to
+    bytes per device and step; None if the step was not compiled.
+    """
+    chip, compiled = plan.topology.chip, plan.compiled
+    kernel, reason = plan.attention
+    roofline = plan.roofline_seconds
+    return {
+        "config": config,
+        "topology": plan.topology.name,
+        "devices": plan.topology.num_devices,
+        "mesh": plan.mesh,
+        "compiled": compiled is not None and not compiled.refused,
+        "refused_by_the_compiler": compiled is not None and compiled.refused,
+        "compile_seconds": None if compiled is None else compiled.seconds,
+        "parameters": plan.num_params,
+        "attention": kernel,
+        "attention_reason": reason,
+        "positions_per_step": plan.positions_per_step,
+        "memory": {name.strip("()"): size for name, size in _memory(plan)},
+        "total_bytes": plan.total_bytes,
+        "available_bytes": None if chip is None else chip.usable_bytes,
+        "device_bytes": None if chip is None else chip.memory_bytes,
+        "flops_per_step": plan.flops,
+        "roofline_seconds": roofline,
+        "roofline_positions_per_second": None if roofline is None else plan.positions_per_step / roofline,
+        "collectives": None if compiled is None or compiled.refused else compiled.collectives,
+        "fits": plan.fits,
+    }
 
 
 def _memory(plan: Estimate) -> Iterator[tuple[str, int]]:

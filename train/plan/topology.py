@@ -5,6 +5,7 @@ import importlib.util
 import math
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from contract.errors import ConfigError
@@ -14,6 +15,9 @@ from train.hardware import CHIPS, Chip
 _TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 _AMPERE_OR_NEWER = ("gb200", "b200", "gh200-144gb", "gh200", "h100", "h200", "a100", "a100-40gb", "l4")
 _GPUS = (*_AMPERE_OR_NEWER, "t4")
+# JAX's pool on a GPU is this share of the memory, unless one of the variables has another. The first one is newer.
+_POOL_SHARE = 0.75
+_POOL_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 # Without these variables libtpu queries the metadata of a TPU machine, and prints errors on other machines.
 _LIBTPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -35,6 +39,11 @@ class Topology:
     devices: tuple[Any, ...]  # jax.Device of the compiler, in the topology's order; empty without a compiler
 
     @property
+    def has_pool(self) -> bool:
+        """Whether the devices are GPUs whose memory JAX takes in a pool."""
+        return self.chip is not None and self.platform in ("cuda", "gpu")
+
+    @property
     def platform(self) -> str:
         """The platform of the devices, as models.placement.platform_of names it; "gpu" for an unknown GPU."""
         kind = self.chip.name if self.chip else self.name.partition(":")[0]
@@ -46,9 +55,11 @@ class Topology:
 def parse_topology(name: str) -> Topology:
     """Returns the topology of a name such as "v5e:4x4", "v5p:4x4x4", "h100:8", "gpu:8" or "cpu:2".
 
-    TPU topologies need the TPU compiler, libtpu, which runs on any x86 Linux machine.
+    TPU topologies need the TPU compiler, libtpu, which runs on any x86 Linux machine. Of a GPU's memory, programs can
+    use JAX's pool: 75%, or the share that XLA_PYTHON_CLIENT_MEM_FRACTION has in this process's environment.
 
-    Raises ConfigError for an unknown name, and if libtpu is not installed or in use.
+    Raises ConfigError for an unknown name, if libtpu is not installed or in use, and if the pool's share is not a
+    number from 0 to 1.
     """
     kind, _, size = name.partition(":")
     sizes = [int(part) for part in size.split("x")] if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size) else []
@@ -64,11 +75,36 @@ def parse_topology(name: str) -> Topology:
         )
         return Topology(name, len(devices), chip, tuple(devices))
     if len(sizes) == 1 and kind in ("cpu", "gpu", *_GPUS):
-        return Topology(name, sizes[0], CHIPS.get(kind), ())
+        chip = CHIPS.get(kind)
+        return Topology(name, sizes[0], chip and with_pool(chip, pool_share(os.environ)), ())
     raise ConfigError(
         f"--topology={name} is unknown: use v5e:AxB, v6e:AxB, v4:AxBxC or v5p:AxBxC (chips along each side), "
         f"{', '.join(chip + ':N' for chip in _GPUS)}, gpu:N or cpu:N"
     )
+
+
+def pool_share(environment: Mapping[str, str]) -> float:
+    """Returns the share of a GPU's memory that JAX's pool takes, from the variables of `environment`.
+
+    Raises ConfigError if the share is not above 0 and at most 1.
+    """
+    if environment.get("XLA_PYTHON_CLIENT_ALLOCATOR", "").lower() == "platform":  # no pool
+        return 1.0
+    name = next((name for name in _POOL_VARIABLES if environment.get(name)), None)
+    if name is None:
+        return _POOL_SHARE
+    try:
+        share = float(environment[name])
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ConfigError(f"the environment variable {name}={environment[name]} must be a number above 0 and up to 1")
+    return share
+
+
+def with_pool(chip: Chip, share: float) -> Chip:
+    """Returns a GPU of whose memory programs can use `share`."""
+    return dataclasses.replace(chip, reserved_bytes=chip.memory_bytes - int(chip.memory_bytes * share))
 
 
 def _tpu_devices(name: str, num_chips: int) -> list[Any]:

@@ -1,6 +1,8 @@
 """Estimates of a run: bytes by hand, the printed report, and changes that make a run fit."""
 
 import dataclasses
+import json
+import re
 
 import jax
 import pytest
@@ -13,8 +15,8 @@ from train.experiment import make_experiment
 from train.hardware import CHIPS, GIB
 from train.plan.estimate import Compiled, _bytes_needed, estimate
 from train.plan.remedy import find_remedy
-from train.plan.report import report_lines
-from train.plan.topology import Topology, parse_topology
+from train.plan.report import report_fields, report_lines
+from train.plan.topology import Topology, parse_topology, pool_share, with_pool
 
 
 def small_plan(chip=None, devices=4, **overrides):
@@ -85,7 +87,7 @@ def test_a_run_that_does_not_fit_is_reported_with_a_change_that_makes_it_fit():
     fields["model"]["remat"] = "dots"
     just_short = dataclasses.replace(small, memory_bytes=plan_of(fields, topology).total_bytes - 1)
     remedy = find_remedy(fields, dataclasses.replace(topology, chip=just_short), plan_of)
-    assert "fits with          --config.mesh.data=1 --config.mesh.fsdp=4 --config.mesh.tensor=1: " in remedy
+    assert "--config.mesh.data=1 --config.mesh.fsdp=4 --config.mesh.tensor=1: " in remedy
     tiny = dataclasses.replace(topology, chip=dataclasses.replace(small, memory_bytes=1))
     assert "a larger topology" in find_remedy(fields, tiny, plan_of)
 
@@ -99,7 +101,7 @@ def test_the_last_remedies_are_smaller_microbatches():
     topology = Topology("small:2", 2, CHIPS["h100"], ())
     small = dataclasses.replace(CHIPS["h100"], memory_bytes=plan_of(fields, topology).total_bytes - 1)
     remedy = find_remedy(fields, dataclasses.replace(topology, chip=small), plan_of)
-    assert "fits with          --config.train.grad_accum_steps=2: " in remedy
+    assert "--config.train.grad_accum_steps=2: " in remedy
 
 
 def test_a_compilers_refusal_counts_arguments_once():
@@ -149,6 +151,72 @@ def test_the_command_prints_a_plan(tmp_path):
                                 "--config.model.remat=full", module="train.plan")  # fmt: skip
     assert (status, err) == (0, "")
     assert "247.6M" in out and "from shapes, not compiled" in out and "fits               yes" in out
+
+
+def test_the_json_file_has_what_is_printed(tmp_path, monkeypatch):
+    for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "plan.json"
+    arguments = ("--config=configs/clm.py:base", "--topology=h100:1", "--vocab_size=50257", f"--json={path}")
+    status, out, _ = run_main(*arguments, module="train.plan")
+    plan = json.loads(path.read_text())
+    assert (status, plan["fits"], plan["devices"]) == (1, False, 1)  # 512 rows of 1,024 at once
+    assert (plan["available_bytes"], plan["device_bytes"]) == (60 * 10**9, 80 * 10**9)  # JAX's pool is 75%
+    assert "available to programs                55.879 GiB of 74.51: the pool of JAX" in out
+    assert f"fits with          {plan['fits_with']}\n" in out
+    # Each printed size and count is in the file.
+    for name, size in plan["memory"].items():
+        assert re.search(rf"{name} +{size / GIB:z.3f} GiB", out), name
+    assert f"{plan['positions_per_step']:,}" in out and f"{plan['flops_per_step']:.3e}" in out
+    assert plan["attention_reason"] in out and f"{plan['roofline_seconds'] * 1e3:,.1f} ms" in out
+    assert plan["collectives"] is None and plan["compiled"] is False
+
+
+def test_a_run_that_needs_more_than_the_pool_fits_with_a_larger_pool():
+    fields = small_config("span_corruption", "encoder_decoder")
+
+    def plan_of(fields, topology):
+        return estimate(make_experiment(fields), topology)
+
+    topology = Topology("h100:4", 4, CHIPS["h100"], ())
+    memory = int(plan_of(fields, topology).total_bytes / 0.85)
+    chip = with_pool(dataclasses.replace(CHIPS["h100"], memory_bytes=memory), 0.75)
+    small = dataclasses.replace(topology, chip=chip)
+    plan = plan_of(fields, small)
+    assert plan.fits is False and plan.total_bytes < memory
+    assert find_remedy(fields, small, plan_of).startswith("XLA_PYTHON_CLIENT_MEM_FRACTION=0.92 in the environment: ")
+
+
+def test_the_json_file_has_the_collectives_of_a_compiled_step():
+    plan = dataclasses.replace(small_plan(), compiled=Compiled(False, 1, 2, 3, 4, {"all-reduce": 5}, seconds=6.0))
+    fields = report_fields("configs/some.py", plan)
+    assert fields["collectives"] == {"all-reduce": 5} and fields["compiled"] and fields["compile_seconds"] == 6.0
+    assert fields["total_bytes"] == 10 and fields["fits"] is None and fields["available_bytes"] is None
+
+
+def test_a_file_that_cannot_be_written_is_an_error_before_the_plan(tmp_path):
+    arguments = ("--config=configs/ul2.py", "--topology=cpu:1", f"--json={tmp_path}/none/plan.json")
+    status, out, err = run_main(*arguments, module="train.plan")
+    assert (status, out) == (1, "") and "--json=" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "share"),
+    [
+        ({}, 0.75),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}, 0.9),
+        ({"XLA_CLIENT_MEM_FRACTION": "0.5"}, 0.5),
+        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, 1.0),
+    ],
+)
+def test_the_pool_of_a_gpu_is_that_of_the_environment(environment, share):
+    assert pool_share(environment) == share
+
+
+@pytest.mark.parametrize("value", ["0", "1.5", "most", "nan"])
+def test_a_pool_that_is_no_share_is_an_error(value):
+    with pytest.raises(ConfigError, match=f"XLA_PYTHON_CLIENT_MEM_FRACTION={value} must be a number above 0"):
+        pool_share({"XLA_PYTHON_CLIENT_MEM_FRACTION": value})
 
 
 @pytest.mark.parametrize("arguments", [["--topology=v99:1"], ["--topology=cpu:3"], []])
