@@ -62,7 +62,7 @@ def dropout(x: Array, rate: float, key: Array | None, *, broadcast_positions: bo
 
 
 def bernoulli(key: Array, probability: float, shape: tuple[int, ...]) -> Array:
-    """Returns draws that are True with `probability`, bool of `shape` [B, ...], from a key for each row of the batch."""
+    """Returns draws that are True with `probability`, bool of `shape` [B, ...], with a key for each row."""
     return jax.vmap(lambda key: jax.random.bernoulli(key, probability, shape[1:]))(row_keys(key, shape[0]))
 
 

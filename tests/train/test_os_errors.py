@@ -1,6 +1,8 @@
 """Errors of the operating system, signals and too little memory end a command in one line, with a status above 0."""
 
+import asyncio
 import errno
+import gc
 import io
 import os
 import signal
@@ -22,6 +24,7 @@ from train.checkpoint import Checkpoints
 from train.distributed import initialize
 from train.generate.texts import Options
 from train.metrics_file import read_metrics
+from train.orbax_noise import silence_orbax
 from train.output_file import writing
 from train.restore import load_experiment
 from train.run_config import read_config
@@ -282,3 +285,24 @@ def test_errors_in_a_program_that_goes_on_leave_one_thread_that_waits(capsys):
     while threading.active_count() > before + 1:  # the threads of signals end soon
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_asyncio_does_not_log_the_failed_tasks_of_orbax(caplog):
+    """Only one of the arrays whose writing fails is awaited."""
+    silence_orbax()
+
+    def fail_unseen(path):
+        names = {}
+        exec(compile("async def write():\n    raise ValueError('No space left on device')\n", path, "exec"), names)
+
+        async def main():
+            asyncio.get_running_loop().create_task(names["write"]())
+            await asyncio.sleep(0.01)
+
+        asyncio.run(main())
+        gc.collect()
+
+    fail_unseen(os.path.join(os.sep, "x", "orbax", "checkpoint", "serialization.py"))
+    assert not caplog.records
+    fail_unseen("other.py")
+    assert "exception was never retrieved" in caplog.text
