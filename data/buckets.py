@@ -29,6 +29,8 @@ from contract.errors import ConfigError
 SCHEMES = {"gs": "gcs", "s3": "s3"}  # of addresses, and TensorStore's driver for each
 _ADDRESS = re.compile(r"(gs|s3)://([^/]+)(?:/(.*))?", re.DOTALL)
 _ACCESS_SECONDS = 30.0
+# A request without an answer for this long is made again. TensorStore has no limit by default.
+_STALLED_SECONDS = 60
 _FEW_RETRIES = 2  # of the first request of a process: 3 s
 _RETRIES = 12  # of others, so that an interruption of two minutes does not end a run
 _PROBE = ".cloze-access"  # an object that does not exist
@@ -214,6 +216,8 @@ def _probe(scheme: str, bucket: str) -> None:
 def _connect(scheme: str, bucket: str, retries: int) -> Any:
     import tensorstore  # takes a tenth of a second, and most runs have no bucket
 
+    os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", str(_STALLED_SECONDS))
+    os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
     wait = {"max_retries": retries, "initial_delay": "500ms", "max_delay": "16s"}
     context = tensorstore.Context({"gcs_request_retries": wait, "s3_request_retries": wait})
     try:

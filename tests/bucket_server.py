@@ -23,12 +23,14 @@ class BucketServer:
       objects: bucket -> key -> (contents, generation).
       log: the method and the path of each request.
       forbidden: whether all requests are answered with 403.
+      stalled: the number of next requests that are never answered.
     """
 
     def __init__(self, *buckets: str):
         self.objects: dict[str, dict[str, tuple[bytes, int]]] = {bucket: {} for bucket in buckets}
         self.log: list[str] = []
         self.forbidden = False
+        self.stalled = 0
         self.lock = threading.Lock()
         self.generation = 1000
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": self}))
@@ -80,6 +82,9 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         self.store.log.append(f"{self.command} {path}")
         options = {name: values[0] for name, values in urllib.parse.parse_qs(query, keep_blank_values=True).items()}
+        if self.store.stalled:
+            self.store.stalled -= 1
+            threading.Event().wait()
         google = next((p for p in ("/upload/storage/v1/b/", "/storage/v1/b/") if path.startswith(p)), None)
         with self.store.lock:
             if self.store.forbidden:

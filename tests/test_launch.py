@@ -52,8 +52,9 @@ def start(tmp_path):
             "STATUS": str(status),
             "RUN": "waits" if waits else "",
         }
-        array = {"TASK_ID": 0, "TASK_MIN": 0, "TASK_MAX": 0, "TASK_COUNT": 1}
-        environment |= {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()}
+        if script == "ablate_slurm.sh":
+            array = {"JOB_ID": 4711, "TASK_ID": 3, "TASK_MIN": 3, "TASK_MAX": 3, "TASK_COUNT": 1}
+            environment |= {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()}
         command = ["bash", f"launch/{script}", "--config=x.py"]
         started.append(subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True))
         return started[-1]
@@ -78,7 +79,8 @@ def test_the_time_limit_saves_and_queues_the_job_again(script, status, start, tm
     process.send_signal(signal.SIGUSR1)
     assert process.wait(30) == status
     commands = (tmp_path / "log").read_text().splitlines()[1:]
-    assert commands == ["scancel --signal=TERM 4711", "saved", "scontrol requeue 4711"]
+    job = "4711_3" if script == "ablate_slurm.sh" else "4711"  # 4711 alone would be all tasks of the array
+    assert commands == [f"scancel --signal=TERM {job}", "saved", f"scontrol requeue {job}"]
 
 
 @pytest.mark.parametrize("status", [0, 3])

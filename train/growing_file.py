@@ -1,9 +1,11 @@
 """Files that grow while a run trains: lines of metrics and events, on a local disk or in a bucket."""
 
+import errno
 import threading
 import time
 from typing import IO
 
+from data import buckets
 from data.storage import in_bucket, write_bytes
 
 UPLOAD_SECONDS = 10.0
@@ -21,11 +23,13 @@ class UploadedFile:
       path: of the file in a bucket.
       contents: what the file has already.
 
-    `write`, `upload` and `close` raise the OSError of an upload that failed.
+    Once another process has replaced the file, as it may after it has taken over the lock of the workdir, nothing is
+    uploaded any more. `write`, `upload` and `close` raise the OSError of an upload that failed.
     """
 
     def __init__(self, path: str, contents: bytes = b""):
         self._path, self._contents, self._uploaded = path, bytearray(contents), len(contents)
+        _, self._version = buckets.read_version(path)
         self._error: OSError | None = None
         self._changed = threading.Lock()
         self._uploading = threading.Lock()
@@ -50,8 +54,17 @@ class UploadedFile:
             with self._changed:
                 contents = bytes(self._contents)
             if len(contents) > self._uploaded:
-                write_bytes(self._path, contents)
+                self._version = self._write(contents)
                 self._uploaded, self._error = len(contents), None
+
+    def _write(self, contents: bytes) -> bytes:
+        """Returns the new version of the file."""
+        version = buckets.write(self._path, contents, version=self._version)
+        if version is None:  # replaced by another process, or by a request of this one whose answer was lost
+            found, version = buckets.read_version(self._path)
+            if found != contents:
+                raise OSError(errno.ESTALE, "another process has replaced the file", self._path)
+        return version
 
     def close(self) -> None:
         """Uploads what is left, and ends the thread. May be called twice."""

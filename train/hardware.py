@@ -43,6 +43,7 @@ CHIPS = {chip.name: chip for chip in _CHIPS}
 # (substring of jax.Device.device_kind in lower case, name of the chip); the first match counts. An empty name excludes
 # a chip whose kind contains the substring of another chip but whose peak differs.
 _KINDS = (
+    (" mig ", ""),  # a part of a GPU
     ("tpu v4", "v4"),
     ("tpu v5 lite", "v5e"),
     ("tpu v5e", "v5e"),
@@ -54,9 +55,7 @@ _KINDS = (
     ("b200", "b200"),
     ("gh200 144g", "gh200-144gb"),
     ("gh200", "gh200"),
-    ("h100 pcie", ""),
-    ("h100 nvl", ""),
-    ("h100", "h100"),
+    ("h100 80gb", "h100"),
     ("h200 nvl", ""),
     ("h200", "h200"),
     ("a100-sxm4-80gb", "a100"),

@@ -13,7 +13,7 @@ from contract.errors import ConfigError
 from data import buckets, storage
 from data.files import find_files
 from tests.bucket_server import BucketServer
-from tests.train.subprocesses import free_port
+from tests.train.subprocesses import ROOT, free_port
 
 KINDS = ["gs", "s3", "moto"]
 
@@ -126,6 +126,22 @@ def test_no_access_is_one_line_and_never_an_empty_folder(folder, servers):
     for call in (storage.exists, storage.is_file, storage.is_folder, storage.list_names, storage.read_bytes):
         with pytest.raises(PermissionError):
             call(folder)
+
+
+@each_scheme
+def test_a_request_that_is_never_answered_is_made_again(folder, servers):
+    """In a process of its own, because TensorStore reads the time once."""
+    storage.write_bytes(f"{folder}/a", b"1")
+    servers.stalled = 1
+    program = f"""
+import os
+from data import buckets
+os.environ.pop("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", None)  # that of the tests' process
+buckets._STALLED_SECONDS = 2
+assert buckets.read("{folder}/a") == b"1"
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
+    assert servers.stalled == 0
 
 
 @pytest.mark.parametrize("folder", ["gs", "s3"], indirect=True)

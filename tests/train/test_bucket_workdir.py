@@ -198,6 +198,21 @@ def test_a_growing_file_reaches_the_bucket_in_time_and_reports_failures(server, 
     assert storage.read_bytes(path) == b"kept\none\ntwo\nthree\n"
 
 
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_a_growing_file_that_another_process_has_replaced_stays_as_it_is(server, scheme):
+    """A process that was suspended has lost the lock of the workdir, and another run has continued."""
+    path = f"{scheme}://test-bucket/run/metrics.jsonl"
+    suspended = UploadedFile(path)
+    suspended.write(b"one\n")
+    suspended.upload()
+    storage.write_bytes(path, b"one\nof the other run\n")
+    suspended.write(b"two\n")
+    for end in (suspended.upload, suspended.close):
+        with pytest.raises(OSError, match="another process has replaced the file"):
+            end()
+    assert storage.read_bytes(path) == b"one\nof the other run\n"
+
+
 def test_two_processes_that_share_a_bucket_alone_train_and_continue(server, corpus, tmp_path, monkeypatch):
     """Each has a home folder of its own, and no common folder; then one process continues their run."""
     for path in sorted((corpus / "text").iterdir())[:10]:

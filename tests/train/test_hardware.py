@@ -34,7 +34,18 @@ def test_chips_by_device_kind(kind, name):
 
 
 @pytest.mark.parametrize(
-    "kind", ["cpu", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA L40S", "Radeon"]
+    "kind",
+    [
+        "cpu",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA H100 64GB HBM2",
+        "NVIDIA H100 PCIe",
+        "NVIDIA H100 NVL",
+        "NVIDIA H200 NVL",
+        "NVIDIA L40S",
+        "Radeon",
+    ],
 )
 def test_unknown_chips_have_no_peak(kind):
     assert chip_of(kind) is None
