@@ -148,16 +148,48 @@ def test_a_name_that_no_bucket_can_have_is_one_line():
         ("gs:/bucket/x", "names no bucket: write gs://BUCKET/FOLDER"),
         ("s3:///x", "names no bucket: write s3://BUCKET/FOLDER"),
         ("gs://", "names no bucket"),
+        (" gs://bucket/x", "names no bucket"),
+        (
+            "s3://bucket/a/../x",
+            r"has the component '\.\.', which has no meaning in a bucket: write the address without",
+        ),
+        ("gs://bucket/a/.", r"has the component '\.'"),
+        ("s3://../x", r"has the component '\.\.'"),
     ],
 )
 def test_an_address_that_is_not_supported_is_one_line(path, message):
     for check in (storage.check_path, storage.check_access, storage.check_writable):
         with pytest.raises(ConfigError, match=f"^--x={path} {message}"):
             check(path, f"--x={path}")
-    storage.check_path("gs://bucket/x", "--x")
+    for name in ("x", ".x", "..x", "x.", "a/..."):
+        storage.check_path(f"gs://bucket/{name}", "--x")
     storage.check_path("folder/a:b", "--x")
     with pytest.raises(ConfigError, match=r"^--x must be a path on this machine"):
         storage.check_local("gs://bucket/x", "--x")
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/x\ny", "gs://bucket\n/x", "\ns3://bucket/x", "hdfs://host/x\u2028"])
+def test_an_address_with_a_line_break_is_one_line(address):
+    for check in (storage.check_path, storage.check_access, storage.check_writable, storage.check_local):
+        with pytest.raises(ConfigError) as error:
+            check(address, f"--x={address}")
+        assert len(str(error.value).splitlines()) == 1
+        assert str(error.value).startswith(f"--x={repr(address)[1:-1]} ")
+    storage.check_path("folder/x\ny", "--x")
+
+
+@each_scheme
+def test_dots_in_an_address_never_name_another_object(folder, servers):
+    storage.write_bytes(f"{folder}/b", b"one")
+    with pytest.raises(ConfigError, match=r"^data\.path='.*/a/\.\./b' has the component '\.\.'"):
+        find_files(f"{folder}/a/../b")
+    for address in (f"{folder}/a/../b", f"{folder}/./b"):
+        with pytest.raises(OSError, match="has no components"):
+            storage.write_bytes(address, b"two")
+        with pytest.raises(OSError, match="has no components"):
+            storage.remove(address)
+    assert storage.read_bytes(f"{folder}/b") == b"one"
+    assert buckets.keys(folder) == [f"{folder}/b"]
 
 
 def test_local_paths_behave_alike(tmp_path):
