@@ -205,18 +205,57 @@ def test_local_paths_behave_alike(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-NAMES = ["a.txt", "b.txt", ".hidden.txt", "x/a.txt", "x/y/c.json", "x/.h/d.txt"]
+NAMES = [
+    *("a.txt", "b.txt", ".hidden.txt", "x/a.txt", "x/y/c.json", "x/.h/d.txt", "x.y/e.txt", "d [v1]/x.txt", "d 1/x.txt"),
+    *(f"e/{name}.txt" for name in ["a", "b", "d", "5", "^", "!", "[", "]", "&", "|", "-", "\\", "*", "a&b", ".h"]),
+    "e/f.txt/g.txt",
+]
+PATTERNS = [
+    *("", "*", "*/", "**", "**/", "**/**", "*.txt", "?.txt", "[!a].txt", "**/*.txt", "x/**", "x/*/c.*", "*/y", "**/y/"),
+    *(".*", ".??*", "[.]hidden.txt", "**/.*", "x/.h/*", "x/.*/*", "**/.h", "a.txt", "a.txt/", "x**", "x**/", "x//*"),
+    *("d [v1]/x.txt", "d [v1]", "d [v1]/", "d [v1]/*", "d [v1*/x.txt", "d [[]v1]/?.txt", "?/*", "?/f.txt", "none/*"),
+    *(f"e/{part}.txt" for part in ["[^a]", "[!a]", r"[\d]", "[z-a]", "[a-z]", "[[]", "[]]", "[!]a]", "[", "[a", "[]"]),
+    *(
+        f"e/{part}.txt"
+        for part in ["[a&&b]", "[a||b]", "[a-]", "[--a]", "[a-c-e]", "[!z-a]", "[*]", r"\*", "?", "a[&]b"]
+    ),
+    *("e/[a.txt]", "e[/]a.txt", "e/*[!t]", "e/f.txt/*", "e/*/*", "*.json"),
+]
+
+
+def found_in(folder, pattern):
+    """The names that a pattern finds in a folder; None if it is an error in one line."""
+    try:
+        return sorted(path.removeprefix(f"{folder}/") for path in find_files(f"{folder}/{pattern}"))
+    except ConfigError as error:
+        assert len(str(error).splitlines()) == 1
+        return None
 
 
 @each_scheme
-@pytest.mark.parametrize("pattern", ["", "*.txt", "?.txt", "[!a].txt", "**/*.txt", "x/**", "x/*/c.*", ".*", "a.txt"])
-def test_patterns_name_the_files_that_they_name_in_a_local_folder(folder, pattern, tmp_path):
+@pytest.mark.filterwarnings("error")
+def test_patterns_name_the_files_that_they_name_in_a_local_folder(folder, tmp_path):
     for name in NAMES:
         storage.make_folder((tmp_path / name).parent)
         storage.write_bytes(tmp_path / name, b"x")
         storage.write_bytes(f"{folder}/{name}", b"x")
-    local = [path.removeprefix(f"{tmp_path}/") for path in find_files(f"{tmp_path}/{pattern}")]
-    found = [path.removeprefix(f"{folder}/") for path in find_files(f"{folder}/{pattern}".rstrip("/"))]
-    assert sorted(found) == sorted(local) != []
-    with pytest.raises(ConfigError, match="names no file in that bucket"):
-        find_files(f"{folder}/none/*")
+    local = {pattern: found_in(tmp_path, pattern) for pattern in PATTERNS}
+    assert {pattern: found_in(folder, pattern) for pattern in PATTERNS} == local
+    assert [pattern for pattern in PATTERNS if local[pattern] is None] == [
+        *("[.]hidden.txt", "a.txt/", "none/*", "e/[z-a].txt", "e/[a.txt", "e/[].txt", "e/[a.txt]", "e[/]a.txt"),
+        *("e/*[!t]", "*.json"),
+    ]
+
+
+@each_scheme
+def test_keys_that_no_disk_can_have_are_never_taken_for_others(folder, servers):
+    """Requests for S3 resolve "." and "..", and an address has no empty components."""
+    for key in ("a.txt", "./b.txt", "../c.txt", "x//d.txt"):
+        servers.put("test-bucket", f"{folder.split('/', 3)[3]}/{key}", b"x")
+    for pattern in ("*.txt", "*.*", "?.txt"):
+        assert found_in(folder, pattern) == ["a.txt"]
+    for pattern in (".*", ".*/*", ".?/*"):
+        assert found_in(folder, pattern) is None
+    for pattern in ("", "x", "*", "**/*.txt"):
+        with pytest.raises(ConfigError, match=r"names the object '.*/x//d\.txt', which has two slashes in a row"):
+            find_files(f"{folder}/{pattern}")
