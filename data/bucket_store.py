@@ -5,7 +5,9 @@ tokens.bin.part00000 and so on, each of which fits into memory and into one requ
 store without it is incomplete.
 """
 
+import collections
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
@@ -89,13 +91,18 @@ def local_copies(addresses: Sequence[str], folder: Path) -> list[tuple[str, str]
     if not addresses:
         return []
     folder.mkdir(parents=True, exist_ok=True)
+    copies: dict[str, list[Path]] = collections.defaultdict(list)  # from one list of the folder, which may be long
+    for name in os.listdir(folder):
+        if not name.endswith(".tmp"):
+            copies[name.partition("-")[0]].append(folder / name)
+    before = [copies.get(_hash(address), []) for address in addresses]
     with ThreadPoolExecutor(_REQUESTS) as threads:
-        return list(threads.map(lambda address: _local_copy(address, folder), addresses))
+        return list(threads.map(functools.partial(_local_copy, folder), addresses, before))
 
 
-def _local_copy(address: str, folder: Path) -> tuple[str, str]:
+def _local_copy(folder: Path, address: str, before: Sequence[Path]) -> tuple[str, str]:
+    """Returns the path of a copy in `folder` and the version of an object. before: the copies that `folder` has."""
     prefix = f"{_hash(address)}-"
-    before = [path for path in folder.glob(f"{prefix}*") if not path.name.endswith(".tmp")]
     versions = [path.name.removeprefix(prefix) for path in before]
     known = bytes.fromhex(versions[0]) if len(versions) == 1 else None
     contents, version = buckets.read_version(address, unless=known)

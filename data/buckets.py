@@ -174,10 +174,18 @@ def _no_access(path: str, where: str, error: OSError) -> ConfigError:
     return ConfigError(f"{where}: {scheme}://{bucket}: {error.strerror}: {remedy}")
 
 
+def dots_in(address: str) -> str | None:
+    """Returns the first component of an address of a bucket that is "." or "..", None if there is none."""
+    return next((part for part in address.split("/")[2:] if part in (".", "..")), None)
+
+
 def _split(path: str | os.PathLike) -> tuple[str, str, str]:
-    """Returns scheme, bucket and key of an address."""
+    """Returns scheme, bucket and key of an address. Raises OSError for an address with a component "." or ".."."""
     match = _ADDRESS.fullmatch(os.fspath(path))
     assert match is not None, path
+    if dots_in(match[0]):
+        # In S3's requests curl resolves these components, and another object would be read, written or deleted.
+        raise OSError(errno.EINVAL, 'an address in a bucket has no components "." and ".."', match[0])
     return match[1], match[2], "/".join(part for part in (match[3] or "").split("/") if part)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from contract.errors import ConfigError
 from data import buckets
+from data.bucket_glob import find_objects
 from data.storage import check_access, in_bucket
 
 
@@ -158,37 +159,25 @@ def _resolve(pattern: str, field: str) -> list[str]:
 
 
 def _in_bucket(pattern: str, where: str) -> list[str]:
-    """Returns the files in a bucket that `pattern` names, as those of a local folder, sorted."""
-    address = buckets.normalized(pattern)
-    if not glob.has_magic(address):
-        if buckets.exists(address):
-            return [address]
-        found = [key for key in buckets.keys(address) if "/." not in key.removeprefix(address)]
-    else:
+    """Returns the files in a bucket that `pattern` names, as those of a local folder, sorted.
+
+    An object or a folder with the characters of a glob in its name is found under this name, as on a disk.
+    """
+    address, slash = buckets.normalized(pattern), "/" if pattern.endswith("/") else ""
+    if not slash and buckets.exists(address):
+        return [address]
+    found = buckets.keys(address)
+    if found:
+        found = [key for key in found if "/." not in key.removeprefix(address)]
+    elif glob.has_magic(address):
         folder = address[: re.search(r"[*?\[]", address).start()].rpartition("/")[0]  # type: ignore[union-attr]
-        matches = re.compile(_to_regex(address)).fullmatch
-        found = [key for key in buckets.keys(folder) if matches(key)]
+        found = find_objects(address + slash, folder, buckets.keys(folder))
     if not found:
         raise ConfigError(f"{where} names no file in that bucket: name files, folders or globs, separated by commas")
+    for key in found:
+        if buckets.normalized(key) != key:
+            raise ConfigError(f"{where} names the object {key!r}, which has two slashes in a row: rename this object")
     return found
-
-
-def _to_regex(pattern: str) -> str:
-    """Returns a regular expression for what glob.glob(pattern, recursive=True) finds: hidden names need a dot."""
-    *folders, name = pattern.split("/")
-    parts = [r"(?:[^./][^/]*/)*" if part == "**" else f"{_part_to_regex(part)}/" for part in folders]
-    return "".join(parts) + (r"(?:[^./][^/]*/)*[^./][^/]*" if name == "**" else _part_to_regex(name))
-
-
-def _part_to_regex(part: str) -> str:
-    """Returns a regular expression for one name of a pattern, in which *, ? and [...] match all characters but "/"."""
-    tokens = re.findall(r"\[!?\]?[^\]]*\]|.", part, re.DOTALL)
-    wild = {"*": "[^/]*", "?": "[^/]"}
-    regex = "".join(
-        f"(?!/)[{re.sub('^!', '^', token[1:-1])}]" if len(token) > 1 else wild.get(token, re.escape(token))
-        for token in tokens
-    )
-    return regex if part.startswith(".") or not glob.has_magic(part) else rf"(?!\.){regex}"
 
 
 def _walk(folder: str) -> list[str]:

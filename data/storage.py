@@ -17,16 +17,30 @@ from contract.errors import ConfigError
 from data import buckets
 from data.buckets import in_bucket
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*):/")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # all characters that end a line are among these
 
 
 def check_path(path: str, where: str) -> None:
     """Raises ConfigError for an address that is not of a bucket, such as hdfs://host/x, gs:/bucket/x or gs://.
 
-    No such path is written as a folder of this machine. where: the flag or config field with its value, for messages.
+    No such path is written as a folder of this machine. Also raises ConfigError for an address of a bucket with a line
+    break or another control character, or with a component "." or "..".
+
+    where: the flag or config field with its value, for messages.
     """
-    match = _SCHEME.match(os.fspath(path))
-    if match is None or in_bucket(path):
+    address = os.fspath(path)
+    match = _SCHEME.match(address)
+    if match is None:
+        return
+    if _CONTROL.search(address):
+        raise ConfigError(f"{_in_one_line(where)} has a control character, such as a line break: correct the address")
+    if in_bucket(address):
+        dots = buckets.dots_in(address)
+        if dots:
+            raise ConfigError(
+                f"{where} has the component {dots!r}, which has no meaning in a bucket: write the address without it"
+            )
         return
     if match[1] in buckets.SCHEMES:
         raise ConfigError(f"{where} names no bucket: write {match[1]}://BUCKET/FOLDER")
@@ -36,7 +50,9 @@ def check_path(path: str, where: str) -> None:
 def check_local(path: str, where: str) -> None:
     """Raises ConfigError for an address, also that of a bucket, where only a path of this machine can be used."""
     if _SCHEME.match(os.fspath(path)):
-        raise ConfigError(f"{where} must be a path on this machine: write to a folder here, and copy it to the bucket")
+        raise ConfigError(
+            f"{_in_one_line(where)} must be a path on this machine: write to a folder here, and copy it to the bucket"
+        )
 
 
 def check_access(path: str, where: str) -> None:
@@ -175,3 +191,7 @@ def _write_object(path: str, contents: bytes, replace: bool) -> None:
     found, version = buckets.read_version(path)
     if found is not None or buckets.write(path, contents, version=version) is None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
+def _in_one_line(text: str) -> str:
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)

@@ -1,6 +1,7 @@
 """Texts, tokenizers and token stores in buckets."""
 
 import dataclasses
+import os
 import pathlib
 import shutil
 
@@ -72,6 +73,18 @@ def test_a_changed_text_is_another_corpus_and_an_unchanged_one_is_not_transferre
     changed = opened(config)
     assert changed.folder != first.folder and changed.content_digest != first.content_digest
     assert len(list(copies.iterdir())) == 3, "the copy of the older version is deleted"
+
+
+def test_the_folder_of_copies_is_listed_once_for_all_objects(server, tmp_path, monkeypatch):
+    addresses = [f"gs://test-bucket/text/{number:03}.txt" for number in range(3)]
+    first = bucket_store.local_copies(addresses, tmp_path / "copies")
+    assert [pathlib.Path(path).read_text() for path, _ in first] == TEXTS
+    lists = []
+    for name in ("listdir", "scandir"):
+        function = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda path, function=function: lists.append(str(path)) or function(path))
+    assert bucket_store.local_copies(addresses, tmp_path / "copies") == first
+    assert lists == [str(tmp_path / "copies")]
 
 
 def test_large_files_of_a_store_are_in_parts(server, tmp_path, monkeypatch):

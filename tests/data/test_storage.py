@@ -164,16 +164,48 @@ def test_a_name_that_no_bucket_can_have_is_one_line():
         ("gs:/bucket/x", "names no bucket: write gs://BUCKET/FOLDER"),
         ("s3:///x", "names no bucket: write s3://BUCKET/FOLDER"),
         ("gs://", "names no bucket"),
+        (" gs://bucket/x", "names no bucket"),
+        (
+            "s3://bucket/a/../x",
+            r"has the component '\.\.', which has no meaning in a bucket: write the address without",
+        ),
+        ("gs://bucket/a/.", r"has the component '\.'"),
+        ("s3://../x", r"has the component '\.\.'"),
     ],
 )
 def test_an_address_that_is_not_supported_is_one_line(path, message):
     for check in (storage.check_path, storage.check_access, storage.check_writable):
         with pytest.raises(ConfigError, match=f"^--x={path} {message}"):
             check(path, f"--x={path}")
-    storage.check_path("gs://bucket/x", "--x")
+    for name in ("x", ".x", "..x", "x.", "a/..."):
+        storage.check_path(f"gs://bucket/{name}", "--x")
     storage.check_path("folder/a:b", "--x")
     with pytest.raises(ConfigError, match=r"^--x must be a path on this machine"):
         storage.check_local("gs://bucket/x", "--x")
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/x\ny", "gs://bucket\n/x", "\ns3://bucket/x", "hdfs://host/x\u2028"])
+def test_an_address_with_a_line_break_is_one_line(address):
+    for check in (storage.check_path, storage.check_access, storage.check_writable, storage.check_local):
+        with pytest.raises(ConfigError) as error:
+            check(address, f"--x={address}")
+        assert len(str(error.value).splitlines()) == 1
+        assert str(error.value).startswith(f"--x={repr(address)[1:-1]} ")
+    storage.check_path("folder/x\ny", "--x")
+
+
+@each_scheme
+def test_dots_in_an_address_never_name_another_object(folder, servers):
+    storage.write_bytes(f"{folder}/b", b"one")
+    with pytest.raises(ConfigError, match=r"^data\.path='.*/a/\.\./b' has the component '\.\.'"):
+        find_files(f"{folder}/a/../b")
+    for address in (f"{folder}/a/../b", f"{folder}/./b"):
+        with pytest.raises(OSError, match="has no components"):
+            storage.write_bytes(address, b"two")
+        with pytest.raises(OSError, match="has no components"):
+            storage.remove(address)
+    assert storage.read_bytes(f"{folder}/b") == b"one"
+    assert buckets.keys(folder) == [f"{folder}/b"]
 
 
 def test_local_paths_behave_alike(tmp_path):
@@ -189,18 +221,57 @@ def test_local_paths_behave_alike(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-NAMES = ["a.txt", "b.txt", ".hidden.txt", "x/a.txt", "x/y/c.json", "x/.h/d.txt"]
+NAMES = [
+    *("a.txt", "b.txt", ".hidden.txt", "x/a.txt", "x/y/c.json", "x/.h/d.txt", "x.y/e.txt", "d [v1]/x.txt", "d 1/x.txt"),
+    *(f"e/{name}.txt" for name in ["a", "b", "d", "5", "^", "!", "[", "]", "&", "|", "-", "\\", "*", "a&b", ".h"]),
+    "e/f.txt/g.txt",
+]
+PATTERNS = [
+    *("", "*", "*/", "**", "**/", "**/**", "*.txt", "?.txt", "[!a].txt", "**/*.txt", "x/**", "x/*/c.*", "*/y", "**/y/"),
+    *(".*", ".??*", "[.]hidden.txt", "**/.*", "x/.h/*", "x/.*/*", "**/.h", "a.txt", "a.txt/", "x**", "x**/", "x//*"),
+    *("d [v1]/x.txt", "d [v1]", "d [v1]/", "d [v1]/*", "d [v1*/x.txt", "d [[]v1]/?.txt", "?/*", "?/f.txt", "none/*"),
+    *(f"e/{part}.txt" for part in ["[^a]", "[!a]", r"[\d]", "[z-a]", "[a-z]", "[[]", "[]]", "[!]a]", "[", "[a", "[]"]),
+    *(
+        f"e/{part}.txt"
+        for part in ["[a&&b]", "[a||b]", "[a-]", "[--a]", "[a-c-e]", "[!z-a]", "[*]", r"\*", "?", "a[&]b"]
+    ),
+    *("e/[a.txt]", "e[/]a.txt", "e/*[!t]", "e/f.txt/*", "e/*/*", "*.json"),
+]
+
+
+def found_in(folder, pattern):
+    """The names that a pattern finds in a folder; None if it is an error in one line."""
+    try:
+        return sorted(path.removeprefix(f"{folder}/") for path in find_files(f"{folder}/{pattern}"))
+    except ConfigError as error:
+        assert len(str(error).splitlines()) == 1
+        return None
 
 
 @each_scheme
-@pytest.mark.parametrize("pattern", ["", "*.txt", "?.txt", "[!a].txt", "**/*.txt", "x/**", "x/*/c.*", ".*", "a.txt"])
-def test_patterns_name_the_files_that_they_name_in_a_local_folder(folder, pattern, tmp_path):
+@pytest.mark.filterwarnings("error")
+def test_patterns_name_the_files_that_they_name_in_a_local_folder(folder, tmp_path):
     for name in NAMES:
         storage.make_folder((tmp_path / name).parent)
         storage.write_bytes(tmp_path / name, b"x")
         storage.write_bytes(f"{folder}/{name}", b"x")
-    local = [path.removeprefix(f"{tmp_path}/") for path in find_files(f"{tmp_path}/{pattern}")]
-    found = [path.removeprefix(f"{folder}/") for path in find_files(f"{folder}/{pattern}".rstrip("/"))]
-    assert sorted(found) == sorted(local) != []
-    with pytest.raises(ConfigError, match="names no file in that bucket"):
-        find_files(f"{folder}/none/*")
+    local = {pattern: found_in(tmp_path, pattern) for pattern in PATTERNS}
+    assert {pattern: found_in(folder, pattern) for pattern in PATTERNS} == local
+    assert [pattern for pattern in PATTERNS if local[pattern] is None] == [
+        *("[.]hidden.txt", "a.txt/", "none/*", "e/[z-a].txt", "e/[a.txt", "e/[].txt", "e/[a.txt]", "e[/]a.txt"),
+        *("e/*[!t]", "*.json"),
+    ]
+
+
+@each_scheme
+def test_keys_that_no_disk_can_have_are_never_taken_for_others(folder, servers):
+    """Requests for S3 resolve "." and "..", and an address has no empty components."""
+    for key in ("a.txt", "./b.txt", "../c.txt", "x//d.txt"):
+        servers.put("test-bucket", f"{folder.split('/', 3)[3]}/{key}", b"x")
+    for pattern in ("*.txt", "*.*", "?.txt"):
+        assert found_in(folder, pattern) == ["a.txt"]
+    for pattern in (".*", ".*/*", ".?/*"):
+        assert found_in(folder, pattern) is None
+    for pattern in ("", "x", "*", "**/*.txt"):
+        with pytest.raises(ConfigError, match=r"names the object '.*/x//d\.txt', which has two slashes in a row"):
+            find_files(f"{folder}/{pattern}")
