@@ -50,10 +50,13 @@ setup(
     ),
     install_requires=[
         "absl-py>=2.1",
-        "jax>=0.10.2",
-        "flax>=0.12.8",
+        # The oldest that were tried, so that pip keeps an accelerator's JAX that is installed (docs/dependencies.md).
+        "jax>=0.9.0",
+        "flax>=0.12.5",
         "optax>=0.2.8",
         "orbax-checkpoint>=0.12.8",
+        "etils[epath]",  # and tensorstore are requirements of Orbax
+        "tensorstore>=0.1.84",
         "grain>=0.2.18",
         "ml-collections>=1.1.0",
         "tensorflow-datasets>=4.9.10",
@@ -64,8 +67,8 @@ setup(
         "datasketch>=2.0",
     ],
     extras_require={
-        "cuda": ["jax[cuda12]>=0.10.2"],
-        "tpu": ["jax[tpu]>=0.10.2"],
+        "cuda": ["jax[cuda12]>=0.9.0"],
+        "tpu": ["jax[tpu]>=0.9.0"],
         "sentencepiece": ["sentencepiece>=0.2", "protobuf>=4"],
         "plot": ["matplotlib>=3.8"],
         "huggingface": HUGGINGFACE,

@@ -6,6 +6,7 @@ Trains configs/ul2.py, with evaluations and checkpoints every few seconds, in a 
   growth_mib_per_hour     the slope of a line fitted to the resident memory after the first tenth of the time
   threads, open_files     at a tenth of the time and at the end
   speed_ratio             the median steps per second in the last tenth divided by that in the second tenth
+  cpu_speed_ratio         the same of the steps per second of CPU time, which other programs on the machine change less
 
 The first tenth is not compared, because caches fill and programs compile in it.
 """
@@ -53,6 +54,7 @@ class Sample(NamedTuple):
 
     seconds: float  # since the start
     resident_mib: float
+    cpu_seconds: float
     threads: int
     open_files: int
 
@@ -62,8 +64,10 @@ def read_sample(pid: int, seconds: float) -> Sample:
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.count(":")
     )
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]  # in user code, in the kernel
+    cpu_seconds = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
     open_files = len(os.listdir(f"/proc/{pid}/fd"))
-    return Sample(seconds, int(status["VmRSS"].split()[0]) / 1024, int(status["Threads"]), open_files)
+    return Sample(seconds, int(status["VmRSS"].split()[0]) / 1024, cpu_seconds, int(status["Threads"]), open_files)
 
 
 def summarize(samples: list[Sample], times: np.ndarray) -> dict[str, Any]:
@@ -76,15 +80,20 @@ def summarize(samples: list[Sample], times: np.ndarray) -> dict[str, Any]:
     half = next(sample for sample in samples if sample.seconds >= length / 2)
     late = np.array([sample[:2] for sample in samples if sample.seconds >= length / 10])
     slope = np.polyfit(late[:, 0], late[:, 1], 1)[0]
-    intervals, share = np.diff(times), times[1:] / times[-1]
-    second_tenth, last_tenth = intervals[(share > 0.1) & (share <= 0.2)], intervals[share > 0.9]
+    share = times[1:] / times[-1]
+    second_tenth, last_tenth = (share > 0.1) & (share <= 0.2), share > 0.9
+    intervals, before_training = np.diff(times), length - times[-1]
+    cpu_intervals = np.diff(
+        np.interp(times + before_training, [s.seconds for s in samples], [s.cpu_seconds for s in samples])
+    )
     return {
         "minutes": round(length / 60, 1),
         "resident_mib": [round(sample.resident_mib) for sample in (tenth, half, samples[-1])],
         "growth_mib_per_hour": round(3600 * slope, 1),
         "threads": [tenth.threads, samples[-1].threads],
         "open_files": [tenth.open_files, samples[-1].open_files],
-        "speed_ratio": round(float(np.median(second_tenth) / np.median(last_tenth)), 3),
+        "speed_ratio": round(float(np.median(intervals[second_tenth]) / np.median(intervals[last_tenth])), 3),
+        "cpu_speed_ratio": round(float(cpu_intervals[second_tenth].mean() / cpu_intervals[last_tenth].mean()), 3),
     }
 
 
@@ -120,8 +129,8 @@ def draw(samples: list[Sample], path: str) -> None:
     memory.plot(values[:, 0] / 60, values[:, 1])
     memory.set_ylabel("resident memory, MiB")
     memory.set_ylim(bottom=0)
-    counts.plot(values[:, 0] / 60, values[:, 2], label="threads")
-    counts.plot(values[:, 0] / 60, values[:, 3], "--", label="open files")
+    counts.plot(values[:, 0] / 60, [sample.threads for sample in samples], label="threads")
+    counts.plot(values[:, 0] / 60, [sample.open_files for sample in samples], "--", label="open files")
     counts.set_ylim(bottom=0)
     counts.set_xlabel("minutes")
     counts.legend()

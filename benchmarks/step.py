@@ -1,7 +1,8 @@
 """Tokens per second of a training step: python -m benchmarks.step [--SHAPE=... | --config=FILE] [--peer='COMMAND']
 
 Prints one JSON line. The step is a run's own (train/run.py), compiled over the mesh, with donated state: forward pass,
-loss, backward pass and optimizer on one batch of full rows, with every target scored and no dropout. Tokens are
+loss, backward pass and optimizer on one batch of full rows, without dropout. As many positions of a row are scored as
+the objective can score: all of CLM's, and of MLM's those at which the learner computes logits. Tokens are
 positions, those of both stacks of an encoder-decoder. The time of a step is the median of --steps steps after a
 warm-up. MFU counts FLOPs as models/flops.py does; it is null for devices whose peak is not known (train/hardware.py).
 
@@ -101,15 +102,21 @@ def make_benchmark_experiment(overrides: Sequence[str]) -> Experiment:
 
 
 def full_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dict[str, jax.Array]:
-    """Returns a global batch of random tokens: each row is one segment without padding, and every target is scored."""
+    """Returns a global batch of random tokens: each row is one segment without padding.
+
+    Every position at which the learner computes logits is scored.
+    """
     generator, batch = np.random.default_rng(0), {}
     for name, field in abstract_batch(experiment, batch_sharding).items():
         if name.endswith("_tokens"):
             batch[name] = generator.integers(0, experiment.model.vocab_size, field.shape, field.dtype)
         elif name.endswith("_positions"):
             batch[name] = np.broadcast_to(np.arange(field.shape[1], dtype=field.dtype), field.shape)
+        elif name.endswith("_loss_weights"):
+            scored = np.arange(field.shape[1]) < experiment.learner.num_logits(field.shape[1])
+            batch[name] = np.broadcast_to(scored.astype(field.dtype), field.shape)
         else:
-            fill = np.ones if name.endswith(("_segment_ids", "_loss_weights")) else np.zeros
+            fill = np.ones if name.endswith("_segment_ids") else np.zeros
             batch[name] = fill(field.shape, field.dtype)
     return {name: jax.device_put(array, batch_sharding) for name, array in batch.items()}
 

@@ -68,7 +68,7 @@ def get_config() -> ConfigDict:
     # Training documents that are identical or near-identical to held-out ones: "keep", or "drop" to exclude them. They
     # are counted at the start in both cases, and the held-out documents are the same. See data/near_duplicates.py.
     config.data.near_duplicates = "keep"
-    config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids
+    config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
     config.data.reader_threads = 2  # threads that make batches
     config.data.prefetch_batches = 16  # batches made in advance
 
@@ -162,6 +162,8 @@ def get_config() -> ConfigDict:
     config.train.eval_every = 200  # steps between evaluations
     config.train.eval_windows = 512  # most held-out windows in an evaluation, at least one of each denoiser; 0: all
     config.train.checkpoint_every = 200  # steps between checkpoints
+    # A checkpoint is also saved when this many minutes have passed since the last one, such as 30.0; 0: off.
+    config.train.checkpoint_minutes = 0.0
     config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too
     config.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops
     config.train.profile_steps = 0  # steps to trace, from the second on, into the workdir's tensorboard folder

@@ -67,9 +67,13 @@ def use_llama_recipe(config: ConfigDict) -> None:
 
 
 def use_long_run(config: ConfigDict) -> None:
-    """Sets bfloat16, and the intervals of logs, evaluations and checkpoints for a run of days."""
+    """Sets bfloat16, and the intervals of logs, evaluations and checkpoints for a run of days.
+
+    5000 steps of a large model are hours, which a failure must not cost: a checkpoint every half an hour.
+    """
     config.precision = "bfloat16"
     config.train.log_every = 100
     config.train.eval_every = 5000
     config.train.eval_windows = 8192
     config.train.checkpoint_every = 5000
+    config.train.checkpoint_minutes = 30.0

@@ -5,15 +5,21 @@ import errno
 import glob
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from contract.errors import ConfigError
+from data import buckets
+from data.bucket_glob import find_objects
+from data.storage import check_access, in_bucket
 
 
 def find_files(data_path: str, field: str = "data.path") -> list[str]:
     """Absolute paths of the files that `data_path` (files, folders or globs, separated by commas) names, each once.
+
+    They may be in buckets, as in gs://bucket/folder/*.txt.
 
     A folder names all its regular files that are not hidden, at any depth, sorted. Files and folders that exist but
     cannot be opened are included, so that reading them is an error.
@@ -23,7 +29,8 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
     """
     paths: dict[str, None] = {}
     for pattern in data_path.split(","):
-        paths |= dict.fromkeys(os.path.abspath(path) for path in _resolve(pattern.strip(), field))
+        found = _resolve(pattern.strip(), field)
+        paths |= dict.fromkeys(path if in_bucket(path) else os.path.abspath(path) for path in found)
     return list(paths)
 
 
@@ -45,6 +52,8 @@ def expand_home(path: str, where: str) -> str:
 
 def read_regular_file(path: str | os.PathLike) -> bytes:
     """Returns the contents of a file. Raises OSError, also for a FIFO, a socket or a device, which may have no end."""
+    if in_bucket(path):
+        return buckets.read(os.fspath(path))
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a FIFO, a socket or a device, and no regular file", os.fspath(path))
@@ -130,6 +139,9 @@ def _check_utf8(path: str) -> None:
 
 def _resolve(pattern: str, field: str) -> list[str]:
     where = f"{field}={pattern!r}"
+    check_access(pattern, where)
+    if in_bucket(pattern):
+        return _in_bucket(pattern, where)
     expanded = expand_home(pattern, where)
     if os.path.exists(expanded):
         found = [expanded]
@@ -144,6 +156,28 @@ def _resolve(pattern: str, field: str) -> list[str]:
     if not files:
         raise ConfigError(f"{where} contains no regular file (hidden files are ignored): name a file or another folder")
     return files
+
+
+def _in_bucket(pattern: str, where: str) -> list[str]:
+    """Returns the files in a bucket that `pattern` names, as those of a local folder, sorted.
+
+    An object or a folder with the characters of a glob in its name is found under this name, as on a disk.
+    """
+    address, slash = buckets.normalized(pattern), "/" if pattern.endswith("/") else ""
+    if not slash and buckets.exists(address):
+        return [address]
+    found = buckets.keys(address)
+    if found:
+        found = [key for key in found if "/." not in key.removeprefix(address)]
+    elif glob.has_magic(address):
+        folder = address[: re.search(r"[*?\[]", address).start()].rpartition("/")[0]  # type: ignore[union-attr]
+        found = find_objects(address + slash, folder, buckets.keys(folder))
+    if not found:
+        raise ConfigError(f"{where} names no file in that bucket: name files, folders or globs, separated by commas")
+    for key in found:
+        if buckets.normalized(key) != key:
+            raise ConfigError(f"{where} names the object {key!r}, which has two slashes in a row: rename this object")
+    return found
 
 
 def _walk(folder: str) -> list[str]:

@@ -14,24 +14,27 @@ from contract.errors import ConfigError
 from data.raw import RawDocument, Skipped
 
 
-def read_jsonl(path: str, on_unreadable: str, skipped: Skipped) -> Iterator[RawDocument]:
+def read_jsonl(path: str, on_unreadable: str, skipped: Skipped, *, name: str = "") -> Iterator[RawDocument]:
     """Yields the documents of a file, in the file's order.
+
+    name: of the file, for documents and messages, where `path` is a copy; `path` by default.
 
     Raises ConfigError, with file and line number, for a line that is neither of the two kinds. With
     on_unreadable="skip" such lines are counted in `skipped` instead. Raises OSError before the first document.
     """
+    name = name or path
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
-                yield _document(path, line)
+                yield _document(name, line)
             except InvalidLine as error:
                 if on_unreadable != "skip":
                     raise ConfigError(
-                        f"{path}:{number} {error}: fix that line, or set data.on_unreadable='skip'"
+                        f"{name}:{number} {error}: fix that line, or set data.on_unreadable='skip'"
                     ) from None
-                skipped.first_line = skipped.first_line or f"{path}:{number}"
+                skipped.first_line = skipped.first_line or f"{name}:{number}"
                 skipped.lines += 1
 
 
@@ -53,14 +56,14 @@ def read_object(line: bytes) -> Any:
         raise InvalidLine(f"is not JSON that can be read ({str(error).partition(';')[0]})") from None
 
 
-def _document(path: str, line: bytes) -> RawDocument:
+def _document(name: str, line: bytes) -> RawDocument:
     fields = read_object(line)
     keys = set(fields) if isinstance(fields, dict) else set()
     if {"prompt", "response"} <= keys and "text" not in keys:
-        return RawDocument(path, string_field(fields, "response"), string_field(fields, "prompt", may_be_empty=True))
+        return RawDocument(name, string_field(fields, "response"), string_field(fields, "prompt", may_be_empty=True))
     if "text" in keys and not {"prompt", "response"} & keys:
         label = string_field(fields, "label", may_be_empty=True) if "label" in keys else ""
-        return RawDocument(path, string_field(fields, "text"), label=label)
+        return RawDocument(name, string_field(fields, "text"), label=label)
     raise InvalidLine("must be an object with the keys 'prompt' and 'response', or 'text' and optionally 'label'")
 
 

@@ -9,16 +9,19 @@ import difflib
 import os
 import platform
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
+from contract.os_errors import describe_os_error
+from data.bucket_store import local_cache, local_copies
 from data.config import CorpusConfig
 from data.files import describe_file, file_digest, find_files, read_documents, split_text, text_digest
 from data.jsonl import read_jsonl
 from data.raw import RawDocument, Skipped
 from data.stdlib_functions import documented_functions
+from data.storage import in_bucket, real_path
 
 _NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
@@ -100,8 +103,8 @@ def _check_fields(corpus: CorpusConfig) -> None:
 
 def _check_disjoint(source: Source, heldout: Source) -> None:
     """Raises ConfigError where a file is in both."""
-    paths = {os.path.realpath(name) for name, *_ in source.identity["files"]}
-    both = [name for name, *_ in heldout.identity["files"] if os.path.realpath(name) in paths]
+    paths = {real_path(name) for name, *_ in source.identity["files"]}
+    both = [name for name, *_ in heldout.identity["files"] if real_path(name) in paths]
     if both:
         raise ConfigError(
             f"{source.where} and {heldout.where} both name {both[0]}{f' and {len(both) - 1} more' * (len(both) > 1)}: "
@@ -169,7 +172,7 @@ def _text(corpus: CorpusConfig, path: str, field: str = "data.path") -> Source:
 
 def _jsonl(corpus: CorpusConfig, path: str, field: str = "data.path") -> Source:
     def make_read_file(skipped: Skipped) -> _ReadFile:
-        return lambda name, path: read_jsonl(path, corpus.on_unreadable, skipped)
+        return lambda name, path: read_jsonl(path, corpus.on_unreadable, skipped, name=name)
 
     return _files_source(corpus, path, field, "JSON line", make_read_file)
 
@@ -177,15 +180,29 @@ def _jsonl(corpus: CorpusConfig, path: str, field: str = "data.path") -> Source:
 def _files_source(
     corpus: CorpusConfig, path: str, field: str, cut: str, make_read_file: Callable[[Skipped], _ReadFile]
 ) -> Source:
-    paths = find_files(path, field)
-    described = [describe_file(path) for path in paths]
+    names = find_files(path, field)
+    copies = _copies(corpus, names, f"{field}={path!r}")
+    files = [(name, copies[name][0] if name in copies else name) for name in names]
+    described: list[tuple[str, int, int | str]] = [
+        # The version of an object, which is the same on all hosts, in place of the time of its copy.
+        (name, describe_file(path)[1], copies[name][1]) if name in copies else describe_file(path)
+        for name, path in files
+    ]
     num_bytes = sum(max(size, 0) for _, size, _ in described)
-    files = [(path, path) for path in paths]
 
     def documents(skipped: Skipped) -> Iterator[RawDocument]:
         return _read_files(files, make_read_file(skipped), corpus.on_unreadable, skipped)
 
     return Source(f"{field}={path!r}", {"files": described}, num_bytes, cut, documents)
+
+
+def _copies(corpus: CorpusConfig, names: Sequence[str], where: str) -> dict[str, tuple[str, str]]:
+    """Returns address -> (path of a copy on this machine, version), for the files in buckets among `names`."""
+    remote = [name for name in names if in_bucket(name)]
+    try:
+        return dict(zip(remote, local_copies(remote, local_cache(corpus.cache_dir) / "texts"), strict=True))
+    except OSError as error:
+        raise ConfigError(f"{where} cannot be copied to this machine: {describe_os_error(error) or error}") from None
 
 
 def _tfds(corpus: CorpusConfig, split: str, field: str = "data.path") -> Source:
@@ -218,16 +235,17 @@ def _read_files(
     files: list[tuple[str, str]], read_file: _ReadFile, on_unreadable: str, skipped: Skipped
 ) -> Iterator[RawDocument]:
     for name, path in files:
+        shown = name if in_bucket(name) else path
         try:
             digest = file_digest(path)
             for document in _skip_empty(read_file(name, path), skipped):
                 yield document._replace(file_digest=digest)
         except (OSError, UnicodeDecodeError, SyntaxError) as error:
             if on_unreadable == "skip":
-                skipped.files.append(path)
+                skipped.files.append(shown)
                 continue
             raise ConfigError(
-                f"{path} {_describe(error)}: fix the file, exclude it from data.path, or set data.on_unreadable='skip'"
+                f"{shown} {_describe(error)}: fix the file, exclude it from data.path, or set data.on_unreadable='skip'"
             ) from None
 
 

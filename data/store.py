@@ -26,6 +26,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -37,9 +38,10 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.mapped_files import remember_mapped
 from contract.os_errors import describe_os_error, reason
+from data.bucket_store import download_store, has_store, local_cache, upload_store
 from data.config import CorpusConfig
-from data.files import expand_home
 from data.sources import Source, open_source
+from data.storage import check_access, check_path, check_writable, in_bucket
 from data.tokenizer import Tokenizer
 from data.verification import BackgroundVerification, damaged, is_small, read_meta, remember_verified, verify
 from data.writer import write_store
@@ -70,6 +72,7 @@ class TokenStore:
 
     Attributes:
       folder: the store's folder.
+      name: the name with which that folder was written.
       meta: the contents of meta.json.
       tokens, offsets, digests, duplicate_ids, near_duplicate_pairs, text_bytes, token_bytes, name_ids,
         prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
@@ -97,6 +100,7 @@ class TokenStore:
         self.folder = folder
         try:
             self.meta = read_meta(folder)
+            self.name: str = self.meta["name"]
             for name, size in self.meta["file_sizes"].items():
                 if (actual := (folder / name).stat().st_size) != size:
                     raise ValueError(f"{name} has {actual} bytes, not {size}")
@@ -186,9 +190,10 @@ class TokenStore:
 
 
 def check_cache_dir(cache_dir: str) -> None:
-    """Raises ConfigError for an empty data.cache_dir, which would be the current folder."""
+    """Raises ConfigError for an empty data.cache_dir, which would be the current folder, and for an address of none."""
     if not cache_dir:
         raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
+    check_path(cache_dir, f"data.cache_dir={cache_dir!r}")
 
 
 def open_or_build(
@@ -198,6 +203,9 @@ def open_or_build(
 
     Any number of processes may call this function at the same time. Each process that finds no store builds one under a
     temporary name, and the first to finish renames its own in one step. A store is therefore complete or absent.
+
+    Where `data.cache_dir` is in a bucket, the store is a copy on this machine (data/bucket_store.py), and one that is
+    built is copied to the bucket.
 
     Args:
       corpus: the config of the corpus.
@@ -209,28 +217,46 @@ def open_or_build(
     damaged store.
     """
     check_cache_dir(corpus.cache_dir)
+    check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
     source = open_source(corpus)
     name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
-    cache = Path(expand_home(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}"))
-    if new_store_dir is not None and not (cache / name).exists():
-        corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
-        cache = Path(expand_home(new_store_dir, f"data.cache_dir={new_store_dir!r}"))
-    folder = cache / name
     try:
+        if new_store_dir is not None and not _has_store(corpus.cache_dir, name):
+            corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
+        folder = local_cache(corpus.cache_dir) / name
+        shared = f"{corpus.cache_dir.rstrip('/')}/{name}" if in_bucket(corpus.cache_dir) else None
+        in_cache = shared is None or has_store(shared)
         if not folder.exists():
-            cache.mkdir(parents=True, exist_ok=True)
-            _build(folder, source, tokenizer, progress)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            if shared is not None and in_cache:
+                download_store(shared, folder, _note)
+            else:
+                check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
+                _build(folder, source, tokenizer, progress)
+        if shared is not None and not in_cache:
+            upload_store(folder, shared, _note)
     except OSError as error:
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
     store = TokenStore(folder)
-    if store.meta["name"] != name:
+    if store.name != name:
         raise ConfigError(
-            f"token store {folder} contains another corpus, the store {store.meta['name']}, which was renamed: "
+            f"token store {folder} contains another corpus, the store {store.name}, which was renamed: "
             "delete that folder, and the next run rebuilds it"
         )
     return store
+
+
+def _has_store(cache_dir: str, name: str) -> bool:
+    """Returns whether the store `name` is in `data.cache_dir`."""
+    if (local_cache(cache_dir) / name).exists():
+        return True
+    return in_bucket(cache_dir) and has_store(f"{cache_dir}/{name}")
+
+
+def _note(line: str) -> None:
+    print(f"note: {line}", file=sys.stderr, flush=True)
 
 
 def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> str:

@@ -1,12 +1,12 @@
 """Chooses the tokenizer of a corpus: UTF-8 bytes, a SentencePiece model, or a Hugging Face tokenizer.json."""
 
 import dataclasses
-import os
 
 from contract.errors import ConfigError
 from contract.vocab import DECODER_STARTS, GENERAL_NAMES
 from data.config import CorpusConfig
 from data.files import expand_home
+from data.storage import check_access, is_folder
 from data.tokenizers.base import Tokenizer
 from data.tokenizers.byte import ByteTokenizer
 from data.tokenizers.huggingface import HuggingFaceTokenizer
@@ -45,10 +45,11 @@ def _tokenizer(corpus: CorpusConfig) -> Tokenizer:
     }
     if corpus.tokenizer == "byte":
         return ByteTokenizer(**options)
+    check_access(corpus.tokenizer, f"data.tokenizer={corpus.tokenizer!r}")
     if corpus.tokenizer.endswith(".model"):
         return SentencePieceTokenizer(corpus.tokenizer, **options)
     path = expand_home(corpus.tokenizer, f"data.tokenizer={corpus.tokenizer!r}")
-    if path.endswith(".json") or os.path.isdir(path):
+    if path.endswith(".json") or is_folder(path):
         return HuggingFaceTokenizer(corpus.tokenizer, **options)
     raise ConfigError(
         f"data.tokenizer={corpus.tokenizer!r} must be 'byte' or the path of a SentencePiece .model file, of a Hugging "

@@ -60,8 +60,8 @@ def is_small(meta: Mapping[str, Any]) -> bool:
     return sum(meta["file_sizes"].values()) < SMALL_BYTES
 
 
-def damaged(folder: Path, error: Exception) -> ConfigError:
-    """Returns the error for a damaged store."""
+def damaged(folder: Path | str, error: Exception) -> ConfigError:
+    """Returns the error for a damaged store. folder: where it is, possibly in a bucket."""
     return ConfigError(
         f"token store {folder} is damaged ({type(error).__name__}: {' '.join(str(error).split())}): "
         "delete that folder, and the next run rebuilds it"

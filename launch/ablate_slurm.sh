@@ -7,7 +7,7 @@
 #SBATCH --gpus-per-task=1
 #SBATCH --cpus-per-task=8
 #SBATCH --time=24:00:00
-#SBATCH --signal=TERM@120      # two minutes before the time limit: the run saves a checkpoint and stops
+#SBATCH --signal=B:USR1@120    # two minutes before the time limit: the run saves a checkpoint, and the job is queued again
 #SBATCH --requeue              # after a requeue the same command continues, and repeats nothing
 #SBATCH --open-mode=append
 
@@ -19,4 +19,5 @@ if (( SLURM_ARRAY_TASK_MAX - first != count - 1 )); then
   echo "error: --array must be consecutive numbers, such as 0-7" >&2
   exit 1
 fi
-srun python -m train.ablate --worker="$((task - first))/$count" "$@"
+source launch/requeue.sh
+with_requeue srun python -m train.ablate --worker="$((task - first))/$count" "$@"

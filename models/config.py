@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The fields of `config.model`, documented in configs/base.py, and three that the caller derives.
+    """The fields of `config.model`, documented in configs/base.py, and four that the caller derives.
 
     The range in an annotation is that of the config's field (contract/ranges.py).
 
@@ -52,6 +52,7 @@ class ModelConfig:
 
     dtype: Literal["float32", "bfloat16", "float16"]  # of the computation; parameters are always float32
     has_prefix: bool = True  # False: a decoder-only model is causal and reads no `decoder_bidirectional_mask`
+    one_segment: bool = False  # True: a row is one segment, then padding; cuDNN's attention then needs no mask array
     predicts_tokens: bool = True  # False: no prediction head and no output table; `Transformer.logits` raises
 
     def __post_init__(self) -> None:

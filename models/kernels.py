@@ -10,7 +10,7 @@ from jax import Array
 
 from models.attention import AttentionFn, attention_mask, dot_product_attention
 from models.config import ModelConfig
-from models.kernel_cudnn import bias_and_mask, cudnn_attention
+from models.kernel_cudnn import cudnn_attention, lengths_and_bias, mask_or_bias
 from models.kernel_splash import LARGEST_BLOCK, splash_attention
 from models.placement import over_devices, target_platform
 
@@ -93,22 +93,26 @@ def make_attention_fn(
         order_BxL=order_BxL,
         query_offset=0 if query_offset is None else query_offset,
     )
+    has_keys_BxQ = mask_Bx1xQxS[:, 0].any(-1)
     if kernel == "splash":
         return functools.partial(
             splash_attention,
             query_segment_ids_BxQ=query_segment_ids_BxQ,
             key_segment_ids_BxS=key_segment_ids_BxS,
             causal=causal,
-            has_keys_BxQ=mask_Bx1xQxS[:, 0].any(-1),
+            has_keys_BxQ=has_keys_BxQ,
             mask_BxLxL=mask_Bx1xQxS[:, 0] if per_row_masks else None,
             over_devices=over_devices(),
         )
     if kernel == "cudnn":
-        bias = bias_1xHxQxS
+        if config.one_segment and not per_row_masks:
+            mask_and_bias = lengths_and_bias(query_segment_ids_BxQ, key_segment_ids_BxS, bias_1xHxQxS, config.dtype)
+        else:
+            mask_and_bias = mask_or_bias(mask_Bx1xQxS, bias_1xHxQxS, config.dtype)
         return functools.partial(
             cudnn_attention,
-            mask_Bx1xQxS=mask_Bx1xQxS,
-            bias_BxHxQxS=None if bias is None else bias_and_mask(bias, mask_Bx1xQxS, config.dtype),
+            mask_and_bias=mask_and_bias,
+            has_keys_BxQ=has_keys_BxQ,
             causal=causal and not per_row_masks,
             over_devices=over_devices(),
         )

@@ -18,7 +18,7 @@ OverDevices = Callable[[Callable[..., Array], Sequence[str], str], Callable[...,
 _constraint: contextvars.ContextVar[Callable[[Array], Array]] = contextvars.ContextVar(
     "constraint", default=lambda x: x
 )
-_compiled_for: contextvars.ContextVar[tuple[str, OverDevices] | None] = contextvars.ContextVar(
+_compiled_for: contextvars.ContextVar[tuple[str, OverDevices, bool] | None] = contextvars.ContextVar(
     "compiled_for", default=None
 )
 # (parameters, arrays [B, ...]) -> (sums, arrays [B, ...]), and the same function run by each device on its own rows
@@ -108,12 +108,13 @@ def platform_of(device: jax.Device) -> str:
 
 
 @contextlib.contextmanager
-def compiled_for(platform: str, over_devices: OverDevices) -> Iterator[None]:
+def compiled_for(platform: str, over_devices: OverDevices, *, splits_outputs: bool = False) -> Iterator[None]:
     """Within this context, models are traced for `platform` (see `platform_of`), which may differ from this machine's.
 
     over_devices: runs a fused attention kernel on the caller's mesh, because the compiler cannot partition it.
+    splits_outputs: whether kernels of linear maps are sharded by outputs, as in tensor parallelism.
     """
-    token = _compiled_for.set((platform, over_devices))
+    token = _compiled_for.set((platform, over_devices, splits_outputs))
     try:
         yield
     finally:
@@ -130,3 +131,9 @@ def over_devices() -> OverDevices:
     """Returns the `over_devices` of `compiled_for`; outside that context, one that returns the function unchanged."""
     target = _compiled_for.get()
     return (lambda function, *_: function) if target is None else target[1]
+
+
+def splits_outputs() -> bool:
+    """Returns the `splits_outputs` of `compiled_for`; outside that context, True unless the platform is "cpu"."""
+    target = _compiled_for.get()
+    return target_platform() != "cpu" if target is None else target[2]

@@ -5,7 +5,6 @@ predictions (objectives/losses/replaced_tokens.py, train/learners/electra.py).
 """
 
 import dataclasses
-import math
 from typing import Annotated, ClassVar
 
 from objectives.mlm import MLM
@@ -36,7 +35,3 @@ class ELECTRA(MLM):
         "these are the generator's inputs; the discriminator reads the original text with the generator's samples at "
         "the scored positions, and each of its tokens is scored as original or replaced"
     )
-
-    def most_selected(self, length: int, examples: int) -> int:
-        """The most positions that are selected in a row of `length` tokens with `examples` examples."""
-        return min(length, math.ceil(length * self.mask_rate) + examples)  # rounding adds less than 1 per example

@@ -82,6 +82,14 @@ class MLM(Objective):
     def output_lengths(self, raw):
         return OutputLengths(raw + 2, np.zeros_like(raw), raw + 2)
 
+    def most_scored(self, raw):
+        lengths = self.output_lengths(raw).inputs
+        if self.mask_count == "rounded":
+            counts = np.rint(lengths * self.mask_rate)
+        else:
+            counts = np.floor(lengths * self.mask_rate) + 1
+        return np.minimum(np.maximum(counts.astype(np.int64), 1), raw)
+
     def corrupt(self, tokens, lengths, keys, vocab):
         return self.mask(self.with_special_tokens(tokens, lengths, vocab), keys, vocab)
 

@@ -48,8 +48,8 @@ class Objective(abc.ABC):
     (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]), `begins_document` and `ends_document` (bool [E]).
 
     A subclass of a concrete objective that changes the examples (`corrupt`, or a Denoising's `noise_mask` and views)
-    must also define the inherited members that describe them: `prompting`, `hidden`, `restore`, `byte_metric` and
-    `has_inputs`. Defining the class raises TypeError otherwise.
+    must also define the inherited members that describe them: `prompting`, `hidden`, `restore`, `byte_metric`,
+    `has_inputs` and `most_scored`. Defining the class raises TypeError otherwise.
     """
 
     architectures: ClassVar[frozenset[Architecture]] = frozenset({"decoder_only", "encoder_decoder"})
@@ -150,6 +150,15 @@ class Objective(abc.ABC):
         del count
         return (self,)
 
+    def most_scored(self, raw: np.ndarray) -> np.ndarray:
+        """Upper bound of the scored positions in examples made from raw lengths, int [n]: int [n].
+
+        Learners compute logits at no more positions than such bounds allow. By default all targets, or all positions if
+        the objective predicts in place.
+        """
+        lengths = self.output_lengths(raw)
+        return lengths.both if "encoder_only" in self.architectures else lengths.targets
+
     def capacities(self, shape: RowShape) -> tuple[Capacity, ...]:
         """The capacity of each stack of a row for whole documents. Required if `documents` contains "whole"."""
         raise NotImplementedError(f"{type(self).__name__} lists 'whole' in documents, so it must define capacities")
@@ -166,7 +175,7 @@ class Objective(abc.ABC):
 
 # What determines the examples, and what describes them.
 _DETERMINING = ("corrupt", "noise_mask", "inputs_view", "targets_view")
-_DESCRIBING = ("prompting", "hidden", "restore", "byte_metric", "has_inputs")
+_DESCRIBING = ("prompting", "hidden", "restore", "byte_metric", "has_inputs", "most_scored")
 
 
 def _stale_members(cls: type[Objective]) -> list[str]:

@@ -73,6 +73,8 @@ class SentencePairs(MLM):
         inputs = np.maximum(raw, 2) + 3
         return OutputLengths(inputs, np.zeros_like(raw), inputs)
 
+    most_scored = MLM.most_scored
+
     @abc.abstractmethod
     def pair(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab, **columns) -> Pair:
         """Returns the pieces of the windows that form the pairs, and the labels. Arguments as for `corrupt`."""

@@ -54,5 +54,8 @@ class SimCSE(MLM):
 
     restore = MLM.restore
 
+    def most_scored(self, raw):
+        return super().most_scored(raw) if self.mlm_weight else np.zeros_like(raw)
+
     def expected(self):
         return super().expected() if self.mlm_weight else {}

@@ -48,6 +48,8 @@ class UniLM(MLM):
         inputs = raw + 2 + self._is_cut
         return OutputLengths(inputs, np.zeros_like(raw), inputs)
 
+    most_scored = MLM.most_scored
+
     def corrupt(self, tokens, lengths, keys, vocab):
         cuts = self._cuts(lengths, keys)
         text, _ = self._text_and_places(tokens, lengths, cuts, vocab)

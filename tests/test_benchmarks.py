@@ -74,11 +74,14 @@ def test_invalid_command_lines_of_step_raise(arguments, message):
         step.make_benchmark_experiment(step.parse(["step", *arguments]))
 
 
-def test_full_batches_score_every_position():
-    experiment = step.make_benchmark_experiment(step.parse(["step", *ARGUMENTS, "--architecture=encoder_only"]))
+@pytest.mark.parametrize(("architecture", "scored"), [("decoder_only", 32), ("encoder_only", 5)])
+def test_full_batches_score_every_position_that_has_logits(architecture, scored):
+    """All 32 of a row of CLM, and 0.15 * 32 of MLM."""
+    experiment = step.make_benchmark_experiment(step.parse(["step", *ARGUMENTS, f"--architecture={architecture}"]))
     batch = step.full_batch(experiment, step.sharding.batch_sharding(step.sharding.make_mesh(experiment.mesh)))
-    assert batch["encoder_loss_weights"].sum() == 2 * 32 and batch["encoder_segment_ids"].min() == 1
-    assert batch["encoder_positions"][1, -1] == 31
+    side = architecture.removesuffix("_only")
+    assert batch[f"{side}_loss_weights"].sum() == 2 * scored and batch[f"{side}_segment_ids"].min() == 1
+    assert batch[f"{side}_positions"][1, -1] == 31
 
 
 def test_pipeline_reports_the_median_slowest_and_fastest_run(corpus, monkeypatch, capsys):

@@ -53,6 +53,7 @@ def test_every_supported_pair_trains_two_steps(name, architecture, corpus, tmp_p
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
         "checkpoints",
         "config.json",
+        "first_checkpoint.json",
         "metrics.jsonl",
         "tensorboard",
     ]

@@ -4,16 +4,18 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from contract.errors import ConfigError
 from contract.os_errors import describe_os_error
+from data.storage import absolute, exists, rename_folder
 from train.agreement import agreement, exchange
+from train.bucket_checkpoints import manager_options, orbax_path, shown
 from train.checkpoint_errors import Damage, DamagedCheckpointError, errors_in_one_line, same_outcome
 from train.checkpoint_record import check_arrays, make_record, types_in, verified
 from train.checksums import checksums
@@ -52,7 +54,7 @@ class Checkpoints:
                 f"train.keep_checkpoints={keep} must be 1 or more: a run continues from the newest checkpoint"
             )
         silence_orbax()
-        self._directory = os.path.abspath(directory)
+        self._directory = absolute(directory)
         self._read_only = keep is None
         self._saving = 0  # the step of the save that is being written
         # Every save writes a metrics file, even without an eval loss: a folder that lacks this file is partly deleted.
@@ -66,9 +68,10 @@ class Checkpoints:
             best_mode="min",
             async_options=ocp.AsyncOptions(post_finalization_callback=lambda: before_commit(self._saving)),
             preservation_policy=checkpoint_managers.AnyPreservationPolicy([checkpoint_managers.LatestN(keep), best]),
+            **manager_options(self._directory),
         )
         try:
-            self._manager = _Manager(self._directory, options=options)
+            self._manager = _Manager(orbax_path(self._directory), options=options)
         except OSError as error:
             why = describe_os_error(error) or error
             raise ConfigError(f"checkpoints cannot be written to {self._directory}: {why}") from error
@@ -136,7 +139,7 @@ class Checkpoints:
             for step in steps if jax.process_index() == 0 else ():
                 names.append(_free_name(self._directory, f"damaged-{step}"))
                 try:
-                    os.rename(os.path.join(self._directory, str(step)), os.path.join(self._directory, names[-1]))
+                    rename_folder(os.path.join(self._directory, str(step)), os.path.join(self._directory, names[-1]))
                 except OSError as error:
                     raise ConfigError(
                         f"checkpoint {self._directory}/{step} is damaged and cannot be renamed: {error.strerror}"
@@ -160,11 +163,11 @@ class Checkpoints:
         try:
             counters = self._record(step).get("counters")
         except Damage as damage:
-            raise DamagedCheckpointError(folder, str(damage), self._before(step)) from damage
+            raise DamagedCheckpointError(shown(folder), str(damage), self._before(step)) from damage
         if counters is None:
             raise ConfigError(
-                f"checkpoint {folder} has no counters of examples and tokens, because an earlier version wrote it: "
-                "choose another --workdir"
+                f"checkpoint {shown(folder)} has no counters of examples and tokens, because an earlier version "
+                "wrote it: choose another --workdir"
             )
         return counters
 
@@ -236,8 +239,12 @@ class Checkpoints:
         """Returns the step of the checkpoint before `step`."""
         return max((other for other in self.steps() if other < step), default=None)
 
-    def _find(self, step: int | None) -> tuple[int, Path]:
-        """Returns `step`, or the newest if None, and its folder. Raises ConfigError if there is no such checkpoint."""
+    def _find(self, step: int | None) -> tuple[int, epath.Path]:
+        """Returns `step`, or the newest if None, and its folder, once the save that is being written has ended.
+
+        Raises ConfigError if there is no such checkpoint, or that save failed.
+        """
+        self.wait()
         step = self.latest_step() if step is None else step
         if step is None or step not in self._manager.all_steps():
             if step is None:
@@ -247,8 +254,8 @@ class Checkpoints:
             )
         return step, self._folder(step)
 
-    def _folder(self, step: int) -> Path:
-        return Path(self._directory, str(step))
+    def _folder(self, step: int) -> epath.Path:
+        return orbax_path(self._directory) / str(step)
 
     def wait(self) -> None:
         """Returns when every save is on disk. Raises ConfigError if a save failed."""
@@ -268,7 +275,7 @@ def abstract(state: Any, shardings: Any) -> Any:
     )
 
 
-def _check_same_arrays(folder: Path, saved: dict[str, str], expected: dict[str, str]) -> None:
+def _check_same_arrays(folder: epath.Path, saved: dict[str, str], expected: dict[str, str]) -> None:
     """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as train.paths.array_types has.
 
     Orbax also checks names and shapes, but it converts dtypes silently.
@@ -277,7 +284,7 @@ def _check_same_arrays(folder: Path, saved: dict[str, str], expected: dict[str, 
     if differing:
         name = differing[0]
         raise ConfigError(
-            f"checkpoint {folder} contains another state: {name} is {saved.get(name, 'missing')} in it and "
+            f"checkpoint {shown(folder)} contains another state: {name} is {saved.get(name, 'missing')} in it and "
             f"{expected.get(name, 'missing')} now, and {len(differing) - 1} more arrays differ: "
             "use the config of the run that saved it, or choose another --workdir"
         )
@@ -303,4 +310,4 @@ def _eval_loss(metrics: Mapping[str, Any]) -> float:
 def _free_name(directory: str, name: str) -> str:
     """Returns `name`, or the first of name-2, name-3, ... that does not exist in `directory`."""
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(name for name in names if not os.path.lexists(os.path.join(directory, name)))
+    return next(name for name in names if not exists(os.path.join(directory, name)))

@@ -5,12 +5,14 @@ import contextlib
 import json
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+
+from etils import epath
 
 from contract.errors import ConfigError
 from contract.os_errors import describe_os_error, os_error_in
 from train.agreement import exchange
+from train.bucket_checkpoints import shown
 
 # In the errors of TensorStore and JAX for a checkpoint that may be whole.
 _NOT_DAMAGE = ("PERMISSION_DENIED", "RESOURCE_EXHAUSTED")
@@ -37,7 +39,7 @@ class Damage(Exception):
 
 
 @contextlib.contextmanager
-def same_outcome(folder: Path, before: int | None) -> Iterator[None]:
+def same_outcome(folder: epath.Path, before: int | None) -> Iterator[None]:
     """Raises an error of the block, which reads the checkpoint `folder`, in every process.
 
     The block must not communicate. Its errors are Damage, and those of Orbax and TensorStore, which have many types.
@@ -60,8 +62,8 @@ def same_outcome(folder: Path, before: int | None) -> Iterator[None]:
         raise error
     for report in failed:
         if not report["is_damage"]:
-            raise ConfigError(f"checkpoint {folder} cannot be read: {report['what']}") from error
-    raise DamagedCheckpointError(folder, failed[0]["what"], before) from error
+            raise ConfigError(f"checkpoint {shown(folder)} cannot be read: {report['what']}") from error
+    raise DamagedCheckpointError(shown(folder), failed[0]["what"], before) from error
 
 
 def _is_damage(error: Exception) -> bool:
@@ -78,11 +80,11 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _damaged_part(folder: Path, error: Exception) -> str:
+def _damaged_part(folder: epath.Path, error: Exception) -> str:
     """Returns which file or array of the checkpoint is damaged, and how, from an error of reading it."""
     root = _root(error)
     # Without TensorStore's description of the array, which follows its errors.
-    reason = _in_one_line(str(root).partition(" [tensorstore_spec")[0].replace(f"{folder}/", ""))
+    reason = _in_one_line(str(root).partition(" [tensorstore_spec")[0].replace(f"{shown(folder)}/", ""))
     if isinstance(root, Damage) or reason != _in_one_line(str(root)):
         return reason
     for path in sorted(path for pattern in _JSON_FILES for path in folder.glob(pattern)):

@@ -32,6 +32,7 @@ from ml_collections import ConfigDict, config_flags
 from contract.errors import ConfigError
 from contract.program import run_program
 from data.flags_given import check_given_once
+from train.accelerators import skip_libtpu_without_tpu
 from train.host_memory import keep_freed_memory
 from train.overrides import check_tuples, unknown_field
 
@@ -53,6 +54,7 @@ def run_command(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     # Deprecation warnings of Orbax and grain address their developers; a user cannot act on them.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
+    skip_libtpu_without_tpu()
     keep_freed_memory()
     run_program(lambda: _with_devices(main), memory_remedy=memory_remedy)
 

@@ -79,6 +79,7 @@ class TrainConfig:
     eval_every: Annotated[int, "[1, inf)"]
     eval_windows: Annotated[int, "[0, 2**31)"]
     checkpoint_every: Annotated[int, "[1, inf)"]
+    checkpoint_minutes: Annotated[float, "[0, inf)"] = dataclasses.field(metadata={"as_before": 0.0})
     keep_checkpoints: Annotated[int, "[1, inf)"]
     max_nonfinite_updates: Annotated[int, "[1, inf)"]
     profile_steps: Annotated[int, "[0, 2**31)"]

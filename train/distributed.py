@@ -23,6 +23,7 @@ _MOST_SECONDS = 7 * 24 * 3600
 END_SECONDS = 10
 _NAMED_SECONDS = 1
 _PORT_SECONDS = 3
+_claims: dict[str, socket.socket] = {}  # port -> a socket that is open until the process ends
 # Words in the errors of collectives and of the coordination service after the loss of another process.
 _LOST = ("gloo", "nccl", "heartbeat", "coordination", "connection", "peer", "unavailable", "deadline_exceeded")
 
@@ -86,6 +87,8 @@ def initialize(
     )
     if process_id == 0 and "JAX_COORDINATOR_BIND_ADDRESS" not in os.environ:
         _wait_for_port(coordinator_address)
+    # JAX's service for preemption would replace the handler of SIGTERM, which then has no effect until training begins.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         with _ends_after(timeout_seconds, late):
             jax.distributed.initialize(
@@ -109,9 +112,10 @@ def _is_address(text: str) -> bool:
 
 
 def _wait_for_port(coordinator_address: str) -> None:
-    """Returns when no process of this host listens on the coordinator's port, as one that was killed may for a moment.
+    """Returns when no process of this host has the coordinator's port, as one that was killed may for a moment.
 
-    JAX does not notice: two processes of index 0 share the port, and each of the others connects to one of them.
+    JAX does not notice: two processes of index 0 share the port, and each of the others connects to one of them. Two
+    that start at the same time both find the port free. On Linux, process 0 also claims the port's name until it ends.
 
     Raises ConfigError if the port is in use after _PORT_SECONDS.
     """
@@ -122,6 +126,7 @@ def _wait_for_port(coordinator_address: str) -> None:
             # The remains of closed connections do not count as use.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
+                _claim(port)
                 probe.bind(("", int(port)))
                 return
             except OSError as error:
@@ -131,6 +136,19 @@ def _wait_for_port(coordinator_address: str) -> None:
                         "or another process with --process_id=0 has this port; give each process an index of its own"
                     ) from error
         time.sleep(0.2)
+
+
+def _claim(port: str) -> None:
+    """Binds a name of the port, which no other process of the same network can have. Raises OSError if one has it."""
+    if port in _claims or not sys.platform.startswith("linux"):
+        return
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0cloze/coordinator/{port}")  # no file: a name in the kernel
+    except OSError:
+        claim.close()
+        raise
+    _claims[port] = claim
 
 
 def describes_several_processes(environment: Mapping[str, str]) -> bool:

@@ -26,6 +26,7 @@ from absl import flags
 from contract.errors import ConfigError
 from data.split import heldout_digest
 from train.command import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
+from train.compilation_cache import use_compilation_cache
 from train.corpus import describe_changed_corpus
 from train.experiment import Experiment
 from train.heldout import evaluate, score_all
@@ -48,6 +49,7 @@ define_probe_flags(_FLAGS)
 def main() -> None:
     """Evaluates a checkpoint of a run, under the run's config or another one, and prints one JSON line."""
     parse_flags(_FLAGS, __doc__)
+    use_compilation_cache()
     probe = make_probe(_FLAGS)
     trained = load_experiment(_WORKDIR.value, on_other_tokenizer=_on_change)
     experiment = trained if _FLAGS["config"].value is None else _other_experiment(trained)

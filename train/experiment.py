@@ -22,6 +22,7 @@ from models.transformer import Params
 from objectives import Denoiser, Mixture, denoisers_of
 from objectives.rows.collate import Collator
 from objectives.rows.lengths import RowShape
+from objectives.rows.scored import most_scored
 from objectives.rows.window_specs import make_batch_spec
 from train.config import (
     DataConfig,
@@ -220,6 +221,8 @@ def make_experiment(
         on_unusable=data.on_unusable,
     )
     batch_spec, warnings = make_spec(row_shape=row_shape, packing=data.packing)
+    heldout_spec = batch_spec if batch_spec.plan is None else _unplanned(make_spec, row_shape)
+    scored = max(most_scored(denoisers, spec, row_shape) for spec in (batch_spec, heldout_spec))
     return Experiment(
         config=_plain(config),
         seed=sections.seed,
@@ -228,10 +231,10 @@ def make_experiment(
         train=sections.train,
         mesh=sections.mesh,
         model=model,
-        learner=make_learner(objective, model, _learner_setup(sections, len(denoisers))),
+        learner=make_learner(objective, model, _learner_setup(sections, len(denoisers), scored)),
         tokenizer=tokenizer,
         collate=Collator(denoisers, batch_spec, row_shape, tokenizer.vocab, data.bidirectional_inputs),
-        heldout_spec=batch_spec if batch_spec.plan is None else _unplanned(make_spec, row_shape),
+        heldout_spec=heldout_spec,
         warnings=tuple(warnings),
         new_store_dir=data.cache_dir,
     )
@@ -246,12 +249,13 @@ def _unplanned(make_spec: Callable[..., tuple[BatchSpec, list[str]]], row_shape:
     return dataclasses.replace(make_spec(row_shape=shape, packing="equal")[0], examples_per_row=1)
 
 
-def _learner_setup(sections: ExperimentConfig, num_groups: int) -> LearnerSetup:
+def _learner_setup(sections: ExperimentConfig, num_groups: int, most_scored: int) -> LearnerSetup:
     """Returns the fields of the config that learners use."""
     return LearnerSetup(
         loss=sections.loss,
         num_groups=num_groups,
         inputs_length=sections.data.inputs_length,
+        most_scored=most_scored,
         examples_per_row=sections.data.examples_per_row,
         batch_size=sections.train.batch_size,
         grad_accum_steps=sections.train.grad_accum_steps,

@@ -4,6 +4,8 @@ import ctypes
 import importlib.util
 import sys
 
+import jax
+
 # Names and numbers of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _NEVER, _NONE, _ONE = -1, 0, 1
@@ -16,9 +18,10 @@ def keep_freed_memory() -> bool:
     default glibc returns freed memory to Linux, which clears it again, page by page, during the next step. With the
     settings made here, the process stays as large as its largest step.
 
-    Does nothing on other systems, or if JAX has an accelerator's plugin: then this process only allocates host arrays.
+    Does nothing on other systems, or if JAX may use an accelerator: then this process only allocates host arrays.
     """
-    if sys.platform != "linux" or importlib.util.find_spec("jax_plugins") or importlib.util.find_spec("libtpu"):
+    has_plugin = importlib.util.find_spec("jax_plugins") or importlib.util.find_spec("libtpu")
+    if sys.platform != "linux" or (has_plugin and jax.config.jax_platforms != "cpu"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # some C libraries do not have it
     settings = ((_M_MMAP_MAX, _NONE), (_M_TRIM_THRESHOLD, _NEVER), (_M_ARENA_MAX, _ONE))

@@ -10,6 +10,9 @@ import re
 import stat
 from typing import Any, Self
 
+from data import buckets
+from data.storage import in_bucket
+
 try:
     import fcntl
 except ImportError:  # not on this system: the time of modification decides everywhere
@@ -29,6 +32,7 @@ class Holder:
       since: when the process took the lock, by the clock of its host.
       flock_domain: names a kernel and a file system. flock decides between processes of the same domain. "": it does
         not work there.
+      renewals: how often a lock in a bucket was renewed.
     """
 
     id: str
@@ -36,6 +40,7 @@ class Holder:
     process_id: int = 0
     since: str = "an unknown time"
     flock_domain: str = ""
+    renewals: int = 0
 
     @classmethod
     def this_process(cls, id: str, flock_domain: str) -> Self:
@@ -45,7 +50,10 @@ class Holder:
 
     def to_json(self) -> bytes:
         """The contents of the file."""
-        return (json.dumps(dataclasses.asdict(self), indent=2) + "\n").encode()
+        fields = dataclasses.asdict(self)
+        if not self.renewals:  # earlier versions do not know this field
+            del fields["renewals"]
+        return (json.dumps(fields, indent=2) + "\n").encode()
 
     def __str__(self) -> str:
         return f"process {self.process_id} on {self.host}, which started at {self.since}"
@@ -56,11 +64,14 @@ def read_holder(path: str | os.PathLike) -> Holder | None:
 
     The contents of a damaged file are unknown. Its id is then "unreadable".
     """
+    if in_bucket(path):
+        contents, _ = buckets.read_version(os.fspath(path))
+        return None if contents is None else parse_holder(contents)
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file: remove it", os.fspath(path))
         with open(path, "rb") as file:
-            return _parse(file.read())
+            return parse_holder(file.read())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -69,7 +80,8 @@ def read_holder(path: str | os.PathLike) -> Holder | None:
         raise
 
 
-def _parse(content: bytes) -> Holder:
+def parse_holder(content: bytes) -> Holder:
+    """Returns who holds a lock with these contents."""
     try:
         fields: dict[str, Any] = json.loads(content)
         holder = Holder(**fields)
@@ -92,7 +104,7 @@ def flock_is_free(path: str, holder: Holder) -> bool:
     """Returns whether no process has the flock of the lock `path`, or another process than `holder` has the lock."""
     try:
         with open(path, "rb") as file:
-            if _parse(file.read()) != holder:
+            if parse_holder(file.read()) != holder:
                 return True
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two that look do not hinder each other
             return True

@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from train.agreement import agreement
+from train.bucket_lock import lock_of
 from train.display import Display
 from train.epochs import resolve_epochs
 from train.experiment import Experiment
@@ -21,12 +22,12 @@ from train.profile import StepProfile
 from train.recorder import Recorder
 from train.run import make_run
 from train.run_config import flatten
+from train.save_timer import SaveTimer
 from train.signals import StopRequest
 from train.start import check_shared, first_whole_state, make_start, make_workdir, open_checkpoints, write_start
 from train.step import TrainState
 from train.summary import print_summary
 from train.tracking.writer import check_trackers
-from train.workdir_lock import WorkdirLock
 
 
 def train_and_evaluate(
@@ -35,7 +36,7 @@ def train_and_evaluate(
     """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
     Leaves config.json, metrics.jsonl, checkpoints/ and the files of trackers, such as tensorboard/, in `workdir`, which
-    is locked meanwhile (train/workdir_lock.py).
+    is locked meanwhile (train/workdir_lock.py). It may be a folder in a bucket, as gs://bucket/run or s3://bucket/run.
 
     Args:
       experiment: the run's.
@@ -61,7 +62,7 @@ def train_and_evaluate(
         with agreement():
             check_trackers(experiment.train.trackers)
             make_workdir(workdir)
-            lock = stack.enter_context(WorkdirLock(workdir)) if jax.process_index() == 0 else None
+            lock = stack.enter_context(lock_of(workdir)) if jax.process_index() == 0 else None
         check_shared(workdir, lock)
         with agreement():
             check_not_lost(workdir, start_anew=start_anew)
@@ -77,7 +78,7 @@ def train_and_evaluate(
             lock.check()
             write_start(run, start)
         display = stack.enter_context(Display(config.steps, start.step, console=console))
-        stop = stack.enter_context(StopRequest(display.warn, every=config.log_every))
+        stop = stack.enter_context(StopRequest(display.warn))
         recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run), lock=lock))
         print_summary(run, display, workdir)
         print_start(display, start.warnings, start.step)
@@ -146,34 +147,38 @@ def train(steps: Steps, state: Any, start: int, stop: StopRequest) -> Any:
     # The first step of a start compiles, so the profile begins with the second.
     profile = StepProfile(recorders[0].workdir, first=start + 2, steps=config.profile_steps)
     steps.restart_clocks(start)
-    for step in range(start + 1, config.steps + 1):
-        began = time.perf_counter()
-        host_batch = next(batches)
-        waited = time.perf_counter() - began
-        for recorder in recorders:
-            recorder.read(host_batch, waited)
-        profile.before(step)
-        state, metrics = steps.train_step(state, steps.to_devices(host_batch))
-        # Report the previous step while the device computes this one, so that the device never waits.
-        if pending is not None:
-            steps.report(*pending)
-        pending = step, metrics
-        if profile.after(step, metrics):
-            recorders[0].display.message(
-                f"steps {start + 2} to {step} are profiled: tensorboard --logdir={recorders[0].workdir}"
-            )
-            steps.restart_clocks(step)
-        if step == start + 1:
-            jax.block_until_ready(metrics)  # exclude compilation from the speed
-            steps.restart_clocks(step)
-        evaluates = step % config.eval_every == 0 or step == config.steps
-        stops = stop.requested(step)
-        saves = stops or step % config.checkpoint_every == 0 or step == config.steps
-        if evaluates or saves:
-            steps.report(*pending)
-            pending = None
-            steps.evaluate_and_save(step, state, evaluates=evaluates, saves=saves)
-            steps.restart_clocks(step)
-        if stops:
-            break
+    with SaveTimer(config.checkpoint_minutes) as timer:
+        for step in range(start + 1, config.steps + 1):
+            began = time.perf_counter()
+            host_batch = next(batches)
+            waited = time.perf_counter() - began
+            for recorder in recorders:
+                recorder.read(host_batch, waited)
+            profile.before(step)
+            state, metrics = steps.train_step(state, steps.to_devices(host_batch))
+            # Report the previous step while the device computes this one, so that the device never waits.
+            if pending is not None:
+                steps.report(*pending)
+            pending = step, metrics
+            if profile.after(step, metrics):
+                recorders[0].display.message(
+                    f"steps {start + 2} to {step} are profiled: tensorboard --logdir={recorders[0].workdir}"
+                )
+                steps.restart_clocks(step)
+            if step == start + 1:
+                jax.block_until_ready(metrics)  # exclude compilation from the speed
+                steps.restart_clocks(step)
+            evaluates = step % config.eval_every == 0 or step == config.steps
+            stops = stop.requested(step)
+            is_due = timer.due(step)
+            saves = stops or is_due or step % config.checkpoint_every == 0 or step == config.steps
+            if evaluates or saves:
+                steps.report(*pending)
+                pending = None
+                steps.evaluate_and_save(step, state, evaluates=evaluates, saves=saves)
+                steps.restart_clocks(step)
+            if saves:
+                timer.restart()
+            if stops:
+                break
     return state

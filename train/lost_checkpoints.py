@@ -13,7 +13,9 @@ import os
 import jax
 
 from contract.errors import ConfigError
+from data.storage import exists, in_bucket, is_folder, list_names, remove
 from train.atomic import read_json, write_json
+from train.bucket_checkpoints import is_committed
 from train.metrics_file import metrics_path, read_metrics
 from train.run_config import config_version, is_imported, read_config
 
@@ -27,7 +29,7 @@ def checkpoints_path(workdir: str) -> str:
 
 def write_record(workdir: str, step: int) -> None:
     """Writes RECORD, unless it exists, in process 0. step: of a checkpoint that exists, or whose contents do."""
-    if jax.process_index() == 0 and not os.path.exists(_record(workdir)):
+    if jax.process_index() == 0 and not exists(_record(workdir)):
         write_json(_record(workdir), {"step": step})
 
 
@@ -36,9 +38,9 @@ def remove_stale_record(workdir: str) -> None:
 
     Called before the temporary folders are deleted, and after `check_not_lost` in all processes.
     """
-    is_stale = os.path.exists(_record(workdir)) and not _steps(_names(checkpoints_path(workdir)))
+    is_stale = exists(_record(workdir)) and not _steps(_names(checkpoints_path(workdir)))
     if is_stale and jax.process_index() == 0:
-        os.remove(_record(workdir))
+        remove(_record(workdir))
 
 
 def check_not_lost(workdir: str, *, start_anew: bool) -> None:
@@ -63,7 +65,7 @@ def check_not_lost(workdir: str, *, start_anew: bool) -> None:
         return
     if start_anew:
         return
-    steps = [line["step"] for line in read_metrics(workdir)] if os.path.exists(metrics_path(workdir)) else []
+    steps = [line["step"] for line in read_metrics(workdir)] if exists(metrics_path(workdir)) else []
     if reason := _reason(workdir, names, max(steps, default=0)):
         metrics = f" with metrics up to step {max(steps)}" if steps else ""
         raise ConfigError(
@@ -74,7 +76,7 @@ def check_not_lost(workdir: str, *, start_anew: bool) -> None:
 
 def has_metrics(workdir: str) -> bool:
     """Returns whether metrics.jsonl in `workdir` has a line. Raises ConfigError if it is no file of metrics."""
-    return os.path.exists(metrics_path(workdir)) and bool(read_metrics(workdir))
+    return exists(metrics_path(workdir)) and bool(read_metrics(workdir))
 
 
 def _reason(workdir: str, names: list[str], last_step: int) -> str:
@@ -82,14 +84,14 @@ def _reason(workdir: str, names: list[str], last_step: int) -> str:
 
     names: the entries of the folder of checkpoints. last_step: of the run's metrics; 0 without metrics.
     """
-    folder, has_config = checkpoints_path(workdir), os.path.exists(os.path.join(workdir, "config.json"))
-    lost = f"{folder} has no checkpoint any more" if os.path.isdir(folder) else f"{folder} does not exist"
-    if os.path.exists(_record(workdir)):
+    folder, has_config = checkpoints_path(workdir), exists(os.path.join(workdir, "config.json"))
+    lost = f"{folder} has no checkpoint any more" if is_folder(folder) else f"{folder} does not exist"
+    if exists(_record(workdir)):
         step = read_json(_record(workdir), remedy=f"delete {workdir}, or start anew with --start_anew=True").get("step")
         return "" if any(name.startswith(f"{step}.") for name in names) else lost
     if not last_step:
         return ""
-    if not os.path.isdir(folder):  # a run makes this folder before its metrics
+    if not is_folder(folder) and not in_bucket(folder):  # a run makes this folder before its metrics
         return lost
     if not has_config:  # a run writes this file before its metrics
         return f"{workdir}/config.json does not exist"
@@ -118,8 +120,11 @@ def _steps(names: list[str]) -> list[int]:
 
 
 def _names(folder: str) -> list[str]:
+    """Returns the entries of the folder of checkpoints. Only those of complete checkpoints are numbers."""
     try:
-        return os.listdir(folder)
+        names = list_names(folder)
+        # In a bucket, a checkpoint has its name from the beginning of its save on.
+        return [f"{name}.save" if name.isdecimal() and not is_committed(f"{folder}/{name}") else name for name in names]
     except FileNotFoundError:
         return []
     except OSError as error:

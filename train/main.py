@@ -4,13 +4,16 @@ The same command continues a run that was stopped.
 """
 
 import pathlib
+import sys
 
 import jax
 import numpy as np
 from absl import flags
 
+from contract.errors import ConfigError
 from train.agreement import agreement, code_digest
 from train.command import TRAINING_MEMORY, config_fields, config_name, define_config, parse_flags, run_command
+from train.compilation_cache import use_compilation_cache
 from train.distributed import ends_with_all_processes, initialize
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
@@ -33,12 +36,21 @@ _MULTI_HOST = flags.DEFINE_bool(
 _JOIN_TIMEOUT = flags.DEFINE_integer(
     "join_timeout", 120, "Seconds to wait for the other processes of the run.", flag_values=_FLAGS
 )
+_STOPPED_STATUS = flags.DEFINE_integer(
+    "stopped_status",
+    0,
+    "Exit status of a run that a signal stopped before its last step, such as 75 where only failed jobs are restarted.",
+    flag_values=_FLAGS,
+)
 
 
 def main() -> None:
     """Reads the command line, joins the other processes of the run if there are any, and trains."""
     parse_flags(_FLAGS, __doc__)
+    use_compilation_cache()
     config = config_fields(_FLAGS)
+    if not 0 <= _STOPPED_STATUS.value < 256:
+        raise ConfigError(f"--stopped_status={_STOPPED_STATUS.value} must be an exit status, in 0..255")
     initialize(
         _COORDINATOR.value,
         _NUM_PROCESSES.value,
@@ -52,7 +64,10 @@ def main() -> None:
             fields = flatten(experiment.config)
             same_everywhere |= {name: value for name, value in fields.items() if name not in PER_PROCESS}
             same_everywhere |= {"code": code_digest(), "jax": jax.__version__, "numpy": np.__version__}
-        train_and_evaluate(experiment, _WORKDIR.value or _default_workdir(), start_anew=_START_ANEW.value)
+        workdir = _WORKDIR.value or _default_workdir()
+        is_complete = train_and_evaluate(experiment, workdir, start_anew=_START_ANEW.value)
+    if not is_complete:
+        sys.exit(_STOPPED_STATUS.value)
 
 
 def _default_workdir() -> str:

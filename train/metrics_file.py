@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from contract.errors import ConfigError
 from contract.json_text import parse_json
+from data.storage import read_text
 
 Split = Literal["train", "eval"]
 
@@ -36,8 +37,8 @@ def metrics_lines(path: str) -> list[str]:
 
     Raises ConfigError for a line that is not one of metrics, and OSError if the file cannot be read.
     """
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = [line for line in file if line.endswith("\n")]
+    text = read_text(path, errors="replace")
+    lines = [f"{line}\n" for line in text.split("\n")[:-1]]
     for number, line in enumerate(lines, start=1):
         if not _is_line_of_metrics(line):
             raise ConfigError(f"{path}, line {number} is not a line of metrics: move the file away")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from contract.errors import ConfigError
+from data.storage import check_local
 
 
 def check_new_folder(path: str | os.PathLike, flag: str, *, replaces: Callable[[Path], str] | None = None) -> None:
@@ -24,8 +25,7 @@ def _check(path: str | os.PathLike, flag: str, replaces: Callable[[Path], str] |
     where = f"{flag}={path}"
     if not str(path):
         raise ConfigError(f"{flag} is empty: name a folder")
-    if "://" in str(path):
-        raise ConfigError(f"{where} must be a folder on this machine")
+    check_local(str(path), where)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise ConfigError(f"{where} is a file or a link: name a new folder")
     if target.is_dir() and os.listdir(target):

@@ -8,10 +8,12 @@ from typing import Any
 
 from contract.errors import ConfigError
 from contract.os_errors import reason_and_remedy
+from data.storage import check_local
 
 
 def check_output(path: str, flag: str = "--out") -> None:
     """Raises ConfigError if a file cannot be written at `path`, the value of `flag`."""
+    check_local(path, f"{flag}={path}")
     destination, is_replaced = _destination(path)
     folder = os.path.dirname(destination)
     is_writable = os.path.isdir(folder) and os.access(folder if is_replaced else destination, os.W_OK)

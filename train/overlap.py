@@ -1,10 +1,10 @@
 """The text that a run trained on, and held-out text that is part of it."""
 
 import dataclasses
-import os
 
 from contract.errors import ConfigError
 from data.split import trained_on
+from data.storage import is_folder
 from train.corpus import open_corpus
 from train.experiment import Experiment
 from train.huggingface.folder import is_huggingface_folder
@@ -24,7 +24,7 @@ def check_start(run: Run) -> list[str]:
     seen: set[str] = set()
     while workdir and workdir not in seen:
         seen.add(workdir)
-        if not os.path.isdir(workdir):
+        if not is_folder(workdir):
             notes.append(f"held-out text was not compared with the training text of {workdir}, which does not exist")
             break
         if is_huggingface_folder(workdir) or is_imported(workdir):

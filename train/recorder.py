@@ -9,6 +9,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from models.transformer import Params
+from train.bucket_lock import Lock
 from train.continued_schedule import how_to_continue
 from train.counters import Counters
 from train.display import Display
@@ -22,7 +23,6 @@ from train.start import Start
 from train.step import TrainState
 from train.summary import print_shares
 from train.tracking.writer import MetricsWriter
-from train.workdir_lock import WorkdirLock
 
 
 class DivergedError(ConfigError):
@@ -56,7 +56,7 @@ class Recorder:
         display: Display,
         evaluate: Callable[[Params], dict[str, float]],
         *,
-        lock: WorkdirLock | None = None,
+        lock: Lock | None = None,
         name: str = "",
     ):
         self.run, self.workdir, self.display = run, start.workdir, display
@@ -153,6 +153,7 @@ class Recorder:
     def save(self, step: int, state: TrainState, eval_loss: float | None) -> None:
         """Starts to write a checkpoint. Returns once the arrays of `state` may be donated."""
         self._check_lock()
+        self._writer.flush()  # the lines of a step are in the file before its checkpoint is
         totals = self._counters.state() | {"line": self._line_sums.state()}
         self._checkpoints.save(step, state, eval_loss=eval_loss, counters=totals)
 
@@ -160,6 +161,7 @@ class Recorder:
         """Waits for the checkpoints, prints how the run ended, and returns whether it made all of its steps."""
         experiment, step = self.run.experiment, int(state.step)
         self._checkpoints.wait()
+        self._writer.flush()
         print_shares(experiment, self._counters, self.display)
         if step < self._config.steps:
             self.display.message(

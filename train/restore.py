@@ -44,7 +44,10 @@ def load_experiment(
     """
     config = read_config(workdir, named_by=named_by)
     with_copy = with_own_tokenizer(config, workdir)
-    experiment = make_experiment(config_for_reading(with_copy))
+    try:
+        experiment = make_experiment(config_for_reading(with_copy))
+    except ConfigError as error:
+        raise ConfigError(f"{os.path.join(workdir, 'config.json')}: {error}") from error
     if line := describe_other_tokenizer(config, workdir, experiment.tokenizer, with_copy["data"]["tokenizer"]):
         on_other_tokenizer(line)
     # The path of the copy depends on where the folder of the run is; exports and model cards have the path as given.

@@ -225,11 +225,13 @@ def on_mesh(
     place = functools.partial(sharding.constrain_rows, sharding=batch_sharding)
     over_devices = functools.partial(over_devices, mesh=mesh)
     on_rows = functools.partial(by_rows, mesh=mesh)
+    splits_outputs = mesh.shape["tensor"] > 1
 
     @functools.wraps(step)
     def placed_step(*args: Any) -> Any:
         platform = platform_of(mesh.devices.flat[0])
-        with activation_constraint(place), running_by_rows(on_rows), compiled_for(platform, over_devices):
+        placed = compiled_for(platform, over_devices, splits_outputs=splits_outputs)
+        with activation_constraint(place), running_by_rows(on_rows), placed:
             return step(*args)
 
     return placed_step

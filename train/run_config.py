@@ -7,6 +7,7 @@ from typing import Any
 
 from contract.errors import ConfigError
 from contract.json_text import parse_json
+from data.storage import check_access, check_path, exists, make_folder, read_text
 from train.atomic import write_json
 from train.older_configs import CONFIG_VERSION, fill_missing
 
@@ -24,6 +25,7 @@ MAY_CHANGE = (
     "train.log_every",
     "train.eval_every",
     "train.checkpoint_every",
+    "train.checkpoint_minutes",
     "train.keep_checkpoints",
     "train.max_nonfinite_updates",
     "train.profile_steps",
@@ -56,26 +58,19 @@ _ABSENT = object()
 def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
     """Writes `config`, nested mappings of JSON values, to workdir/config.json atomically, with CONFIG_VERSION.
 
-    Tuples become lists. Creates `workdir`. Raises ConfigError if `workdir` cannot be written or is an address such as
-    gs://bucket.
+    Tuples become lists. Creates `workdir`. Raises ConfigError if `workdir` cannot be written.
     """
-    check_local(workdir)
+    check_path(os.fspath(workdir), f"--workdir={workdir}")
     try:
-        os.makedirs(workdir, exist_ok=True)
+        make_folder(workdir)
         write_json(os.path.join(workdir, "config.json"), {_VERSION: CONFIG_VERSION, **config})
     except OSError as error:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
 
 
-def check_local(workdir: str | os.PathLike) -> None:
-    """Raises ConfigError if `workdir` is an address such as gs://bucket."""
-    if "://" in os.fspath(workdir):
-        raise ConfigError(f"--workdir={workdir} must be a folder on this machine: mount the bucket and name its folder")
-
-
 def is_imported(workdir: str | os.PathLike) -> bool:
     """Returns whether train.convert wrote the folder `workdir`: no run, but a model whose training text is unknown."""
-    return os.path.exists(os.path.join(workdir, IMPORTED_FILE))
+    return exists(os.path.join(workdir, IMPORTED_FILE))
 
 
 def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> dict[str, Any]:
@@ -116,9 +111,9 @@ def config_version(workdir: str | os.PathLike) -> int:
 def _read(workdir: str | os.PathLike, named_by: str) -> dict[str, Any]:
     """Returns the fields of workdir/config.json as they are. Raises ConfigError as `read_config` does."""
     path = os.path.join(workdir, "config.json")
+    check_access(os.fspath(workdir), f"{named_by}={workdir}")
     try:
-        with open(path, encoding="utf-8") as file:
-            config = parse_json(file.read())
+        config = parse_json(read_text(path))
     except FileNotFoundError as error:
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:

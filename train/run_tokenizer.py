@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
+from data.storage import is_file, make_folder, read_bytes, write_bytes
 from data.tokenizers.base import Tokenizer
-from train.atomic import write_bytes
 
 FOLDER = "tokenizer"  # in the workdir; no folder for a tokenizer without files, such as bytes
 
 
 def write_tokenizer(workdir: str | os.PathLike, tokenizer: Tokenizer) -> None:
     """Writes the files of `tokenizer` to workdir/tokenizer. Raises ConfigError if they cannot be written."""
-    folder = Path(workdir, FOLDER)
+    folder = os.path.join(workdir, FOLDER)
     try:
         for name, contents in tokenizer.files.items():  # the model last: a reader takes a copy that has the model
-            folder.mkdir(exist_ok=True)
-            path = folder / name
-            if not path.is_file() or path.read_bytes() != contents:
+            make_folder(folder)
+            path = os.path.join(folder, name)
+            if not is_file(path) or read_bytes(path) != contents:
                 write_bytes(path, contents)
     except OSError as error:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
@@ -35,7 +35,7 @@ def with_own_tokenizer(config: Mapping[str, Any], workdir: str | os.PathLike) ->
         return dict(config)  # make_experiment names what is wrong
     name = os.path.basename(path) if path.endswith((".model", ".json")) else "tokenizer.json"
     copy = os.path.join(workdir, FOLDER, name)
-    return {**config, "data": {**data, "tokenizer": copy if os.path.isfile(copy) else path}}
+    return {**config, "data": {**data, "tokenizer": copy if is_file(copy) else path}}
 
 
 def describe_other_tokenizer(

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,8 @@ from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
 from contract.errors import ConfigError
+from data.storage import real_path
+from train.bucket_lock import Lock, lock_of
 from train.checkpoint import Checkpoints
 from train.display import Display
 from train.epochs import resolve_epochs
@@ -32,7 +33,6 @@ from train.start import Start, first_state, make_start, make_workdir, open_check
 from train.step import TrainState
 from train.summary import print_summary
 from train.tracking.writer import check_trackers
-from train.workdir_lock import WorkdirLock
 
 # Fields in which the experiments may differ: the compiled step and the corpus do not depend on them.
 MAY_DIFFER = ("seed", "train.init_from")
@@ -64,7 +64,7 @@ def train_side_by_side(
         checkpoints, locks = [], []
         for experiment, workdir in zip(experiments, workdirs, strict=True):
             make_workdir(workdir)
-            locks.append(stack.enter_context(WorkdirLock(workdir)))
+            locks.append(stack.enter_context(lock_of(workdir)))
             check_not_lost(workdir, start_anew=False)
             checkpoints.append(open_checkpoints(workdir, keep=experiment.train.keep_checkpoints))
             stack.callback(checkpoints[-1].close)
@@ -86,7 +86,7 @@ def train_side_by_side(
         )
 
 
-def _train_group(shared: Run, group: Sequence[tuple[Run, Start, WorkdirLock]], console: Console | None) -> bool:
+def _train_group(shared: Run, group: Sequence[tuple[Run, Start, Lock]], console: Console | None) -> bool:
     """Trains runs, whose starts are of the same step, and returns whether they made all of their steps.
 
     Args:
@@ -110,7 +110,7 @@ def _train_group(shared: Run, group: Sequence[tuple[Run, Start, WorkdirLock]], c
             )
             recorders.append(stack.enter_context(recorder))
             print_start(display, start.warnings, first)
-        stop = stack.enter_context(StopRequest(recorders[0].display.warn, every=config.log_every))
+        stop = stack.enter_context(StopRequest(recorders[0].display.warn))
         stacked = StackedRuns([run for run, _, _ in group])
         state = stacked.stack(states)
         states.clear()  # frees their arrays
@@ -196,19 +196,23 @@ def compiled_side_by_side_step(
 def over_devices_with_equal_heads(
     function: Callable[..., jax.Array], arguments: Sequence[str], result: str, *, mesh: Mesh
 ) -> Callable[..., jax.Array]:
-    """Returns train.sharding.over_devices, of arguments whose dimensions "1" are broadcast to the number of heads.
+    """Returns train.sharding.over_devices, of arguments whose dimensions "1" are broadcast to all rows and heads.
 
-    Under jax.vmap, JAX's rule for cuDNN's attention reshapes a mask as if it had all heads, and fails for one head.
+    Under jax.vmap, JAX's rule for cuDNN's attention reshapes a mask or a bias as if it had all rows and heads, and
+    fails for one row or one head.
     """
-    run = over_devices(function, [names.replace("1", "H") for names in arguments], result, mesh=mesh)
+    named = [names.replace("1", "B" if names.startswith("1") else "H") for names in arguments]
+    run = over_devices(function, named, result, mesh=mesh)
 
     def run_with_equal_heads(*arrays: jax.Array) -> jax.Array:
-        heads = arrays[0].shape[arguments[0].index("H")]  # queries are the first argument
-        shapes = [
-            [heads if name == "1" else size for name, size in zip(names, array.shape, strict=True)]
-            for names, array in zip(arguments, arrays, strict=True)
-        ]
-        return run(*(jnp.broadcast_to(array, shape) for array, shape in zip(arrays, shapes, strict=True)))
+        rows, heads = arrays[0].shape[:2]  # the first argument are queries, BHQK
+        sizes = {"B": rows, "H": heads}
+
+        def broadcast(array: jax.Array, given: str, names: str) -> jax.Array:
+            shape = [sizes[names[i]] if given[i] == "1" else size for i, size in enumerate(array.shape)]
+            return jnp.broadcast_to(array, shape)
+
+        return run(*map(broadcast, arrays, arguments, named))
 
     return run_with_equal_heads
 
@@ -235,7 +239,10 @@ def _check(experiments: Sequence[Experiment], workdirs: Sequence[str]) -> None:
     if jax.process_count() > 1:
         raise ConfigError("seeds cannot train side by side in several processes: train them one after another")
     seeds = [experiment.seed for experiment in experiments]
-    for what, values in (("seeds", seeds), ("workdirs", [os.path.realpath(workdir) for workdir in workdirs])):
+    for what, values in (
+        ("seeds", seeds),
+        ("workdirs", [real_path(workdir) for workdir in workdirs]),
+    ):
         if len(set(values)) < len(values):
             raise ConfigError(f"the {what} {', '.join(map(str, values))} must differ: each is one run")
 

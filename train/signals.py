@@ -11,9 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
-import jax
-import numpy as np
-from jax.experimental import multihost_utils
+from train.agreed_step import AgreedStep
 
 _SAME_REQUEST_SECONDS = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -46,19 +44,19 @@ class StopRequest:
     A signal within a second of the first one is the same request: a scheduler may signal a process and its parent,
     which forwards the signal.
 
-    Args:
-      warn: called with a message when the first signal arrives.
-      every: with several processes, the number of steps after which the processes exchange their requests. Then all
-        processes stop at the same step, even if only one of them received the signal.
+    With several processes a signal to one of them stops all of them, at the same step. All must enter the context.
+
+    warn: called with a message when the first signal arrives.
     """
 
-    def __init__(self, warn: Callable[[str], None], *, every: int):
-        self._warn, self._every = warn, every
+    def __init__(self, warn: Callable[[str], None]):
+        self._warn, self._agreed = warn, AgreedStep()
         self._received = False
         self._received_at = 0.0
         self._previous_handlers = {}
 
     def __enter__(self) -> Self:
+        self._agreed.__enter__()
         for number in _SIGNALS:
             self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
@@ -66,14 +64,13 @@ class StopRequest:
     def __exit__(self, *_) -> None:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
+        self._agreed.__exit__()
 
     def requested(self, step: int) -> bool:
-        """Returns whether to stop after `step`. With several processes, each must call it at the same steps."""
-        if jax.process_count() == 1:
-            return self._received
-        if step % self._every:
-            return False
-        return bool(multihost_utils.process_allgather(np.asarray(self._received)).any())
+        """Returns whether to stop after `step`. To be called after every step, in all processes."""
+        if self._received:
+            self._agreed.request()
+        return self._agreed.reached(step)
 
     def _handle(self, number: int, _) -> None:
         if self._received and time.monotonic() - self._received_at < _SAME_REQUEST_SECONDS:

@@ -11,7 +11,9 @@ import jax
 
 from contract.errors import ConfigError
 from data.split import heldout_digest
+from data.storage import check_writable, in_bucket, real_path
 from train.agreement import agreement, exchange
+from train.bucket_lock import Lock
 from train.checkpoint import Checkpoints
 from train.checkpoint_errors import DamagedCheckpointError
 from train.continued_schedule import check_schedule
@@ -21,10 +23,10 @@ from train.lock_file import read_holder
 from train.lost_checkpoints import checkpoints_path, has_metrics, remove_stale_record, write_record
 from train.overlap import check_start
 from train.run import Run
-from train.run_config import check_local, check_same_run, is_imported, read_config, write_config
+from train.run_config import check_same_run, is_imported, read_config, write_config
 from train.run_tokenizer import write_tokenizer
 from train.step import TrainState
-from train.workdir_lock import LOCK_FILE, WorkdirLock
+from train.workdir_lock import LOCK_FILE
 
 # Network file systems show a new file to other hosts after up to a minute.
 SHARED_SECONDS = 60.0
@@ -43,12 +45,17 @@ class Start:
 
 
 def make_workdir(workdir: str) -> None:
-    """Makes the folder of a run. Raises ConfigError if it cannot be written, or is a Hugging Face folder."""
-    check_local(workdir)
+    """Makes the folder of a run; a bucket needs none.
+
+    Raises ConfigError if the folder cannot be written, or is a Hugging Face folder.
+    """
+    check_writable(workdir, f"--workdir={workdir}")
     if is_huggingface_folder(workdir):
         raise ConfigError(
             f"--workdir={workdir} is a Hugging Face folder, whose config.json a run would replace: choose another"
         )
+    if in_bucket(workdir):
+        return
     try:
         os.makedirs(workdir, exist_ok=True)
         if not os.access(workdir, os.W_OK | os.X_OK):
@@ -57,7 +64,7 @@ def make_workdir(workdir: str) -> None:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: choose another folder") from error
 
 
-def check_shared(workdir: str, lock: WorkdirLock | None) -> None:
+def check_shared(workdir: str, lock: Lock | None) -> None:
     """Raises ConfigError, the same line in all processes, unless their workdirs are one folder. Nothing is written.
 
     lock: that of process 0, of which the other processes must see the file within SHARED_SECONDS. They give None.
@@ -70,7 +77,7 @@ def check_shared(workdir: str, lock: WorkdirLock | None) -> None:
         while (holder := read_holder(os.path.join(workdir, LOCK_FILE))) is None or holder.id != expected:
             if time.monotonic() > end:
                 raise ConfigError(
-                    f"--workdir={workdir} ({os.path.realpath(workdir)}) is not the folder of process 0, whose "
+                    f"--workdir={workdir} ({real_path(workdir)}) is not the folder of process 0, whose "
                     f"{LOCK_FILE} has not appeared there in {SHARED_SECONDS:.0f} s: give all processes one folder on a "
                     "file system that their hosts share"
                 )

@@ -1,6 +1,5 @@
 """Prints the summary of a run, with warnings, before the first step."""
 
-import glob
 import os
 
 import jax
@@ -10,6 +9,7 @@ from data.coverage import coverage_warnings, describe_coverage
 from data.eligible import describe_excluded
 from data.trigram import trigram_loss
 from models.placement import platform_of
+from train.accelerators import accelerator_warnings
 from train.counters import Counters
 from train.display import Display
 from train.distributed import gpus_of_node
@@ -26,7 +26,7 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
         for reason in describe_excluded(documents, run.experiment.window_specs):
             display.message(f"{'excluded':>10}  {reason}")
     corpus_warnings = (*_skipped_input_warnings(run), *coverage_warnings(run.store))
-    for warning in (*run.experiment.warnings, *corpus_warnings, *_accelerator_warnings()):
+    for warning in (*run.experiment.warnings, *corpus_warnings, *accelerator_warnings()):
         display.warn(warning)
 
 
@@ -123,24 +123,3 @@ def _skipped_input_warnings(run: Run) -> list[str]:
         first = meta["first_skipped_line"]
         warnings.append(f"{meta['skipped_lines']} lines could not be read and are excluded; the first is {first}")
     return warnings
-
-
-def _accelerator_warnings() -> list[str]:
-    """Returns a warning if the run uses some of the node's GPUs alone, or the CPU of a machine with a GPU or a TPU.
-
-    JAX_PLATFORMS=cpu selects the CPU without a warning.
-    """
-    if jax.default_backend() == "gpu":
-        used, seen = gpus_of_node(os.environ, jax.local_device_count())
-        remedy = "start one task per node, or as many as there are GPUs"
-        return [f"the run uses {used} of the {seen} GPUs of this node: {remedy}"] if used < seen else []
-    if jax.default_backend() != "cpu" or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
-        return []
-    if glob.glob("/dev/nvidia[0-9]*"):
-        found, extra = "an NVIDIA GPU", "cuda"
-    elif glob.glob("/dev/accel[0-9]*") or glob.glob("/dev/vfio/[0-9]*"):
-        found, extra = "a TPU", "tpu"
-    else:
-        return []
-    remedy = f"pip install -e '.[{extra}]', or set JAX_PLATFORMS=cpu if this is intended"
-    return [f"this machine has {found}, but JAX runs on the CPU: {remedy}"]

@@ -46,6 +46,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_child)
 
 
+def lost_lock(workdir: str, path: str, id: str, holder: Holder | None) -> str:
+    """Returns how the process of lock `id` has lost the lock `path`, which `holder` has now; "" if it has the lock."""
+    if holder is None:
+        return (
+            f"--workdir={workdir}: {path} is gone: somebody deleted it, or another run took it over and has ended. "
+            "This run ends, and the same command continues from the newest checkpoint"
+        )
+    if holder.id == id:
+        return ""
+    return (
+        f"--workdir={workdir} is in use by {holder}: this process did not run for {DEAD_SECONDS:.0f} s or more, and "
+        "has lost its lock; it ends"
+    )
+
+
 class WorkdirLock:
     """A context manager that holds the lock of a folder, which exists.
 
@@ -101,16 +116,8 @@ class WorkdirLock:
             holder = read_holder(self._path)
         except OSError as error:
             raise ConfigError(f"--workdir={self._workdir} cannot be read: {error.strerror}: {self._path}") from error
-        if holder is None:
-            raise ConfigError(
-                f"--workdir={self._workdir}: {self._path} is gone: somebody deleted it, or another run took it over "
-                "and has ended. This run ends, and the same command continues from the newest checkpoint"
-            )
-        if holder.id != self.id:
-            raise ConfigError(
-                f"--workdir={self._workdir} is in use by {holder}: this process did not run for {DEAD_SECONDS:.0f} s "
-                "or more, and has lost its lock; it ends"
-            )
+        if message := lost_lock(self._workdir, self._path, self.id, holder):
+            raise ConfigError(message)
 
     def _remove_stale(self) -> None:
         """Removes the temporary files of processes that were killed while they waited for a lock."""

@@ -34,8 +34,8 @@ def fill_disks(number: int, seed: int, folder: Path) -> dict[str, Any]:
     full_in: Counter[str] = Counter()
     longest = 0.0
     for index in range(number):
-        trial = Trial(folder / f"disk-{index}" / "run", folder / "compiled")
-        with _tmpfs(trial.folder.parent, chance.randrange(2**14, total)) as grow:
+        trial = Trial(folder / f"disk-{index}", folder / "compiled")
+        with _tmpfs(trial.folder, chance.randrange(2**14, total)) as grow:
             status, seconds = _run_until_full(trial)
             if not status:
                 full_in["never full"] += 1

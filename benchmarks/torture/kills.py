@@ -95,6 +95,8 @@ def torture(kills: int, num_processes: int, seed: int, folder: Path) -> dict[str
             longest = max(longest, seconds)
             place = f"killed at {stage}" if stage else "had ended"
             print(f"run {runs}: {place} ({killed.total()} of {kills})", flush=True)
+            if not stage:
+                break
         _must_end_well(trial)
         check_equal(trial, untouched)
         remove(trial)

@@ -97,8 +97,11 @@ class Trial:
         return processes
 
     def output(self, process: int, name: str) -> Path:
-        """Returns the file of what a process has written in its latest start. name: "out" or "err"."""
-        return self.folder / f"{process}.{name}"
+        """Returns the file of what a process has written in its latest start. name: "out" or "err".
+
+        Not in the folder of the trial, whose file system may be full.
+        """
+        return self.folder.with_name(f"{self.folder.name}-{process}.{name}")
 
     def errors(self, process: int = 0) -> list[str]:
         """Returns the lines that a process wrote to standard error in its latest start."""
@@ -156,6 +159,9 @@ def wait(processes: Sequence[subprocess.Popen], time_limit: float = TIME_LIMIT) 
 def remove(trial: Trial) -> None:
     """Removes the files of a trial."""
     shutil.rmtree(trial.folder, ignore_errors=True)
+    for index in range(trial.num_processes):
+        for name in ("out", "err"):
+            trial.output(index, name).unlink(missing_ok=True)
 
 
 def check_equal(trial: Trial, untouched: Trial) -> None:

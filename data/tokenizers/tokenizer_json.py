@@ -1,13 +1,14 @@
 """Reads a Hugging Face tokenizer.json: the bytes of its ordinary tokens, and its special tokens."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
 from contract.json_text import parse_json
 from data.files import expand_home, read_regular_file
+from data.storage import exists, is_folder
 from data.tokenizers.specials import ModelTokens, is_special_name, known_roles, with_substitutes
 
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
@@ -23,10 +24,10 @@ def read_folder(path: str, where: str) -> tuple[dict[str, bytes], dict[str, Any]
 
     Raises ConfigError, with `where`, for a missing or unreadable file.
     """
-    file = Path(expand_home(path, where))
-    if file.is_dir():
-        file /= "tokenizer.json"
-    if not file.exists():
+    file = expand_home(path, where).rstrip("/")
+    if not file.endswith(".json") or is_folder(file):
+        file = os.path.join(file, "tokenizer.json")
+    if not exists(file):
         raise ConfigError(
             f"{where}: {file} does not exist; where the folder has other tokenizer files, transformers writes it: "
             "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
@@ -34,21 +35,21 @@ def read_folder(path: str, where: str) -> tuple[dict[str, bytes], dict[str, Any]
     files: dict[str, bytes] = {}
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        other = file.with_name(name)
-        if other.exists():
+        other = os.path.join(os.path.dirname(file), name)
+        if exists(other):
             files[name] = _read(other, where)
             settings |= _parse(files[name], other, where)
-    return files | {file.name: _read(file, where)}, settings
+    return files | {os.path.basename(file): _read(file, where)}, settings
 
 
-def _read(file: Path, where: str) -> bytes:
+def _read(file: str, where: str) -> bytes:
     try:
         return read_regular_file(file)
     except OSError as error:
         raise ConfigError(f"{where}: {file} cannot be read ({error.strerror})") from None
 
 
-def _parse(contents: bytes, file: Path, where: str) -> dict[str, Any]:
+def _parse(contents: bytes, file: str, where: str) -> dict[str, Any]:
     try:
         value = parse_json(contents)
     except ValueError:
@@ -60,7 +61,7 @@ def _parse(contents: bytes, file: Path, where: str) -> dict[str, Any]:
 
 def parse_tokenizer(contents: bytes, where: str) -> dict[str, Any]:
     """Returns tokenizer.json as a dict. Raises ConfigError for other contents and for an unsupported model."""
-    data = _parse(contents, Path("tokenizer.json"), where)
+    data = _parse(contents, "tokenizer.json", where)
     model = data.get("model")
     if not isinstance(model, dict) or "vocab" not in model:
         raise ConfigError(f"{where} is no tokenizer.json of Hugging Face's tokenizers: it has no model with a vocab")

@@ -20,7 +20,7 @@ from objectives import OBJECTIVES
 from train.config import ExperimentConfig
 
 # Fields of ModelConfig that are no config fields: the trainer derives them (train/experiment.py).
-DERIVED = ("dtype", "has_prefix", "predicts_tokens")
+DERIVED = ("dtype", "has_prefix", "one_segment", "predicts_tokens")
 _LAST_COLUMN = re.compile(r"\s{2,}\S")
 _SECTIONS = "data|model|loss|optimizer|train|mesh|objective"
 # Code in backticks, or a path, or a field such as objective.denoisers.*.weight.

@@ -1,5 +1,6 @@
 """Cross-entropy of the scored tokens. Pure functions that return sums and denominators: the caller divides once."""
 
+import functools
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -48,26 +49,23 @@ class LossSums(NamedTuple):
         return sums
 
 
+class _TokenLosses(NamedTuple):
+    minimized_BxL: jax.Array
+    nll_BxL: jax.Array
+    is_correct_BxL: jax.Array  # bool
+
+
 def cross_entropy(logits_BxLxV: jax.Array, scored: ScoredTokens, options: LossOptions) -> LossSums:
     """Returns the sums of the weighted cross-entropy of logits, float [B, L, V], computed in float32."""
     targets_BxL, weights_BxL, group_ids_BxL = scored
-    logits_BxLxV = logits_BxLxV.astype(jnp.float32)
-    log_z_BxL = jax.nn.logsumexp(logits_BxLxV, axis=-1)
-    target_logit_BxL = jnp.take_along_axis(logits_BxLxV, targets_BxL[..., None], axis=-1)[..., 0]
-    nll_BxL = (log_z_BxL - target_logit_BxL) * weights_BxL
-    minimized_BxL = nll_BxL
-    if options.label_smoothing:
-        uniform_BxL = (log_z_BxL - logits_BxLxV.mean(axis=-1)) * weights_BxL
-        minimized_BxL = (1 - options.label_smoothing) * nll_BxL + options.label_smoothing * uniform_BxL
-    if options.z_loss:
-        minimized_BxL += options.z_loss * jnp.square(log_z_BxL) * weights_BxL
-    correct_BxL = (jnp.argmax(logits_BxLxV, axis=-1) == targets_BxL) * weights_BxL
+    tokens = _token_losses(options, logits_BxLxV.astype(jnp.float32), targets_BxL)
+    nll_BxL, correct_BxL = tokens.nll_BxL * weights_BxL, tokens.is_correct_BxL * weights_BxL
 
     def by_group(values_BxL):
         return jax.ops.segment_sum(values_BxL.reshape(-1), group_ids_BxL.reshape(-1), num_segments=options.num_groups)
 
     return LossSums(
-        minimized_sum=minimized_BxL.sum(),
+        minimized_sum=(tokens.minimized_BxL * weights_BxL).sum(),
         weight_sum=weights_BxL.sum(),
         loss_sum=nll_BxL.sum(),
         correct_sum=correct_BxL.sum(),
@@ -75,6 +73,56 @@ def cross_entropy(logits_BxLxV: jax.Array, scored: ScoredTokens, options: LossOp
         weight_sum_by_group=by_group(weights_BxL),
         correct_sum_by_group=by_group(correct_BxL),
     )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _token_losses(options: LossOptions, logits_BxLxV: jax.Array, targets_BxL: jax.Array) -> _TokenLosses:
+    """Returns the losses of each position, in nats, from float32 logits.
+
+    The gradient of the logits is one function of each logit alone, without a scatter into an array of their size. So
+    the compiler computes the gradient while it writes the array that the next product reads, in the dtype of that
+    product (models/logits_product.py).
+    """
+    return _token_losses_forward(options, logits_BxLxV, targets_BxL)[0]
+
+
+def _token_losses_forward(options, logits_BxLxV, targets_BxL):
+    log_z_BxL = jax.nn.logsumexp(logits_BxLxV, axis=-1)
+    target_logits_BxLx1 = jnp.take_along_axis(logits_BxLxV, targets_BxL[..., None], axis=-1)
+    nll_BxL = minimized_BxL = log_z_BxL - target_logits_BxLx1[..., 0]
+    if options.label_smoothing:
+        uniform_BxL = log_z_BxL - logits_BxLxV.mean(axis=-1)
+        minimized_BxL = (1 - options.label_smoothing) * nll_BxL + options.label_smoothing * uniform_BxL
+    if options.z_loss:
+        minimized_BxL += options.z_loss * jnp.square(log_z_BxL)
+    # The target is the argmax, the first of equal logits. Comparisons need no pass of their own over the logits: they
+    # are reduced together with the exponentials. An argmax is a reduction of another kind.
+    is_at_or_after_BxLxV = _ids(logits_BxLxV) >= targets_BxL[..., None]
+    is_behind_BxLxV = jnp.where(
+        is_at_or_after_BxLxV, logits_BxLxV <= target_logits_BxLx1, logits_BxLxV < target_logits_BxLx1
+    )
+    losses = _TokenLosses(minimized_BxL, nll_BxL, is_behind_BxLxV.all(axis=-1))
+    return losses, (logits_BxLxV, targets_BxL, log_z_BxL)
+
+
+def _token_losses_backward(options, residuals, losses_bar):
+    logits_BxLxV, targets_BxL, log_z_BxL = residuals
+    minimized_bar_BxL, nll_bar_BxL, _ = losses_bar
+    log_z_bar_BxL = minimized_bar_BxL * (1 + 2 * options.z_loss * log_z_BxL) + nll_bar_BxL
+    target_bar_BxL = minimized_bar_BxL * (1 - options.label_smoothing) + nll_bar_BxL
+    logits_bar_BxLxV = log_z_bar_BxL[..., None] * jnp.exp(logits_BxLxV - log_z_BxL[..., None])
+    logits_bar_BxLxV -= jnp.where(_ids(logits_BxLxV) == targets_BxL[..., None], target_bar_BxL[..., None], 0)
+    if options.label_smoothing:
+        logits_bar_BxLxV -= (minimized_bar_BxL * options.label_smoothing / logits_BxLxV.shape[-1])[..., None]
+    return logits_bar_BxLxV, None
+
+
+_token_losses.defvjp(_token_losses_forward, _token_losses_backward)
+
+
+def _ids(logits_BxLxV: jax.Array) -> jax.Array:
+    """Returns the token id of each logit, int32 [1, 1, V]."""
+    return jnp.arange(logits_BxLxV.shape[-1], dtype=jnp.int32)[None, None]
 
 
 def target_side(batch: Mapping[str, jax.Array]) -> Literal["decoder", "encoder"]:

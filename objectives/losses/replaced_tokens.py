@@ -6,16 +6,6 @@ import jax
 import jax.numpy as jnp
 
 
-def scored_positions(weights_BxL: jax.Array, num_positions: int) -> jax.Array:
-    """Returns K = `num_positions` different positions of each row, int32 [B, K]: scored ones first, then unscored ones.
-
-    weights: loss weights, float32 [B, L]. Scored positions after the first K of a row are dropped, so K must be
-    at least the number of scored positions.
-    """
-    # A sort keeps sharded rows on their devices; jax.lax.top_k gathers them.
-    return jnp.argsort(weights_BxL == 0, axis=1, stable=True)[:, :num_positions]
-
-
 class Texts(NamedTuple):
     """The fields of a batch that identify its examples, int32 [B, L] each."""
 

@@ -81,6 +81,7 @@ class Collator:
         examples = denoiser.objective.corrupt(tokens, lengths, windows.keys[chosen], self.vocab, **columns)
         if isinstance(examples, Masked):
             _check_declared(denoiser.objective, examples)
+            _check_most_scored(denoiser.objective, examples, lengths)
         if isinstance(examples, Masked) and examples.attention_order is None and self._has_attention_order:
             examples = examples._replace(attention_order=np.zeros(examples.targets.shape, np.int32))
         if not denoiser.mode:
@@ -99,6 +100,17 @@ def _check_declared(objective: Objective, examples: Masked) -> None:
             raise TypeError(
                 f"{type(objective).__name__}.corrupt sets a field of Masked that needs {name}: define {name}"
             )
+
+
+def _check_most_scored(objective: Objective, examples: Masked, lengths: np.ndarray) -> None:
+    """Raises TypeError where more positions are selected than the objective declares. lengths: int [E], of windows."""
+    selected, most = examples.selected.sum(axis=1), objective.most_scored(lengths)
+    if (selected > most).any():
+        e = int((selected - most).argmax())
+        raise TypeError(
+            f"{type(objective).__name__}.corrupt selects {selected[e]} positions of a window of {lengths[e]} tokens, "
+            f"and most_scored returns {most[e]}: define most_scored"
+        )
 
 
 def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:

@@ -122,12 +122,12 @@ def test_folders_to_read(command, flag, place, monkeypatch):
 
 # Command, flag that names something to write, and paths that it must refuse.
 OUTPUTS = [
-    ("train.main", "--workdir={}", ("file", "file/none", "run", "export", "gs://bucket/run")),
-    ("train.show.__main__", "--html={}", ("none/page.html", "empty", "file/page.html")),
+    ("train.main", "--workdir={}", ("file", "file/none", "run", "export", "gs://bucket/run", "hdfs://host/run")),
+    ("train.show.__main__", "--html={}", ("none/page.html", "empty", "file/page.html", "gs://bucket/page.html")),
     ("train.show.__main__", "--svg={}", ("none/page.svg", "empty", "file/page.svg")),
-    ("train.plot", "--out={}", ("none/figure.svg", "empty", "figure.jpg", "figure")),
+    ("train.plot", "--out={}", ("none/figure.svg", "empty", "figure.jpg", "figure", "s3://bucket/figure.svg")),
     ("train.scaling.__main__", "--figure={}", ("none/figure.svg", "empty", "figure.jpg")),
-    ("train.export", "--out={}", ("file", "others", "export", "run", "file/none")),
+    ("train.export", "--out={}", ("file", "others", "export", "run", "file/none", "gs://bucket/export")),
     ("train.convert", "--workdir={}", ("file", "others", "export", "run", "file/none")),
 ]
 

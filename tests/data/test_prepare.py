@@ -151,7 +151,7 @@ from data.prepare import parse_flags
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 def main():
-    fields = parse_flags(["prepare", "--source=text", "--path={corpus / "text"}", "--cache_dir={tmp_path}"])
+    fields, _ = parse_flags(["prepare", "--source=text", "--path={corpus / "text"}", "--cache_dir={tmp_path}"])
     store = open_or_build(fields, make_tokenizer(fields))
     [tokens] = glob.glob("{tmp_path}/*/tokens.bin")
     os.truncate(tokens, 10)

@@ -16,6 +16,7 @@ import data.store
 from contract.errors import ConfigError
 from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
+from data.verification import sealed
 from tests.data.corpus import corpus_config, store_of, write_texts
 
 
@@ -121,6 +122,7 @@ import os, signal, sys
 import data.writer
 from data.config import CorpusConfig
 from data.store import open_or_build
+from data.verification import sealed
 from data.tokenizer import make_tokenizer
 data.writer._write_json = lambda path, value: os.kill(os.getpid(), signal.SIGKILL)
 corpus = CorpusConfig(source="text", heldout_path="", document_per="file", on_unreadable="error", tokenizer="byte",
@@ -190,7 +192,13 @@ def garble_meta(folder):
     (folder / "meta.json").write_text("{")
 
 
-@pytest.mark.parametrize("damage", [cut_short, lose_offsets, lose_meta, garble_meta])
+def lose_name(folder):
+    fields = json.loads((folder / "meta.json").read_text())
+    meta = {name: value for name, value in fields.items() if name not in ("name", "meta_checksum")}
+    (folder / "meta.json").write_text(json.dumps(sealed(meta)))
+
+
+@pytest.mark.parametrize("damage", [cut_short, lose_offsets, lose_meta, garble_meta, lose_name])
 def test_a_damaged_store_is_refused(tmp_path, damage):
     folder = store_of(tmp_path, ["ab", "cd"]).folder
     damage(folder)

@@ -6,7 +6,7 @@ from tests.models import tiny
 
 
 def test_the_fields_are_those_of_config_model_and_three_that_the_caller_derives():
-    derived = {"dtype", "has_prefix", "predicts_tokens"}
+    derived = {"dtype", "has_prefix", "one_segment", "predicts_tokens"}
     assert set(ModelConfig.__dataclass_fields__) == set(get_config().model) | derived
 
 

@@ -29,6 +29,8 @@ def segments(*lengths, row=130):
 
 PACKED = np.stack([segments(60, 50), segments(129, 1)])
 ENCODER = np.stack([segments(3, 17, row=37), segments(36, row=37)])  # segment 2 of the second row has no keys
+ONE = np.stack([segments(60), segments(129)])  # one segment in a row
+ONE_ENCODER = np.stack([segments(21, row=37), segments(36, row=37)])
 PREFIX = np.random.default_rng(1).random(PACKED.shape) < 0.3
 ORDER = np.random.default_rng(2).integers(0, 4, PACKED.shape)
 on_one_device = lambda function, *_: function  # noqa: E731
@@ -37,6 +39,9 @@ ROWS = {  # segments of queries and of keys, and the other arguments of the mask
     "prefix": (PACKED, PACKED, {"causal": True, "bidirectional_mask_BxS": PREFIX}),
     "order": (PACKED, PACKED, {"causal": False, "order_BxL": ORDER}),
     "cross": (PACKED, ENCODER, {"causal": False}),
+    "one": (ONE, ONE, {"causal": False}),
+    "one causal": (ONE, ONE, {"causal": True}),
+    "one cross": (ONE, ONE_ENCODER, {"causal": False}),
 }
 
 
@@ -85,7 +90,8 @@ def check(name, attention, *, with_bias=True, dtype="float32", tolerance=2e-5):
     queries, keys, options = ROWS[name]
     options = options | {field: jnp.asarray(value) for field, value in options.items() if field != "causal"}
     query, key, value, bias, output_bar = inputs(name, with_bias)
-    config = tiny.config(attention=attention, positions="relative" if with_bias else "rope", head_dim=K, dtype=dtype)
+    positions, one_segment = "relative" if with_bias else "rope", name.startswith("one")
+    config = tiny.config(attention=attention, positions=positions, head_dim=K, dtype=dtype, one_segment=one_segment)
 
     def weighted_output(query, key, value, *bias):
         bias = bias[0] if bias else None
@@ -116,14 +122,29 @@ def test_splash_on_rows_of_two_padded_blocks(name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "with_bias"), [("causal", True), ("prefix", True), ("order", False), ("cross", False), ("cross", True)]
+    ("name", "with_bias"),
+    [
+        ("causal", True),
+        ("prefix", True),
+        ("order", False),
+        ("cross", False),
+        ("cross", True),
+        ("one", True),
+        ("one causal", True),
+        ("one causal", False),
+        ("one cross", False),
+    ],
 )
 def test_the_arguments_of_cudnn_by_xlas_implementation(name, with_bias, monkeypatch):
     """cuDNN cannot run on CPU. Its arguments are passed to jax.nn's XLA implementation instead, in float32."""
 
     def of_xla(query, *args, implementation, **options):
         assert implementation == "cudnn" and query.shape[1] % 8 == 0
-        assert options["is_causal"] == (name == "causal")
+        assert options["is_causal"] == ("causal" in name)
+        shapes = {option: array.shape for option, array in options.items() if hasattr(array, "shape")}
+        if name.startswith("one"):  # lengths, and a bias without an entry for each row
+            assert shapes.pop("query_seq_lengths") == shapes.pop("key_value_seq_lengths") == (2,)
+            assert shapes == ({"bias": (1, H, 136, 136)} if with_bias else {})
         return dot_product_attention(query, *args, **options)
 
     dot_product_attention = jax.nn.dot_product_attention
@@ -154,6 +175,30 @@ def test_cudnn_lowers_for_a_gpu_with_its_gradient(monkeypatch):
     # Both self-attentions return a gradient of the bias. A kernel that does not compute it would return zeros.
     results = [line.rpartition("->")[2] for line in backward]
     assert sum("tensor<1x4x8x8xbf16>" in result for result in results) == 2
+
+
+def test_rows_of_one_segment_have_no_array_for_each_row_head_query_and_key(monkeypatch):
+    """Lowered for a GPU. The bias and its gradient are [1, H, Q, S]; cross-attention's mask has no gradient."""
+    monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
+    batch = tiny.rows("encoder", [[1, 1, 1, 0, 0]] * 3, [[3] * 5] * 3) | tiny.rows(
+        "decoder", [[1] * 7] * 3, [[4] * 7] * 3
+    )
+    for one_segment in (True, False):
+        config = tiny.config(attention="auto", dtype="bfloat16", head_dim=16, one_segment=one_segment)
+        with compiled_for("cuda", on_one_device):
+            traced = jax.jit(jax.grad(lambda params, config=config: apply(config, params, batch).sum())).trace(
+                shapes_of(config)
+            )
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        calls = [line for line in text.splitlines() if "@__cudnn$fmha" in line]
+        assert len(calls) == 6  # three attentions, each with its backward pass
+        assert ("tensor<3x4x8x8x" in text) is not one_segment
+        without_bias = [line for line in calls if "@__cudnn$fmhaSoftmax" in line]
+        assert len(without_bias) == (2 if one_segment else 0)
+        if one_segment:
+            assert sum("tensor<1x4x8x8xbf16>" in line.rpartition("->")[2] for line in calls) == 2
+            kinds = [line.partition("\\22mask_type\\22: \\22")[2].partition("\\22")[0] for line in calls]
+            assert sorted(kinds) == ["PADDING"] * 4 + ["PADDING_CAUSAL"] * 2
 
 
 SUPPORTED = "supports this model"

@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from objectives.losses.replaced_tokens import (
@@ -17,7 +15,6 @@ from objectives.losses.replaced_tokens import (
     replaced_token_loss,
     sample_tokens,
     sampling_keys,
-    scored_positions,
 )
 from tests.objectives.helpers import random_windows, sequence, vocab
 from tests.table import objective_of
@@ -51,25 +48,6 @@ def test_15_percent_of_the_tokens_are_selected_85_percent_of_them_masked_and_the
     assert not (masked & ~examples.selected).any()
     assert masked.sum() / examples.selected.sum() == pytest.approx(0.85, abs=0.01)  # 30,800 draws: 5 deviations
     np.testing.assert_array_equal(examples.inputs.tokens[~masked], examples.targets[~masked])  # none is random
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8), rate=st.floats(0.01, 0.99), padding=st.integers(0, 9)
-)
-def test_most_selected_bounds_the_selected_tokens_of_a_row(lengths, rate, padding):
-    objective = dataclasses.replace(PAPER, mask_rate=rate)
-    width = sum(lengths) + 2 * len(lengths) + padding
-    bound = objective.most_selected(width, len(lengths))
-    assert corrupt(objective, lengths).selected.sum() <= bound <= width
-
-
-def test_scored_positions_are_distinct_and_begin_with_those_of_positive_weight():
-    weights = jnp.asarray([[0, 1, 0, 0, 1.0], [0, 0, 0.5, 0, 0], [0, 0, 0, 0, 0]])
-    positions = np.asarray(scored_positions(weights, 3))
-    assert positions[0, :2].tolist() == [1, 4] and positions[1, 0] == 2
-    assert [len(set(row)) for row in positions.tolist()] == [3, 3, 3]
-    assert np.take_along_axis(np.asarray(weights), positions, 1).sum(axis=1).tolist() == [2, 0.5, 0]
 
 
 def test_samples_replace_the_original_tokens_and_equal_samples_are_not_replacements():

@@ -77,7 +77,7 @@ def test_a_subclass_that_does_not_override_corrupt_inherits_everything():
 
 
 def test_an_mlm_that_overrides_corrupt_must_define_what_describes_the_examples():
-    with pytest.raises(TypeError, match="inherits prompting, hidden, restore of other examples"):
+    with pytest.raises(TypeError, match="inherits prompting, hidden, restore, most_scored of other examples"):
         type("OtherMLM", (MLM,), {"corrupt": lambda self, *_: None})
 
 
@@ -215,6 +215,7 @@ def test_an_undeclared_field_of_the_examples_raises():
         prompting: ClassVar = None
         hidden = MLM.hidden
         restore = MLM.restore
+        most_scored = MLM.most_scored
 
         def corrupt(self, tokens, lengths, keys, vocab):
             examples = super().corrupt(tokens, lengths, keys, vocab)

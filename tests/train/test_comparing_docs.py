@@ -51,8 +51,9 @@ def test_a_command_prints_one_json_line(command, folder, corpus, monkeypatch, ca
     arguments = shlex.split(command)
     if "--config=" in command:
         path = [] if "--config.data.path" in command else [f"--config.data.path={corpus / 'text'}"]
-        arguments += ["--config.data.source=text", *path, f"--config.data.cache_dir={corpus / 'cache'}"]
-        arguments += SMALL_CONFIG
+        source = [] if "--config.data.source" in command else ["--config.data.source=text"]
+        arguments += [*source, *path, f"--config.data.cache_dir={corpus / 'cache'}", *SMALL_CONFIG]
+        arguments += ["--config.objective.min_document_length=16"] if "configs/fim.py" in command else []
     if "--probe=" in command and "minimal_pairs" not in command:
         arguments += SMALL_PROBE
     monkeypatch.chdir(folder)

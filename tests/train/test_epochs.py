@@ -71,7 +71,7 @@ def test_a_run_of_epochs_and_its_continuation(corpus, tmp_path, capsys):
     assert saved["train"]["epochs"] == 2 and steps > 2
     rows = re.search(rf"steps  {steps}: 2 epochs of (\d+) rows, 8 per step", out)
     assert rows and steps == -(-2 * int(rows[1]) // 8)
-    assert f"done: {steps} steps" in out and f"raise train.epochs and set optimizer.cycles=0-{steps} (" in out
+    assert f"done: {steps} steps" in out and f"For {2 * steps} steps: optimizer.cycles=0-{steps} (" in out
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] == steps
     rate = make_schedule(experiment.optimizer, steps)(steps - 1)
@@ -135,7 +135,7 @@ def test_a_finished_run_names_the_command_that_its_model_supports(
 ):
     train_and_evaluate(small_experiment(name, architecture, **reads_corpus(name, corpus)), str(tmp_path))
     out = capsys.readouterr().out
-    assert f"up to step END); to {'sample' if command == 'generate' else 'evaluate'}: python -m train.{command}" in out
+    assert f"; to {'sample' if command == 'generate' else 'evaluate'}: python -m train.{command} --workdir" in out
 
 
 @pytest.mark.parametrize(("preset", "epochs", "rate"), [("small", 3, 2e-5), ("7b", 3, 2e-5), ("13b", 5, 1e-5)])

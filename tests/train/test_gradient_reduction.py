@@ -52,7 +52,6 @@ EQUAL = """
 CASES = {  # learner -> config, architecture, fields, fields of the run on several devices
     "token_prediction": ("span_corruption", "decoder_only", {}, {"loss__chunk_size": 5}),
     "fsdp": ("span_corruption", "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2}),
-    "tensor": ("span_corruption", "decoder_only", {}, {"loss__chunk_size": 5, "mesh__tensor": 2}),
     "data, fsdp, tensor": (
         "span_corruption", "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2, "mesh__tensor": 2}
     ),

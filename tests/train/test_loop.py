@@ -24,10 +24,10 @@ class Metric:
         return 0
 
 
-def calls_of_a_run(monkeypatch, tmp_path):
-    """The calls of the loop in a run of four steps that logs, evaluates and saves at its end only."""
+def calls_of_a_run(monkeypatch, tmp_path, **fields):
+    """The calls of the loop in a run of four steps that logs, evaluates and saves at its end only, unless `fields`."""
     events, never = [], {"train__log_every": 100, "train__eval_every": 100, "train__checkpoint_every": 100}
-    experiment = small_experiment("clm", "decoder_only", train__steps=STEPS, **never)
+    experiment = small_experiment("clm", "decoder_only", train__steps=STEPS, **never, **fields)
 
     def train_batches(start):
         for step in range(start + 1, STEPS + 1):
@@ -46,6 +46,7 @@ def calls_of_a_run(monkeypatch, tmp_path):
     run = types.SimpleNamespace(experiment=experiment, count_windows=None)
     monkeypatch.setattr("train.recorder.Counters", lambda *_: mock.Mock(metrics=dict, state=dict))
     start = Start(str(tmp_path), mock.Mock(), 0, experiment.config, None, [])
+    start.checkpoints.save.side_effect = lambda step, *_, **__: events.append(f"save {step}")
     recorder = Recorder(run, start, mock.Mock(), lambda params: {"loss": 1.0})
     stop = mock.Mock()
     stop.requested.return_value = False
@@ -68,3 +69,10 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
         assert [events.index(event) for event in in_order] == sorted(map(events.index, in_order))
     assert [event for event in events if "wait" in event] == [f"wait for {step}" for step in range(1, STEPS + 1)]
     assert events.index("wait for 1") < events.index("read 3")  # at most two steps are in progress at a time
+
+
+def test_it_saves_when_the_minutes_have_passed(monkeypatch, tmp_path):
+    """Whatever train.checkpoint_every is."""
+    for minutes, steps in ((0.0, [STEPS]), (1e-9, range(1, STEPS + 1)), (1e9, [STEPS])):
+        events = calls_of_a_run(monkeypatch, tmp_path, train__checkpoint_minutes=minutes)
+        assert [event for event in events if "save" in event] == [f"save {step}" for step in steps], minutes

@@ -60,7 +60,7 @@ def test_what_exists_is_refused_in_one_line_and_left_as_it_is(tmp_path, make, me
 
 
 def test_an_address_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="must be a folder on this machine"), new_folder("gs://bucket/x", "--out"):
+    with pytest.raises(ConfigError, match="must be a path on this machine"), new_folder("gs://bucket/x", "--out"):
         pass
 
 

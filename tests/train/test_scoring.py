@@ -54,8 +54,9 @@ def score(workdirs, corpus, monkeypatch, capsys):
     def score(name, config=None, *arguments):
         capsys.readouterr()
         if config is not None:
-            text = [f"--config.data.path={corpus / 'text'}", f"--config.data.cache_dir={corpus / 'cache'}"]
-            arguments = (f"--config={config}", "--config.data.source=text", *text, *arguments)
+            text = [f"--config.data.path={corpus / 'text'}"] if "data.path" not in " ".join(arguments) else []
+            text += ["--config.data.source=text", f"--config.data.cache_dir={corpus / 'cache'}"]
+            arguments = (f"--config={config}", *text, *arguments)
         monkeypatch.setattr(sys, "argv", ["evaluate", f"--workdir={workdirs[name]}", *arguments])
         evaluate.main()
         out, err = capsys.readouterr()

@@ -62,6 +62,12 @@ jax.nn.dot_product_attention = lambda *args, implementation, **options: attentio
 kernels._unsupported = lambda *_: None
 kernel_cudnn._MASK_VALUE["float32"] = -1e9
 results["cudnn"] = largest_difference(dataclasses.replace(relative, dtype="float32", **decoder), "cuda")
+segments = np.array([[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]] * 2)
+batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(28).reshape(4, 7))
+batch |= tiny.rows("encoder", segments.tolist(), 5 + np.arange(28).reshape(4, 7))
+results["cudnn of one segment"] = largest_difference(
+    dataclasses.replace(relative, dtype="float32", one_segment=True), "cuda"
+)
 print(json.dumps(results))
 """
 
@@ -71,7 +77,7 @@ def results():
     return run(PROGRAM, devices=8, timeout=300)[0]
 
 
-@pytest.mark.parametrize("name", ["splash", "cudnn"])
+@pytest.mark.parametrize("name", ["splash", "cudnn", "cudnn of one segment"])
 def test_loss_and_gradients_are_those_of_one_device(results, name):
     assert results[name] < 1e-5
 

@@ -282,13 +282,26 @@ def test_one_program_is_compiled_for_all_seeds(corpus):
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("name", ["clm", "span_corruption"])
-def test_the_step_of_several_seeds_lowers_with_cudnns_attention(name, monkeypatch):
-    """With masks of one head (clm) and with biases of all heads. JAX's rule for jax.vmap fails for the former."""
+@pytest.mark.parametrize(
+    ("name", "architecture", "num_attentions", "num_biases"),
+    [
+        ("clm", "decoder_only", 1, 0),
+        ("span_corruption", "decoder_only", 1, 1),
+        ("deshuffling", "encoder_decoder", 3, 2),
+    ],
+)
+def test_the_step_of_several_seeds_lowers_with_cudnns_attention(
+    name, architecture, num_attentions, num_biases, monkeypatch
+):
+    """With masks of one head, biases of all heads, and lengths with biases of one row.
+
+    JAX's rule for jax.vmap fails for masks of one head and biases of one row.
+    """
     monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
     monkeypatch.setattr("train.run.platform_of", lambda device: "cuda")
-    overrides = {"model__positions": "rope" if name == "clm" else "relative", "model__attention": "cudnn"}
-    experiment = make_experiment(small_config(name, "decoder_only", **overrides) | {"precision": "bfloat16"})
+    overrides = {"model__positions": "relative" if num_biases else "rope", "model__attention": "cudnn"}
+    experiment = make_experiment(small_config(name, architecture, **overrides) | {"precision": "bfloat16"})
+    assert experiment.model.one_segment is (name != "clm")  # CLM's documents are segments
     mesh = make_mesh(experiment.mesh)
     optimizer, rows = make_optimizer(experiment.optimizer, 2), batch_sharding(mesh)
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, rows)
@@ -298,8 +311,9 @@ def test_the_step_of_several_seeds_lowers_with_cudnns_attention(name, monkeypatc
     text = step.trace(*stacked, np.zeros(2, np.int32)).lower(lowering_platforms=("cuda",)).as_text()
     calls = [line for line in text.splitlines() if "@__cudnn$fmha" in line]
     # The rows of both seeds: 2 * 8 of 40 positions, 2 heads of 16.
-    assert len(calls) == 2 and all("(tensor<16x40x2x16xbf16>" in call for call in calls)
-    assert sum("tensor<16x2x40x40xbf16>" in call.rpartition("->")[2] for call in calls) == 1  # the bias gradient
+    assert len(calls) == 2 * num_attentions and all("(tensor<16x40x2x16xbf16>" in call for call in calls)
+    gradients = sum("tensor<16x2x40x40xbf16>" in call.rpartition("->")[2] for call in calls)
+    assert gradients == max(num_biases, 1)  # of the biases, or of CLM's mask
 
 
 def test_a_workdir_in_use_is_refused_and_the_others_are_freed(corpus, tmp_path):

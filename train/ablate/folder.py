@@ -24,6 +24,7 @@ except ImportError:  # not on this system: two commands on one study are not not
     fcntl = None  # type: ignore[assignment]
 
 from contract.errors import ConfigError
+from data.storage import check_local
 from train.ablate.plan import Plan
 from train.ablate.results import Curve, Outcome
 from train.atomic import read_json, write_json
@@ -45,6 +46,7 @@ class StudyFolder:
     """Paths and files of a study's folder."""
 
     def __init__(self, out: str | os.PathLike):
+        check_local(os.fspath(out), f"--out={out}")
         self.path = Path(out)
 
     def workdir(self, name: str) -> str:

@@ -26,6 +26,7 @@ _REPORTING = (
     "train.log_every",
     "train.eval_every",
     "train.checkpoint_every",
+    "train.checkpoint_minutes",
     "train.keep_checkpoints",
     "train.trackers",
     "train.tracker_project",

@@ -20,6 +20,7 @@ from absl import flags
 from contract.errors import ConfigError
 from models.parameters import Params
 from train.command import parse_flags, run_command
+from train.compilation_cache import use_compilation_cache
 from train.experiment import Experiment
 from train.generate.answers import Request
 from train.generate.fill_masks import candidates_line
@@ -67,6 +68,7 @@ flags.DEFINE_integer("seed", Options.seed, "Seed of the draws.", flag_values=_FL
 def main() -> None:
     """Reads the command line and prints or writes the model's answers; notes go to standard error."""
     parse_flags(_FLAGS, __doc__)
+    use_compilation_cache()
     options = Options(**{field.name: _FLAGS[field.name].value for field in dataclasses.fields(Options)})
     options.check()
     texts = _texts()

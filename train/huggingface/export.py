@@ -12,6 +12,7 @@ import jax
 
 from contract.errors import ConfigError
 from contract.json_text import parse_json
+from data.storage import exists, read_text
 from data.tokenizer import HuggingFaceTokenizer
 from data.tokenizers.huggingface_files import write_huggingface_tokenizer
 from models.config import ModelConfig
@@ -285,11 +286,11 @@ def _origins(workdir: str) -> dict[str, dict[str, Any]]:
 
 def _evaluation(workdir: str, step: int) -> dict[str, Any] | None:
     """Returns the line of the evaluation at `step` in metrics.jsonl; None if there is none."""
-    path = Path(workdir, "metrics.jsonl")
-    if not path.exists():
+    path = os.path.join(workdir, "metrics.jsonl")
+    if not exists(path):
         return None
     found = None
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(read_text(path, errors="replace").splitlines(), start=1):
         try:
             values = parse_json(line)
             is_found = values["split"] == "eval" and values["step"] == step

@@ -46,7 +46,7 @@ _RARE_FIELDS = dict(
     initializer="normal",
     dropout_broadcast_positions=False,
 )
-_DERIVED = ("has_prefix", "predicts_tokens")  # fields of the model that are not fields of config.model
+_DERIVED = ("has_prefix", "one_segment", "predicts_tokens")  # fields of the model that are not fields of config.model
 
 
 class Family(abc.ABC):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import fnmatch
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.json_text import parse_json
 from data.files import expand_home
+from data.storage import check_local, is_folder, list_names, read_text
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -73,11 +75,11 @@ def is_huggingface_folder(path: str | os.PathLike) -> bool:
     The config.json of a run has the sections of configs/base.py. A folder without a config.json is of Hugging Face's
     kind if it has files of weights.
     """
-    folder = Path(path)
     try:
-        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json(read_text(os.path.join(path, "config.json")))
     except FileNotFoundError:
-        return folder.is_dir() and any(any(folder.glob(name)) for name in ("*.safetensors", *_OTHER_WEIGHTS))
+        names = list_names(path) if is_folder(path) else []
+        return any(fnmatch.filter(names, pattern) for pattern in ("*.safetensors", *_OTHER_WEIGHTS))
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and not {"data", "model", "train"} <= config.keys()
@@ -91,6 +93,7 @@ def open_folder(path: str | os.PathLike, where: str) -> HuggingFaceFolder:
     Raises ConfigError, one line: no folder, no config.json, a config.json without model_type, weights that are not
     safetensors, files of weights that are missing, truncated or not safetensors.
     """
+    check_local(os.fspath(path), where)
     folder = Path(expand_home(os.fspath(path), where))
     if not folder.is_dir():
         raise ConfigError(f"{where} is not a folder: name a folder that transformers' save_pretrained wrote")

@@ -118,7 +118,8 @@ class ContrastiveLearner(Learner):
         """Returns the FLOPs of two encodings and, with MLM, of a third forward pass, which predicts tokens."""
         hidden = hidden_flops(self.model, inputs_length, targets_length)
         encodings = 2 * (hidden + pooled_flops(self.model, classes=0))
-        return encodings + (hidden + logits_flops(self.model, inputs_length)) * bool(self.objective.mlm_weight)
+        logits = logits_flops(self.model, self.num_logits(inputs_length))
+        return encodings + (hidden + logits) * bool(self.objective.mlm_weight)
 
     def language_model(self, params: Params) -> tuple[ModelConfig, Params] | None:
         """Returns None without MLM: the contrastive loss does not train the token head."""

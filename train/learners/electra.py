@@ -14,7 +14,7 @@ from models.flops import dense_flops, hidden_flops, logits_flops
 from models.parameters import Params
 from models.transformer import bind, init_params
 from objectives.electra import ELECTRA
-from objectives.losses.cross_entropy import cross_entropy, scored_tokens
+from objectives.losses.cross_entropy import ScoredTokens, cross_entropy, scored_tokens
 from objectives.losses.replaced_tokens import (
     ReplacedTokenSums,
     Texts,
@@ -22,8 +22,8 @@ from objectives.losses.replaced_tokens import (
     replaced_token_loss,
     sample_tokens,
     sampling_keys,
-    scored_positions,
 )
+from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
 from train.learners.learner import Batch, Learner, Sums, mean
 
 # The modules that both models share, as in the reference, which shares the variable scope "electra/embeddings". Each
@@ -92,12 +92,12 @@ class ElectraLearner(Learner):
     ) -> tuple[Array, Sums]:
         generator_key, sampling_key, discriminator_key = jax.random.split(key, 3)
         logits_BxKxV, scored, positions_BxK = self._generate(params, batch, self.dropout_key(generator_key, train))
-        tokens = cross_entropy(logits_BxKxV, scored_tokens(scored), self.loss_options)
+        tokens = cross_entropy(logits_BxKxV, scored, self.loss_options)
         texts = Texts(*(batch[f"encoder_{name}"] for name in _TEXT_FIELDS))
         keys_BxK = sampling_keys(sampling_key, texts, positions_BxK)
         samples_BxK = sample_tokens(logits_BxKxV, keys_BxK, self.objective.temperature)
         inputs_BxL, replaced_BxL = replace_tokens(
-            batch["encoder_target_tokens"], samples_BxK, positions_BxK, scored["encoder_loss_weights"] > 0
+            batch["encoder_target_tokens"], samples_BxK, positions_BxK, scored.weights_BxL > 0
         )
         detection = self._discriminate(
             params,
@@ -109,21 +109,18 @@ class ElectraLearner(Learner):
         loss += self.objective.discriminator_weight * mean(detection.loss_sum, weights["discriminator"])
         return loss, tokens.reported() | {"ratios": _ratios(detection)}
 
-    def _generate(self, params: Params, batch: Batch, dropout_key: Array | None) -> tuple[Array, Batch, Array]:
-        """Returns the generator's logits at the scored positions, the batch's fields there, and the scored positions.
+    def _generate(self, params: Params, batch: Batch, dropout_key: Array | None) -> tuple[Array, ScoredTokens, Array]:
+        """Returns the generator's logits at the scored positions, what is predicted there, and the scored positions.
 
         float32 [B, K, V], [B, K] each, and int32 [B, K]. K is about L / 7, and the output table is the widest matrix
         of the two models: logits at all positions would cost seven times more.
         """
-        weights_BxL = batch["encoder_loss_weights"]
-        num_positions = self.objective.most_selected(weights_BxL.shape[1], self.setup.examples_per_row)
-        positions_BxK = scored_positions(weights_BxL, num_positions)
+        scored = scored_tokens(batch)
+        positions_BxK = scored_positions(scored.weights_BxL, self.setup.most_scored)
         generator = bind(*self.language_model(params))
         hidden_BxLxD = generator.hidden(batch, dropout_key=dropout_key)
-        logits_BxKxV = generator.logits(jnp.take_along_axis(hidden_BxLxD, positions_BxK[..., None], axis=1))
-        fields = ("encoder_target_tokens", "encoder_loss_weights", "example_source")
-        scored = {name: jnp.take_along_axis(batch[name], positions_BxK, axis=1) for name in fields}
-        return logits_BxKxV, scored, positions_BxK
+        logits_BxKxV = generator.logits(at_positions(hidden_BxLxD, positions_BxK))
+        return logits_BxKxV, scored_at(scored, positions_BxK), positions_BxK
 
     def _discriminate(
         self, params: Params, batch: Batch, replaced_BxL: Array, dropout_key: Array | None
@@ -136,8 +133,8 @@ class ElectraLearner(Learner):
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         """Counts the generator with logits at the selected positions only, and the discriminator at all positions."""
-        selected = self.objective.most_selected(inputs_length, self.setup.examples_per_row)
-        generator = hidden_flops(self.generator, inputs_length, targets_length) + logits_flops(self.generator, selected)
+        generator = hidden_flops(self.generator, inputs_length, targets_length)
+        generator += logits_flops(self.generator, self.setup.most_scored)
         head = dense_flops(inputs_length, self.model.d_model, self.model.d_model + 1)
         return generator + hidden_flops(self.model, inputs_length, targets_length) + head
 

@@ -36,6 +36,7 @@ from models.placement import by_rows, unconstrained
 from models.transformer import Transformer, bind, logits_parameters
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, LossSums, cross_entropy, scored_tokens
+from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
 from objectives.mixture import Mixture
 from objectives.objective import Objective
 
@@ -59,6 +60,7 @@ class LearnerSetup:
     loss: LossConfig
     num_groups: int  # groups of examples with separate sums: in training, rows of the objective's table
     inputs_length: int  # of a row
+    most_scored: int  # positions of a row with a loss weight, at most (objectives/rows/scored.py)
     examples_per_row: int
     batch_size: int  # rows
     grad_accum_steps: int
@@ -144,16 +146,26 @@ class Learner(abc.ABC):
         loss = self.setup.loss
         return LossOptions(self.setup.num_groups, z_loss=loss.z_loss, label_smoothing=loss.label_smoothing)
 
+    def num_logits(self, length: int) -> int:
+        """Returns at how many positions of a row of `length` positions `token_loss` computes logits.
+
+        These are all positions, unless at most half of them are scored.
+        """
+        return self.setup.most_scored if 2 * self.setup.most_scored <= length else length
+
     def token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
         """Returns the cross-entropy of the batch's scored tokens, in chunks if loss.chunk_size is not 0."""
-        chunk_size = self.setup.loss.chunk_size
+        scored, length, chunk_size = scored_tokens(batch), hidden_BxLxD.shape[1], self.setup.loss.chunk_size
+        if self.num_logits(length) < length:
+            positions_BxK = scored_positions(scored.weights_BxL, self.num_logits(length))
+            hidden_BxLxD, scored = at_positions(hidden_BxLxD, positions_BxK), scored_at(scored, positions_BxK)
         if not chunk_size:
             logits_BxLxV = self.bind_transformer(params).logits(hidden_BxLxD)
-            return cross_entropy(logits_BxLxV, scored_tokens(batch), self.loss_options)
+            return cross_entropy(logits_BxLxV, scored, self.loss_options)
         return chunked_cross_entropy(
             *self.logits_of_rows(params),
             hidden_BxLxD,
-            scored_tokens(batch),
+            scored,
             self.loss_options,
             chunk_size=chunk_size,
             by_rows=by_rows,

@@ -59,4 +59,5 @@ class SentencePairsLearner(Learner):
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         hidden = hidden_flops(self.model, inputs_length, targets_length)
-        return hidden + logits_flops(self.model, inputs_length) + pooled_flops(self.model, _NUM_CLASSES)
+        logits = logits_flops(self.model, self.num_logits(inputs_length))
+        return hidden + logits + pooled_flops(self.model, _NUM_CLASSES)

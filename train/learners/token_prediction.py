@@ -33,5 +33,5 @@ class TokenPredictionLearner(Learner):
         return mean(sums.minimized_sum, weights["tokens"]), sums.reported()
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
-        scored = scored_length(self.model, inputs_length, targets_length)
-        return hidden_flops(self.model, inputs_length, targets_length) + logits_flops(self.model, scored)
+        positions = self.num_logits(scored_length(self.model, inputs_length, targets_length))
+        return hidden_flops(self.model, inputs_length, targets_length) + logits_flops(self.model, positions)

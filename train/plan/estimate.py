@@ -34,7 +34,7 @@ class Compiled:
     temporary_bytes: int
     result_bytes: int  # results that are not written over arguments
     code_bytes: int  # the program
-    collectives: dict[str, int]  # kind -> bytes per step
+    collectives: dict[str, int] | None  # kind -> bytes per step; None if jaxlib cannot read the compiler's program
     seconds: float  # of compilation
 
     @property
@@ -111,7 +111,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
     average = _device_bytes(state.ema_params)
-    with compiled_for(topology.platform, _placeholder_kernel):
+    with compiled_for(topology.platform, _placeholder_kernel, splits_outputs=mesh.shape["tensor"] > 1):
         activations = _activation_bytes(experiment, state, batch, mesh)
     compiled = _compile(experiment, state, batch) if topology.devices else None
     # Gradients are as large as parameters.
@@ -235,7 +235,7 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
             temporary_bytes=needed - arguments,
             result_bytes=0,
             code_bytes=0,
-            collectives={},
+            collectives=None,
             seconds=time.perf_counter() - begin,
         )
     memory = program.memory_analysis()
@@ -245,9 +245,20 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
         temporary_bytes=memory.temp_size_in_bytes,
         result_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         code_bytes=memory.generated_code_size_in_bytes,
-        collectives=collective_bytes(program.as_text()),
+        collectives=_collectives(program),
         seconds=seconds,
     )
+
+
+def _collectives(program: jax.stages.Compiled) -> dict[str, int] | None:
+    """Returns the bytes of a program's collectives; None if jaxlib cannot read what the TPU compiler has written.
+
+    jaxlib 0.10.2 expects one operand where libtpu 0.0.52 writes asynchronous collectives with several.
+    """
+    try:
+        return collective_bytes(program.as_text())
+    except jax.errors.JaxRuntimeError:
+        return None
 
 
 def _bytes_needed(error: str) -> int | None:

@@ -33,8 +33,7 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
         rate = plan.positions_per_step / plan.roofline_seconds
         yield f"  roofline           {plan.roofline_seconds * 1e3:,.1f} ms per step at best, {rate:,.0f} positions/s"
     if plan.compiled is not None and not plan.compiled.refused:
-        sizes = ", ".join(f"{kind} {size / GIB:.3f} GiB" for kind, size in plan.compiled.collectives.items())
-        yield f"  collectives        {f'{sizes} per device and step' if sizes else 'none'}"
+        yield f"  collectives        {_collectives_text(plan.compiled.collectives)}"
     if plan.fits is None:
         yield f"  fits               unknown: {topology.name} does not specify the memory of a device"
     elif plan.fits:
@@ -47,7 +46,7 @@ def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
     """Returns what `report_lines` has, as the fields of a JSON object. Sizes are bytes, of one device; times, seconds.
 
     A field whose value is not known, such as the memory of a device of gpu:8, is None. "collectives" maps each kind to
-    bytes per device and step; None if the step was not compiled.
+    bytes per device and step; None if the step was not compiled, or jaxlib cannot read the compiler's program.
     """
     chip, compiled = plan.topology.chip, plan.compiled
     kernel, reason = plan.attention
@@ -71,9 +70,16 @@ def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
         "flops_per_step": plan.flops,
         "roofline_seconds": roofline,
         "roofline_positions_per_second": None if roofline is None else plan.positions_per_step / roofline,
-        "collectives": None if compiled is None or compiled.refused else compiled.collectives,
+        "collectives": None if compiled is None else compiled.collectives,
         "fits": plan.fits,
     }
+
+
+def _collectives_text(collectives: dict[str, int] | None) -> str:
+    if collectives is None:
+        return "unknown: this version of jaxlib cannot read the program of the TPU compiler"
+    sizes = ", ".join(f"{kind} {size / GIB:.3f} GiB" for kind, size in collectives.items())
+    return f"{sizes} per device and step" if sizes else "none"
 
 
 def _memory(plan: Estimate) -> Iterator[tuple[str, int]]:

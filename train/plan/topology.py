@@ -1,6 +1,7 @@
 """The machines of train.plan: the devices of a TPU topology, from the TPU compiler, or a number of other chips."""
 
 import dataclasses
+import importlib.util
 import math
 import os
 import re
@@ -8,13 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.errors import ConfigError
+from train.accelerators import has_tpu
 from train.hardware import CHIPS, Chip
 
 _TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
+_AMPERE_OR_NEWER = ("gb200", "b200", "gh200-144gb", "gh200", "h100", "h200", "a100", "a100-40gb", "l4")
+_GPUS = (*_AMPERE_OR_NEWER, "t4")
 # JAX's pool on a GPU is this share of the memory, unless one of the variables has another. The first one is newer.
 _POOL_SHARE = 0.75
 _POOL_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
-_AMPERE_OR_NEWER = ("h100", "h200", "a100", "l4")
 # Without these variables libtpu queries the metadata of a TPU machine, and prints errors on other machines.
 _LIBTPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -46,7 +49,7 @@ class Topology:
         kind = self.chip.name if self.chip else self.name.partition(":")[0]
         if kind in _TPU_DIMENSIONS:
             return "tpu"
-        return "cuda" if kind in _AMPERE_OR_NEWER else "gpu" if kind in ("gpu", *CHIPS) else "cpu"
+        return "cuda" if kind in _AMPERE_OR_NEWER else "gpu" if kind in ("gpu", *_GPUS) else "cpu"
 
 
 def parse_topology(name: str) -> Topology:
@@ -55,8 +58,8 @@ def parse_topology(name: str) -> Topology:
     TPU topologies need the TPU compiler, libtpu, which runs on any x86 Linux machine. Of a GPU's memory, programs can
     use JAX's pool: 75%, or the share that XLA_PYTHON_CLIENT_MEM_FRACTION has in this process's environment.
 
-    Raises ConfigError for an unknown name, if libtpu is not installed, and if the pool's share is not a number from 0
-    to 1.
+    Raises ConfigError for an unknown name, if libtpu is not installed or in use, and if the pool's share is not a
+    number from 0 to 1.
     """
     kind, _, size = name.partition(":")
     sizes = [int(part) for part in size.split("x")] if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size) else []
@@ -71,12 +74,12 @@ def parse_topology(name: str) -> Topology:
             reserved_bytes=int(chip.reserved_bytes * share),
         )
         return Topology(name, len(devices), chip, tuple(devices))
-    if kind not in _TPU_DIMENSIONS and len(sizes) == 1 and kind in ("cpu", "gpu", *CHIPS):
+    if len(sizes) == 1 and kind in ("cpu", "gpu", *_GPUS):
         chip = CHIPS.get(kind)
         return Topology(name, sizes[0], chip and with_pool(chip, pool_share(os.environ)), ())
     raise ConfigError(
         f"--topology={name} is unknown: use v5e:AxB, v6e:AxB, v4:AxBxC or v5p:AxBxC (chips along each side), "
-        f"{', '.join(chip + ':N' for chip in CHIPS if chip not in _TPU_DIMENSIONS)}, gpu:N or cpu:N"
+        f"{', '.join(chip + ':N' for chip in _GPUS)}, gpu:N or cpu:N"
     )
 
 
@@ -108,13 +111,20 @@ def _tpu_devices(name: str, num_chips: int) -> list[Any]:
     """Returns the devices of a TPU topology for the TPU compiler. Raises ConfigError."""
     from jax.experimental import topologies
 
-    os.environ.update({key: value for key, value in _LIBTPU_ENVIRONMENT.items() if key not in os.environ})
+    # Without a TPU, processes need not exclude each other: they only compile.
+    settings = _LIBTPU_ENVIRONMENT | ({} if has_tpu() else {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"})
+    os.environ.update({key: value for key, value in settings.items() if key not in os.environ})
     one_chip = {"chips_per_host_bounds": (1, 1, 1)} if num_chips == 1 else {}
     try:
         return topologies.get_topology_desc(name, "tpu", **one_chip).devices
     except Exception as error:  # RuntimeError, ValueError or JaxRuntimeError, which differs by version
         reason = " ".join(str(error).split())[:200]
-        if "libtpu" in reason or "not found" in reason.lower():
+        if "lockfile" in reason or "already in use" in reason:
+            raise ConfigError(
+                f"--topology={name} needs libtpu, which another process uses ({reason}): wait for its end, or delete "
+                "/tmp/libtpu_lockfile if there is none"
+            ) from error
+        if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
             raise ConfigError(
                 f"--topology={name} needs the TPU compiler: pip install -e '.[tpu]' ({reason})"
             ) from error

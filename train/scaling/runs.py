@@ -30,8 +30,8 @@ _MAY_DIFFER = {
     "seed": "seed",
     "model": "num_layers|d_model|num_heads|num_kv_heads|head_dim|d_ff|embedding_size|attention|remat|scan_unroll",
     "loss": "chunk_size",
-    "train": "steps|epochs|log_every|eval_every|checkpoint_every|keep_checkpoints|profile_steps|grad_accum_steps|"
-    "trackers|tracker_project",
+    "train": "steps|epochs|log_every|eval_every|checkpoint_every|checkpoint_minutes|keep_checkpoints|profile_steps|"
+    "grad_accum_steps|trackers|tracker_project",
     "data": "path|heldout_path|cache_dir|reader_threads|prefetch_batches",
     "mesh": ".*",
 }

@@ -8,6 +8,8 @@ import textwrap
 import time
 from collections.abc import Iterator, Mapping
 
+from data.storage import in_bucket, make_folder
+from train.growing_file import UploadedFile
 from train.tracking.tracker import TrackedRun
 
 
@@ -29,10 +31,30 @@ with _without_torch():
     from tensorboardX import summary
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.record_writer import register_writer_factory
+
+# Before the path of a file in a bucket: tensorboardX's own writers of gs:// and s3:// need further packages, and write
+# the whole file at every event.
+_IN_BUCKET = "cloze"
+
+
+class _BucketFiles:
+    """What tensorboardX calls a writer factory."""
+
+    def open(self, path: str) -> UploadedFile:
+        return UploadedFile(path.removeprefix(f"{_IN_BUCKET}:"))
+
+    def directory_check(self, path: str) -> None:
+        """Does nothing: a bucket has no folders."""
+
+
+register_writer_factory(_IN_BUCKET, _BucketFiles())
 
 
 class TensorBoard:
     """Writes events to workdir/tensorboard, in the calling thread and at once, so that a failed write raises OSError.
+
+    Those of a workdir in a bucket are uploaded as train/growing_file.py says.
 
     tensorboardX.SummaryWriter writes in a thread of its own. After a failed write, this thread ends, and the next
     writes wait for it forever.
@@ -44,8 +66,9 @@ class TensorBoard:
 
     def __init__(self, run: TrackedRun):
         folder = os.path.join(run.workdir, "tensorboard")
-        os.makedirs(folder, exist_ok=True)
-        self._events = EventsWriter(os.path.join(folder, "events"), f".from_{run.resume_step}")
+        make_folder(folder)
+        prefix = f"{_IN_BUCKET}:" if in_bucket(folder) else ""
+        self._events = EventsWriter(prefix + os.path.join(folder, "events"), f".from_{run.resume_step}")
         first = run.resume_step + 1 if run.resume_step else 0
         self._events.write_event(Event(step=first, file_version="brain.Event:2"))
         self._events.write_event(Event(step=first, session_log=SessionLog(status=SessionLog.START)))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from contract.errors import ConfigError
+from data.storage import exists
 from train.atomic import read_json, write_json
 
 
@@ -65,7 +66,7 @@ def stable_run_id(workdir: str, *, resumes: bool) -> str:
     Raises ConfigError if the file is damaged, and OSError if it cannot be written.
     """
     path, remedy = os.path.join(workdir, "tracking.json"), "delete it to continue as a new run in the trackers"
-    if resumes and os.path.exists(path):
+    if resumes and exists(path):
         run_id = read_json(path, remedy=remedy).get("run_id")
         if not isinstance(run_id, str) or not run_id:
             raise ConfigError(f"{path} is damaged: run_id={run_id!r} must be a text: {remedy}")

@@ -2,9 +2,11 @@
 
 import html
 import importlib.util
+import tempfile
 from collections.abc import Mapping
 
 from contract.errors import ConfigError
+from data.storage import in_bucket
 from train.tracking.tracker import TrackedRun
 
 _INIT_SECONDS, _FINISH_SECONDS = 60, 60
@@ -29,7 +31,7 @@ class WandB:
             project=run.project,
             id=run.run_id,
             name=run.name,
-            dir=run.workdir,
+            dir=tempfile.gettempdir() if in_bucket(run.workdir) else run.workdir,
             config=dict(run.config),
             allow_val_change=True,  # a continued run may change fields
             resume="allow",

@@ -1,6 +1,7 @@
 """The writer of a run's metrics: metrics.jsonl, always, and the trackers of `train.trackers`."""
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -10,7 +11,8 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
-from train.atomic import write_text
+from data.storage import exists, in_bucket, make_folder
+from train.growing_file import open_growing, upload
 from train.metrics_file import Split, metrics_lines, metrics_path
 from train.tracking.guarded import Guarded
 from train.tracking.tensorboard import TensorBoard
@@ -60,14 +62,14 @@ class MetricsWriter:
         warn: Callable[[str], Any],
     ):
         self._workdir, self._lines, self._trackers = os.fspath(workdir), None, []
+        self._warn = warn
         if jax.process_index() != 0:
             return
         path, names = metrics_path(workdir), config["train"]["trackers"]
         with self._writing():
-            os.makedirs(workdir, exist_ok=True)
-            lines = metrics_lines(path) if os.path.exists(path) else []
+            make_folder(workdir)
+            lines = metrics_lines(path) if exists(path) else []
             kept = [line for line in lines if resume_step > 0 and json.loads(line)["step"] <= resume_step]
-            write_text(path, "".join(kept))
             copies = [name for name in names if name not in _IN_WORKDIR]
             run = TrackedRun(
                 workdir=self._workdir,
@@ -76,8 +78,7 @@ class MetricsWriter:
                 config=config,
                 resume_step=resume_step,
             )
-            # Without a buffer, which would be written again when the file is closed after a failed write.
-            self._lines = open(path, "ab", buffering=0)  # noqa: SIM115  closed by close()
+            self._lines = open_growing(path, "".join(kept).encode())
             for name in names:
                 tracker = TRACKERS[name](run) if name in _IN_WORKDIR else Guarded(name, TRACKERS[name], run, warn)
                 self._trackers.append((name, tracker))
@@ -109,16 +110,27 @@ class MetricsWriter:
             for _, tracker in self._trackers:
                 tracker.text(int(step), name, text)
 
+    def flush(self) -> None:
+        """Returns once metrics.jsonl has all lines, also in a bucket."""
+        if self._lines is not None:
+            with self._writing():
+                upload(self._lines)
+
     def close(self, *, failed: bool = False) -> None:
         """Closes the files and ends the run in its trackers. failed: whether an error has ended the training.
 
-        Raises nothing: everything has been written before, or its failure has been reported.
+        Raises nothing: everything has been written before, or its failure has been reported. In a bucket, the end of
+        the events may be written now; `warn` reports a failure.
         """
-        for _, tracker in self._trackers:
-            with contextlib.suppress(OSError):
-                tracker.close(failed=failed)
+        closes = [functools.partial(tracker.close, failed=failed) for _, tracker in self._trackers]
         if self._lines is not None:
-            self._lines.close()
+            closes.append(self._lines.close)
+        for close in closes:
+            try:
+                close()
+            except OSError as error:
+                if in_bucket(self._workdir):  # where the last bytes are written now
+                    self._warn(f"the end of {error.filename} could not be written: {error.strerror}")
         self._lines, self._trackers = None, []
 
     @contextlib.contextmanager

@@ -71,5 +71,65 @@ def test_unscored_positions_have_no_gradient():
     assert (np.asarray(grads[0, 3]) == 0).all() and (np.abs(np.asarray(grads[0, :3])).sum(axis=1) > 0).all()
 
 
+def random_example(dtype=np.float32):
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.standard_normal((2, 5, 7))).astype(dtype)
+    scored = ScoredTokens(rng.integers(0, 7, (2, 5)), rng.random((2, 5)).astype(np.float32), rng.integers(0, 2, (2, 5)))
+    return logits, scored
+
+
+@pytest.mark.parametrize(("z_loss", "smoothing"), [(0.0, 0.0), (1e-2, 0.0), (0.0, 0.2), (1e-2, 0.2)])
+@pytest.mark.parametrize("name", ["minimized_sum", "loss_sum"])
+def test_values_and_gradients_against_float64(name, z_loss, smoothing):
+    """The gradient is written by hand, for z-loss, label smoothing and weights, of both sums."""
+    logits, scored = random_example()
+    options = LossOptions(2, z_loss, smoothing)
+    value, found = jax.value_and_grad(lambda logits: getattr(cross_entropy(logits, scored, options), name))(logits)
+
+    x, weights = logits.astype(np.float64), scored.weights_BxL.astype(np.float64)
+    log_z = np.log(np.exp(x).sum(-1))
+    target = np.eye(7)[scored.targets_BxL]
+    smoothing, z_loss = (smoothing, z_loss) if name == "minimized_sum" else (0.0, 0.0)
+    wanted = (1 - smoothing) * target + smoothing / 7
+    expected = (weights * (log_z - (wanted * x).sum(-1) + z_loss * log_z**2)).sum()
+    gradient = (1 + 2 * z_loss * log_z)[..., None] * np.exp(x - log_z[..., None]) - wanted
+    assert float(value) == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(found, weights[..., None] * gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_accuracy_counts_the_argmax_the_first_of_equal_logits_and_no_nan():
+    logits, scored = random_example()
+    logits = np.round(logits / 3)  # many rows have several largest entries
+    logits[0, 0], logits[0, 1, 3] = 0, np.nan
+    assert ((logits == logits.max(-1, keepdims=True)).sum(-1) > 1).sum() > 1
+    for first in (scored.targets_BxL, logits.argmax(-1)):
+        for shift in range(7):
+            targets = (first + shift) % 7
+            found = jitted(logits, scored._replace(targets_BxL=targets), LossOptions(2, 0.0, 0.0)).correct_sum
+            is_correct = (logits.argmax(-1) == targets) & ~np.isnan(logits).any(-1)
+            assert float(found) == pytest.approx(float((is_correct * scored.weights_BxL).sum()), abs=1e-6)
+
+
+def test_the_gradient_has_no_scatter_and_no_argmax_over_the_vocabulary():
+    logits, scored = random_example()
+    traced = jax.make_jaxpr(jax.grad(lambda logits: cross_entropy(logits, scored, LossOptions(2, 1e-2, 0.1))[0]))
+    vocabulary_sized = {
+        equation.primitive.name
+        for equation in equations(traced(logits).jaxpr)
+        if any(getattr(value.aval, "shape", ())[-1:] == (7,) for value in (*equation.invars, *equation.outvars))
+    }
+    assert "exp" in vocabulary_sized and not {"scatter-add", "argmax"} & vocabulary_sized
+
+
+def equations(jaxpr):
+    """Yields the equations of a jaxpr and of those within it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in jax.tree.leaves(equation.params, is_leaf=lambda value: hasattr(value, "jaxpr")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from equations(inner)
+
+
 def test_reported_sums_are_all_but_the_minimized_one():
     assert set(loss().reported()) == set(loss()._fields) - {"minimized_sum"}

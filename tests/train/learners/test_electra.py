@@ -80,7 +80,8 @@ def test_the_generator_learns_from_its_own_loss_alone(params, batch):
     learner = electra().learner
     generator, language_model = learner.language_model(params)
     assert generator == learner.generator and generator.d_model == 16 and learner.model.d_model == 32
-    alone = TokenPredictionLearner(learner.objective, generator, learner.setup)
+    setup = dataclasses.replace(learner.setup, most_scored=learner.setup.inputs_length)
+    alone = TokenPredictionLearner(learner.objective, generator, setup)
     loss = functools.partial(alone.loss, key=jax.random.key(0), train=False)
     _, expected = jax.jit(loss)({"transformer": language_model}, batch, alone.weights(batch))
 

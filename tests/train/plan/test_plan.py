@@ -13,7 +13,7 @@ from tests.train.subprocesses import run_main
 from train.command import TRAINING_MEMORY, run_command
 from train.experiment import make_experiment
 from train.hardware import CHIPS, GIB
-from train.plan.estimate import Compiled, _bytes_needed, estimate
+from train.plan.estimate import Compiled, _bytes_needed, _collectives, estimate
 from train.plan.remedy import find_remedy
 from train.plan.report import report_fields, report_lines
 from train.plan.topology import Topology, parse_topology, pool_share, with_pool
@@ -192,6 +192,17 @@ def test_the_json_file_has_the_collectives_of_a_compiled_step():
     fields = report_fields("configs/some.py", plan)
     assert fields["collectives"] == {"all-reduce": 5} and fields["compiled"] and fields["compile_seconds"] == 6.0
     assert fields["total_bytes"] == 10 and fields["fits"] is None and fields["available_bytes"] is None
+
+
+def test_collectives_that_jaxlib_cannot_read_are_unknown():
+    class Program:
+        def as_text(self):
+            raise jax.errors.JaxRuntimeError("INTERNAL: async-update instruction should have 1 operands but sees 3")
+
+    compiled = Compiled(False, 1, 2, 3, 4, _collectives(Program()), seconds=6.0)
+    plan = dataclasses.replace(small_plan(), compiled=compiled)
+    assert report_fields("configs/some.py", plan)["collectives"] is None
+    assert any(line.startswith("  collectives        unknown: ") for line in report_lines("configs/some.py", plan))
 
 
 def test_a_file_that_cannot_be_written_is_an_error_before_the_plan(tmp_path):

@@ -108,6 +108,9 @@ class _WrongRate(Objective):
     def expected(self):
         return self.declared.expected()
 
+    def most_scored(self, raw):
+        return self.actual.most_scored(raw)
+
     def corrupt(self, *arguments):
         return self.actual.corrupt(*arguments)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from typing import ClassVar
 
@@ -101,17 +102,18 @@ def test_a_copy_that_cannot_start_is_refused_in_one_line(tmp_path, monkeypatch):
 def test_wandb_whose_service_has_died_is_reported_once(tmp_path):
     pytest.importorskip("wandb")
     program = """
-import os, pathlib, signal, sys
+import contextlib, os, pathlib, signal, sys
 from train.tracking.writer import MetricsWriter
 
 config = {"train": {"trackers": ["wandb"], "tracker_project": "p"}}
 writer = MetricsWriter(sys.argv[1], config, resume_step=0, warn=lambda text: print("WARNING", text))
 writer.write(1, "train", {"loss": 1.0})
-[service] = [
-    int(folder.name)
-    for folder in pathlib.Path("/proc").glob("[0-9]*")
-    if (folder / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid())
-]
+services = []
+for folder in pathlib.Path("/proc").glob("[0-9]*"):
+    with contextlib.suppress(OSError):  # the process has ended meanwhile
+        if (folder / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
+            services.append(int(folder.name))
+[service] = services
 os.kill(service, signal.SIGKILL)
 for step in range(2, 50):
     writer.write(step, "train", {"loss": 1.0})
@@ -119,7 +121,7 @@ writer.close()
 """
     out = run_program(program, str(tmp_path), WANDB_MODE="offline")
     assert out.count("WARNING") == 1
-    assert "WARNING the tracker wandb failed at step" in out
+    assert re.search("WARNING the tracker wandb failed at (step|the end of the run)", out)  # when it is noticed
     assert len(read_metrics(tmp_path)) == 49
 
 

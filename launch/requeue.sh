@@ -1,0 +1,27 @@
+# Sourced by the scripts for SLURM. sbatch copies only the script, so they find this file in the folder of submission.
+
+# with_requeue COMMAND ...: runs COMMAND, an srun, and puts the job into the queue again if its time limit is reached.
+# Needs in the script:
+#   #SBATCH --requeue
+#   #SBATCH --signal=B:USR1@120   # this long before the time limit, to the script alone (B:), which otherwise would not
+#                                 # know why srun ended
+# The steps of the job then receive SIGTERM, so that the run saves a checkpoint and stops. Not srun: at SIGTERM it kills
+# its tasks.
+with_requeue() {
+  local status=0 limit="" job="$SLURM_JOB_ID"
+  # The SLURM_JOB_ID of one task of an array names the whole array.
+  if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
+    job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+  fi
+  "$@" &
+  local command=$!
+  trap 'trap "" USR1; limit=reached; scancel --signal=TERM "$job" || true' USR1
+  wait "$command" || status=$?
+  if [[ -n $limit ]]; then
+    status=0
+    wait "$command" || status=$? # the first wait ended at the signal, before the command
+    echo "time limit: the run has ended with status $status, and the job is to be queued again" >&2
+    scontrol requeue "$job" || echo "error: the job is not queued again: submit it, and it continues" >&2
+  fi
+  return "$status"
+}

@@ -1,0 +1,115 @@
+"""The scripts of launch/, run with stubs of SLURM's commands."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from tests.train.subprocesses import ROOT
+
+# A task that needs a moment to save after SIGTERM, and then ends with $STATUS; at the start it ends if $RUN is empty.
+SRUN = """#!/bin/bash
+echo "srun $@" >> "$LOG"
+if [[ -z $RUN ]]; then exit "$STATUS"; fi
+trap 'sleep 0.5; echo saved >> "$LOG"; exit "$STATUS"' TERM
+echo $$ > "$LOG.pid"
+while true; do sleep 0.05; done
+"""
+SCANCEL = """#!/bin/bash
+echo "scancel $@" >> "$LOG"
+kill -TERM "$(cat "$LOG.pid")"
+"""
+SCONTROL = """#!/bin/bash
+echo "scontrol $@" >> "$LOG"
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """(script, status of the run, whether the run waits for a signal) -> the script's process. They write tmp_path/log.
+
+    Each process has a session of its own, all of which ends with the test.
+    """
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "activate").write_text("")
+    for name, text in {"srun": SRUN, "scancel": SCANCEL, "scontrol": SCONTROL}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    started = []
+
+    def start(script, status, *, waits):
+        environment = {
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "CLOZE_VENV": str(tmp_path),
+            "SLURM_JOB_ID": "4711",
+            "LOG": str(tmp_path / "log"),
+            "STATUS": str(status),
+            "RUN": "waits" if waits else "",
+        }
+        if script == "ablate_slurm.sh":
+            array = {"JOB_ID": 4711, "TASK_ID": 3, "TASK_MIN": 3, "TASK_MAX": 3, "TASK_COUNT": 1}
+            environment |= {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()}
+        command = ["bash", f"launch/{script}", "--config=x.py"]
+        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):  # the srun of a script that has ended is still in its group
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.parametrize("script", ["slurm.sh", "ablate_slurm.sh"])
+@pytest.mark.parametrize("status", [0, 1])
+def test_the_time_limit_saves_and_queues_the_job_again(script, status, start, tmp_path):
+    """Whatever the status of the run: train.ablate ends with 1 when it is stopped."""
+    process = start(script, status, waits=True)
+    end = time.monotonic() + 30
+    while not (tmp_path / "log.pid").exists():
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.02)
+    time.sleep(0.2)  # until the script waits
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(30) == status
+    commands = (tmp_path / "log").read_text().splitlines()[1:]
+    job = "4711_3" if script == "ablate_slurm.sh" else "4711"  # 4711 alone would be all tasks of the array
+    assert commands == [f"scancel --signal=TERM {job}", "saved", f"scontrol requeue {job}"]
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_run_that_ends_by_itself_is_not_queued_again(status, start, tmp_path):
+    assert start("slurm.sh", status, waits=False).wait(30) == status
+    [command] = (tmp_path / "log").read_text().splitlines()
+    assert command == "srun --kill-on-bad-exit=1 python -m train.main --config=x.py"
+
+
+@pytest.mark.parametrize("script", ["slurm.sh", "ablate_slurm.sh"])
+def test_slurm_signals_the_script_and_may_queue_the_job_again(script):
+    options = [line for line in (ROOT / "launch" / script).read_text().splitlines() if line.startswith("#SBATCH")]
+    assert any("--signal=B:USR1@" in option for option in options)
+    assert any("--requeue" in option for option in options)
+
+
+def test_pods_that_a_signal_stopped_are_started_again():
+    """A pod that ends with status 0 is complete for Kubernetes."""
+    _, job = yaml.safe_load_all((ROOT / "launch" / "gke_tpu.yaml").read_text())
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    [status] = [flag.partition("=")[2] for flag in container["command"] if flag.startswith("--stopped_status=")]
+    ignored = [rule.get("onExitCodes", {}).get("values", []) for rule in job["spec"]["podFailurePolicy"]["rules"]]
+    assert [int(status)] in ignored
+
+
+def test_xla_knows_the_flags():
+    """An unknown flag ends the process."""
+    flags = re.findall(r"--xla_\w+=\w+", (ROOT / "launch" / "slurm.sh").read_text())
+    environment = os.environ | {"XLA_FLAGS": " ".join(flags)}
+    program = "import jax; print(jax.numpy.zeros(2).sum())"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert flags and (done.returncode, done.stdout) == (0, "0.0\n"), done.stderr
