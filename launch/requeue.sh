@@ -8,7 +8,7 @@
 # The steps of the job then receive SIGTERM, so that the run saves a checkpoint and stops. Not srun: at SIGTERM it kills
 # its tasks.
 with_requeue() {
-  local status=0 limit="" job="$SLURM_JOB_ID"
+  local status=0 limit="" job="${SLURM_JOB_ID:-}"
   # The SLURM_JOB_ID of one task of an array names the whole array.
   if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
     job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"

@@ -102,7 +102,8 @@ def batch_logits(experiment: Experiment, params: Params, mesh: Mesh, batch: Mapp
 
     Raises ConfigError for a field that is missing.
     """
-    model = experiment.model
+    # A batch made by hand may have several segments in a row, whatever the rows of the run have.
+    model = dataclasses.replace(experiment.model, one_segment=False)
     stacks = [stack for stack, exists in (("encoder", model.has_encoder), ("decoder", model.has_decoder)) if exists]
     needed = [f"{stack}_{name}" for stack in stacks for name in ("input_tokens", "segment_ids", "positions")]
     if model.architecture == "decoder_only" and model.has_prefix:

@@ -87,11 +87,15 @@ def _token_losses(options: LossOptions, logits_BxLxV: jax.Array, targets_BxL: ja
 
 
 def _token_losses_forward(options, logits_BxLxV, targets_BxL):
-    log_z_BxL = jax.nn.logsumexp(logits_BxLxV, axis=-1)
+    # Not log(Z) = maximum + log_sum, which large logits round coarsely, but both parts.
+    maximum_BxLx1 = logits_BxLxV.max(axis=-1, keepdims=True)
+    maximum_BxLx1 = jnp.where(jnp.isfinite(maximum_BxLx1), maximum_BxLx1, 0)
+    log_sum_BxL = jnp.log(jnp.exp(logits_BxLxV - maximum_BxLx1).sum(axis=-1))
+    log_z_BxL = maximum_BxLx1[..., 0] + log_sum_BxL
     target_logits_BxLx1 = jnp.take_along_axis(logits_BxLxV, targets_BxL[..., None], axis=-1)
-    nll_BxL = minimized_BxL = log_z_BxL - target_logits_BxLx1[..., 0]
+    nll_BxL = minimized_BxL = log_sum_BxL - (target_logits_BxLx1 - maximum_BxLx1)[..., 0]
     if options.label_smoothing:
-        uniform_BxL = log_z_BxL - logits_BxLxV.mean(axis=-1)
+        uniform_BxL = log_sum_BxL - (logits_BxLxV - maximum_BxLx1).mean(axis=-1)
         minimized_BxL = (1 - options.label_smoothing) * nll_BxL + options.label_smoothing * uniform_BxL
     if options.z_loss:
         minimized_BxL += options.z_loss * jnp.square(log_z_BxL)
@@ -102,15 +106,16 @@ def _token_losses_forward(options, logits_BxLxV, targets_BxL):
         is_at_or_after_BxLxV, logits_BxLxV <= target_logits_BxLx1, logits_BxLxV < target_logits_BxLx1
     )
     losses = _TokenLosses(minimized_BxL, nll_BxL, is_behind_BxLxV.all(axis=-1))
-    return losses, (logits_BxLxV, targets_BxL, log_z_BxL)
+    return losses, (logits_BxLxV, targets_BxL, maximum_BxLx1, log_sum_BxL)
 
 
 def _token_losses_backward(options, residuals, losses_bar):
-    logits_BxLxV, targets_BxL, log_z_BxL = residuals
+    logits_BxLxV, targets_BxL, maximum_BxLx1, log_sum_BxL = residuals
     minimized_bar_BxL, nll_bar_BxL, _ = losses_bar
+    log_z_BxL = maximum_BxLx1[..., 0] + log_sum_BxL
     log_z_bar_BxL = minimized_bar_BxL * (1 + 2 * options.z_loss * log_z_BxL) + nll_bar_BxL
     target_bar_BxL = minimized_bar_BxL * (1 - options.label_smoothing) + nll_bar_BxL
-    logits_bar_BxLxV = log_z_bar_BxL[..., None] * jnp.exp(logits_BxLxV - log_z_BxL[..., None])
+    logits_bar_BxLxV = log_z_bar_BxL[..., None] * jnp.exp((logits_BxLxV - maximum_BxLx1) - log_sum_BxL[..., None])
     logits_bar_BxLxV -= jnp.where(_ids(logits_BxLxV) == targets_BxL[..., None], target_bar_BxL[..., None], 0)
     if options.label_smoothing:
         logits_bar_BxLxV -= (minimized_bar_BxL * options.label_smoothing / logits_BxLxV.shape[-1])[..., None]

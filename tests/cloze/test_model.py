@@ -93,6 +93,19 @@ def test_the_losses_of_a_causal_model_are_its_log_likelihoods_and_those_of_its_l
     np.testing.assert_allclose([found.nats for found in causal.text_log_likelihood(TEXTS)], by_hand, rtol=1e-5)
 
 
+def test_a_batch_made_by_hand_may_have_several_segments_in_a_row(causal, monkeypatch):
+    """cuDNN's attention would read lengths alone for the rows of this run, which have one segment each."""
+    configs = []
+
+    def record(config, *rest):
+        configs.append(config)
+        return _logits(config, *rest)
+
+    monkeypatch.setattr("train.text_losses._logits", record)
+    causal.logits(causal.batch(TEXTS))
+    assert [config.one_segment for config in configs] == [False]
+
+
 def test_logits_are_those_of_apply_and_a_causal_model_reads_no_prefix(causal, ul2):
     for model in (causal, ul2):
         batch = model.batch(TEXTS)

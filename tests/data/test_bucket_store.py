@@ -134,6 +134,7 @@ def test_a_bucket_that_is_missing_or_closed_is_one_line_before_the_store_is_buil
 
 
 def test_a_tokenizer_in_a_bucket_is_the_local_one(server, tmp_path):
+    pytest.importorskip("tokenizers")
     path = gpt2(tmp_path)
     server.put("test-bucket", "tok/tokenizer.json", pathlib.Path(path, "tokenizer.json").read_bytes())
     local = make_tokenizer(corpus_config(tmp_path, tokenizer=path))

@@ -13,7 +13,7 @@ CONFIG = {
     "model": {"d_model": 128},
     "loss": {"z_loss": 0.0},
     "optimizer": {"cycles": ""},
-    "train": {"steps": 100, "eval_windows": 16, "log_every": 10, "grad_accum_steps": 1},
+    "train": {"steps": 100, "eval_windows": 16, "log_every": 10, "grad_accum_steps": 1, "checkpoint_minutes": 0.0},
     "mesh": {"data": -1, "fsdp": 1},
 }
 

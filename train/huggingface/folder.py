@@ -13,7 +13,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.json_text import parse_json
 from data.files import expand_home
-from data.storage import check_local, is_folder, list_names, read_text
+from data.storage import check_local, list_names, read_text
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -78,7 +78,9 @@ def is_huggingface_folder(path: str | os.PathLike) -> bool:
     try:
         config = parse_json(read_text(os.path.join(path, "config.json")))
     except FileNotFoundError:
-        names = list_names(path) if is_folder(path) else []
+        names = []
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            names = list_names(path)
         return any(fnmatch.filter(names, pattern) for pattern in ("*.safetensors", *_OTHER_WEIGHTS))
     except (OSError, ValueError):
         return False

@@ -97,6 +97,17 @@ def test_values_and_gradients_against_float64(name, z_loss, smoothing):
     np.testing.assert_allclose(found, weights[..., None] * gradient, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("offset", [1e4, -1e5])
+def test_large_logits_keep_the_precision_of_values_and_gradients(offset):
+    logits, scored = random_example()
+    logits = np.round(64 * logits) / 64  # the sum with the offset is exact
+    of = jax.value_and_grad(lambda logits: cross_entropy(logits, scored, LossOptions(2, 0.0, 0.1)).minimized_sum)
+    value, gradient = of(logits + np.float32(offset))
+    expected, expected_gradient = of(logits)
+    assert float(value) == pytest.approx(float(expected), rel=1e-6)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-6)
+
+
 def test_accuracy_counts_the_argmax_the_first_of_equal_logits_and_no_nan():
     logits, scored = random_example()
     logits = np.round(logits / 3)  # many rows have several largest entries
