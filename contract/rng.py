@@ -25,7 +25,7 @@ def mix64(x: np.ndarray) -> np.ndarray:
     shifted = y >> np.uint64(27)
     y ^= shifted
     y *= np.uint64(0x94D049BB133111EB)
-    shifted = y >> np.uint64(31)
+    np.right_shift(y, np.uint64(31), out=shifted)
     y ^= shifted
     return y
 
@@ -115,6 +115,8 @@ def draw(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarra
       allowed: bool [E, W], the positions that may be drawn.
       counts: int [E], how many to draw, at most allowed[e].sum().
     """
+    if not counts.any():
+        return np.zeros((len(keys), 0), np.int64)
     smallest = _smallest(_tickets(keys, allowed), counts)
     positions = (smallest & _INDEX).astype(np.int64)
     positions[np.arange(positions.shape[1]) >= counts[:, None]] = allowed.shape[1]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contract.vocab import Vocab
-from objectives.algebra.noise import valid_positions
+from objectives.algebra.noise import count_by_row, valid_positions
 
 
 class Sequences(NamedTuple):
@@ -17,7 +17,8 @@ class Sequences(NamedTuple):
 
 def compact(tokens: np.ndarray, keep: np.ndarray) -> Sequences:
     """The tokens, int32 [E, W], of each row where `keep`, bool [E, W], in order and without gaps."""
-    return from_flat(np.compress(keep.ravel(), tokens.ravel()), keep.sum(axis=1))
+    places = np.flatnonzero(keep)
+    return from_flat(tokens.ravel().take(places), count_by_row(places, keep.shape))
 
 
 def from_flat(flat: np.ndarray, lengths: np.ndarray) -> Sequences:

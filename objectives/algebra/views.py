@@ -13,13 +13,12 @@ import numpy as np
 
 from contract import rng
 from contract.vocab import Vocab
-from objectives.algebra.noise import valid_positions
+from objectives.algebra.noise import count_by_row, valid_positions
 from objectives.algebra.sequences import Sequences, compact, from_flat, random_tokens, span_starts
 
 
-def _sentinels(starts: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """int32 [n]: the sentinel of each True in `starts`, bool [E, W], counted along its row; row after row."""
-    counts = starts.sum(axis=1)
+def _sentinels(counts: np.ndarray, vocab: Vocab) -> np.ndarray:
+    """int32 [n]: the sentinels of counts[e] spans, int [E], of each row; row after row."""
     if counts.max(initial=0) > vocab.num_sentinels:
         raise ValueError(f"{counts.max()} spans need more sentinels than the vocabulary's {vocab.num_sentinels}")
     before = np.cumsum(counts) - counts
@@ -30,9 +29,10 @@ def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Seque
     """Replaces each noise span by a unique sentinel: the inputs of span corruption."""
     valid = valid_positions(lengths, tokens.shape[1])
     starts = span_starts(noise & valid)
+    places = np.flatnonzero(starts)
     shown = tokens.copy()
-    shown.ravel()[np.flatnonzero(starts)] = _sentinels(starts, vocab)
-    return compact(shown, (~noise | starts) & valid)
+    shown.ravel()[places] = _sentinels(count_by_row(places, starts.shape), vocab)
+    return compact(shown, (valid & ~noise) | starts)
 
 
 def nonnoise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
@@ -93,12 +93,13 @@ def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequenc
     noise = noise & valid_positions(lengths, tokens.shape[1])
     starts = span_starts(noise)
     kept = np.flatnonzero(noise)
-    is_start = starts.ravel()[kept]
+    is_start = starts.ravel().take(kept)
+    num_spans = count_by_row(kept[is_start], starts.shape)
     place = np.arange(len(kept)) + is_start.cumsum(dtype=np.int32)  # in `flat`, where sentinels precede their spans
-    flat = np.empty(len(kept) + int(is_start.sum()), np.int32)
-    flat[place] = tokens.ravel()[kept]
-    flat[place[is_start] - 1] = _sentinels(starts, vocab)
-    return from_flat(flat, noise.sum(axis=1) + starts.sum(axis=1))
+    flat = np.empty(len(kept) + int(num_spans.sum()), np.int32)
+    flat[place] = tokens.ravel().take(kept)
+    flat[place[is_start] - 1] = _sentinels(num_spans, vocab)
+    return from_flat(flat, count_by_row(kept, noise.shape) + num_spans)
 
 
 def fill_in_spans(inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray:

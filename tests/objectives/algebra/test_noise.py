@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.algebra.noise import compositions, random_spans_noise_mask, span_counts
+from objectives.algebra.noise import (
+    compositions,
+    count_by_row,
+    random_spans_noise_mask,
+    span_counts,
+    valid_positions,
+)
 from objectives.algebra.sequences import span_starts
 from tests.objectives.helpers import REFERENCE, random_keys
 
@@ -25,6 +31,15 @@ from tests.objectives.helpers import REFERENCE, random_keys
 def test_span_counts_are_those_of_t5(length, density, mean, expected):
     noise, spans = span_counts(np.asarray([length]), density, mean)
     assert (noise[0], spans[0]) == expected
+
+
+@pytest.mark.parametrize("width", [1, 5, 2**15 - 1, 2**15, 2**16 + 1])
+def test_valid_positions_and_their_counts_in_rows_of_every_width(width):
+    lengths = np.array([0, 1, width // 2, width - 1, width, 0, width])
+    mask = valid_positions(lengths, width)
+    assert mask.shape == (7, width) and (mask.sum(axis=1) == lengths).all()
+    assert (mask == np.sort(mask, axis=1)[:, ::-1]).all()  # True first
+    assert (count_by_row(np.flatnonzero(mask), mask.shape) == lengths).all()
 
 
 def test_compositions_are_uniform():
