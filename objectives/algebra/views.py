@@ -14,7 +14,7 @@ import numpy as np
 from contract import rng
 from contract.vocab import Vocab
 from objectives.algebra.noise import count_by_row, valid_positions
-from objectives.algebra.sequences import Sequences, compact, from_flat, random_tokens, span_starts
+from objectives.algebra.sequences import Sequences, compact, random_tokens, span_starts
 
 
 def _sentinels(counts: np.ndarray, vocab: Vocab) -> np.ndarray:
@@ -91,15 +91,16 @@ def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequenc
     sentinel without a span.
     """
     noise = noise & valid_positions(lengths, tokens.shape[1])
-    starts = span_starts(noise)
-    kept = np.flatnonzero(noise)
-    is_start = starts.ravel().take(kept)
-    num_spans = count_by_row(kept[is_start], starts.shape)
-    place = np.arange(len(kept)) + is_start.cumsum(dtype=np.int32)  # in `flat`, where sentinels precede their spans
-    flat = np.empty(len(kept) + int(num_spans.sum()), np.int32)
-    flat[place] = tokens.ravel().take(kept)
-    flat[place[is_start] - 1] = _sentinels(num_spans, vocab)
-    return from_flat(flat, count_by_row(kept, noise.shape) + num_spans)
+    # The place before a span is free for its sentinel; a column in front is the place before a span that begins a row.
+    is_sentinel = np.zeros((len(noise), noise.shape[1] + 1), bool)
+    is_sentinel[:, :-1] = span_starts(noise)
+    places = np.flatnonzero(is_sentinel)
+    shown = np.empty(is_sentinel.shape, np.int32)
+    shown[:, 1:] = tokens
+    shown.ravel()[places] = _sentinels(count_by_row(places, is_sentinel.shape), vocab)
+    keep = is_sentinel
+    keep[:, 1:] |= noise
+    return compact(shown, keep)
 
 
 def fill_in_spans(inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray:
