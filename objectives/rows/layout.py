@@ -39,7 +39,13 @@ class _Runs:
         self._lengths = np.empty(num_examples * num_runs + num_rows, np.int64)
         self._lengths[self._index], self._lengths[padding] = lengths, width - used
         self._number_in_row = np.arange(num_examples) - np.searchsorted(row_ids, row_ids)
+        self._one_per_row = num_examples == num_rows and not self._number_in_row.any()
+        begins = (np.cumsum(self._lengths) - self._lengths)[self._index[:, 0]]
+        self._begins_in_row = begins - row_ids * width
         self.filled = valid_positions(used, width)  # bool [rows, width]
+        # Indices into flattened rows: the first position of each example that has one, and of each row's padding.
+        self.starts = begins[lengths.any(axis=1)]
+        self.padding_starts = (row * width + used)[used < width]
 
     def spread(self, values: np.ndarray | int, dtype: type) -> np.ndarray:
         """[rows, width]: at each position the value of its run, 0 on padding. values: broadcastable to [E, P]."""
@@ -51,11 +57,22 @@ class _Runs:
         return self.spread(self._number_in_row[:, None] + 1, np.int32)
 
     def positions(self) -> np.ndarray:
-        begins = (np.cumsum(self._lengths) - self._lengths)[self._index[:, :1]]
-        positions = np.arange(self.filled.size, dtype=np.int32).reshape(self.filled.shape)
-        positions -= self.spread(begins, np.int32)
-        positions *= self.filled
+        positions = np.arange(self.filled.shape[1], dtype=np.int32) * self.filled
+        if not self._one_per_row:
+            positions -= self.spread(self._begins_in_row[:, None], np.int32)
         return positions
+
+    def fill(self, array: np.ndarray, lengths: np.ndarray, padding: int, dtype: type = np.int32) -> np.ndarray:
+        """[rows, width]: the first lengths[e] of array[e], for all e in order, then `padding`.
+
+        Each example must be one run of lengths[e] positions.
+        """
+        into = np.full(self.filled.shape, padding, dtype)
+        if self._one_per_row:
+            width = min(array.shape[1], into.shape[1])
+            np.copyto(into[:, :width], array[:, :width], where=self.filled[:, :width])
+            return into
+        return _fill(array, lengths, at=self.filled, into=into)
 
 
 def _fill(array: np.ndarray, lengths: np.ndarray, at: np.ndarray, into: np.ndarray) -> np.ndarray:
@@ -65,23 +82,22 @@ def _fill(array: np.ndarray, lengths: np.ndarray, at: np.ndarray, into: np.ndarr
 
 
 def _decoder_fields(runs: _Runs, targets: np.ndarray, denoiser_ids: np.ndarray, vocab: Vocab) -> Batch:
-    positions = runs.positions()
     inputs = np.empty_like(targets)
     inputs[:, 1:] = targets[:, :-1]
-    inputs[positions == 0] = vocab.decoder_start
-    inputs[~runs.filled] = vocab.pad
+    inputs.ravel()[runs.padding_starts] = vocab.pad  # the targets after it are padding already
+    inputs.ravel()[runs.starts] = vocab.decoder_start
     return {
         "decoder_input_tokens": inputs,
         "decoder_target_tokens": targets,
         "decoder_segment_ids": runs.segments(),
-        "decoder_positions": positions,
+        "decoder_positions": runs.positions(),
         "example_source": runs.spread(denoiser_ids[:, None], np.int32),
     }
 
 
 def _encoder_fields(runs: _Runs, inputs: Sequences, vocab: Vocab) -> Batch:
     return {
-        "encoder_input_tokens": _fill(*inputs, at=runs.filled, into=np.full(runs.filled.shape, vocab.pad, np.int32)),
+        "encoder_input_tokens": runs.fill(*inputs, vocab.pad),
         "encoder_segment_ids": runs.segments(),
         "encoder_positions": runs.positions(),
     }
@@ -130,10 +146,9 @@ def encoder_decoder(
     inputs = _never_empty(inputs, vocab.eos) if labels is None else append(inputs, vocab.eos)
     encoder = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
     decoder = _Runs(row_ids, targets.lengths[:, None], num_rows, shape.targets_length)
-    target_tokens = _fill(*targets, at=decoder.filled, into=np.full(decoder.filled.shape, vocab.pad, np.int32))
     return {
         **_encoder_fields(encoder, inputs, vocab),
-        **_decoder_fields(decoder, target_tokens, denoiser_ids, vocab),
+        **_decoder_fields(decoder, decoder.fill(*targets, vocab.pad), denoiser_ids, vocab),
         "decoder_loss_weights": decoder.spread(1, np.float32),
         **({} if labels is None else {"sentence_labels": _by_row(labels, row_ids, num_rows)}),
     }
@@ -201,13 +216,12 @@ def encoder_only(
     per_token = {"encoder_token_types": token_types, "encoder_attention_order": attention_order}
     for name, values in per_token.items():
         if values is not None:
-            fields[name] = _fill(values, inputs.lengths, at=runs.filled, into=np.zeros(runs.filled.shape, np.int32))
+            fields[name] = runs.fill(values, inputs.lengths, 0)
     if labels is not None:
         fields["sentence_labels"] = _by_row(labels, row_ids, num_rows)
-    padding, unscored = np.full_like(fields["encoder_input_tokens"], vocab.pad), np.zeros(runs.filled.shape, np.float32)
     return {
         **fields,
-        "encoder_target_tokens": _fill(targets, inputs.lengths, at=runs.filled, into=padding),
-        "encoder_loss_weights": _fill(selected, inputs.lengths, at=runs.filled, into=unscored),
+        "encoder_target_tokens": runs.fill(targets, inputs.lengths, vocab.pad),
+        "encoder_loss_weights": runs.fill(selected, inputs.lengths, 0, np.float32),
         "example_source": runs.spread(denoiser_ids[:, None], np.int32),
     }
