@@ -7,7 +7,7 @@ import numpy as np
 
 from contract import rng
 from contract.vocab import Vocab
-from objectives.algebra.noise import take, valid_positions
+from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.mlm import FIRST_FREE_TAG, MLM
 from objectives.prompting import FillMasks
@@ -52,12 +52,14 @@ class UniLM(MLM):
 
     def corrupt(self, tokens, lengths, keys, vocab):
         cuts = self._cuts(lengths, keys)
-        text, _ = self._text_and_places(tokens, lengths, cuts, vocab)
+        text = self._text(tokens, lengths, cuts, vocab)
         return self.mask(text, keys, vocab)._replace(attention_order=attention_order(self.attention, text, cuts))
 
     def hidden(self, tokens, lengths, keys, vocab):
-        text, places = self._text_and_places(tokens, lengths, self._cuts(lengths, keys), vocab)
-        return take(self.replaced(text, keys, vocab), places) & valid_positions(lengths, tokens.shape[1])
+        cuts, width = self._cuts(lengths, keys), tokens.shape[1]
+        replaced = self.replaced(self._text(tokens, lengths, cuts, vocab), keys, vocab)
+        of_s1, of_s2 = replaced[:, 1 : width + 1], replaced[:, -width - 1 : -1]  # the same where nothing is cut
+        return np.where(valid_positions(cuts, width), of_s1, of_s2) & valid_positions(lengths, width)
 
     def restore(self, inputs, targets, vocab):
         if not self._is_cut:
@@ -76,21 +78,18 @@ class UniLM(MLM):
         shortest = np.minimum(lengths - 1, 1)
         return rng.integers(rng.fold_in(keys, _CUT), shortest, lengths - 1)
 
-    def _text_and_places(
-        self, tokens: np.ndarray, lengths: np.ndarray, cuts: np.ndarray, vocab: Vocab
-    ) -> tuple[Sequences, np.ndarray]:
-        """The sequences with their special tokens, and the place of each raw token in them, int64 [E, W]."""
-        width = tokens.shape[1]
-        lengths, cuts = lengths[:, None], cuts[:, None]
-        places = np.arange(width) + (1 + (self._is_cut & (np.arange(width) >= cuts)))
-        places = np.broadcast_to(places, tokens.shape)
-        text = np.zeros((len(tokens), width + 2 + self._is_cut), np.int32)
-        np.put_along_axis(text, places, tokens, axis=1)
+    def _text(self, tokens: np.ndarray, lengths: np.ndarray, cuts: np.ndarray, vocab: Vocab) -> Sequences:
+        """The sequences with their special tokens."""
+        if not self._is_cut:
+            return self.with_special_tokens(tokens, lengths, vocab)
+        num_examples, width = tokens.shape
+        text = np.zeros((num_examples, width + 3), np.int32)
+        text[:, 2:-1] = tokens  # S2; S1 is one place to the left
+        np.copyto(text[:, 1:-2], tokens, where=valid_positions(cuts, width))
         text[:, 0] = vocab.cls
-        if self._is_cut:
-            np.put_along_axis(text, cuts + 1, vocab.sep, axis=1)
-        np.put_along_axis(text, lengths + 1 + self._is_cut, vocab.sep, axis=1)
-        return Sequences(text, lengths[:, 0] + 2 + self._is_cut), places
+        for places in (cuts + 1, lengths + 2):
+            text[np.arange(num_examples), places] = vocab.sep
+        return Sequences(text, lengths + 3)
 
 
 def attention_order(attention: AttentionPattern, text: Sequences, cuts: np.ndarray) -> np.ndarray:
@@ -98,13 +97,15 @@ def attention_order(attention: AttentionPattern, text: Sequences, cuts: np.ndarr
 
     text: sequences with their special tokens. cuts: int [E], tokens of S1, used by "sequence_to_sequence" alone.
     """
-    place = np.arange(text.tokens.shape[1])
-    order = {
-        "bidirectional": np.zeros_like(place),
-        "left_to_right": place,
-        "right_to_left": np.maximum(text.lengths[:, None] - 1 - place, 0),
-        "sequence_to_sequence": np.maximum(place - (cuts[:, None] + 1), 0),
-    }[attention]
+    place = np.arange(text.tokens.shape[1], dtype=np.int32)
+    if attention == "bidirectional":
+        order = np.zeros_like(place)
+    elif attention == "left_to_right":
+        order = place
+    elif attention == "right_to_left":
+        order = np.maximum((text.lengths - 1).astype(np.int32)[:, None] - place, 0)
+    else:
+        order = np.maximum(place - (cuts + 1).astype(np.int32)[:, None], 0)
     return np.broadcast_to(order, text.tokens.shape).astype(np.int32)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from contract import rng
 from contract.vocab import BLANK, PUNCTUATION, SPACE, Vocab
-from objectives.algebra.noise import random_column, take, valid_positions
+from objectives.algebra.noise import count_by_row, random_column, take, valid_positions
 
 
 class CutWords(NamedTuple):
@@ -139,6 +139,37 @@ def choose_ngrams(
     return chosen
 
 
+def choose_token_ngrams(
+    keys: np.ndarray, candidates: np.ndarray, budgets: np.ndarray, weights: Sequence[float]
+) -> np.ndarray:
+    """Returns what `choose_ngrams` returns if every token is a word, in less than half of the time.
+
+    Words of one token always fit, so the first budgets[e] tokens in the order of the n-grams are chosen, and only the
+    n-grams of these tokens are drawn. Arguments as for `choose_ngrams`.
+    """
+    chosen = np.zeros(candidates.shape, bool)
+    places = np.flatnonzero(candidates)
+    counts = count_by_row(places, candidates.shape)
+    if not len(places):
+        return chosen
+    exists = valid_positions(counts, int(counts.max()))
+    heads = exists & _cuts(rng.fold_in(keys, 0), exists.shape[1], weights)
+    at = np.flatnonzero(heads)
+    order = rng.draw(rng.fold_in(keys, 1), heads, np.minimum(count_by_row(at, heads.shape), budgets))
+    lengths = np.zeros((len(heads), heads.shape[1] + 1), np.int64)  # the last column is of the padding of `order`
+    row_begins = np.cumsum(counts) - counts
+    lengths[:, :-1][heads] = np.diff(row_begins[at // heads.shape[1]] + at % heads.shape[1], append=len(places))
+    ends = np.minimum(np.cumsum(take(lengths, order), axis=1), budgets[:, None])
+    taken = np.diff(ends, axis=1, prepend=0).ravel()
+    rows = np.repeat(np.arange(len(keys)), budgets)
+    tokens = np.repeat(order.ravel() - (np.cumsum(taken) - taken), taken) + np.arange(len(rows))
+    if len(weights) > 1:
+        tokens += _first_heads(rng.fold_in(keys, 5), counts)[rows]
+        tokens -= np.where(tokens >= counts[rows], counts[rows], 0)
+    chosen.ravel()[places[tokens + row_begins[rows]]] = True
+    return chosen
+
+
 def _missing(
     keys: np.ndarray,
     sizes: np.ndarray,
@@ -197,10 +228,13 @@ def _first_heads(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def _cuts(keys: np.ndarray, num_words: int, weights: Sequence[float]) -> np.ndarray:
     """bool [E, num_words]: the first word of each n-gram."""
-    law = np.cumsum(weights)
-    lengths = 1 + np.searchsorted(law / law[-1], rng.uniform(keys, num_words), side="right")
+    law, draws = np.cumsum(weights), rng.uniform(keys, num_words)
+    lengths = np.ones(draws.shape, np.int32)
+    for bound in (law / law[-1])[:-1]:
+        lengths += draws >= bound
     cuts = np.zeros((len(keys), num_words + 1), bool)  # the last column collects cuts after the last word
-    np.put_along_axis(cuts, np.minimum(np.cumsum(lengths, axis=1), num_words), True, axis=1)
+    places = np.minimum(np.cumsum(lengths, axis=1), num_words) + (np.arange(len(keys)) * (num_words + 1))[:, None]
+    cuts.ravel()[places] = True
     cuts[:, 0] = True
     return cuts[:, :num_words]
 
