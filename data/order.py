@@ -177,7 +177,8 @@ def permute(index: np.ndarray, length: np.ndarray, keys: np.ndarray) -> np.ndarr
       length: int64 [n], at least 1.
       keys: uint64 [n].
     """
-    base = np.array([math.isqrt(n - 1) + 1 for n in length.tolist()], np.uint64)
+    distinct, place = np.unique(length, return_inverse=True)  # as many as readers
+    base = np.array([math.isqrt(n - 1) + 1 for n in distinct.tolist()], np.uint64)[place]
     result = index.astype(np.uint64)
     pending = np.arange(len(index))
     while pending.size:

@@ -12,6 +12,8 @@ from data.eligible import eligible
 # Keeps the draws of other windows independent of the objective's draws, which use the same keys.
 _OTHERS = np.uint64(seed_bits(0, "others"))
 
+_LONG = 200  # tokens; copying such slices one by one takes less time than an index of each token
+
 
 class WindowReader:
     """All windows of a spec over some documents, numbered from 0 in every epoch. Every token is in exactly one window.
@@ -87,12 +89,30 @@ class WindowReader:
 
 def gather(tokens: np.ndarray, slices: Slices, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
     """The examples of `slices` of a store's `tokens`: int32 [E, width], padded with pad_id, and lengths, int32 [E]."""
+    lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins)).astype(np.int32)
+    padded = np.full((len(lengths), width), pad_id, np.int32)
+    if slices.lengths.mean() >= _LONG:
+        _copy_slices(tokens, slices, padded)
+    else:
+        padded[np.arange(width, dtype=np.int32) < lengths[:, None]] = tokens.take(_index(slices))
+    return padded, lengths
+
+
+def _copy_slices(tokens: np.ndarray, slices: Slices, padded: np.ndarray) -> None:
+    """Copies the slices, one by one, to the rows of their examples."""
+    ends, example = np.cumsum(slices.lengths), np.cumsum(slices.begins) - 1
+    begins = ends - slices.lengths
+    places = example * padded.shape[1] + begins - begins[slices.begins][example]
+    flat = padded.ravel()
+    for start, length, place in zip(slices.starts.tolist(), slices.lengths.tolist(), places.tolist(), strict=True):
+        flat[place : place + length] = tokens[start : start + length]
+
+
+def _index(slices: Slices) -> np.ndarray:
+    """int64 [n]: the place in the store of each token of the slices."""
     ends = np.cumsum(slices.lengths)
     index = np.ones(int(ends[-1]), np.int64)  # the step from token to token; the sum of the steps is the index
     index[0] = slices.starts[0]
     index[ends[:-1]] += slices.starts[1:] - slices.starts[:-1] - slices.lengths[:-1]
     np.cumsum(index, out=index)
-    lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins)).astype(np.int32)
-    padded = np.full((len(lengths), width), pad_id, np.int32)
-    padded[np.arange(width) < lengths[:, None]] = tokens.take(index)
-    return padded, lengths
+    return index

@@ -81,7 +81,10 @@ def test_every_token_is_in_one_window(texts, raw_length, eos, mode, random):
         assert ends == set(np.cumsum(list(map(len, documents))).tolist()) | set(np.cumsum(sizes).tolist())
 
 
-def test_windows_read_together_are_those_read_alone():
+@pytest.mark.parametrize("long", [1, 1000])
+def test_windows_read_together_are_those_read_alone(long, monkeypatch):
+    """Slices of `long` tokens and more are copied, and shorter ones are read by an index of each token."""
+    monkeypatch.setattr("data.windows._LONG", long)
     documents = documents_of(TEXTS)
     for mode in ("join", "pack", "split"):
         reader = WindowReader(documents, WindowSpec("d", 1.0, 2, mode, True))
