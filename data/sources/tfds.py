@@ -1,12 +1,29 @@
-"""A dataset that TensorFlow Datasets has prepared on this machine, read without TensorFlow."""
+"""data.source="tfds": a dataset that TensorFlow Datasets has prepared on this machine, read without TensorFlow."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tensorflow_datasets.core import read_only_builder, registered
-
 from contract.errors import ConfigError
-from data.files import describe_file
+from data.config import CorpusConfig
+from data.files import describe_file, split_text, text_digest
+from data.raw import RawDocument, Skipped
+from data.sources.source import Part, Source, skip_empty
+
+
+def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
+    """Returns the split "train" of dataset data.path, or for data.heldout_path the split of this name."""
+    split = "train" if field == "data.path" else path
+    dataset = _open_split(corpus.path, split)
+    part = Part(corpus.path, dataset.num_bytes, functools.partial(_read, corpus.path, split, corpus.document_per))
+    return Source(f"{field}={path!r}", dataset.identity, corpus.document_per, (part,))
+
+
+def _read(path: str, split: str, document_per: str, skipped: Skipped) -> Iterator[RawDocument]:
+    for example in _open_split(path, split).texts():
+        digest = text_digest(example.encode("utf-8"))
+        texts = split_text(example, document_per)
+        yield from skip_empty((RawDocument(path, text, file_digest=digest) for text in texts), skipped)
 
 
 class PreparedDataset(NamedTuple):
@@ -17,7 +34,7 @@ class PreparedDataset(NamedTuple):
     texts: Callable[[], Iterator[str]]  # starts a pass over the feature `text`
 
 
-def open_tfds(path: str, split: str = "train") -> PreparedDataset:
+def _open_split(path: str, split: str) -> PreparedDataset:
     """Opens a split of dataset `path`, "name[/config][:version]", in TFDS_DATA_DIR or ~/tensorflow_datasets.
 
     The builder reads prepared files alone, without the dataset's code and without the network: a missing dataset is an
@@ -26,6 +43,8 @@ def open_tfds(path: str, split: str = "train") -> PreparedDataset:
     Raises ConfigError where the dataset is not prepared in a format with random access, and where it has no such split
     or no feature `text`. `texts` raises ConfigError for a text that is not UTF-8 bytes.
     """
+    from tensorflow_datasets.core import read_only_builder, registered
+
     where = f"data.path={path!r}"
     name = path.partition(":")[0].partition("/")[0]
     prepare = f"prepare it once with `tfds build {name} --file_format=array_record`"
