@@ -103,12 +103,9 @@ def _parse(path: str) -> _Address:
     match = _NAME.fullmatch(path)
     parts = match["name"].split("/") if match else []
     if match is None or not (1 <= len(parts) <= 3 and all(parts)) or path.startswith("~"):
-        raise ConfigError(
-            f"{where} is no folder, and no name of a dataset: write OWNER/NAME[/CONFIG][@REVISION][:SPLIT]"
-        )
-    return _Address(
-        "/".join(parts[:2]), "".join(parts[2:]) or None, match["revision"], match["split"] or "train", False
-    )
+        raise ConfigError(f"{where} is no folder and no dataset's name: write OWNER/NAME[/CONFIG][@REVISION][:SPLIT]")
+    name, config = "/".join(parts[:2]), "".join(parts[2:]) or None
+    return _Address(name, config, match["revision"], match["split"] or "train", is_folder=False)
 
 
 def _load(address: _Address, where: str) -> Any:
@@ -116,9 +113,7 @@ def _load(address: _Address, where: str) -> Any:
     try:
         import datasets
     except ImportError:
-        raise ConfigError(
-            "data.source='hf' needs the package datasets: install it with pip install -e '.[hf]'"
-        ) from None
+        raise ConfigError("data.source='hf' needs Hugging Face's datasets: pip install -e '.[hf]'") from None
     try:
         with _quiet():
             if _is_saved(address):
@@ -129,11 +124,9 @@ def _load(address: _Address, where: str) -> Any:
                     raise ValueError(f"it has no split {address.split!r}, only {sorted(saved)}")
                 return saved[address.split]
             return datasets.load_dataset(address.name, address.config, revision=address.revision, split=address.split)
-    except Exception as error:  # the library has no common class of its errors and of those of the libraries it calls
-        reason = " ".join(f"{type(error).__name__}: {error.__cause__ or error}".split())
-        raise ConfigError(
-            f"{where}, split {address.split!r}, cannot be loaded ({reason}): {_remedy(address)}"
-        ) from None
+    except Exception as error:  # of the library, or of one that it calls: they have no common class
+        reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
+        raise ConfigError(f"{where}: split {address.split!r} cannot be loaded ({reason}): {_remedy(address)}") from None
 
 
 def _remedy(address: _Address) -> str:
