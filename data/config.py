@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from contract.vocab import DecoderStart
 
 DEFAULT_CACHE_DIR = "~/.cache/cloze"  # data.cache_dir in configs/base.py
+DEFAULT_TEXT_KEY = "text"  # data.text_key in configs/base.py
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,7 @@ class CorpusConfig:
     path: str
     heldout_path: str
     document_per: Literal["file", "line", "paragraph"]
+    text_key: str = dataclasses.field(metadata={"as_before": DEFAULT_TEXT_KEY})
     on_unreadable: Literal["error", "skip"]
     tokenizer: str
     # These four change the special ids, but not the token ids of raw text.

@@ -16,7 +16,7 @@ from absl import flags
 
 from contract.errors import ConfigError
 from contract.program import run_program
-from data.config import DEFAULT_CACHE_DIR, CorpusConfig
+from data.config import DEFAULT_CACHE_DIR, DEFAULT_TEXT_KEY, CorpusConfig
 from data.coverage import coverage_warnings, describe_coverage
 from data.flags_given import check_given_once
 from data.near_duplicates import describe_copies
@@ -31,6 +31,7 @@ _DEFAULTS = CorpusConfig(
     path="",
     heldout_path="",
     document_per="file",
+    text_key=DEFAULT_TEXT_KEY,
     on_unreadable="error",
     tokenizer="byte",
     num_sentinels=0,
@@ -41,10 +42,11 @@ _DEFAULTS = CorpusConfig(
 )
 _HELP = {
     "source": f"The corpus: {', '.join(SOURCES)}.",
-    "path": "text, jsonl: files, folders or globs, separated by commas; tfds: name/config:version.",
-    "heldout_path": "text, jsonl: the corpus' own held-out text, as path; tfds: the name of its held-out split.",
-    "document_per": "text, tfds: the whole text, a line, or a paragraph between blank lines.",
-    "on_unreadable": "For a file that is not UTF-8 and a line that is not JSON: raise an error, or skip it.",
+    "path": "Files, folders or globs, separated by commas; tfds: name/config:version; hf: name/config@revision:split.",
+    "heldout_path": "The corpus' own held-out text, as path; tfds, hf: the name of its held-out split.",
+    "document_per": "Whether a whole text is a document, a line, or a paragraph between blank lines. Not for jsonl.",
+    "text_key": "The key of the text in a JSON object, a column's or a feature's name.",
+    "on_unreadable": "For unreadable files, and invalid lines, rows and records: raise an error, or skip them.",
     "tokenizer": "'byte', or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json.",
     "cache_dir": "Folder of the token stores.",
 }
@@ -94,7 +96,9 @@ def _print_contents(store: TokenStore) -> None:
     print(f"tokens           {meta['num_tokens']:,} as {meta['dtype']}, with one EOS per document")
     print(f"bytes of text    {meta['num_bytes']:,}")
     print(f"unigram entropy  {store.unigram_entropy():.4f} nats per token, without EOS")
-    unreadable = f"{len(meta['skipped_files']):,} unreadable files, {meta['skipped_lines']:,} unreadable lines"
+    unreadable = (
+        f"{len(meta['skipped_files']):,} unreadable files, {meta['skipped_lines']:,} unreadable lines or records"
+    )
     print(f"coverage         {describe_coverage(store)}")
     print(f"copies           {describe_copies(store)}")
     print(f"skipped          {meta['skipped_empty']:,} empty documents, {unreadable}")

@@ -44,7 +44,7 @@ def write_store(folder: Path, source: Source, tokenizer: Tokenizer, *, name: str
                 show_progress(writer.num_bytes)
         writer.flush()
     if not writer.digests:
-        unreadable = f"{len(skipped.files)} unreadable files and {skipped.lines} unreadable lines"
+        unreadable = f"{len(skipped.files)} unreadable files and {skipped.lines} unreadable lines or records"
         raise ConfigError(
             f"{source.where} contains no document with text (skipped {skipped.empty} empty documents, {unreadable}): "
             "name another corpus"

@@ -96,7 +96,7 @@ def test_a_token_never_spans_the_boundary(tmp_path):
         (b'{"prompt": "\xff", "response": "a"}', "is not UTF-8 (byte 12 of the line)"),
         ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter, column 16)"),
         ("[" * 100_000, "is not JSON (nested too deeply)"),
-        ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' and optionally 'label'"),
+        ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) and"),
         ('{"prompt": "a"}', "must be an object with the keys"),
         ('{"text": "a", "response": "b"}', "must be an object with the keys"),
         ('{"prompt": "a", "response": 7}', "has 7 for 'response', which must be a string"),
@@ -120,7 +120,7 @@ def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, mess
 
 
 def test_no_valid_line(tmp_path):
-    message = r"no document with text \(skipped 0 empty documents, 0 unreadable files and 2 unreadable lines\): name"
+    message = r"no document with text \(.*, 0 unreadable files and 2 unreadable lines or records\): name"
     with pytest.raises(ConfigError, match=message):
         store_of_lines(tmp_path, "{", "[]", on_unreadable="skip")
 

@@ -1,6 +1,7 @@
 """Finding and reading text: what is read, in which order, and the error for each invalid input."""
 
 import os
+import pickle
 import re
 
 import pytest
@@ -40,9 +41,10 @@ def test_stdlib_is_the_library_and_nothing_else(tmp_path):
     assert 8e6 < total <= source.num_bytes < 20e6
 
 
-@pytest.mark.parametrize(("name", "hint"), [("stdlb", r"; did you mean 'stdlib'\?"), ("parquet", "")])
+@pytest.mark.parametrize(("name", "hint"), [("stdlb", r"; did you mean 'stdlib'\?"), ("orc", "")])
 def test_unknown_sources(tmp_path, name, hint):
-    message = rf"^data\.source='{name}' must be one of 'stdlib', 'stdlib_functions', 'text', 'jsonl', 'tfds'{hint}$"
+    names = "'stdlib', 'stdlib_functions', 'text', 'jsonl', 'parquet', 'array_record', 'tfds', 'hf'"
+    message = rf"^data\.source='{name}' must be one of {names}{hint}$"
     with pytest.raises(ConfigError, match=message):
         open_source(corpus_config(tmp_path, source=name))
 
@@ -154,3 +156,25 @@ def test_identity_follows_the_files(tmp_path):
     assert open_source(corpus_config(tmp_path)).identity == before
     os.utime(tmp_path / "text" / "001.txt", ns=(1, 1))
     assert open_source(corpus_config(tmp_path)).identity != before
+
+
+def test_parts_are_read_one_by_one_in_other_processes(tmp_path):
+    write_texts(tmp_path, ["a", "", "b\n\nc"])
+    corpus = corpus_config(tmp_path, document_per="paragraph", heldout_path=str(tmp_path / "other.txt"))
+    (tmp_path / "other.txt").write_text("d")
+    parts = pickle.loads(pickle.dumps(open_source(corpus))).parts
+    assert [os.path.basename(part.name) for part in parts] == ["000.txt", "001.txt", "002.txt", "other.txt"]
+    assert [part.num_bytes for part in parts] == [1, 0, 4, 1]
+    read_backwards = [[document.text for document in part.read(Skipped())] for part in reversed(parts)]
+    assert read_backwards == [["d"], ["b", "c"], [], ["a"]]
+    assert [document.is_heldout for document in read(corpus)[0]] == [False, False, False, True]
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path):
+    write_texts(tmp_path, ["a", "b"])
+    documents = open_source(corpus_config(tmp_path, on_unreadable="skip")).documents(Skipped())
+    next(documents)
+    with open(tmp_path / "text" / "001.txt", "a") as file:
+        file.write("more")
+    with pytest.raises(ConfigError, match=r"001\.txt has changed while it was read: start again when the file is"):
+        list(documents)

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from contract.errors import ConfigError
-from data.jsonl import InvalidLine, read_object, string_field
+from data.records import InvalidRecord, read_object, string_field
 from train.generate.texts import NamedText
 
 
@@ -36,7 +36,7 @@ def read_prompts(path: str) -> list[NamedText]:
             continue
         try:
             prompts.append(NamedText(read_line(line.removesuffix(b"\r")), where))
-        except InvalidLine as error:
+        except InvalidRecord as error:
             raise ConfigError(f"{where} {error}") from None
     if not prompts:
         raise ConfigError(f"--prompts={path} has no prompts: write one in each line")
@@ -52,13 +52,13 @@ def _prompt_of_line(line: bytes) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidLine(f"is not UTF-8 (byte {error.start} of the line)") from None
+        raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
 
 
 def _prompt_of_object(line: bytes) -> str:
     fields = read_object(line)
     if not isinstance(fields, dict) or "prompt" not in fields:
-        raise InvalidLine('has no \'prompt\': write an object such as {"prompt": "Once upon a time"}')
+        raise InvalidRecord('has no \'prompt\': write an object such as {"prompt": "Once upon a time"}')
     return string_field(fields, "prompt", may_be_empty=True)
 
 

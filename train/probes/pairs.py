@@ -12,7 +12,7 @@ import numpy as np
 
 from contract import rng
 from contract.errors import ConfigError
-from data.jsonl import InvalidLine, read_object, string_field
+from data.records import InvalidRecord, read_object, string_field
 
 _SEED = rng.seed_bits(0, "minimal pairs")
 
@@ -41,7 +41,7 @@ def read_pairs(path: str, group_field: str | None) -> list[Pair]:
                 if line.strip():
                     try:
                         pairs.append(_pair(read_object(line), group_field))
-                    except InvalidLine as error:
+                    except InvalidRecord as error:
                         raise ConfigError(f"--path: {path}:{number} {error}") from None
     except OSError as error:
         raise ConfigError(f"--path={path} cannot be read ({error.strerror}): name a JSON-lines file") from None
@@ -71,7 +71,7 @@ def _pair(fields, group_field: str | None) -> Pair:
     needed = ["good", "bad", *([group_field] if group_field else [])]
     missing = [key for key in needed if not isinstance(fields, dict) or key not in fields]
     if missing:
-        raise InvalidLine(f"has no {' and no '.join(map(repr, missing))}: a pair is an object with {_keys(needed)}")
+        raise InvalidRecord(f"has no {' and no '.join(map(repr, missing))}: a pair is an object with {_keys(needed)}")
     key = group_field or "group"
     group = string_field(fields, key) if key in fields else ""
     return Pair(string_field(fields, "good"), string_field(fields, "bad"), group)

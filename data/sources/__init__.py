@@ -1,0 +1,95 @@
+"""The corpora that `data.source` names: a module for each, with a function (corpus, path, field) -> Source.
+
+To add a source, write such a function and add it to SOURCES. A source of files needs a function that reads the
+documents of one file (data/sources/from_files.py).
+"""
+
+import dataclasses
+import difflib
+import functools
+from collections.abc import Callable, Iterator
+
+from contract.errors import ConfigError
+from data.config import DEFAULT_TEXT_KEY, CorpusConfig
+from data.raw import RawDocument, Skipped
+from data.sources.array_record import open_array_record
+from data.sources.from_files import check_disjoint
+from data.sources.hf import open_hf
+from data.sources.jsonl import open_jsonl
+from data.sources.parquet import open_parquet
+from data.sources.source import Part, Source
+from data.sources.standard_library import open_stdlib, open_stdlib_functions
+from data.sources.text import open_text
+from data.sources.tfds import open_tfds
+
+__all__ = ["SOURCES", "Part", "Source", "check_source", "open_source"]
+
+# The values of data.source. Each function takes the corpus, the value of a config field that names its text, and this
+# field: data.path or data.heldout_path. It raises ConfigError if there is no such corpus.
+SOURCES: dict[str, Callable[[CorpusConfig, str, str], Source]] = {
+    "stdlib": open_stdlib,
+    "stdlib_functions": open_stdlib_functions,
+    "text": open_text,
+    "jsonl": open_jsonl,
+    "parquet": open_parquet,
+    "array_record": open_array_record,
+    "tfds": open_tfds,
+    "hf": open_hf,
+}
+
+
+def check_source(name: str) -> None:
+    """Raises ConfigError if `name` is not a value of `data.source`. The message suggests the most similar value."""
+    if name not in SOURCES:
+        near = difflib.get_close_matches(name, SOURCES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"data.source={name!r} must be one of {', '.join(map(repr, SOURCES))}{hint}")
+
+
+def open_source(corpus: CorpusConfig) -> Source:
+    """Returns the corpus of `data.source` and `data.path`.
+
+    Raises ConfigError if there is no such corpus, and for fields that exclude each other.
+    """
+    check_source(corpus.source)
+    _check_fields(corpus)
+    source = SOURCES[corpus.source](corpus, corpus.path, "data.path")
+    if not corpus.heldout_path:
+        return source
+    heldout = SOURCES[corpus.source](corpus, corpus.heldout_path, "data.heldout_path")
+    check_disjoint(source, heldout)
+    as_heldout = (dataclasses.replace(part, read=functools.partial(_read_heldout, part)) for part in heldout.parts)
+    return dataclasses.replace(
+        source,
+        identity={"train": source.identity, "heldout": heldout.identity},
+        parts=(*source.parts, *as_heldout),
+    )
+
+
+def _read_heldout(part: Part, skipped: Skipped) -> Iterator[RawDocument]:
+    for document in part.read(skipped):
+        yield document._replace(is_heldout=True)
+
+
+def _check_fields(corpus: CorpusConfig) -> None:
+    """Raises ConfigError for fields that exclude each other."""
+    embedded = corpus.source in ("stdlib", "stdlib_functions")
+    for field in ("path", "heldout_path"):
+        if embedded and getattr(corpus, field):
+            raise ConfigError(
+                f"data.{field}={getattr(corpus, field)!r} is not read by data.source={corpus.source!r}: "
+                "set data.source to 'text'"
+            )
+    if not embedded and not corpus.path:
+        raise ConfigError(f"data.source={corpus.source!r} reads data.path, which is empty: set data.path")
+    if corpus.text_key != DEFAULT_TEXT_KEY and (embedded or corpus.source == "text"):
+        raise ConfigError(
+            f"data.text_key={corpus.text_key!r} is not read by data.source={corpus.source!r}, which has no keys: "
+            f"set data.text_key={DEFAULT_TEXT_KEY!r}"
+        )
+    if corpus.document_per != "file" and corpus.source in ("jsonl", "stdlib_functions"):
+        documents = "lines" if corpus.source == "jsonl" else "functions"
+        raise ConfigError(
+            f"data.document_per={corpus.document_per!r} does not go with data.source={corpus.source!r}, "
+            f"whose documents are {documents}: set data.document_per='file'"
+        )

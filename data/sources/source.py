@@ -1,0 +1,59 @@
+"""The interface of a corpus: a Source, and the Parts that it is read in."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from data.raw import RawDocument, Skipped
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a corpus, such as a file, which is read independently of the others. It can be pickled.
+
+    Attributes:
+      name: of the file or shard, for messages.
+      num_bytes: approximate size of the text, for a progress bar.
+      read: starts a pass over the part's documents that are not empty, always in the same order, and counts what the
+        pass skips. Raises ConfigError for what cannot be read.
+    """
+
+    name: str
+    num_bytes: int
+    read: Callable[[Skipped], Iterator[RawDocument]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A corpus that has been found, but not been read. It can be pickled.
+
+    Attributes:
+      where: the config fields that name the corpus, for messages.
+      identity: JSON values that change whenever the documents may have changed.
+      cut: how documents are cut from the source's texts. Documents of sources that cut alike are comparable one by one.
+      parts: the corpus, in order. Parts may be read at the same time, also in other processes.
+    """
+
+    where: str
+    identity: dict[str, Any]
+    cut: str
+    parts: tuple[Part, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Approximate size of the text, for a progress bar."""
+        return sum(part.num_bytes for part in self.parts)
+
+    def documents(self, skipped: Skipped) -> Iterator[RawDocument]:
+        """Starts a pass over the documents of all parts, one part after the other: see `Part.read`."""
+        for part in self.parts:
+            yield from part.read(skipped)
+
+
+def skip_empty(documents: Iterable[RawDocument], skipped: Skipped) -> Iterator[RawDocument]:
+    """Yields the documents whose text is not only whitespace, and counts the others."""
+    for document in documents:
+        if document.text.strip():
+            yield document
+        else:
+            skipped.empty += 1
