@@ -21,7 +21,7 @@ def run_of(corpus, **overrides):
 
 
 def write_run(workdir, run):
-    write_config(workdir, run.experiment.config | {"corpus": {"fingerprint": run.store.content_digest}})
+    write_config(workdir, run.experiment.config | {"corpus": {"fingerprint": run.corpora.content_digest}})
 
 
 @pytest.fixture
