@@ -141,3 +141,17 @@ def test_all_windows_and_one_document(corpus):
     one = dataclasses.replace(run, corpora=dataclasses.replace(run.corpora, each=(text,)))
     metrics = evaluate(one, experiment.learner.init_params(jax.random.key(0)))
     assert metrics["documents/clm"] == 1 and "loss_stderr" not in metrics
+
+
+def test_a_group_of_tasks_has_the_loss_of_its_shares_by_hand():
+    """Tasks 0 and 1 as in Heldout; together three quarters and one quarter of the raw tokens in training."""
+    sums = DocumentSums(Heldout(), {"a": (0,), "both": (0, 1)})
+    by_group = {"loss_sum_by_group": [1, 0, 2, 6], "weight_sum_by_group": [2, 0, 2, 3]}
+    sums.add(
+        0,
+        {name: np.array(values, np.float32) for name, values in (by_group | {"correct_sum_by_group": [0] * 4}).items()},
+    )
+    metrics = sums.metrics({})
+    assert metrics["loss/a"] == pytest.approx(3 / 4) and metrics["tokens/both"] == 7
+    assert metrics["loss/both"] == pytest.approx((3 * 0.75 / 3 + 6 * 0.25 / 2) / (4 * 0.75 / 3 + 3 * 0.25 / 2))
+    assert metrics["loss/both"] == pytest.approx(metrics["loss"])
