@@ -6,13 +6,18 @@ run's, with 64 rows: windows drawn from the token store of the standard library'
 reader threads, one for each core. The rate is the raw tokens of the batches per second, as the median of five runs of
 two seconds.
 
+With --corpora=3 the same files are three corpora, whose windows are mixed in equal shares (data.sources). The files are
+those below --path, of which each corpus has every third one.
+
 With --peer, this benchmark and the command of another implementation alternate, --pairs runs each. The other JSON line
 must have "raw_tokens_per_second".
 """
 
 import json
 import os
+import pathlib
 import statistics
+import sysconfig
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +28,7 @@ from absl import flags
 from benchmarks.named_configs import named_config
 from benchmarks.processes import define_peer, peer_lines
 from configs import base
+from configs.base import corpus as a_corpus
 from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.windows import Windows
@@ -42,6 +48,7 @@ _THREADS = flags.DEFINE_integer("threads", os.cpu_count(), "Reader threads.", lo
 _SECONDS = flags.DEFINE_float("seconds", 2.0, "Seconds of each run.", flag_values=_FLAGS)
 _SOURCE = flags.DEFINE_string("source", "stdlib", "Corpus, as in data.source.", _FLAGS)
 _PATH = flags.DEFINE_string("path", "", "Path of the corpus, as in data.path.", _FLAGS)
+_CORPORA = flags.DEFINE_integer("corpora", 1, "Corpora that the files are divided into.", 1, 64, flag_values=_FLAGS)
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir", base.get_config().data.cache_dir, "Folder of token stores, as in data.cache_dir.", _FLAGS
 )
@@ -53,6 +60,20 @@ def make_benchmark_experiment(name: str, **data: Any) -> Experiment:
     config.train.batch_size, config.train.grad_accum_steps = ROWS, 1
     config.data.update(data)
     return make_experiment(config.to_dict())
+
+
+def divided(path: str, count: int) -> dict[str, Any]:
+    """Returns fields of config.data for the text files below `path` as `count` corpora. Raises ConfigError.
+
+    path: "" for the standard library.
+    """
+    root = pathlib.Path(path or sysconfig.get_paths()["stdlib"])
+    files = sorted(file for file in root.rglob("*.py" if not path else "*") if file.is_file() and "," not in str(file))
+    files = [file for file in files if not {"test", "tests", "site-packages"} & set(file.relative_to(root).parts)]
+    if len(files) < 2 * count:
+        raise ConfigError(f"--path={root} has {len(files)} files, too few for --corpora={count}: name another folder")
+    sources = {f"part{k}": a_corpus(source="text", path=",".join(map(str, files[k::count]))) for k in range(count)}
+    return dict(source="", path="", sources=sources, on_unreadable="skip")
 
 
 def train_batches(experiment: Experiment) -> Iterator[Batch]:
@@ -83,10 +104,10 @@ def tokens_per_second(experiment: Experiment, seconds: float) -> list[float]:
 
 def measure(name: str) -> dict[str, Any]:
     """Returns the JSON line of one objective."""
+    text = dict(source=_SOURCE.value, path=_PATH.value)
     experiment = make_benchmark_experiment(
         name,
-        source=_SOURCE.value,
-        path=_PATH.value,
+        **(text if _CORPORA.value == 1 else divided(_PATH.value, _CORPORA.value)),
         cache_dir=_CACHE_DIR.value,
         reader_threads=_THREADS.value,
     )
@@ -104,7 +125,8 @@ def measure(name: str) -> dict[str, Any]:
         "examples_per_row": data.examples_per_row,
         "reader_threads": data.reader_threads,
         "cores": os.cpu_count(),
-        "source": data.source,
+        "source": _SOURCE.value if _CORPORA.value == 1 else "text",
+        "corpora": _CORPORA.value,
     }
 
 

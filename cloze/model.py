@@ -18,7 +18,7 @@ from data.batches import loader
 from data.tokenizer import Tokenizer
 from models.parameters import Params
 from train import likelihood
-from train.corpus import describe_changed_corpus, open_corpus
+from train.corpus import describe_changed_corpus, open_corpora
 from train.experiment import Experiment
 from train.generate.prompts import not_a_language_model
 from train.generate.texts import (
@@ -110,8 +110,8 @@ class Model:
         """
         experiment = self.experiment
         if texts is None:
-            num_examples = max(3, len(experiment.denoisers)) if num_examples is None else num_examples
-            documents = open_corpus(experiment, show_progress=False).train_documents
+            num_examples = max(3, len(experiment.tasks)) if num_examples is None else num_examples
+            documents = open_corpora(experiment, show_progress=False).train_documents
             return Shown(make_page(experiment, documents, title=self._source, num_examples=num_examples))
         texts, _ = listed(texts, has_pairs=takes_pairs(experiment))
         windows, _, _ = text_windows(experiment, texts, denoiser=denoiser, seed=seed)
@@ -236,7 +236,7 @@ class Model:
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Returns an iterator over the training batches `start`, `start` + 1, ... of the run's corpus, without end."""
         experiment, data = self.experiment, self.experiment.data
-        batches = experiment.batches(open_corpus(experiment, show_progress=False).train_documents)
+        batches = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
         return loader(batches, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
 
     @named_as_arguments
@@ -247,7 +247,7 @@ class Model:
         """
         mesh = reading_mesh(self.experiment, batch_size=self.experiment.train.batch_size)
         run = make_run(self.experiment, mesh=mesh, show_progress=False)
-        changed = self.workdir and describe_changed_corpus(self.workdir, self.experiment, run.store)
+        changed = self.workdir and describe_changed_corpus(self.workdir, self.experiment, run.corpora)
         if changed and not allow_changed_corpus:
             raise ConfigError(f"{changed}, or set allow_changed_corpus=True")
         return evaluate(run, self.params)

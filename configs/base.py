@@ -30,6 +30,15 @@ def get_config() -> ConfigDict:
     # The key of the text in a JSON object, a column's or a feature's name. array_record: "" for records of text.
     config.data.text_key = "text"
     config.data.on_unreadable = "error"  # for unreadable files, and invalid lines, rows and records: "error" or "skip"
+    # Several corpora in one run: a table of `corpus(...)`, by name, whose fields replace those above. Empty: the one
+    # corpus of the fields above. See docs/data.md and configs/multitask.py.
+    config.data.sources = ConfigDict()
+    # How the rates of several corpora follow from their weights: "weight"; or "num_examples" (seqio's
+    # rate_num_examples): weight * min(n, rates_maximum)^(1 / rates_temperature) for n training documents.
+    config.data.rates = "weight"
+    config.data.rates_maximum = 0  # "num_examples": T5's K, the artificial limit of documents; 0: no limit
+    config.data.rates_temperature = 1.0  # "num_examples": T; 1: in proportion to n, large: nearly equal rates
+    config.data.mix_by = "example"  # what rates are shares of: "example" (windows) or raw "token", as objective.mix_by
     # "byte", or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json (docs/tokenizers.md).
     config.data.tokenizer = "byte"
     config.data.num_sentinels = 100  # sentinels in the vocabulary: the model's own (<extra_id_0>, ...) if it has any
@@ -229,9 +238,34 @@ def mixture(denoisers: dict[str, dict]) -> dict[str, Any]:
     return dict(name="mixture", mix_by="example", schedule="constant", denoisers=denoisers)
 
 
+def corpus(
+    *,
+    source: str,
+    path: str = "",
+    heldout_path: str = "",
+    document_per: str = "file",
+    text_key: str = "text",
+    documents: str = "",
+    weight: float = 1.0,
+) -> dict[str, Any]:
+    """Returns one corpus of config.data.sources. The first five fields are as those of config.data.
+
+    documents: as data.documents, for this corpus alone; "": data.documents. weight: above 0, relative to the others.
+    """
+    own = dict(source=source, path=path, heldout_path=heldout_path, document_per=document_per, text_key=text_key)
+    return dict(**own, documents=documents, weight=weight)
+
+
+def use_corpora(config: ConfigDict, corpora: dict[str, dict]) -> None:
+    """Sets config.data to several corpora, by name, in place of data.source."""
+    config.data.source = ""
+    config.data.sources = ConfigDict(corpora)
+
+
 def denoiser(*, name: str, mode: str, weight: float, **fields: Any) -> dict[str, Any]:
     """Returns one row of a mixture's table: the objective `name` with its `fields`.
 
     mode: the mode token before the inputs, one of data.mode_tokens; "" for none. weight: relative to the other rows.
+    With corpora=("a", "b") in `fields` the denoiser reads these corpora of data.sources alone.
     """
     return dict(name=name, mode=mode, weight=weight, **fields)

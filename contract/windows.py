@@ -51,6 +51,7 @@ class WindowSpec:
       capacities: for "whole", the capacity of each stack.
       classes: for "labels", the names of the classes, in the order of their ids.
       on_unusable: for documents that exceed a capacity or have none of the classes: raise an error, or skip them.
+      corpus: the number of the corpus that is read, in the order of `data.sources`; 0 in a run of one corpus.
     """
 
     name: str
@@ -63,6 +64,7 @@ class WindowSpec:
     capacities: tuple[Capacity, ...] = ()
     classes: tuple[str, ...] = ()
     on_unusable: Literal["error", "skip"] = "error"
+    corpus: int = 0
 
     @property
     def final_weight(self) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.batch import Batch
 from contract.windows import BatchSpec, Ramp, Windows
-from data.documents import Documents
+from data.documents import Documents, MixedDocuments
 from data.examples import DrawnExamples, ExampleReader
 from data.order import DrawOrder, PlannedOrder
 from data.windows import WindowReader
@@ -23,14 +23,15 @@ _COUNTED_AT_ONCE = 1 << 16  # windows, so that the memory for counting is bounde
 
 
 class WindowCounts(NamedTuple):
-    """What some batches are made from, by denoiser. Both int64 [number of denoisers]."""
+    """What some batches are made from, by denoiser. All int64 [number of denoisers]."""
 
     examples: np.ndarray  # examples, as Windows has them: a window, or each document's piece of it
     raw_tokens: np.ndarray  # tokens of these examples before corruption, without second texts ("others")
+    windows: np.ndarray  # windows that were drawn
 
 
 def batches(
-    documents: Documents,
+    documents: Documents | MixedDocuments,
     spec: BatchSpec,
     transform: Transform,
     *,
@@ -44,10 +45,11 @@ def batches(
     counted over all batches, and data/order.py determines which window that is. So neither the number of processes nor
     the number of threads changes the contents of a row. Each denoiser reads each of its windows once per epoch, in a
     new order, and every epoch cuts the documents elsewhere (data/cuts.py). In planned rows this holds for each window
-    length of a denoiser, so the same text may recur at another length.
+    length of a denoiser, so the same text may recur at another length. A window is text of one corpus; the windows of a
+    row may be of several.
 
     Args:
-      documents: the documents to read.
+      documents: the documents to read, of every corpus that `spec` names.
       spec: the windows of each denoiser, and how many share a row. A denoiser of weight 0 is never drawn.
       transform: windows, number of rows -> batch. Each row must depend on its own windows alone, because `loader`
         transforms several batches at once. Must be thread-safe.
@@ -62,33 +64,35 @@ def batches(
     weights: Sequence[float] = [windows.weight for windows in spec.windows]
     ramps: Sequence[Ramp | None] = [None] * len(weights)
     if spec.plan is None:
-        readers = [WindowReader(documents, windows, seed) for windows in spec.windows]
+        readers = [WindowReader(documents.parts[windows.corpus], windows, seed) for windows in spec.windows]
         denoiser_ids = list(range(len(readers)))
-        weights, ramps = example_weights(spec, readers)
+        weights, ramps = example_weights(spec, readers, documents.factors)
         order = DrawOrder(list(map(len, readers)), weights, seed=seed, ramps=ramps)
     else:
         planned = np.stack([spec.plan.denoiser_ids.ravel(), spec.plan.raw_lengths.ravel()], axis=1)
         distinct, cycle = np.unique(planned, axis=0, return_inverse=True)
         denoiser_ids = distinct[:, 0].tolist()
-        readers = [
-            WindowReader(documents, dataclasses.replace(spec.windows[denoiser_id], raw_length=raw_length), seed)
-            for denoiser_id, raw_length in distinct.tolist()
-        ]
+        specs = [dataclasses.replace(spec.windows[k], raw_length=raw_length) for k, raw_length in distinct.tolist()]
+        readers = [WindowReader(documents.parts[windows.corpus], windows, seed) for windows in specs]
         order = PlannedOrder(list(map(len, readers)), cycle.ravel(), seed=seed)
     examples = ExampleReader(readers, denoiser_ids, order, spec, seed=seed)
     return Batches(examples, transform, batch_size=batch_size, local_rows=local_rows, weights=weights, ramps=ramps)
 
 
-def example_weights(spec: BatchSpec, readers: Sequence[WindowReader]) -> tuple[list[float], list[Ramp | None]]:
+def example_weights(
+    spec: BatchSpec, readers: Sequence[WindowReader], factors: Sequence[float]
+) -> tuple[list[float], list[Ramp | None]]:
     """The weights and ramps of the denoisers as shares of the windows, from one reader for each denoiser.
+
+    factors: MixedDocuments.factors.
 
     If spec.mix_by is "token", the weights of `spec` are shares of the raw tokens: each is divided by the mean length of
     the denoiser's windows, which with "split" and "whole" depends on the documents.
     """
     tokens = [reader.mean_length if spec.mix_by == "token" else 1.0 for reader in readers]
-    weights = [windows.weight / n for windows, n in zip(spec.windows, tokens, strict=True)]
+    weights = [windows.weight * factors[windows.corpus] / n for windows, n in zip(spec.windows, tokens, strict=True)]
     ramps = [
-        windows.ramp and windows.ramp._replace(weight=windows.ramp.weight / n)
+        windows.ramp and windows.ramp._replace(weight=windows.ramp.weight * factors[windows.corpus] / n)
         for windows, n in zip(spec.windows, tokens, strict=True)
     ]
     return weights, ramps
@@ -140,6 +144,7 @@ class Batches:
       num_windows: this process's windows of a batch.
       end: the number of batches; for training more than any run reads.
       weights, ramps: the denoisers' shares of the windows, in any unit, and how they change.
+      epoch_tokens: int64 [number of denoisers], the raw tokens of an epoch of each denoiser: of all its windows.
     """
 
     def __init__(
@@ -171,6 +176,7 @@ class Batches:
         self._per_row = examples.spec.examples_per_row
         self._per_batch = batch_size * self._per_row
         self.weights, self.ramps = weights, ramps
+        self.epoch_tokens = examples.epoch_tokens
         self.num_rows = len(rows)
         self.num_windows = len(rows) * self._per_row
         self.end = -(-total_windows // self._per_batch)
@@ -198,16 +204,17 @@ class Batches:
         return self._examples.draw(np.arange(first * self._per_batch, end))
 
     def count_windows(self, first: int, count: int) -> WindowCounts:
-        """Returns the examples and raw tokens of batches `first`, ..., `first` + `count` - 1.
+        """Returns the examples, raw tokens and windows of batches `first`, ..., `first` + `count` - 1.
 
         The counts are of all rows of these batches, and not of `local_rows` alone, so they are equal in all processes.
         No text is read; an example takes less than 1 us where many are counted.
         """
         num_denoisers = len(self._examples.spec.windows)
-        examples, raw_tokens = np.zeros((2, num_denoisers), np.int64)
+        examples, raw_tokens, windows = np.zeros((3, num_denoisers), np.int64)
         at_once = max(_COUNTED_AT_ONCE // self._per_batch, 1)
         for begin in range(first, first + count, at_once):
             drawn = self.draw(begin, min(at_once, first + count - begin))
             examples += np.bincount(drawn.denoiser_ids, minlength=num_denoisers)
             np.add.at(raw_tokens, drawn.denoiser_ids, drawn.lengths)
-        return WindowCounts(examples, raw_tokens)
+            windows += np.bincount(drawn.denoiser_ids[drawn.pieces == 0], minlength=num_denoisers)
+        return WindowCounts(examples, raw_tokens, windows)

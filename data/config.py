@@ -29,3 +29,23 @@ class CorpusConfig:
     append_special_tokens: bool
     decoder_start_token: DecoderStart
     cache_dir: str
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceConfig:
+    """One corpus of `config.data.sources`: in a run of several, the fields that each has for itself.
+
+    configs/base.py describes them.
+    """
+
+    source: str  # a key of data.sources.SOURCES
+    path: str
+    heldout_path: str
+    document_per: Literal["file", "line", "paragraph"]
+    text_key: str
+    documents: Literal["", "join", "pack", "split", "whole"]  # "": as data.documents
+    weight: Annotated[float, "(0, inf)"]
+
+
+# The fields of config.data that each of several corpora has for itself, with the values that config.data then has.
+OF_EACH_CORPUS = {"source": "", "path": "", "heldout_path": "", "document_per": "file", "text_key": DEFAULT_TEXT_KEY}

@@ -29,7 +29,7 @@ class DrawnExamples(NamedTuple):
     lengths: np.ndarray  # int64 [E], tokens
     reader_ids: np.ndarray  # int32 [E]
     denoiser_ids: np.ndarray  # int32 [E]
-    documents: np.ndarray  # int64 [E], the number in the store of the document in which the example begins
+    documents: np.ndarray  # int64 [E], the number in the stores of the document in which the example begins
     key_numbers: np.ndarray  # int64 [E], as in Drawn
 
 
@@ -37,7 +37,7 @@ class ExampleReader:
     """Reads the examples of windows, without mutable state.
 
     Attributes:
-      readers: the readers; all read the same store.
+      readers: the readers, of one token store for each corpus.
       spec: what the rows of a batch are made from.
     """
 
@@ -57,8 +57,17 @@ class ExampleReader:
         self._denoiser_ids = np.asarray(denoiser_ids, np.int32)
         self._order = order
         self._seed = seed
+        self._corpora = np.array([reader.spec.corpus for reader in readers])
         self._width = max(reader.longest for reader in readers)
         self._columns = Columns(readers, self._width, spec.pad_id)
+
+    @property
+    def epoch_tokens(self) -> np.ndarray:
+        """int64 [number of denoisers]: the raw tokens of all windows of each denoiser; 0 for one without a reader."""
+        tokens = np.zeros(len(self.spec.windows), np.int64)
+        # Readers of one denoiser with windows of different lengths read the same text.
+        tokens[self._denoiser_ids] = [int(reader.cut.ends[-1]) for reader in self.readers]
+        return tokens
 
     def draw(self, numbers: np.ndarray) -> DrawnExamples:
         """The examples in windows `numbers`, int64 [w], at least one. No text is read."""
@@ -81,7 +90,7 @@ class ExampleReader:
     def read(self, numbers: np.ndarray, rows: np.ndarray) -> Windows:
         """The examples in windows `numbers`, int64 [w], at least one. rows: int [w], each window's row."""
         examples = self.draw(numbers)
-        tokens, lengths = gather(self.readers[0].tokens, examples.slices, self._width, self.spec.pad_id)
+        tokens, lengths = self._gather(examples)
         plan = self.spec.plan
         windows = Windows(
             tokens=tokens,
@@ -94,12 +103,31 @@ class ExampleReader:
         starts, _, _, begins, documents = examples.slices
         return self._columns.add(windows, examples.reader_ids, documents[begins], starts[begins])
 
+    def _gather(self, examples: DrawnExamples) -> tuple[np.ndarray, np.ndarray]:
+        """The examples' tokens, int32 [E, W], padded, and their lengths, int32 [E]."""
+        corpora = self._corpora[examples.reader_ids]
+        if (corpora == corpora[0]).all():
+            store = self.readers[int(examples.reader_ids[0])].tokens
+            return gather(store, examples.slices, self._width, self.spec.pad_id)
+        tokens = np.empty((len(corpora), self._width), np.int32)
+        of_slice = corpora[np.cumsum(examples.slices.begins) - 1]
+        for corpus in np.unique(corpora).tolist():
+            slices = Slices(*(column[of_slice == corpus] for column in examples.slices))
+            chosen = np.flatnonzero(corpora == corpus)
+            store = self.readers[int(examples.reader_ids[chosen[0]])].tokens
+            tokens[chosen], _ = gather(store, slices, self._width, self.spec.pad_id)
+        return tokens, examples.lengths.astype(np.int32)
+
     def in_store(self, reader_ids: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """The numbers in the store, int64 [n], of `documents`, int64 [n], of readers int [n]."""
+        """The numbers in the stores, int64 [n], of `documents`, int64 [n], of readers int [n].
+
+        The documents of all stores are numbered together (data/documents.py, MixedDocuments).
+        """
         numbers = np.empty(len(documents), np.int64)
         for reader_id in np.unique(reader_ids).tolist():
             chosen = reader_ids == reader_id
-            numbers[chosen] = self.readers[reader_id].documents.index[documents[chosen]]
+            of_reader = self.readers[reader_id].documents
+            numbers[chosen] = of_reader.first_number + of_reader.index[documents[chosen]]
         return numbers
 
     def _slices(self, drawn: Drawn) -> Slices:

@@ -13,7 +13,7 @@ from contract.batch import Batch
 from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import BatchSpec, Windows
 from data.batches import Batches, example_weights
-from data.documents import Documents
+from data.documents import Documents, MixedDocuments
 from data.examples import DrawnExamples, ExampleReader
 from data.order import Drawn, permute
 from data.windows import WindowReader
@@ -29,7 +29,7 @@ class ScoredExamples(NamedTuple):
 
     groups: np.ndarray  # int64 [E], the example's group: its number among all places for examples in the batch
     denoiser_ids: np.ndarray  # int32 [E]
-    documents: np.ndarray  # int64 [E], the number in the store of the document in which the example begins
+    documents: np.ndarray  # int64 [E], the number in the stores of the document in which the example begins
     texts: np.ndarray  # int64 [E], the prompts and the other texts, encoded apart, whose first token is in the example
     # int32 [P], int64 [P, 2]: a denoiser and two documents, of which one of its examples begins in the first and
     # continues into the second
@@ -45,14 +45,13 @@ class Heldout:
       num_groups: the groups in a batch: the most examples in a row times the rows.
       num_windows: int64 [K], the windows of each denoiser.
       num_raw_tokens: int64 [K], the tokens of these windows.
-      num_documents: int64 [K], the documents of which each denoiser reads a part.
       shares: float64 [K], the denoisers' shares of the raw tokens in training; their sum is 1. If the shares change
         during the run: the means of the first and the last.
     """
 
     def __init__(
         self,
-        documents: Documents,
+        documents: Documents | MixedDocuments,
         spec: BatchSpec,
         transform: GroupTransform,
         *,
@@ -63,7 +62,7 @@ class Heldout:
     ):
         """
         Args:
-          documents: the held-out documents. Their order is the order of the visits.
+          documents: the held-out documents of every corpus that `spec` names. Their order is the order of the visits.
           spec: the windows of each denoiser, and how many share a row, without a plan.
           transform: as for data.batches.batches, with the group of each example as a further argument.
           batch_size, local_rows: as for data.batches.batches.
@@ -73,8 +72,8 @@ class Heldout:
         Raises ConfigError where the documents do not fill a window.
         """
         assert spec.plan is None
-        readers = [WindowReader(documents, windows) for windows in spec.windows]
-        weights, ramps = example_weights(spec, readers)
+        readers = [WindowReader(documents.parts[windows.corpus], windows) for windows in spec.windows]
+        weights, ramps = example_weights(spec, readers, documents.factors)
         final = [ramp.weight if ramp else weight for weight, ramp in zip(weights, ramps, strict=True)]
         mean_lengths = [reader.mean_length for reader in readers]
         tokens = (np.multiply(of_windows, mean_lengths) for of_windows in (weights, final))
@@ -86,7 +85,7 @@ class Heldout:
         self.num_windows = np.zeros(len(readers), np.int64)
         self.num_windows[read] = order.num_windows
         self._per_row = spec.examples_per_row
-        self._num_read = order.total
+        self._order = order
         self._count(order.total)
         rows = np.asarray(local_rows, np.int64)
         self.num_groups = batch_size * self._most_in_row
@@ -119,27 +118,41 @@ class Heldout:
 
     def _texts_begun(self, drawn: DrawnExamples) -> np.ndarray:
         """int64 [n]: the prompts and the other texts that begin in each slice."""
-        example = np.cumsum(drawn.slices.begins) - 1
-        documents = self._examples.in_store(drawn.reader_ids[example], drawn.slices.documents)
-        store = self._examples.readers[0].documents.store
-        starts, ends = drawn.slices.starts, drawn.slices.starts + drawn.slices.lengths
-        begun = (starts == store.offsets[documents]).astype(np.int64)
-        prompt_lengths = store.prompt_lengths[documents]
-        after_prompt = store.offsets[documents] + prompt_lengths
-        return begun + ((prompt_lengths > 0) & (starts <= after_prompt) & (after_prompt < ends))
+        reader_ids = drawn.reader_ids[np.cumsum(drawn.slices.begins) - 1]
+        count = np.empty(len(reader_ids), np.int64)
+        for reader_id in np.unique(reader_ids).tolist():
+            chosen = reader_ids == reader_id
+            documents = self._examples.readers[reader_id].documents
+            numbers, store = documents.index[drawn.slices.documents[chosen]], documents.store
+            starts = drawn.slices.starts[chosen]
+            begun = (starts == store.offsets[numbers]).astype(np.int64)
+            prompt_lengths = store.prompt_lengths[numbers]
+            after_prompt = store.offsets[numbers] + prompt_lengths
+            ends = starts + drawn.slices.lengths[chosen]
+            count[chosen] = begun + ((prompt_lengths > 0) & (starts <= after_prompt) & (after_prompt < ends))
+        return count
 
-    def places(self, most: int) -> np.ndarray:
-        """The places in the store, int64 [n], of the tokens in the windows of all batches.
+    def documents_read(self, denoiser_ids: Sequence[int]) -> int:
+        """Returns the number of documents of which at least one of these denoisers reads a part."""
+        read = [self._documents_read[k] for k in denoiser_ids if k in self._documents_read]
+        return len(np.unique(np.concatenate(read))) if read else 0
+
+    def places(self, most: int, corpus: int = 0) -> np.ndarray:
+        """The places in the store of one corpus, int64 [n], of the tokens in the windows of all batches.
 
         If the windows have more than `most` tokens: of the tokens in every second, third, ... window.
         """
-        step = max(-(-int(self.num_raw_tokens.sum()) // most), 1)
-        starts, lengths = self._examples.draw(np.arange(0, self._num_read, step)).slices[:2]
+        readers = self._examples.readers
+        of_corpus = np.array([reader.spec.corpus == corpus for reader in readers])
+        windows = np.flatnonzero(of_corpus[self._order.reader_ids])
+        is_corpus = [windows_of.corpus == corpus for windows_of in self._examples.spec.windows]
+        step = max(-(-int(self.num_raw_tokens[is_corpus].sum()) // most), 1)
+        starts, lengths = self._examples.draw(windows[::step]).slices[:2]
         ends = np.cumsum(lengths)
         return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
 
     def _count(self, total: int) -> None:
-        """Sets the tokens and the number of documents that each denoiser reads, and the most examples in a row."""
+        """Sets the tokens and the documents that each denoiser reads, and the most examples in a row."""
         self.num_raw_tokens = np.zeros(len(self.num_windows), np.int64)
         read: dict[int, list[np.ndarray]] = {}
         self._most_in_row = 1
@@ -155,9 +168,7 @@ class Heldout:
                     drawn.reader_ids[example[of_denoiser]], drawn.slices.documents[of_denoiser]
                 )
                 read.setdefault(k, []).append(np.unique(documents))
-        self.num_documents = np.zeros(len(self.num_windows), np.int64)
-        for k, documents in read.items():
-            self.num_documents[k] = len(np.unique(np.concatenate(documents)))
+        self._documents_read = {k: np.unique(np.concatenate(documents)) for k, documents in read.items()}
 
 
 class _VisitOrder:
@@ -167,13 +178,13 @@ class _VisitOrder:
         visited = [visits(reader, seed, len(reader) if most is None else most) for reader in readers]
         self.num_windows = np.array(list(map(len, visited)), np.int64)
         self.total = int(self.num_windows.sum())
-        self._reader_ids = np.repeat(np.arange(len(readers), dtype=np.int32), self.num_windows)
+        self.reader_ids = np.repeat(np.arange(len(readers), dtype=np.int32), self.num_windows)
         self._indices = np.concatenate(visited)
         self._nth = np.concatenate([np.arange(len(indices)) for indices in visited])
 
     def draw(self, numbers: np.ndarray) -> Drawn:
         return Drawn(
-            self._reader_ids[numbers], np.zeros(len(numbers), np.int64), self._indices[numbers], self._nth[numbers]
+            self.reader_ids[numbers], np.zeros(len(numbers), np.int64), self._indices[numbers], self._nth[numbers]
         )
 
 

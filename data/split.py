@@ -99,14 +99,14 @@ def heldout_digest(heldout: Documents, split: Split) -> str:
     return hashlib.blake2b(np.unique(contents[heldout.index]).tobytes(), digest_size=8).hexdigest()
 
 
-def trained_on(documents: Documents, train: Documents, heldout: Documents) -> int:
-    """Returns how many of `documents` are text of `train`, of a run whose split has the sides `train` and `heldout`.
+def is_trained_on(documents: Documents, train: Documents, heldout: Documents) -> np.ndarray:
+    """Returns which of `documents` are text of `train`, where a corpus is split into `train` and `heldout`: bool [n].
 
-    The stores may differ. A document of a file that the run read counts if the file is on the training side. If the
-    file is on both sides, because its documents were split, the document counts if it is on the training side, and also
-    if it is on neither, because it was cut in another way. A document of a file that the run did not read counts if the
-    run trained on an equal document of 100 bytes or more; shorter texts may be equal by chance. Text that is contained
-    in a longer document or was edited is not found.
+    The stores may differ. A document of a file that the corpus contains is such text if the file is on the training
+    side. If the file is on both sides, because its documents were split, the document must be on the training side, or
+    on neither, because it was cut in another way. A document of another file must be equal to one of the training side
+    and have 100 bytes or more; shorter texts may be equal by chance. Text that is contained in a longer document or was
+    edited is not found.
     """
     ours, theirs = documents.store, train.store
     files, texts = ours.file_digests[documents.index], ours.text_digests[documents.index]
@@ -114,7 +114,7 @@ def trained_on(documents: Documents, train: Documents, heldout: Documents) -> in
     text_in_train, text_in_heldout = (np.isin(texts, theirs.text_digests[side.index]) for side in (train, heldout))
     is_trained = in_train & ~(in_heldout & text_in_heldout)
     is_long = ours.text_bytes[documents.index] >= _NOT_BY_CHANCE
-    return int((is_trained | (~in_train & ~in_heldout & text_in_train & is_long)).sum())
+    return is_trained | (~in_train & ~in_heldout & text_in_train & is_long)
 
 
 def _is_heldout(store: TokenStore, split: Split) -> np.ndarray:

@@ -30,8 +30,8 @@ class TrigramLoss(NamedTuple):
     heldout_tokens: int
 
 
-def trigram_loss(train: Documents, heldout: Heldout, eos: int) -> TrigramLoss:
-    """The mean loss, on the tokens of the held-out windows, of a trigram model of the training documents.
+def trigram_loss(train: Documents, heldout: Heldout, eos: int, corpus: int = 0) -> TrigramLoss:
+    """The mean loss, on the tokens of the held-out windows of one corpus, of a trigram model of its training documents.
 
     The windows are those that an evaluation reads, so that documents have the weights that they have in its loss. The
     two tokens before a token are those of its document, also where its window begins between them.
@@ -41,7 +41,7 @@ def trigram_loss(train: Documents, heldout: Heldout, eos: int) -> TrigramLoss:
     """
     store = train.store
     counted = _triples(train, TRAIN_TOKENS, eos)
-    scored = _triples_at(heldout.places(HELDOUT_TOKENS), store, eos)
+    scored = _triples_at(heldout.places(HELDOUT_TOKENS, corpus), store, eos)
     model = TrigramModel(counted, len(store.unigram_counts))
     return TrigramLoss(float(-np.log(model.probability(*scored)).mean()), len(counted[0]), len(scored[0]))
 

@@ -20,6 +20,7 @@ class TableRow:
     mode: str  # a name in data.mode_tokens, prepended to the inputs; "" for none
     weight: Weight
     final_weight: Weight  # equal to `weight` where weights are constant
+    corpora: tuple[str, ...] = ()  # the names in data.sources of the corpora that it reads; () for all of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Mixture:
     """Examples drawn by weight from a table of objectives, which UL2 calls denoisers.
 
     denoisers: name -> the fields of an objective, with its `weight`, its `mode` token ("" for none) and, where
-        schedule is "linear", its `final_weight`. configs/ul2.py is an example.
+        schedule is "linear", its `final_weight`. configs/ul2.py is an example. A denoiser that has `corpora`, names in
+        data.sources, reads these corpora alone, as in configs/multitask.py.
     mix_by: what the weights are shares of: "example" (UL2's code, seqio's mixtures) or raw "token", counted in
         the corpus' windows.
     schedule: "constant", or "linear", which has begin_step and end_step. It is a field of the config alone.
@@ -80,7 +82,7 @@ class Mixture:
                     f"{type(row.objective).__name__} predicts in place: set it to ''"
                 )
         return tuple(
-            Denoiser(name, f"{table}.{name}", row.objective, row.weight, row.mode, row.final_weight)
+            Denoiser(name, f"{table}.{name}", row.objective, row.weight, row.mode, row.final_weight, row.corpora)
             for name, row in self._drawn.items()
         )
 

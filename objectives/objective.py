@@ -217,7 +217,8 @@ def _check_class_attributes(cls: type[Objective]) -> None:
 class Denoiser:
     """One row of a mixture's table: an objective, its share of the examples, and its mode token.
 
-    A single objective is a table with one row.
+    A single objective is a table with one row. In a run of several corpora each denoiser is divided into one denoiser
+    for each corpus that it reads (train/tasks.py).
     """
 
     name: str
@@ -226,6 +227,10 @@ class Denoiser:
     weight: float
     mode: str  # a name in data.mode_tokens, prepended to the inputs; "" for none
     final_weight: float  # the weight at the end of a mixture's schedule
+    corpora: tuple[str, ...] = ()  # the names of the corpora that it reads; () for all of them
+    corpus: int = 0  # after the division by corpora: the number of the corpus that it reads
+    documents: DocumentHandling | None = None  # how windows treat that corpus' documents; None: data.documents
+    documents_field: str = "data.documents"  # the config field that decides so, for messages
 
     def output_lengths(self, raw: np.ndarray) -> OutputLengths:
         """The objective's output lengths with the mode token."""

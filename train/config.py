@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from contract.errors import ConfigError
 from contract.ranges import check_ranges, value_text
-from data.config import CorpusConfig
+from data.config import OF_EACH_CORPUS, CorpusConfig, SourceConfig
 from data.near_duplicates import NearDuplicates
+from data.rates import RateKind
 from data.split import Split
 from train.learners.learner import LossConfig
 
@@ -37,6 +38,22 @@ class DataConfig(CorpusConfig):
     near_duplicates: NearDuplicates
     reader_threads: Annotated[int, "[0, 1024]"]
     prefetch_batches: Annotated[int, "[0, 2**16]"]
+    sources: dict[str, SourceConfig] = dataclasses.field(metadata={"as_before": {}})
+    mix_by: Literal["example", "token"] = dataclasses.field(metadata={"as_before": "example"})
+    rates: RateKind = dataclasses.field(metadata={"as_before": "weight"})
+    rates_maximum: Annotated[int, "[0, 2**63)"] = dataclasses.field(metadata={"as_before": 0})
+    rates_temperature: Annotated[float, "(0, inf)"] = dataclasses.field(metadata={"as_before": 1.0})
+
+    def __post_init__(self):
+        # The order of the corpora determines the batches, and must not depend on how the config was written.
+        object.__setattr__(self, "sources", dict(sorted(self.sources.items())))
+
+    def of_corpora(self) -> "dict[str, DataConfig]":
+        """Returns the fields of each corpus as those of a run of that corpus alone, by name; "" for the only corpus."""
+        return {
+            name: dataclasses.replace(self, sources={}, **{field: getattr(source, field) for field in OF_EACH_CORPUS})
+            for name, source in self.sources.items()
+        } or {"": self}
 
     @property
     def split(self) -> Split:

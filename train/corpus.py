@@ -1,48 +1,177 @@
 """The text of an experiment, and whether it is the text of a run."""
 
 import dataclasses
+import functools
+import hashlib
 import os
+from collections.abc import Callable, Sequence
 
-from data.documents import Documents
+import numpy as np
+
+from contract.errors import ConfigError
+from data.documents import Documents, MixedDocuments
+from data.eligible import eligible
 from data.near_duplicates import Overlap, near_duplicates
-from data.split import split_documents
+from data.rates import rate_factors, rates
+from data.split import Split, heldout_digest, is_trained_on, split_documents
 from data.store import TokenStore, open_or_build
+from train.config import DataConfig
 from train.experiment import Experiment
 from train.run_config import read_config
+from train.tasks import check_different, corpus_error
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """The text of an experiment: the attributes of train.run.Run with the same names."""
+    """One corpus: its token store, the two sides of its split, and what they have in common.
 
+    Attributes:
+      name: in data.sources; "" in a run of one corpus.
+      store: the token store.
+      train_documents, heldout_documents: the two sides.
+      overlap: of the two sides, before `data.near_duplicates` drops documents.
+      elsewhere: how many of the held-out documents are training text of the other corpora, before the same.
+    """
+
+    name: str
     store: TokenStore
     train_documents: Documents
     heldout_documents: Documents
     overlap: Overlap
+    elsewhere: int = 0
 
 
-def open_corpus(experiment: Experiment, *, show_progress: bool = True) -> Corpus:
-    """Opens or builds the token store of an experiment and splits its documents.
+@dataclasses.dataclass(frozen=True)
+class Corpora:
+    """The text of an experiment.
 
-    show_progress: whether to show a bar while the token store is built.
+    Attributes:
+      each: the corpora, in the order of data.sources; one in a run of one corpus.
+      factors: as MixedDocuments.factors.
+      split: how each of them is split.
+    """
+
+    each: tuple[Corpus, ...]
+    factors: tuple[float, ...]
+    split: Split
+
+    @functools.cached_property
+    def train_documents(self) -> Documents | MixedDocuments:
+        """The training documents of all corpora."""
+        return self._mixed(tuple(corpus.train_documents for corpus in self.each))
+
+    @functools.cached_property
+    def heldout_documents(self) -> Documents | MixedDocuments:
+        """The held-out documents of all corpora."""
+        return self._mixed(tuple(corpus.heldout_documents for corpus in self.each))
+
+    @property
+    def content_digest(self) -> str:
+        """TokenStore.content_digest; for several corpora a hash of their names and digests."""
+        return self._digest(lambda corpus: corpus.store.content_digest)
+
+    @property
+    def heldout_digest(self) -> str:
+        """data.split.heldout_digest; for several corpora a hash of their names and digests."""
+        return self._digest(lambda corpus: heldout_digest(corpus.heldout_documents, self.split))
+
+    def _digest(self, digest_of: Callable[[Corpus], str]) -> str:
+        if len(self.each) == 1 and not self.each[0].name:
+            return digest_of(self.each[0])
+        lines = "".join(f"{corpus.name} {digest_of(corpus)}\n" for corpus in self.each)
+        return hashlib.blake2b(lines.encode(), digest_size=8).hexdigest()
+
+    def _mixed(self, documents: tuple[Documents, ...]) -> Documents | MixedDocuments:
+        return documents[0] if len(documents) == 1 else MixedDocuments(documents, self.factors)
+
+
+def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpora:
+    """Opens or builds the token store of each corpus of an experiment, and splits its documents.
+
+    show_progress: whether to show a bar while a token store is built.
+
+    Raises ConfigError for a corpus that cannot be read, split or used by its denoisers, and for two corpora of the same
+    files.
     """
     data = experiment.data
-    store = open_or_build(data, experiment.tokenizer, progress=show_progress, new_store_dir=experiment.new_store_dir)
-    train_documents, heldout_documents = split_documents(store, data.split)
-    train_documents, overlap = near_duplicates(train_documents, heldout_documents, data.near_duplicates)
-    return Corpus(store, train_documents, heldout_documents, overlap)
+    found = []
+    for number, (name, own) in enumerate(data.of_corpora().items()):
+        try:
+            store = open_or_build(
+                own, experiment.tokenizer, progress=show_progress, new_store_dir=experiment.new_store_dir
+            )
+            train_documents, heldout_documents = split_documents(store, own.split)
+            train_documents, overlap = near_duplicates(train_documents, heldout_documents, own.near_duplicates)
+            for spec in experiment.window_specs if name else ():
+                if spec.corpus == number:
+                    eligible(train_documents, spec)
+        except ConfigError as error:
+            raise corpus_error(error, name) if name else error from None
+        found.append(Corpus(name, store, train_documents, heldout_documents, overlap))
+    check_different([(corpus.name, frozenset(corpus.store.file_digests.tolist())) for corpus in found])
+    counts = [len(corpus.train_documents) for corpus in found]
+    factors = rate_factors(data.rates, counts, maximum=data.rates_maximum, temperature=data.rates_temperature)
+    if data.sources:
+        rates([source.weight for source in data.sources.values()], factors, list(data.sources))
+    return Corpora(tuple(_compared(found, drop=data.near_duplicates == "drop")), factors, data.split)
 
 
-def describe_changed_corpus(workdir: str | os.PathLike, experiment: Experiment, store: TokenStore) -> str:
-    """Returns a line if `store`, of `experiment`, has another text than the run in `workdir`; "" if it has not.
+def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
+    """Returns the corpora with `elsewhere`; with `drop`, without training text that another corpus holds out."""
+    compared = []
+    for corpus in corpora:
+        others = [other for other in corpora if other is not corpus]
+        train, heldout = corpus.train_documents, corpus.heldout_documents
+        found = [is_trained_on(heldout, other.train_documents, other.heldout_documents) for other in others]
+        elsewhere = int(functools.reduce(np.logical_or, found).sum()) if found else 0
+        if drop and others:
+            held_out = [is_trained_on(train, other.heldout_documents, other.train_documents) for other in others]
+            kept = ~functools.reduce(np.logical_or, held_out)
+            if not kept.any():
+                raise ConfigError(
+                    f"data.near_duplicates='drop' leaves no training document of corpus {corpus.name!r}: all "
+                    f"{len(train):,} are held-out text of the other corpora; set it to 'keep'"
+                )
+            train = train.subset(kept)
+        compared.append(dataclasses.replace(corpus, train_documents=train, elsewhere=elsewhere))
+    return compared
+
+
+def describe_corpus(data: DataConfig) -> str:
+    """Returns the fields that name the corpora of a config: "data.source='text', data.path='corpus/'"."""
+    if data.sources:
+        return f"data.sources={{{', '.join(data.sources)}}}"
+    return f"data.source={data.source!r}" + (f", data.path={data.path!r}" if data.path else "")
+
+
+def of_corpus(name: str) -> str:
+    """Returns the start of a line about the corpus `name`; "" for the only corpus of a run."""
+    return f"corpus {name!r}: " if name else ""
+
+
+def describe_rates(data: DataConfig, factors: Sequence[float]) -> str:
+    """Returns the rates of several corpora, and how they were determined, in words.
+
+    factors: MixedDocuments.factors.
+    """
+    weights = [source.weight for source in data.sources.values()]
+    shares = ", ".join(f"{name} {rate:.2%}" for name, rate in rates(weights, factors, list(data.sources)).items())
+    determined = "weight"
+    if data.rates == "num_examples":
+        limit = f", at most {data.rates_maximum:,}" if data.rates_maximum else ""
+        determined = f"weight and number of training documents{limit}, at temperature {data.rates_temperature:g}"
+    return f"{shares} of the {'raw tokens' if data.mix_by == 'token' else 'windows'}, by {determined}"
+
+
+def describe_changed_corpus(workdir: str | os.PathLike, experiment: Experiment, corpora: Corpora) -> str:
+    """Returns a line if `corpora`, of `experiment`, are another text than that of the run in `workdir`; "" if not.
 
     "" too if the text of the run is unknown, as that of an imported model.
     """
-    fingerprint, data = (read_config(workdir).get("corpus") or {}).get("fingerprint"), experiment.data
-    if fingerprint in (None, store.content_digest):
+    fingerprint = (read_config(workdir).get("corpus") or {}).get("fingerprint")
+    if fingerprint in (None, corpora.content_digest):
         return ""
-    path = f", data.path={data.path!r}" if data.path else ""
     return (
-        f"{workdir}: the corpus, data.source={data.source!r}{path}, has changed since the run was trained "
-        f"(corpus.fingerprint={store.content_digest}, and {fingerprint} in config.json): restore its files"
+        f"{workdir}: the corpus, {describe_corpus(experiment.data)}, has changed since the run was trained "
+        f"(corpus.fingerprint={corpora.content_digest}, and {fingerprint} in config.json): restore its files"
     )

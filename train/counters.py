@@ -1,7 +1,10 @@
 """Totals of a run since its first step: examples, tokens, FLOPs and seconds, over which runs can be compared."""
 
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from data.batches import WindowCounts
 
@@ -15,24 +18,31 @@ class Counters:
     step computes, does not contain them.
 
     Args:
-      denoiser_names: in the order of the counts.
+      denoisers: the numbers of each denoiser's tasks (train/tasks.py), by its name. The counts are in their order.
       step_flops: model FLOPs of a step.
       count_windows: (first batch, number of batches) -> the examples and raw tokens of these batches.
       saved: what `state` returned at the checkpoint that the run continues from; None at the start of a run.
+      corpora: the numbers of each corpus' tasks, by its name; empty in a run of one corpus.
+      epoch_tokens: int [number of tasks], the raw tokens of one pass of each task over its corpus; read for `corpora`.
     """
 
     def __init__(
         self,
-        denoiser_names: Sequence[str],
+        denoisers: Mapping[str, Sequence[int]],
         step_flops: float,
         count_windows: Callable[[int, int], WindowCounts],
         saved: Mapping[str, Any] | None = None,
+        *,
+        corpora: Mapping[str, Sequence[int]] = types.MappingProxyType({}),
+        epoch_tokens: Sequence[int] | np.ndarray = (),
     ):
-        self._names, self._step_flops, self._count_windows = denoiser_names, step_flops, count_windows
-        zeros = [0] * len(denoiser_names)
+        self._denoisers, self._corpora, self._epoch_tokens = denoisers, corpora, epoch_tokens
+        self._step_flops, self._count_windows = step_flops, count_windows
+        zeros = [0] * sum(map(len, denoisers.values()))
         saved = saved or {"step": 0, "examples": zeros, "raw_tokens": zeros, "scored_tokens": 0, "seconds": 0.0}
         self._step = self._counted = int(saved["step"])  # steps made, and steps whose windows are counted
         self._examples, self._raw_tokens = list(saved["examples"]), list(saved["raw_tokens"])
+        self._windows = list(saved.get("windows", zeros))
         self._scored_tokens, self._seconds = int(saved["scored_tokens"]), float(saved["seconds"])
 
     def add_step(self, scored_tokens: int, seconds: float) -> None:
@@ -65,15 +75,27 @@ class Counters:
     def shares(self) -> dict[str, float]:
         """Returns example_share/<name> and token_share/<name>, each denoiser's share of `examples` and `raw_tokens`.
 
-        Empty without a mixture, and before the first step.
+        In a run of several corpora each corpus has these shares too, and
+          window_share/<name>: its share of the windows, of which rates by "example" are shares. Denoisers have it too.
+          raw_tokens/<corpus>: the raw tokens that were read from it.
+          epochs/<corpus>: how often its training text was read, as a mean over its tokens: 1.5 is one and a half times.
+
+        Without the denoisers' shares where there is one denoiser. Empty before the first step.
         """
         self._count()
-        if len(self._names) == 1 or not self._step:
+        if not self._step:
             return {}
-        shares = {}
-        for metric, counts in (("example_share", self._examples), ("token_share", self._raw_tokens)):
-            for name, count in zip(self._names, counts, strict=True):
-                shares[f"{metric}/{name}"] = count / sum(counts)
+        groups = {**(self._denoisers if len(self._denoisers) > 1 else {}), **self._corpora}
+        shares: dict[str, float] = {}
+        counted = {"example_share": self._examples, "token_share": self._raw_tokens}
+        counted |= {"window_share": self._windows} if self._corpora else {}
+        for metric, counts in counted.items():
+            for name, tasks in groups.items():
+                shares[f"{metric}/{name}"] = sum(counts[k] for k in tasks) / sum(counts)
+        for name, tasks in self._corpora.items():
+            shares[f"raw_tokens/{name}"] = sum(self._raw_tokens[k] for k in tasks)
+            # Denoisers may read a corpus with and without the EOS of documents, so passes are counted by denoiser.
+            shares[f"epochs/{name}"] = sum(self._raw_tokens[k] / int(self._epoch_tokens[k]) for k in tasks)
         return shares
 
     def state(self) -> dict[str, Any]:
@@ -83,6 +105,7 @@ class Counters:
             "step": self._step,
             "examples": self._examples,
             "raw_tokens": self._raw_tokens,
+            **({"windows": self._windows} if self._corpora else {}),
             "scored_tokens": self._scored_tokens,
             "seconds": self._seconds,
         }
@@ -94,4 +117,5 @@ class Counters:
         counts = self._count_windows(self._counted, self._step - self._counted)
         self._examples = [total + int(n) for total, n in zip(self._examples, counts.examples, strict=True)]
         self._raw_tokens = [total + int(n) for total, n in zip(self._raw_tokens, counts.raw_tokens, strict=True)]
+        self._windows = [total + int(n) for total, n in zip(self._windows, counts.windows, strict=True)]
         self._counted = self._step

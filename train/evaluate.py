@@ -24,7 +24,6 @@ import sys
 from absl import flags
 
 from contract.errors import ConfigError
-from data.split import heldout_digest
 from train.command import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from train.compilation_cache import use_compilation_cache
 from train.corpus import describe_changed_corpus
@@ -61,7 +60,7 @@ def main() -> None:
         experiment = score_all(experiment)
     run = make_run(experiment, mesh=mesh) if probe is None or probe.reads_corpus else None
     is_own_text = run is not None and _FLAGS["config"].value is None
-    if is_own_text and (changed := describe_changed_corpus(_WORKDIR.value, experiment, run.store)):
+    if is_own_text and (changed := describe_changed_corpus(_WORKDIR.value, experiment, run.corpora)):
         _on_change(changed)
     line = {"step": step, "split": "eval"}
     if trained.train.ema_decay:
@@ -77,7 +76,7 @@ def main() -> None:
     else:
         line |= answer(probe, experiment, params, run.heldout_documents if run is not None else None, mesh)
     if run is not None:
-        line["heldout_digest"] = heldout_digest(run.heldout_documents, experiment.data.split)
+        line["heldout_digest"] = run.corpora.heldout_digest
     print(json.dumps(line))
 
 

@@ -1,7 +1,6 @@
 """Makes an experiment: the objects of every package that a config describes, checked before anything slow runs."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,16 +13,16 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Windows, WindowSpec
 from data.batches import Batches, batches
-from data.documents import Documents
+from data.documents import Documents, MixedDocuments
 from data.heldout import Heldout
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
 from models.transformer import Params
-from objectives import Denoiser, Mixture, denoisers_of
+from objectives import Denoiser, denoisers_of
 from objectives.rows.collate import Collator
 from objectives.rows.lengths import RowShape
 from objectives.rows.scored import most_scored
-from objectives.rows.window_specs import make_batch_spec
+from train.batch_specs import make_batch_specs
 from train.config import (
     DataConfig,
     ExperimentConfig,
@@ -39,6 +38,7 @@ from train.model_config import make_model_config, model_fields
 from train.objective_config import make_objective
 from train.section_checks import check_sections
 from train.special_tokens import check_special_tokens
+from train.tasks import make_tasks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,6 +53,7 @@ class Experiment:
     mesh: MeshConfig
     model: ModelConfig
     learner: Learner
+    denoisers: tuple[Denoiser, ...]  # the objective's table; one row unless it is a mixture
     tokenizer: Tokenizer
     collate: Collator  # windows -> batch
     heldout_spec: BatchSpec  # the windows of evaluations, which do not depend on data.packing
@@ -65,14 +66,37 @@ class Experiment:
         return self.config["objective"]["name"]
 
     @property
-    def denoisers(self) -> tuple[Denoiser, ...]:
-        """The objective's table of denoisers, in the order of `example_source`; one row unless it is a mixture."""
+    def denoiser_names(self) -> tuple[str, ...]:
+        """The denoisers' names."""
+        return tuple(denoiser.name for denoiser in self.denoisers)
+
+    @property
+    def tasks(self) -> tuple[Denoiser, ...]:
+        """Each denoiser on each corpus that it reads (train/tasks.py), in the order of `example_source`.
+
+        They are the denoisers in a run of one corpus.
+        """
         return self.collate.denoisers
 
     @property
-    def denoiser_names(self) -> tuple[str, ...]:
-        """The denoisers' names, in the order of `example_source`."""
-        return tuple(denoiser.name for denoiser in self.denoisers)
+    def tasks_of_denoisers(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of each denoiser's tasks, by its name."""
+        fields = [task.field for task in self.tasks]
+        return {row.name: tuple(k for k, field in enumerate(fields) if field == row.field) for row in self.denoisers}
+
+    @property
+    def tasks_of_corpora(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of each corpus' tasks, by its name in data.sources; empty in a run of one corpus."""
+        of_tasks = [task.corpus for task in self.tasks]
+        return {
+            name: tuple(k for k, of_task in enumerate(of_tasks) if of_task == corpus)
+            for corpus, name in enumerate(self.data.sources)
+        }
+
+    @property
+    def metric_groups(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of the tasks that the metrics of each name are of: the denoisers, then the corpora."""
+        return self.tasks_of_denoisers | self.tasks_of_corpora
 
     @property
     def batch_spec(self) -> BatchSpec:
@@ -81,7 +105,7 @@ class Experiment:
 
     @property
     def window_specs(self) -> tuple[WindowSpec, ...]:
-        """The windows of each denoiser."""
+        """The windows of each task."""
         return self.batch_spec.windows
 
     @property
@@ -119,15 +143,15 @@ class Experiment:
             targets_length=self.data.targets_length,
         )
 
-    def window_length(self, denoiser_id: int) -> str:
-        """Returns the number of raw tokens in a denoiser's windows as text: "567", or a range such as "541-617"."""
+    def window_length(self, task: int) -> str:
+        """Returns the number of raw tokens in a task's windows as text: "567", or a range such as "541-617"."""
         plan = self.batch_spec.plan
-        lengths = [self.window_specs[denoiser_id].raw_length] if plan is None else plan.lengths_of(denoiser_id)
+        lengths = [self.window_specs[task].raw_length] if plan is None else plan.lengths_of(task)
         return "-".join(map(str, dict.fromkeys([min(lengths), max(lengths)])))
 
     def batches(
         self,
-        documents: Documents,
+        documents: Documents | MixedDocuments,
         *,
         local_rows: Sequence[int] | None = None,
         batch_size: int | None = None,
@@ -153,7 +177,7 @@ class Experiment:
             seed=self.seed,
         )
 
-    def heldout(self, documents: Documents, *, local_rows: Sequence[int] | None = None) -> Heldout:
+    def heldout(self, documents: Documents | MixedDocuments, *, local_rows: Sequence[int] | None = None) -> Heldout:
         """Returns the held-out batches of every evaluation, in which the field `example_source` is the example's group.
 
         Args:
@@ -205,24 +229,14 @@ def make_experiment(
     data = sections.data
     objective = make_objective(sections.objective)
     denoisers = denoisers_of(objective, sections.objective["name"])
-    fields_of_model = model_fields(sections, denoisers)
+    tasks = make_tasks(denoisers, data)
+    fields_of_model = model_fields(sections, tasks)
     tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file
     model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
     check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
-    is_mixture = isinstance(objective, Mixture)
-    make_spec = functools.partial(
-        make_batch_spec,
-        denoisers,
-        vocab=tokenizer.vocab,
-        documents=data.documents,
-        mix_by=objective.mix_by if is_mixture else "example",
-        ramp=_ramp(objective, sections) if is_mixture else None,
-        on_unusable=data.on_unusable,
-    )
-    batch_spec, warnings = make_spec(row_shape=row_shape, packing=data.packing)
-    heldout_spec = batch_spec if batch_spec.plan is None else _unplanned(make_spec, row_shape)
-    scored = max(most_scored(denoisers, spec, row_shape) for spec in (batch_spec, heldout_spec))
+    batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
+    scored = max(most_scored(tasks, spec, row_shape) for spec in (batch_spec, heldout_spec))
     return Experiment(
         config=_plain(config),
         seed=sections.seed,
@@ -231,22 +245,14 @@ def make_experiment(
         train=sections.train,
         mesh=sections.mesh,
         model=model,
-        learner=make_learner(objective, model, _learner_setup(sections, len(denoisers), scored)),
+        learner=make_learner(objective, model, _learner_setup(sections, len(tasks), scored)),
+        denoisers=denoisers,
         tokenizer=tokenizer,
-        collate=Collator(denoisers, batch_spec, row_shape, tokenizer.vocab, data.bidirectional_inputs),
+        collate=Collator(tasks, batch_spec, row_shape, tokenizer.vocab, data.bidirectional_inputs),
         heldout_spec=heldout_spec,
         warnings=tuple(warnings),
         new_store_dir=data.cache_dir,
     )
-
-
-def _unplanned(make_spec: Callable[..., tuple[BatchSpec, list[str]]], row_shape: RowShape) -> BatchSpec:
-    """Returns the windows of rows with equal parts, each window in a row of its own.
-
-    In equal parts of a row that is planned, the windows' targets may not fit; in a row of their own they do.
-    """
-    shape = dataclasses.replace(row_shape, targets_length=row_shape.targets_length * row_shape.examples_per_row)
-    return dataclasses.replace(make_spec(row_shape=shape, packing="equal")[0], examples_per_row=1)
 
 
 def _learner_setup(sections: ExperimentConfig, num_groups: int, most_scored: int) -> LearnerSetup:
@@ -261,24 +267,6 @@ def _learner_setup(sections: ExperimentConfig, num_groups: int, most_scored: int
         grad_accum_steps=sections.train.grad_accum_steps,
         backend=sections.mesh.backend,
     )
-
-
-def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | None:
-    """Returns the example numbers between which the mixture's weights change; None if the weights are constant."""
-    if all(row.weight == row.final_weight for row in mixture.denoisers.values()):
-        return None
-    if sections.train.epochs:
-        raise ConfigError(
-            f"train.epochs={sections.train.epochs} does not go with objective.schedule='linear', whose begin_step and "
-            "end_step are steps: set train.steps instead, and train.epochs=0"
-        )
-    if mixture.end_step > sections.train.steps:
-        raise ConfigError(
-            f"objective.end_step={mixture.end_step} must be train.steps={sections.train.steps} or less, "
-            "or the run would end before the weights reach their final values"
-        )
-    examples_per_step = sections.train.batch_size * sections.data.examples_per_row
-    return mixture.begin_step * examples_per_step, mixture.end_step * examples_per_step
 
 
 def _described(value: Any) -> str:

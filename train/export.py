@@ -17,7 +17,7 @@ from absl import flags
 from contract.errors import ConfigError
 from train.checkpoint import Checkpoints
 from train.command import parse_flags, run_command
-from train.corpus import describe_changed_corpus, open_corpus
+from train.corpus import describe_changed_corpus, open_corpora
 from train.experiment import Experiment
 from train.huggingface.export import Exporter, check_exportable, entry_of_others
 from train.huggingface.words import WordRate, given_rate, measure_rate
@@ -105,12 +105,14 @@ def _words(experiment: Experiment) -> WordRate | str:
     if _WORDS_PER_TOKEN.value is not None:
         return given_rate(_WORDS_PER_TOKEN.value)
     try:
-        corpus = open_corpus(experiment, show_progress=False)
+        corpora = open_corpora(experiment, show_progress=False)
     except ConfigError as error:
         return f"unknown, because the corpus cannot be read here ({error}): set --words_per_token"
-    if describe_changed_corpus(_WORKDIR.value, experiment, corpus.store):
+    if describe_changed_corpus(_WORKDIR.value, experiment, corpora):
         return "unknown, because the corpus has changed since the run was trained: set --words_per_token"
-    return measure_rate(corpus.train_documents, experiment.tokenizer)
+    if experiment.data.sources:
+        return "unknown, because the run read several corpora: set --words_per_token"
+    return measure_rate(corpora.each[0].train_documents, experiment.tokenizer)
 
 
 def _replaces(experiment: Experiment) -> Callable[[Path], str]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import jax
@@ -31,15 +31,16 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
       loss_stderr, loss_stderr/<name>: the standard error of the loss over documents, where two or more are read.
       documents/<name>: the number of documents of which the denoiser reads a part.
       tokens/<name>: the number of the denoiser's scored tokens, or rows where the learner scores rows.
+    In a run of several corpora a <name> is that of a denoiser or of a corpus, and both have these metrics.
     """
     experiment = run.experiment
     totals = DocumentSums(
         run.heldout,
-        experiment.denoiser_names,
+        experiment.metric_groups,
         byte_metric=experiment.byte_metric,
-        bytes_covered=run.store.bytes_covered(run.heldout_documents.index),
+        bytes_covered=run.heldout_documents.bytes_covered(),
         dummy_bytes=experiment.tokenizer.dummy_bytes,
-        in_text=run.store.in_text,
+        in_text=run.heldout_documents.in_text,
     )
     ratios: dict[str, Any] = {}
     for n, sums in enumerate(map(jax.device_get, _sums(run, params))):
@@ -64,12 +65,12 @@ def _sums(run: Run, params: Params) -> Iterator[dict[str, Any]]:
 
 
 class DocumentSums:
-    """Sums over held-out examples, by denoiser and by the document in which the example begins."""
+    """Sums over held-out examples, by task and by the document in which the example begins."""
 
     def __init__(
         self,
         heldout: Heldout,
-        denoiser_names: Sequence[str],
+        groups: Mapping[str, Sequence[int]],
         *,
         byte_metric: str = "",
         bytes_covered: float = 1.0,
@@ -78,17 +79,19 @@ class DocumentSums:
     ):
         """
         Args:
+          groups: Experiment.metric_groups.
           byte_metric, bytes_covered: as the arguments of train.metrics.byte_metrics.
           dummy_bytes: Tokenizer.dummy_bytes.
-          in_text: TokenStore.in_text; None: all bytes are bytes of text.
+          in_text: Documents.in_text of the held-out documents; None: all bytes are bytes of text.
         """
         self._dummy_bytes, self._in_text = dummy_bytes, in_text
         self._heldout = heldout
-        self._names = denoiser_names
+        self._groups = groups
+        num_tasks = len(heldout.shares)
         self._byte_metric, self._covered = byte_metric, bytes_covered
         self._columns: dict[int, int] = {}  # document's number in the store -> column of the sums
-        self._sums = {name: np.zeros((len(denoiser_names), 64)) for name in _SUMS}
-        # (denoiser, column, column) of each two documents of which an example contains a part
+        self._sums = {name: np.zeros((num_tasks, 64)) for name in _SUMS}
+        # (task, column, column) of each two documents of which an example contains a part
         self._shared: set[tuple[int, int, int]] = set()
 
     def add(self, n: int, sums: dict[str, Any]) -> None:
@@ -123,28 +126,37 @@ class DocumentSums:
 
     def metrics(self, ratios: dict[str, Any]) -> dict[str, float]:
         """Returns the metrics of all added sums. ratios: name -> (sum, weight), as in Sums."""
-        # The sums are weighted so that each denoiser has its share of the raw tokens in training, whatever number of
-        # its windows is scored, and however long they are.
-        heldout, names = self._heldout, self._names
+        # The sums are weighted so that each task has its share of the raw tokens in training, whatever number of its
+        # windows is scored, and however long they are.
+        heldout, names = self._heldout, list(self._groups)
         factors = np.divide(
-            heldout.shares, heldout.num_raw_tokens, out=np.zeros(len(names)), where=heldout.num_raw_tokens > 0
+            heldout.shares, heldout.num_raw_tokens, out=np.zeros(len(heldout.shares)), where=heldout.num_raw_tokens > 0
         )
         weighted = {name: factors[:, None] * sums for name, sums in self._sums.items()}
-        by_denoiser = {f"{name}_by_group": sums.sum(axis=1) for name, sums in self._sums.items()}
+        of_groups = {name: self._of_group(np.array(tasks), factors) for name, tasks in self._groups.items()}
+        by_group = {
+            f"{name}_by_group": np.array([sums[name].sum() for sums in of_groups.values()]) for name in self._sums
+        }
         total = {name: float(sums.sum()) for name, sums in weighted.items()}
-        metrics = summarize(total | by_denoiser | {"ratios": ratios}, names)
+        metrics = summarize(total | by_group | {"ratios": ratios}, names)
         if total["bytes_sum"] > 0:
             metrics |= byte_metrics(self._byte_metric, total, self._covered)
         shared = {(i, j) for _, i, j in self._shared}
         metrics |= _finite("loss_stderr", _standard_error(weighted["loss_sum"], weighted["weight_sum"], shared))
-        for k, name in enumerate(names):
-            loss, weight = (self._sums[key][k : k + 1] for key in ("loss_sum", "weight_sum"))
+        for name, tasks in self._groups.items():
+            loss, weight = (of_groups[name][key] for key in ("loss_sum", "weight_sum"))
             if weight.sum() > 0:
-                shared = {(i, j) for denoiser_id, i, j in self._shared if denoiser_id == k}
+                shared = {(i, j) for task, i, j in self._shared if task in tasks}
                 metrics |= _finite(f"loss_stderr/{name}", _standard_error(loss, weight, shared))
-                metrics[f"documents/{name}"] = int(heldout.num_documents[k])
-                metrics[f"tokens/{name}"] = round(float(weight.sum()))
+                metrics[f"documents/{name}"] = heldout.documents_read(tasks)
+                metrics[f"tokens/{name}"] = round(float(self._sums["weight_sum"][list(tasks)].sum()))
         return metrics
+
+    def _of_group(self, tasks: np.ndarray, factors: np.ndarray) -> dict[str, np.ndarray]:
+        """The sums [number of tasks, D] of a group, weighted relative to each other; of a single task as they are."""
+        largest = factors[tasks].max()
+        relative = factors[tasks] / largest if largest > 0 else np.ones(len(tasks))
+        return {name: relative[:, None] * sums[tasks] for name, sums in self._sums.items()}
 
 
 def _standard_error(loss: np.ndarray, weight: np.ndarray, shared: Set[tuple[int, int]]) -> float:

@@ -16,7 +16,8 @@ def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[st
 
     Args:
       sums: a learner's Sums (train/learners/learner.py), of one batch or added over batches.
-      denoiser_names: in the order of the vectors by denoiser.
+      denoiser_names: in the order of the vectors by denoiser; in a run of several corpora those of the corpora follow
+        (`grouped`).
 
     Returns a dict with
       loss: nats per scored token, as a mean over the scored tokens of all denoisers.
@@ -39,6 +40,16 @@ def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[st
             if denoiser_weight > 0:
                 summary[f"{metric}/{name}"] = float(total) / float(denoiser_weight)
     return summary | {name: _mean_ratio(*pair) for name, pair in sums.get("ratios", {}).items()}
+
+
+def grouped(sums: Mapping[str, Any], groups: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Returns a learner's Sums with an entry for each of `groups` (Experiment.metric_groups) in place of each task."""
+    return {
+        key: np.array([np.asarray(value)[list(tasks)].sum() for tasks in groups.values()])
+        if key.endswith("_by_group")
+        else value
+        for key, value in sums.items()
+    }
 
 
 def byte_metrics(name: str, sums: Mapping[str, Any], covered: float) -> dict[str, float]:

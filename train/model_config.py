@@ -24,7 +24,8 @@ def model_fields(sections: ExperimentConfig, denoisers: Sequence[Denoiser]) -> d
         "dtype": sections.precision,
         "has_prefix": sections.data.bidirectional_inputs
         and any(denoiser.objective.has_inputs for denoiser in denoisers),
-        "one_segment": sections.data.examples_per_row == 1 and sections.data.documents in ("join", "split"),
+        "one_segment": sections.data.examples_per_row == 1
+        and all((denoiser.documents or sections.data.documents) in ("join", "split") for denoiser in denoisers),
         "predicts_tokens": True,
     }
     fixed = sorted(derived.keys() & sections.model.keys())

@@ -52,6 +52,11 @@ class _LinearRowFields(_RowFields):
     final_weight: Weight
 
 
+@dataclasses.dataclass(frozen=True)
+class _CorporaField:
+    corpora: tuple[str, ...]
+
+
 def field_classes(fields: Mapping[str, Any]) -> tuple[type, ...]:
     """Returns the dataclasses whose fields are those of a section `config.objective`, or of a row of a mixture's table.
 
@@ -98,7 +103,10 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
             f"{field}.name={values['name']!r} is not trained by token prediction alone: it cannot be a row of a mixture"
         )
     row_class = _LinearRowFields if is_linear else _RowFields
+    # A row without the field reads all corpora.
+    corpora = from_mapping(_CorporaField, {"corpora": values.get("corpora", ())}, field).corpora
+    values = {key: value for key, value in values.items() if key != "corpora"}
     names = {field.name for field in dataclasses.fields(row_class)}
     row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
     objective = make_objective({key: value for key, value in values.items() if key not in names}, field)
-    return TableRow(objective, row.mode, row.weight, row.final_weight if is_linear else row.weight)
+    return TableRow(objective, row.mode, row.weight, row.final_weight if is_linear else row.weight, corpora)

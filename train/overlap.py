@@ -2,10 +2,13 @@
 
 import dataclasses
 
+import numpy as np
+
 from contract.errors import ConfigError
-from data.split import trained_on
+from data.documents import Documents
+from data.split import is_trained_on
 from data.storage import is_folder
-from train.corpus import open_corpus
+from train.corpus import Corpora, describe_corpus, open_corpora
 from train.experiment import Experiment
 from train.huggingface.folder import is_huggingface_folder
 from train.restore import load_experiment
@@ -53,12 +56,9 @@ def describe_trained_on(trained: Experiment, workdir: str, run: Run) -> list[str
         return ["the scored text was not compared with the training text of the model, which is imported"]
     count, unknown = _count_trained(trained, workdir, run)
     notes, data = [], run.experiment.data
-    if read_config(workdir).get("corpus", {}).get("fingerprint") != run.store.content_digest:
-        path = f", data.path={data.path!r}" if data.path else ""
-        notes.append(
-            f"data.source={data.source!r}{path}, data.document_per={data.document_per!r} is not the corpus that the "
-            "run was trained on"
-        )
+    if read_config(workdir).get("corpus", {}).get("fingerprint") != run.corpora.content_digest:
+        cut = "" if data.sources else f", data.document_per={data.document_per!r}"
+        notes.append(f"{describe_corpus(data)}{cut} is not the corpus that the run was trained on")
     if count:
         notes.append(f"{count} of {len(run.heldout_documents):,} held-out documents are training text of the run")
     if unknown:
@@ -70,9 +70,15 @@ def _count_trained(trained: Experiment, workdir: str, run: Run) -> tuple[int, st
     """The held-out documents of `run` that `trained` trained on, and why they may not be all; "" if they are."""
     data = dataclasses.replace(trained.data, cache_dir=run.experiment.data.cache_dir)
     try:
-        corpus = open_corpus(dataclasses.replace(trained, data=data, new_store_dir=run.experiment.new_store_dir))
+        corpora = open_corpora(dataclasses.replace(trained, data=data, new_store_dir=run.experiment.new_store_dir))
     except ConfigError as error:
         return 0, f"its corpus cannot be read here ({error})"
-    same_text = read_config(workdir).get("corpus", {}).get("fingerprint") == corpus.store.content_digest
-    count = trained_on(run.heldout_documents, corpus.train_documents, corpus.heldout_documents)
+    same_text = read_config(workdir).get("corpus", {}).get("fingerprint") == corpora.content_digest
+    count = sum(_num_trained(documents, corpora) for documents in run.heldout_documents.parts)
     return count, "" if same_text else "its corpus has changed since"
+
+
+def _num_trained(documents: Documents, corpora: Corpora) -> int:
+    """Returns how many of `documents` are training text of at least one of `corpora`."""
+    found = [is_trained_on(documents, corpus.train_documents, corpus.heldout_documents) for corpus in corpora.each]
+    return int(np.logical_or.reduce(found).sum())

@@ -16,7 +16,7 @@ from train.display import Display
 from train.final_warnings import final_warnings
 from train.generate.sample import sample_for_display
 from train.line_sums import LineSums
-from train.metrics import summarize
+from train.metrics import grouped, summarize
 from train.run import Run
 from train.schedules import make_schedule
 from train.start import Start
@@ -64,7 +64,12 @@ class Recorder:
         self._checkpoints, self._evaluate, self._lock, self._name = start.checkpoints, evaluate, lock, name
         experiment = run.experiment
         self._counters = Counters(
-            experiment.denoiser_names, experiment.train_step_flops, run.count_windows, start.counters
+            experiment.tasks_of_denoisers,
+            experiment.train_step_flops,
+            run.count_windows,
+            start.counters,
+            corpora=experiment.tasks_of_corpora,
+            epoch_tokens=run.epoch_tokens,
         )
         self._line_sums = LineSums(start.counters["line"] if start.counters else ())
         self._writer = MetricsWriter(start.workdir, start.config, resume_step=start.step, warn=display.warn)
@@ -120,7 +125,8 @@ class Recorder:
         if step % self._config.log_every:
             return
         sums, useful_token_fraction = self._line_sums.take()
-        metrics = summarize(sums, self.run.experiment.denoiser_names)
+        groups = self.run.experiment.metric_groups
+        metrics = summarize(grouped(sums, groups), list(groups))
         metrics |= {
             "learning_rate": float(self._schedule(step - 1 - int(values["skipped_count"]))),
             "grad_norm": float(values["grad_norm"]),
@@ -162,7 +168,7 @@ class Recorder:
         experiment, step = self.run.experiment, int(state.step)
         self._checkpoints.wait()
         self._writer.flush()
-        print_shares(experiment, self._counters, self.display)
+        print_shares(self.run, self._counters, self.display)
         if step < self._config.steps:
             self.display.message(
                 f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."

@@ -14,20 +14,19 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from contract.errors import ConfigError
 from data.batches import Batches, WindowCounts, loader
-from data.documents import Documents
+from data.documents import Documents, MixedDocuments
 from data.heldout import Heldout
-from data.near_duplicates import Overlap
-from data.store import TokenStore
 from models.kernels import choose_attention
 from models.placement import activation_constraint, compiled_for, platform_of, running_by_rows
 from train import sharding
 from train.checkpoint import abstract
 from train.config import TrainConfig
-from train.corpus import open_corpus
+from train.corpus import Corpora, open_corpora
 from train.experiment import Experiment
 from train.hardware import chip_of
 from train.learners.learner import Batch
 from train.optimizer import make_optimizer
+from train.run_tokenizer import bytes_of_tokens
 from train.split_rows import by_rows, can_split_rows, split_rows
 from train.step import TrainState, init_state, make_eval_step, make_train_step
 
@@ -38,16 +37,23 @@ class Run:
 
     experiment: Experiment
     mesh: Mesh
-    store: TokenStore
-    train_documents: Documents
-    heldout_documents: Documents
-    overlap: Overlap  # of the two sides, before `data.near_duplicates` drops documents
+    corpora: Corpora
     optimizer: optax.GradientTransformation
     state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: how a checkpoint is restored
     batch_sharding: NamedSharding
     init_step: Callable[[np.ndarray], TrainState]  # compiled: seed_array(seed) -> the state before the first step
     # compiled: (state, batch, seed_array(seed)) -> (state, metrics); donates the state
     compiled_step: Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]
+
+    @property
+    def train_documents(self) -> Documents | MixedDocuments:
+        """The training documents of all corpora."""
+        return self.corpora.train_documents
+
+    @property
+    def heldout_documents(self) -> Documents | MixedDocuments:
+        """The held-out documents of all corpora."""
+        return self.corpora.heldout_documents
 
     @property
     def state_shardings(self) -> TrainState:
@@ -89,14 +95,21 @@ class Run:
         """
         data = self.experiment.data
         rows = loader(self._train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
-        return self.store.verified(rows)
+        for corpus in self.corpora.each:
+            rows = corpus.store.verified(rows)
+        return rows
 
     def count_windows(self, first: int, count: int) -> WindowCounts:
-        """The examples and raw tokens, by denoiser, of training batches `first`, ..., `first` + `count` - 1.
+        """The examples and raw tokens, by task, of training batches `first`, ..., `first` + `count` - 1.
 
         They are those of all processes' rows, counted without communication.
         """
         return self._train_dataset.count_windows(first, count)
+
+    @property
+    def epoch_tokens(self) -> np.ndarray:
+        """int64 [number of tasks]: the raw tokens of one pass of each task over the training text of its corpus."""
+        return self._train_dataset.epoch_tokens
 
     @functools.cached_property
     def _train_dataset(self) -> Batches:
@@ -112,9 +125,10 @@ class Run:
         """The compiled evaluation step: parameters and a held-out batch -> Sums by example."""
         learner = self.experiment.learner
         setup = dataclasses.replace(learner.setup, num_groups=self.heldout.num_groups)
+        tokenizer, size = self.experiment.tokenizer, self.experiment.model.vocab_size
         step = make_eval_step(
             dataclasses.replace(learner, setup=setup),
-            bytes_of_token=_bytes_of_token(self.experiment),
+            bytes_of_token=jnp.asarray(bytes_of_tokens(tokenizer, size)) if self.experiment.byte_metric else None,
             unk=self.experiment.vocab.unk,
         )
         in_shardings = self.state_shardings.params, self.batch_sharding
@@ -143,14 +157,14 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     config = experiment.train
     check_microbatch(config, mesh)
     attention_of(experiment, platform_of(mesh.devices.flat[0]))
-    corpus = open_corpus(experiment, show_progress=show_progress)
+    corpora = open_corpora(experiment, show_progress=show_progress)
     optimizer = make_optimizer(experiment.optimizer, config.assumed_steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
     run = Run(
         experiment=experiment,
         mesh=mesh,
-        **vars(corpus),
+        corpora=corpora,
         optimizer=optimizer,
         state_shapes=state_shapes,
         batch_sharding=batch_sharding,
@@ -276,14 +290,3 @@ def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
             f"{parts} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
             f"{config.grad_accum_steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
         )
-
-
-def _bytes_of_token(experiment: Experiment) -> jax.Array | None:
-    """int32 [V], the UTF-8 bytes that each token spells, where the objective has a `byte_metric`; None elsewhere."""
-    if not experiment.byte_metric:
-        return None
-    tokenizer = experiment.tokenizer
-    counts = np.zeros(experiment.model.vocab_size, np.int32)
-    for token in range(tokenizer.vocab.size):
-        counts[token] = tokenizer.num_bytes(np.asarray([token]))
-    return jnp.asarray(counts)

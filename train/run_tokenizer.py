@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from contract.errors import ConfigError
 from data.storage import is_file, make_folder, read_bytes, write_bytes
 from data.tokenizers.base import Tokenizer
@@ -53,3 +55,11 @@ def describe_other_tokenizer(
         f"{workdir}: data.tokenizer={path!r} is another tokenizer ({tokenizer.fingerprint}) than that of the "
         f"run ({expected}): {remedy}"
     )
+
+
+def bytes_of_tokens(tokenizer: Tokenizer, size: int) -> np.ndarray:
+    """Returns the UTF-8 bytes that each token spells, int32 [size]. size: at least the tokenizer's number of ids."""
+    counts = np.zeros(size, np.int32)
+    for token in range(tokenizer.vocab.size):
+        counts[token] = tokenizer.num_bytes(np.asarray([token]))
+    return counts

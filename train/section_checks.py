@@ -1,16 +1,16 @@
 """Checks of the fields of a section against each other, and of texts, before anything is made from them."""
 
 from contract.errors import ConfigError
-from data.sources import check_source
 from data.store import check_cache_dir
 from train.config import ExperimentConfig
 from train.optimizer import make_optimizer
+from train.tasks import check_sources
 
 
 def check_sections(sections: ExperimentConfig) -> None:
     """Raises ConfigError for values of single sections that cannot work."""
     data, train, mesh = sections.data, sections.train, sections.mesh
-    check_source(data.source)
+    check_sources(sections)
     check_cache_dir(data.cache_dir)
     if len(set(train.trackers)) < len(train.trackers):
         raise ConfigError(f"train.trackers={train.trackers} must name each tracker once")

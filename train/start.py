@@ -10,7 +10,6 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
-from data.split import heldout_digest
 from data.storage import check_writable, in_bucket, real_path
 from train.agreement import agreement, exchange
 from train.bucket_lock import Lock
@@ -106,11 +105,11 @@ def make_start(
     """
     experiment, newest = run.experiment, checkpoints.latest_step() or 0
     step = newest if step is None else step
-    # Not run.store.folder.name, which differs between hosts whose files differ in their modification times alone.
+    # Not the names of the stores' folders, which differ where the files' modification times alone differ.
     corpus = {
-        "fingerprint": run.store.content_digest,
+        "fingerprint": run.corpora.content_digest,
         "tokenizer": experiment.tokenizer.fingerprint,
-        "heldout": heldout_digest(run.heldout_documents, experiment.data.split),
+        "heldout": run.corpora.heldout_digest,
     }
     config = experiment.config | {"corpus": corpus}
     if step:

@@ -12,6 +12,7 @@ from models.config import ModelConfig
 from models.placement import platform_of
 from models.unroll import choose_unroll
 from train.accelerators import accelerator_warnings
+from train.corpus import Corpus, describe_rates, of_corpus
 from train.counters import Counters
 from train.display import Display
 from train.distributed import gpus_of_node
@@ -22,12 +23,17 @@ from train.run import Run, attention_of
 
 def print_summary(run: Run, display: Display, workdir: str) -> None:
     """Prints the lines of `summary_lines`, the documents that are excluded, and the warnings."""
-    for name, value in summary_lines(run, workdir).items():
-        display.message(f"{name:>10}  {value}")
-    for documents in (run.train_documents, run.heldout_documents):
-        for reason in describe_excluded(documents, run.experiment.window_specs):
-            display.message(f"{'excluded':>10}  {reason}")
-    corpus_warnings = (*_skipped_input_warnings(run), *coverage_warnings(run.store))
+    lines = summary_lines(run, workdir)
+    width = max(10, *map(len, lines))
+    for name, value in lines.items():
+        display.message(f"{name:>{width}}  {value}")
+    corpus_warnings = []
+    for number, corpus in enumerate(run.corpora.each):
+        of, specs = of_corpus(corpus.name), [spec for spec in run.experiment.window_specs if spec.corpus == number]
+        for documents in (corpus.train_documents, corpus.heldout_documents):
+            for reason in describe_excluded(documents, specs):
+                display.message(f"{'excluded':>{width}}  {of}{reason}")
+        corpus_warnings += [of + line for line in (*_skipped_input_warnings(corpus), *coverage_warnings(corpus.store))]
     for warning in (*run.experiment.warnings, *corpus_warnings, *accelerator_warnings()):
         display.warn(warning)
 
@@ -38,7 +44,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     The baseline is the loss of a model that knows only the frequencies of the tokens in the corpus. The trigram model's
     loss is what a language model must beat to have learned more than spelling.
     """
-    experiment, store, devices = run.experiment, run.store, jax.devices()
+    experiment, devices = run.experiment, jax.devices()
     data, model, config = experiment.data, experiment.model, experiment.train
     processes = f", {jax.process_count()} processes" if jax.process_count() > 1 else ""
     if devices[0].platform == "gpu":
@@ -46,25 +52,15 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     mesh = " x ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items())
     targets = f" + {data.targets_length}" if model.architecture == "encoder_decoder" else ""
     accumulation = f", in {config.grad_accum_steps} microbatches" if config.grad_accum_steps > 1 else ""
-    if data.documents == "whole":
-        windows = "whole documents, as many as fit in a row"
-    else:
-        lengths = (f"{name} {experiment.window_length(k)}" for k, name in enumerate(experiment.denoiser_names))
-        windows = f"{', '.join(lengths)} raw tokens"
     lines = {
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
         "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {model.dtype}",
         "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
         "layers": _layers_text(model, *choose_unroll(model, platform_of(devices[0]))),
-        "corpus": (
-            f"{data.source}: {count_text(store.meta['num_tokens'])} tokens; "
-            f"{len(run.train_documents):,} documents to train on, {len(run.heldout_documents):,} held out"
-        ),
-        "tokens": describe_coverage(store),
-        "copies": str(run.overlap),
+        **_corpus_lines(run),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
-        "windows": windows,
+        "windows": _windows_line(experiment),
     }
     if experiment.tokenizer.adds_pad:
         lines["padding"] = f"id {experiment.vocab.pad}, a row added to the vocabulary: {data.tokenizer} has no pad id"
@@ -75,10 +71,13 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
     if config.epochs:
         lines["steps"] = describe_epochs(experiment, run.train_documents)
     if experiment.learner.language_model(run.state_shapes.params) is not None:
-        entropy = store.unigram_entropy()
-        bits = entropy / np.log(2)
-        lines["baseline"] = f"{entropy:.3f} nats per token, {bits:.3f} bits: the unigram entropy of the corpus"
-        lines["trigram"] = _trigram_line(run)
+        for number, corpus in enumerate(run.corpora.each):
+            entropy = corpus.store.unigram_entropy()
+            bits = entropy / np.log(2)
+            lines[_line_name("baseline", corpus)] = (
+                f"{entropy:.3f} nats per token, {bits:.3f} bits: the unigram entropy of the corpus"
+            )
+            lines[_line_name("trigram", corpus)] = _trigram_line(run, number)
     return lines
 
 
@@ -89,9 +88,47 @@ def _layers_text(model: ModelConfig, unroll: int, reason: str) -> str:
     return f"{model.num_layers} a stack, in a loop of {unroll} at a time ({reason})"
 
 
-def _trigram_line(run: Run) -> str:
-    """Returns the loss of a trigram model on the text that an evaluation reads, and what the loss compares with."""
-    loss = trigram_loss(run.train_documents, run.heldout, run.experiment.vocab.eos)
+def _line_name(name: str, corpus: Corpus) -> str:
+    return f"{name} {corpus.name}".strip()
+
+
+def _corpus_lines(run: Run) -> dict[str, str]:
+    """Returns the lines about each corpus, and about the rates of several."""
+    lines, data = {}, run.experiment.data
+    for corpus, own in zip(run.corpora.each, data.of_corpora().values(), strict=True):
+        lines[_line_name("corpus", corpus)] = (
+            f"{own.source}: {count_text(corpus.store.meta['num_tokens'])} tokens; "
+            f"{len(corpus.train_documents):,} documents to train on, {len(corpus.heldout_documents):,} held out"
+        )
+        lines[_line_name("tokens", corpus)] = describe_coverage(corpus.store)
+        elsewhere = f"; {corpus.elsewhere:,} are training text of other corpora" if data.sources else ""
+        dropped = ", where they are dropped" if corpus.elsewhere and data.near_duplicates == "drop" else ""
+        lines[_line_name("copies", corpus)] = str(corpus.overlap) + elsewhere + dropped
+    if data.sources:
+        lines["rates"] = describe_rates(data, run.corpora.factors)
+    return lines
+
+
+def _windows_line(experiment: Experiment) -> str:
+    """Returns the lengths of the windows of each denoiser."""
+    found = {}
+    for name, tasks in experiment.tasks_of_denoisers.items():
+        is_whole = [experiment.window_specs[k].documents == "whole" for k in tasks]
+        lengths = [experiment.window_length(k) for k, whole in zip(tasks, is_whole, strict=True) if not whole]
+        texts = ["/".join(dict.fromkeys(lengths))] * bool(lengths) + ["whole documents"] * any(is_whole)
+        found[name] = f"{name} {' and '.join(texts)}"
+    if all(spec.documents == "whole" for spec in experiment.window_specs):
+        return "whole documents, as many as fit in a row"
+    return f"{', '.join(found.values())} raw tokens"
+
+
+def _trigram_line(run: Run, number: int) -> str:
+    """Returns the loss of a trigram model on the text that an evaluation reads, and what the loss compares with.
+
+    number: of the corpus that the trigram model is of.
+    """
+    train_documents = run.corpora.each[number].train_documents
+    loss = trigram_loss(train_documents, run.heldout, run.experiment.vocab.eos, number)
     is_scored = run.experiment.byte_metric == "bits_per_byte"
     compared = "" if is_scored else ", of text in its order, which is not what this objective scores"
     return (
@@ -106,27 +143,42 @@ def count_text(count: int) -> str:
     return f"{count / 1e6:,.1f}M" if count >= 100_000 else f"{count:,}"
 
 
-def print_shares(experiment: Experiment, counters: Counters, display: Display) -> None:
-    """Prints a table of the shares of a mixture: those that were set, and those of the examples and raw tokens so far.
+def print_shares(run: Run, counters: Counters, display: Display) -> None:
+    """Prints a table of the shares of denoisers and corpora: as set, and of the examples and raw tokens so far.
 
-    Prints nothing without a mixture, and before the first step.
+    In a run of several corpora also of the windows, and how often each corpus was read. Prints nothing for one denoiser
+    of one corpus, and before the first step.
     """
-    shares, mix_by = counters.shares(), experiment.config["objective"].get("mix_by")
+    experiment, shares = run.experiment, counters.shares()
     if not shares:
         return
-    denoisers, width = experiment.denoisers, max(12, *map(len, experiment.denoiser_names))
-    first, last = (sum(getattr(d, name) for d in denoisers) for name in ("weight", "final_weight"))
-    display.message(f"{'shares':>{width}}  {'set, by ' + mix_by:>16}  {'of examples':>12}  {'of raw tokens':>14}")
-    for denoiser in denoisers:
-        begin, end = f"{denoiser.weight / first:.4f}", f"{denoiser.final_weight / last:.4f}"
+    first, last = (_set_shares(run, final=final) for final in (False, True))
+    names = [name for name in first if f"example_share/{name}" in shares]
+    width = max(12, *map(len, names))
+    mix_by = experiment.config["objective"].get("mix_by", experiment.data.mix_by)
+    several = experiment.data.sources
+    header = f"{'shares':>{width}}  {'set, by ' + mix_by:>16}" + (f"  {'of windows':>12}" if several else "")
+    header += f"  {'of examples':>12}  {'of raw tokens':>14}" + (f"  {'epochs':>10}" if several else "")
+    display.message(header)
+    for name in names:
+        begin, end = f"{first[name]:.4f}", f"{last[name]:.4f}"
         as_set = begin if begin == end else f"{begin} to {end}"
-        examples, tokens = (shares[f"{metric}/{denoiser.name}"] for metric in ("example_share", "token_share"))
-        display.message(f"{denoiser.name:>{width}}  {as_set:>16}  {examples:>12.4f}  {tokens:>14.4f}")
+        windows = f"  {shares[f'window_share/{name}']:>12.4f}" if several else ""
+        examples, tokens = (shares[f"{metric}/{name}"] for metric in ("example_share", "token_share"))
+        epochs = f"  {shares[f'epochs/{name}']:>10.4f}" if f"epochs/{name}" in shares else ""
+        display.message(f"{name:>{width}}  {as_set:>16}{windows}  {examples:>12.4f}  {tokens:>14.4f}{epochs}")
 
 
-def _skipped_input_warnings(run: Run) -> list[str]:
+def _set_shares(run: Run, *, final: bool) -> dict[str, float]:
+    """Returns the shares of denoisers and corpora that the config sets, at the start or at the end of the run."""
+    experiment, factors = run.experiment, run.corpora.factors
+    weights = [(task.final_weight if final else task.weight) * factors[task.corpus] for task in experiment.tasks]
+    return {name: sum(weights[k] for k in tasks) / sum(weights) for name, tasks in experiment.metric_groups.items()}
+
+
+def _skipped_input_warnings(corpus: Corpus) -> list[str]:
     """Returns warnings about files, lines and records that could not be read."""
-    meta, warnings = run.store.meta, []
+    meta, warnings = corpus.store.meta, []
     if files := meta["skipped_files"]:
         warnings.append(f"{len(files)} files could not be read and are excluded; the first is {files[0]}")
     if meta["skipped_lines"]:

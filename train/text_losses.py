@@ -70,7 +70,7 @@ def text_losses(
     nats, tokens = row_losses(experiment, params, mesh, batch_of(experiment, windows))
     nats, tokens = (np.bincount(owners, values, len(texts)) for values in (nats, tokens))
     return [
-        TextLoss(float(nats[k]), float(tokens[k]), _num_bytes(experiment, text), experiment.denoiser_names[denoiser_id])
+        TextLoss(float(nats[k]), float(tokens[k]), _num_bytes(experiment, text), experiment.tasks[denoiser_id].name)
         for k, (text, denoiser_id) in enumerate(zip(texts, denoiser_ids, strict=True))
     ]
 

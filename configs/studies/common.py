@@ -18,8 +18,8 @@ SHORT_RUNS = {"train.eval_windows": 128}
 _FINE_TUNING = {"train.steps": 150, "train.eval_every": 150}
 
 # Counted from sentence_labels of all held-out batches of configs/classification.py (make_experiment(...).heldout(
-# open_corpus(...).heldout_documents).batches) under Python 3.11: 201 of 512 windows are of "encodings". Another version
-# of Python has other modules.
+# open_corpora(...).heldout_documents).batches) under Python 3.11: 201 of 512 windows are of "encodings". Another
+# version of Python has other modules.
 CLASSIFICATION_NOTE = (
     "Accuracy and macro F1 are of at most 512 windows of 20 held-out modules. Windows of one module are similar, so "
     "both are coarse: the interval over seeds says nothing about other modules. 39.3% of the windows have the "

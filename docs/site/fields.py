@@ -179,9 +179,11 @@ def _base_comments() -> dict[str, tuple[str, str, tuple[str, ...]]]:
     function = next(node for node in ast.parse(source).body if getattr(node, "name", "") == "get_config")
     found = {}
     for node in ast.walk(function):
-        if not isinstance(node, ast.Assign) or isinstance(node.value, ast.Call):
+        if not isinstance(node, ast.Assign):
             continue
         target = ast.unparse(node.targets[0])
+        if isinstance(node.value, ast.Call) and target.count(".") < 2:  # the config, or a section of it
+            continue
         name = target.removeprefix("config.")
         first = node.lineno
         while first - 1 in alone:

@@ -26,7 +26,7 @@ _SECTIONS = {
 
 def config_names() -> list[str]:
     """Returns the configs that have a page, in the order of docs/objectives.md."""
-    no_experiments = {"base", "architectures", "machines", "recipes"}
+    no_experiments = {"base", "architectures", "machines", "recipes", "multitask"}
     shipped = {path.stem for path in (facts.ROOT / "configs").glob("[!_]*.py")} - no_experiments
     known = [name for name in facts.measured() if name in shipped]
     return known + sorted(shipped - set(known))

@@ -31,7 +31,7 @@ def make_batch_spec(
       denoisers: the table.
       row_shape: the positions of a row.
       vocab: the special ids.
-      documents, on_unusable: as in WindowSpec.
+      documents, on_unusable: as in WindowSpec. A denoiser's own `documents` replace the former.
       packing: how the examples of a row share it: in "equal" parts, or "planned" by objectives/rows/filling.py.
       mix_by: what the weights are shares of: "example" or raw "token".
       ramp: the example numbers between which the shares change from the weights to the final weights; None if constant.
@@ -40,25 +40,33 @@ def make_batch_spec(
     that cannot fit, too few sentinels, and unknown mode tokens.
     """
     warnings, plan = [], None
-    for denoiser in denoisers:
+    handling = [denoiser.documents or documents for denoiser in denoisers]
+    for denoiser, of_denoiser in zip(denoisers, handling, strict=True):
         warnings += denoiser.objective.check(denoiser.field)
-        _check_supported(denoiser, row_shape, documents)
+        _check_supported(denoiser, row_shape, of_denoiser)
         if denoiser.mode:
             vocab.mode(denoiser.mode)
     if packing == "planned":
-        _check_plannable(row_shape, documents, ramp, mix_by)
+        for of_denoiser in dict.fromkeys(handling):
+            _check_plannable(row_shape, of_denoiser, ramp, mix_by)
         planned = plan_cycle(denoisers, row_shape, mix_by=mix_by)
         plan = planned.rows
         warnings += warnings_about(planned, denoisers, row_shape, mix_by=mix_by)
 
-    names = [denoiser.name for denoiser in denoisers]
-    capacities = [_capacities(denoiser, row_shape) if documents == "whole" else () for denoiser in denoisers]
-    if documents == "whole":
-        raw_lengths = [longest_document(of, row_shape, name) for of, name in zip(capacities, names, strict=True)]
-    elif plan:
-        raw_lengths = [int(plan.lengths_of(k).max()) for k in range(len(denoisers))]
-    else:
-        raw_lengths = longest_windows([denoiser.output_lengths for denoiser in denoisers], row_shape, names)
+    is_whole = [of_denoiser == "whole" for of_denoiser in handling]
+    capacities = [
+        _capacities(denoiser, row_shape) if whole else () for denoiser, whole in zip(denoisers, is_whole, strict=True)
+    ]
+    raw_lengths = np.zeros(len(denoisers), np.int64)
+    for k in np.flatnonzero(is_whole):
+        raw_lengths[k] = longest_document(capacities[k], row_shape, denoisers[k].name)
+    if plan:
+        raw_lengths = np.array([int(plan.lengths_of(k).max()) for k in range(len(denoisers))])
+    elif not all(is_whole):
+        cut = np.flatnonzero(~np.array(is_whole))
+        names = [denoisers[k].name for k in cut]
+        raw_lengths[cut] = longest_windows([denoisers[k].output_lengths for k in cut], row_shape, names)
+    raw_lengths = raw_lengths.tolist()
     for denoiser, raw_length in zip(denoisers, raw_lengths, strict=True):
         denoiser.objective.check_window(raw_length, denoiser.field)
     _check_sentinels(denoisers, raw_lengths, row_shape, vocab)
@@ -71,12 +79,13 @@ def make_batch_spec(
                 name=denoiser.name,
                 weight=denoiser.weight,
                 raw_length=raw_lengths[k],
-                documents=documents,
+                documents=handling[k],
                 eos=objective.eos_in_windows,
                 extra_columns=objective.extra_columns,
                 capacities=capacities[k],
                 classes=objective.classes,
                 on_unusable=on_unusable,
+                corpus=denoiser.corpus,
             )
         )
     windows = _with_shares(specs, [denoiser.final_weight for denoiser in denoisers], ramp)
@@ -84,7 +93,7 @@ def make_batch_spec(
         counts = np.bincount(plan.denoiser_ids.ravel()) / plan.denoiser_ids.size
         windows = tuple(dataclasses.replace(spec, weight=float(n)) for spec, n in zip(windows, counts, strict=True))
         mix_by = "example"
-    return BatchSpec(windows, row_shape.examples_per_row, vocab.pad, mix_by, plan), warnings
+    return BatchSpec(windows, row_shape.examples_per_row, vocab.pad, mix_by, plan), list(dict.fromkeys(warnings))
 
 
 def _capacities(denoiser: Denoiser, row_shape: RowShape) -> tuple[Capacity, ...]:
@@ -116,7 +125,7 @@ def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) ->
         )
     if documents not in objective.documents:
         raise ConfigError(
-            f"data.documents={documents!r} does not go with {denoiser.field} ({name}): "
+            f"{denoiser.documents_field}={documents!r} does not go with {denoiser.field} ({name}): "
             f"use {' or '.join(repr(d) for d in objective.documents)}"
         )
     if objective.one_example_per_row and row_shape.examples_per_row > 1:

@@ -12,7 +12,7 @@ import pytest
 from tests.make_checkpoint_fixture import ROOT, RUN
 from tests.train.huggingface.exported_runs import run_export
 from train import convert
-from train.corpus import open_corpus
+from train.corpus import open_corpora
 from train.experiment import make_experiment
 from train.restore import config_for_reading
 from train.run_config import read_config
@@ -37,7 +37,7 @@ def place(tmp_path_factory) -> pathlib.Path:
     (folder / "run" / "config.json").write_text(json.dumps(config))
     with contextlib.redirect_stdout(io.StringIO()):
         # Not by load_experiment, which builds no store in a folder that a run's config names.
-        open_corpus(make_experiment(config_for_reading(read_config(folder / "run"))), show_progress=False)
+        open_corpora(make_experiment(config_for_reading(read_config(folder / "run"))), show_progress=False)
         run_export(f"--workdir={folder / 'run'}", f"--out={folder / 'export'}")
         monkeypatch.setattr(sys, "argv", ["command", f"--from={folder / 'export'}", f"--workdir={folder / 'imported'}"])
         convert.main()

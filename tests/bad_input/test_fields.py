@@ -7,8 +7,8 @@ import typing
 import pytest
 from absl import flags
 
-from configs import base
-from data.config import CorpusConfig
+from configs import base, multitask
+from data.config import CorpusConfig, SourceConfig
 from docs.site.fields import DERIVED
 from models.config import ModelConfig
 from objectives import OBJECTIVES, Mixture
@@ -23,7 +23,7 @@ from train.run_config import flatten
 
 SECTIONS = {
     "": hints_of(ExperimentConfig, "", ("data", "objective", "model", "loss", "optimizer", "train", "mesh")),
-    "data": hints_of(DataConfig, "data"),
+    "data": hints_of(DataConfig, "data", ("sources",)),
     "model": hints_of(ModelConfig, "model", DERIVED),
     "loss": hints_of(LossConfig, "loss"),
     "optimizer": hints_of(OptimizerConfig, "optimizer"),
@@ -53,6 +53,12 @@ def test_the_declarations_have_every_field_of_the_config():
     declared = {name for hints in SECTIONS.values() for name in hints}
     assert declared == {name for name in flatten(base.get_config().to_dict()) if not name.startswith("objective")}
     assert {field.name for field in dataclasses.fields(CorpusConfig)} <= {name.split(".")[-1] for name in declared}
+
+
+def test_fields_of_a_corpus(monkeypatch):
+    config = multitask.get_config().to_dict()
+    check_rows(rows_of(config, hints_of(SourceConfig, "data.sources.text")), monkeypatch)
+    check_rows(rows_of(config, {"data.sources": dict[str, SourceConfig]}), monkeypatch)
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -94,7 +94,7 @@ def test_all_windows(documents):
     heldout = heldout_of(documents, num_windows=0)
     readers = [WindowReader(documents, spec) for spec in SPECS]
     assert heldout.num_windows.tolist() == list(map(len, readers))
-    assert heldout.num_documents.tolist() == [30, 30]
+    assert [heldout.documents_read([k]) for k in range(2)] == [30, 30] and heldout.documents_read([0, 1]) == 30
     found = collections.Counter()
     for (tokens, _, denoiser_id), count in scored(heldout).items():
         found[denoiser_id, tuple(i for i in tokens if i)] += count
@@ -132,7 +132,7 @@ def test_windows_of_whole_documents(documents):
     capacity = Capacity("data.inputs_length", 300, True, True, 0)
     spec = WindowSpec("sft", 1.0, 300, "whole", False, capacities=(capacity,), on_unusable="skip")
     heldout = heldout_of(documents, [spec], num_windows=0)
-    assert heldout.num_documents.tolist() == [29] and sum(scored(heldout).values()) == 29
+    assert heldout.documents_read([0]) == 29 and sum(scored(heldout).values()) == 29
     order = visits(WindowReader(documents, spec), 0, 3)
     assert len(set(order.tolist())) == 3
 
@@ -175,7 +175,7 @@ def test_documents_that_share_an_example(documents):
 def test_a_denoiser_that_is_never_drawn_is_not_scored(documents):
     never = WindowSpec("never", 0.0, 13, "join", False)
     heldout = heldout_of(documents, [*SPECS, never])
-    assert heldout.num_windows.tolist() == [50, 50, 0] and heldout.num_documents[2] == 0
+    assert heldout.num_windows.tolist() == [50, 50, 0] and heldout.documents_read([2]) == 0
 
 
 def test_held_out_text_shorter_than_a_window(documents):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from data.documents import Documents
-from data.split import Split, heldout_digest, split_documents, trained_on, unit_of
+from data.split import Split, heldout_digest, is_trained_on, split_documents, unit_of
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config, store_of, write_texts
@@ -168,11 +168,11 @@ def test_files_on_both_sides(tmp_path):
 
 
 def count_trained(documents, digests, train, heldout, *, text_bytes=200):
-    """trained_on, for documents and a run of documents (text, file)."""
+    """is_trained_on, for documents and a run of documents (text, file)."""
     ours, theirs = (memory_store(*zip(*pairs, strict=True)) for pairs in (documents, digests))
     ours.text_bytes = np.full(len(documents), text_bytes)
     sides = (Documents(theirs, np.array(side, int), "x") for side in (train, heldout))
-    return trained_on(Documents(ours, np.arange(len(documents)), "held-out"), *sides)
+    return int(is_trained_on(Documents(ours, np.arange(len(documents)), "held-out"), *sides).sum())
 
 
 RUN = [(1, 10), (2, 10), (3, 20), (2, 20)]  # texts of two files; text 2 is in both

@@ -13,7 +13,7 @@ PAGE = pages.configs_page()
 
 
 def test_the_page_has_every_field_of_the_config_once():
-    names = [name for name in flatten(base.get_config().to_dict())]
+    names = [*flatten(base.get_config().to_dict()), "data.sources"]  # the last is a table without rows
     headings = [line for line in PAGE.split("\n") if line.startswith("### `")]
     assert sorted(headings) == sorted(f"### `{name}` {{ #{name} }}" for name in names)
 

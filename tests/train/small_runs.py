@@ -17,7 +17,7 @@ def save_random_run(config: dict, workdir: str, *, steps: tuple[int, ...] = (0,)
     raw_tokens: of a step, in the counters.
     """
     run = make_run(make_experiment(config), show_progress=False)
-    write_config(workdir, run.experiment.config | {"corpus": {"fingerprint": run.store.content_digest}})
+    write_config(workdir, run.experiment.config | {"corpus": {"fingerprint": run.corpora.content_digest}})
     checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=len(steps))
     for step in steps:
         checkpoints.save(step, _random_state(run, seed=1 + step), counters={"raw_tokens": [raw_tokens * step]})

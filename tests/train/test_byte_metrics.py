@@ -80,7 +80,7 @@ def test_bits_per_byte_do_not_count_the_space_that_sentencepiece_puts_before_a_t
     fields = {"data__path": f"{tmp_path}/lines.txt", "data__document_per": "line", "data__documents": documents}
     for count in (0, 3):
         run = run_of(corpus, "clm", **fields, data__tokenizer=f"{tmp_path}/m.model", train__eval_windows=count)
-        metrics, targets, store = evaluated(run), scored(run), run.store
+        metrics, targets, store = evaluated(run), scored(run), run.corpora.each[0].store
         places = run.heldout.places(10**6)
         assert sorted(targets) == sorted(store.tokens[places])
         # Each document whose first token is scored has one space more in its tokens than in its text.
@@ -95,9 +95,10 @@ def test_bits_per_byte_do_not_count_the_space_that_sentencepiece_puts_before_a_t
 def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigram_model_reaches(corpus, lossy):
     run = run_of(corpus, "clm", data__tokenizer=lossy)
     lines = summary_lines(run, "runs/x")
-    unknown = (run.store.tokens == run.experiment.vocab.unk).sum() / run.store.unigram_counts.sum()
+    [text] = run.corpora.each
+    unknown = (text.store.tokens == run.experiment.vocab.unk).sum() / text.store.unigram_counts.sum()
     assert lines["tokens"].startswith(f"{unknown:.2%} of the corpus's tokens are unknown; the tokens spell ")
-    assert lines["copies"] == str(run.overlap) and lines["copies"].startswith(
+    assert lines["copies"] == str(text.overlap) and lines["copies"].startswith(
         f"of {len(run.heldout_documents)} held-out documents, 0 are identical"
     )
     loss = trigram_loss(run.train_documents, run.heldout, 1)
@@ -130,8 +131,7 @@ def test_a_run_drops_near_identical_training_documents_and_keeps_the_held_out_on
     fields = {"data__path": str(tmp_path / "text"), "data__heldout_fraction": 0.3}
     keep, drop = (run_of(corpus, "clm", **fields, data__near_duplicates=choice) for choice in ("keep", "drop"))
     assert keep.heldout_documents.index.tolist() == drop.heldout_documents.index.tolist()
-    assert keep.overlap.near_identical > 5 and keep.overlap.train == len(keep.train_documents) - len(
-        drop.train_documents
-    )
+    overlap, dropped = keep.corpora.each[0].overlap, len(keep.train_documents) - len(drop.train_documents)
+    assert overlap.near_identical > 5 and overlap.train == dropped
     _, after = near_duplicates(drop.train_documents, drop.heldout_documents, "keep")
     assert (after.identical, after.near_identical, after.train) == (0, 0, 0)

@@ -15,14 +15,13 @@ TOTALS = ["examples", "raw_tokens", "scored_tokens", "flops", "seconds"]
 
 
 def counts_of(first, count):
-    """Batch n has n + 1 examples of "a" and 2^58 raw tokens, and one example of "b" with one token."""
-    return WindowCounts(
-        np.array([sum(range(first + 1, first + count + 1)), count]), np.array([count * 2**58, count], np.int64)
-    )
+    """Batch n has n + 1 examples of "a" and 2^58 raw tokens, and one example of "b" with one token; a window each."""
+    examples = np.array([sum(range(first + 1, first + count + 1)), count])
+    return WindowCounts(examples, np.array([count * 2**58, count], np.int64), np.array([count, count]))
 
 
 def counters(saved=None):
-    return Counters(("a", "b"), 1e19, counts_of, saved)
+    return Counters({"a": (0,), "b": (1,)}, 1e19, counts_of, saved)
 
 
 def test_totals_by_hand():
@@ -60,7 +59,7 @@ def test_restored_counters_continue_exactly(saved_after, logged_every):
 
 
 def test_one_objective_has_no_shares():
-    totals = Counters(("clm",), 1.0, lambda first, count: WindowCounts(np.array([count]), np.array([count])))
+    totals = Counters({"clm": (0,)}, 1.0, lambda first, count: WindowCounts(*np.full((3, 1), count)))
     totals.add_step(1, 1.0)
     assert totals.shares() == {}
 

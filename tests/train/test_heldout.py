@@ -65,7 +65,9 @@ class Heldout:
 
     shares = np.array([0.75, 0.25])
     num_raw_tokens = np.array([3, 2])
-    num_documents = np.array([2, 2])
+
+    def documents_read(self, tasks):
+        return 2 * len(tasks)
 
     def examples(self, n):
         groups, denoiser_ids, documents = [([0, 2, 3], [0, 0, 1], [7, 9, 7]), ([0, 3], [0, 1], [9, 9])][n]
@@ -73,7 +75,7 @@ class Heldout:
 
 
 def test_sums_by_denoiser_and_document_by_hand():
-    sums = DocumentSums(Heldout(), ["a", "b"])
+    sums = DocumentSums(Heldout(), {"a": (0,), "b": (1,)})
     for n, (loss, weight) in enumerate([([1, 99, 2, 6], [2, 99, 2, 3]), ([6, 99, 99, 1], [4, 99, 99, 1])]):
         by_group = {"loss_sum_by_group": loss, "weight_sum_by_group": weight, "correct_sum_by_group": [0, 9, 1, 0]}
         sums.add(n, {name: np.array(values, np.float32) for name, values in by_group.items()})
@@ -93,8 +95,8 @@ def standard_error(loss, weight, documents, shared=()):
     """The loss and its standard error of examples with these sums, one denoiser."""
     examples = scored(np.arange(len(loss)), np.zeros(len(loss), int), documents, shared)
     one = np.ones(1)
-    heldout = SimpleNamespace(shares=one, num_raw_tokens=one, num_documents=one, examples=lambda n: examples)
-    sums = DocumentSums(heldout, ["x"])
+    heldout = SimpleNamespace(shares=one, num_raw_tokens=one, documents_read=len, examples=lambda n: examples)
+    sums = DocumentSums(heldout, {"x": (0,)})
     sums.add(0, {"loss_sum_by_group": loss, "weight_sum_by_group": weight, "correct_sum_by_group": weight})
     metrics = sums.metrics({})
     return metrics["loss"], metrics["loss_stderr"]
@@ -134,6 +136,22 @@ def test_all_windows_and_one_document(corpus):
     # Everything is scored, with the ends of documents where windows contain them.
     assert metrics["documents/clm"] == len(documents)
     assert tokens <= metrics["tokens/clm"] <= tokens + len(documents)
-    one = dataclasses.replace(run, heldout_documents=documents.subset(np.arange(len(documents)) == 0))
+    first = documents.subset(np.arange(len(documents)) == 0)
+    text = dataclasses.replace(run.corpora.each[0], heldout_documents=first)
+    one = dataclasses.replace(run, corpora=dataclasses.replace(run.corpora, each=(text,)))
     metrics = evaluate(one, experiment.learner.init_params(jax.random.key(0)))
     assert metrics["documents/clm"] == 1 and "loss_stderr" not in metrics
+
+
+def test_a_group_of_tasks_has_the_loss_of_its_shares_by_hand():
+    """Tasks 0 and 1 as in Heldout; together three quarters and one quarter of the raw tokens in training."""
+    sums = DocumentSums(Heldout(), {"a": (0,), "both": (0, 1)})
+    by_group = {"loss_sum_by_group": [1, 0, 2, 6], "weight_sum_by_group": [2, 0, 2, 3]}
+    sums.add(
+        0,
+        {name: np.array(values, np.float32) for name, values in (by_group | {"correct_sum_by_group": [0] * 4}).items()},
+    )
+    metrics = sums.metrics({})
+    assert metrics["loss/a"] == pytest.approx(3 / 4) and metrics["tokens/both"] == 7
+    assert metrics["loss/both"] == pytest.approx((3 * 0.75 / 3 + 6 * 0.25 / 2) / (4 * 0.75 / 3 + 3 * 0.25 / 2))
+    assert metrics["loss/both"] == pytest.approx(metrics["loss"])

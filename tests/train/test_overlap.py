@@ -1,9 +1,13 @@
 """A run does not start from a run that trained on its held-out text."""
 
+import json
+
 import pytest
 
+from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
 from tests.table import small_config
+from train.corpus import open_corpora
 from train.experiment import make_experiment
 from train.overlap import check_start, describe_trained_on
 from train.restore import load_experiment
@@ -21,7 +25,7 @@ def run_of(corpus, **overrides):
 
 
 def write_run(workdir, run):
-    write_config(workdir, run.experiment.config | {"corpus": {"fingerprint": run.store.content_digest}})
+    write_config(workdir, run.experiment.config | {"corpus": {"fingerprint": run.corpora.content_digest}})
 
 
 @pytest.fixture
@@ -88,3 +92,83 @@ def test_notes_on_scored_text(corpus, clm):
     assert describe_trained_on(trained, clm, run_of(corpus)) == []
     [note] = describe_trained_on(trained, clm, run_of(corpus, data__split_seed=1))
     assert note.endswith("held-out documents are training text of the run")
+
+
+def several(corpus, sources, **overrides):
+    """The fields of a run of several corpora, by name: (source, path, document_per, heldout_path)."""
+    table = {
+        name: a_corpus(source=source, path=str(path), document_per=per, heldout_path=str(heldout))
+        for name, (source, path, per, heldout) in sources.items()
+    }
+    return fields(corpus, data__source="", data__path="", data__sources=table, **overrides)
+
+
+def opened(corpus, sources, **overrides):
+    return open_corpora(make_experiment(several(corpus, sources, **overrides)), show_progress=False)
+
+
+def test_corpora_that_share_files_hold_out_the_same_files(corpus):
+    """Also where they cut the files in another way, because a file's contents decide its side."""
+    names = {"files": ("file", "*"), "lines": ("line", "[a-c]*"), "paragraphs": ("paragraph", "[b-z]*")}
+    sources = {name: ("text", corpus / "text" / f"{glob}.txt", per, "") for name, (per, glob) in names.items()}
+    corpora = opened(corpus, sources)
+    assert [text.elsewhere for text in corpora.each] == [0, 0, 0]
+    files, *others = [{side.name(i) for i in range(len(side))} for side in corpora.heldout_documents.parts]
+    assert all(other <= files and other for other in others)
+
+
+@pytest.fixture
+def copies(corpus, tmp_path):
+    """JSON lines with paragraphs of the files: each is on a side of its own, and not on that of its file."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((corpus / "text").glob("*.txt"))[:8]]
+    paragraphs = {paragraph for text in texts for paragraph in text.split("\n\n") if len(paragraph) > 150}
+    (tmp_path / "copies.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in sorted(paragraphs)))
+    return tmp_path / "copies.jsonl"
+
+
+def test_held_out_text_that_another_corpus_trains_on_is_counted_and_dropped(corpus, copies):
+    sources = {"copies": ("jsonl", copies, "file", ""), "files": ("text", corpus / "text", "paragraph", "")}
+
+    def texts(documents):
+        return [documents.tokens(i).tobytes() for i in range(len(documents))]
+
+    kept = opened(corpus, sources)
+    sides = {text.name: (texts(text.train_documents), texts(text.heldout_documents)) for text in kept.each}
+    long = {text for texts_of in sides["copies"] for text in texts_of}
+    expected = [
+        sum(text in long & set(sides[b][0]) for text in sides[a][1])
+        for a, b in (("copies", "files"), ("files", "copies"))
+    ]
+    assert [text.elsewhere for text in kept.each] == expected and min(expected) > 5
+    dropped = opened(corpus, sources, data__near_duplicates="drop")
+    held_out = [text.heldout_documents.index.tolist() for text in dropped.each]
+    assert held_out == [text.heldout_documents.index.tolist() for text in kept.each], "held-out text stays"
+    after = {text.name: set(texts(text.train_documents)) for text in dropped.each}
+    assert not after["copies"] & set(sides["files"][1]) and not after["files"] & set(sides["copies"][1])
+    assert len(after["copies"]) > 10 and len(after["files"]) > 10
+
+
+def test_a_held_out_file_that_another_corpus_trains_on(corpus):
+    files = sorted((corpus / "text").glob("*.txt"))
+    sources = {"a": ("text", files[0], "line", files[1]), "b": ("text", f"{files[1]},{files[2]}", "line", "")}
+    corpora = opened(corpus, sources, data__split_by="document")
+    assert corpora.each[0].elsewhere > len(corpora.each[0].heldout_documents) / 2
+
+
+def test_runs_of_several_corpora_and_of_one(corpus, clm, copies, tmp_path):
+    pairs = ("jsonl", corpus / "pairs.jsonl", "file", "")
+    text = ("text", corpus / "text", "file", "")
+    both = make_run(
+        make_experiment(several(corpus, {"p": pairs, "t": text}, train__init_from=clm)), show_progress=False
+    )
+    assert check_start(both) == []
+    others = several(corpus, {"p": pairs, "t": text}, train__init_from=clm, data__split_seed=1)
+    with pytest.raises(ConfigError, match=f"held-out documents are training text of {clm}"):
+        check_start(make_run(make_experiment(others), show_progress=False))
+    write_run(tmp_path / "both", both)
+    start = str(tmp_path / "both")
+    assert check_start(run_of(corpus, train__init_from=start)) == []
+    with pytest.raises(ConfigError, match=f"are training text of {start}"):
+        check_start(run_of(corpus, train__init_from=start, data__split_seed=1))
+    [note] = describe_trained_on(load_experiment(start), start, run_of(corpus))
+    assert "is not the corpus that the run was trained on" in note

@@ -2,6 +2,7 @@
 
 import pytest
 
+from configs.base import corpus as a_corpus
 from tests.train.subprocesses import run
 
 FIRST, COUNT = 3, 2  # batches after a checkpoint of step 3
@@ -17,9 +18,8 @@ from train.run import make_run
 
 if {processes} > 1:
     distributed()
-experiment = make_experiment(small_config(
-    "ul2", "encoder_decoder", data__source="text", data__path={corpus!r} + "/text",
-    data__cache_dir={corpus!r} + "/cache", **{fields}))
+fields = dict(data__source="text", data__path={corpus!r} + "/text", data__cache_dir={corpus!r} + "/cache")
+experiment = make_experiment(small_config("ul2", "encoder_decoder", **(fields | {fields})))
 run = make_run(experiment, show_progress=False)
 rows = sharding.local_rows(run.batch_sharding, experiment.train.batch_size)
 batches, found = run.train_batches({first}), []
@@ -40,11 +40,15 @@ def batches_of(corpus, *, devices, processes, **fields):
     return sorted(set(rows))
 
 
-@pytest.fixture(scope="module")
-def expected(corpus):
-    rows = batches_of(corpus, devices=1, processes=1)
+def of_one_process(corpus, **fields):
+    rows = batches_of(corpus, devices=1, processes=1, **fields)
     assert [row[:2] for row in rows] == [(FIRST + i, row) for i in range(COUNT) for row in range(8)]
     return rows
+
+
+@pytest.fixture(scope="module")
+def expected(corpus):
+    return of_one_process(corpus)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +63,21 @@ def expected(corpus):
 )
 def test_every_row_is_read_alike(devices, processes, fields, corpus, expected):
     assert batches_of(corpus, devices=devices, processes=processes, **fields) == expected
+
+
+@pytest.fixture(scope="module")
+def three_corpora(corpus):
+    """Fields of a run of three corpora, and the checksums of its rows."""
+    paths = {"modules": "text/[a-b]*.txt", "others": "text/[c-z]*.txt", "pairs": "pairs.jsonl"}
+    sources = {
+        name: a_corpus(source="jsonl" if name == "pairs" else "text", path=str(corpus / path), weight=weight)
+        for (name, path), weight in zip(paths.items(), (0.5, 0.3, 0.2), strict=True)
+    }
+    fields = {"data__source": "", "data__path": "", "data__sources": sources}
+    return fields, of_one_process(corpus, **fields)
+
+
+@pytest.mark.parametrize(("devices", "processes"), [(2, 2), (1, 4)])
+def test_every_row_of_three_corpora_is_read_alike(devices, processes, corpus, three_corpora):
+    fields, rows = three_corpora
+    assert batches_of(corpus, devices=devices, processes=processes, **fields) == rows

@@ -11,7 +11,7 @@ from contract.errors import ConfigError
 from models.parameters import Params
 from train.ablate.trained import Trained, finished_lines, scored_under
 from train.config import from_mapping
-from train.corpus import open_corpus
+from train.corpus import open_corpora
 from train.experiment import Experiment
 from train.generate.answers import Request, generate_answers
 from train.generate.prompts import max_answer_length, not_a_language_model, read_prompt
@@ -225,14 +225,14 @@ def _check_heldout_metric(experiment: Experiment, metric: str) -> None:
     names = ["loss", "perplexity", "accuracy", "loss_stderr"]
     if metric in names:
         return
-    learner, documents = experiment.learner, open_corpus(experiment, show_progress=False).heldout_documents
+    learner, documents = experiment.learner, open_corpora(experiment, show_progress=False).heldout_documents
     batch = experiment.heldout(documents).batches[0]
 
     def sums(params: Params, batch: Any) -> Any:
         return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)[1]
 
     names += jax.eval_shape(sums, experiment.params_shapes, batch).get("ratios", {})
-    names += [f"{kind}/{name}" for name in experiment.denoiser_names for kind in ("loss", "accuracy")]
+    names += [f"{kind}/{name}" for name in experiment.metric_groups for kind in ("loss", "accuracy")]
     names += [experiment.byte_metric] if experiment.byte_metric else []
     if metric not in names:
         raise ConfigError(f"metric={metric!r} is not in its evaluations: use one of {', '.join(names)}")

@@ -7,11 +7,10 @@ from typing import Any
 
 from contract.errors import ConfigError
 from data.batches import Batches
-from data.split import heldout_digest
 from train.ablate.measures import FineTuning, Measure, make_measure
 from train.ablate.resolve import fine_tuning_fields, resolve, with_fields
 from train.ablate.study import Budget, Study, Variant
-from train.corpus import open_corpus
+from train.corpus import open_corpora
 from train.experiment import Experiment, make_experiment
 from train.restore import check_same_transformer
 from train.run_config import flatten
@@ -191,10 +190,10 @@ def _budgeted(
     warmup = fields["optimizer"]["warmup_steps"]
     # The number of steps is not known before the corpus is open, and does not change which windows a step reads.
     experiment = _experiment(with_fields(fields, {"train.steps": 10**9}), where)
-    corpus = open_corpus(experiment)
-    digest = heldout_digest(corpus.heldout_documents, experiment.data.split)
+    corpora = open_corpora(experiment)
+    digest = corpora.heldout_digest
     by_seed = {
-        seed: dataclasses.replace(experiment, seed=seed).batches(corpus.train_documents) for seed in range(seeds)
+        seed: dataclasses.replace(experiment, seed=seed).batches(corpora.train_documents) for seed in range(seeds)
     }
     step_flops = experiment.train_step_flops
     if budget.unit == "flops":

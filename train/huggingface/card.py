@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from data.tokenizer import Tokenizer
+from train.corpus import describe_corpus
 from train.experiment import Experiment
 from train.huggingface.around_text import AroundText, example_prompt, example_text, typed_text
 from train.huggingface.words import short_count
@@ -80,7 +81,7 @@ def _table(experiment: Experiment, facts: Facts) -> str:
         "objective": ", ".join(dict.fromkeys([experiment.objective_name, *experiment.denoiser_names])),
         "architecture": experiment.model.architecture,
         "parameters": f"{facts.num_params:,}, {facts.dtype}",
-        "corpus": f"data.source={data.source}" + (f", data.path={data.path}" if data.path else ""),
+        "corpus": describe_corpus(data),
         "rows": f"{data.inputs_length} tokens"
         + (f", targets {data.targets_length}" if experiment.model.architecture == "encoder_decoder" else ""),
         "steps": f"{facts.step:,} of {experiment.train.batch_size} rows",

@@ -7,7 +7,7 @@ from absl import flags
 from jax.sharding import Mesh
 
 from contract.errors import ConfigError
-from data.documents import Documents
+from data.documents import Documents, MixedDocuments
 from models.parameters import Params
 from train.experiment import Experiment
 from train.generate.prompts import not_a_language_model
@@ -98,7 +98,7 @@ def check_probe(probe: Probe, experiment: Experiment) -> None:
 
 
 def answer(
-    probe: Probe, experiment: Experiment, params: Params, documents: Documents | None, mesh: Mesh
+    probe: Probe, experiment: Experiment, params: Params, documents: Documents | MixedDocuments | None, mesh: Mesh
 ) -> dict[str, Any]:
     """Returns the JSON fields of a probe's answer.
 

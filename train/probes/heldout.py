@@ -6,7 +6,7 @@ import numpy as np
 
 from contract import rng
 from contract.errors import ConfigError
-from data.documents import Documents
+from data.documents import Documents, MixedDocuments
 
 _SEED = rng.seed_bits(0, "probe")  # the same for every run, so that all runs are scored on the same text
 _OFFSET, _CHOICE, _SPAN = range(3)  # tags of keys
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 
 def heldout_windows(
-    documents: Documents, *, count: int | None, places: int, length: int, shortest: int
+    documents: Documents | MixedDocuments, *, count: int | None, places: int, length: int, shortest: int
 ) -> list[Window]:
     """Returns windows of the first `count` documents in a fixed random order; of all documents if `count` is None.
 
@@ -37,19 +37,21 @@ def heldout_windows(
     never contains the first token of a document, to which SentencePiece adds a space that is not in the text.
 
     Args:
-      documents: the held-out documents. Those with fewer than `shortest` + 1 tokens are left out.
+      documents: the held-out documents, of all corpora. Those with fewer than `shortest` + 1 tokens are left out.
       places: the most windows of a document, at least 1. They do not overlap.
       length: tokens in a window, `shortest` or more. A shorter document is one window.
       shortest: the fewest tokens in a window, at least 1.
 
     Raises ConfigError if no document is long enough.
     """
-    digests = documents.store.digests[documents.index]
+    digests = np.concatenate([part.store.digests[part.index] for part in documents.parts])
+    first = np.cumsum([0, *map(len, documents.parts)])  # the number of the first document of each part
     keys = rng.mix64(digests ^ np.uint64(_SEED))
     windows: list[Window] = []
     num_documents = 0
     for i in np.argsort(keys, kind="stable"):
-        tokens = documents.tokens(int(i))[1:]
+        part = int(np.searchsorted(first, i, side="right")) - 1
+        tokens = documents.parts[part].tokens(int(i - first[part]))[1:]
         if len(tokens) < shortest:
             continue
         windows += _windows_of(tokens, keys[i : i + 1], num_documents, places, length)

@@ -7,7 +7,7 @@ import numpy as np
 from contract.batch import Batch
 from contract.windows import Windows
 from data.batches import Batches
-from data.documents import Documents
+from data.documents import Documents, MixedDocuments
 from data.order import weights_at
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
@@ -38,7 +38,7 @@ class Examples(NamedTuple):
     positions: np.ndarray  # float [E], `used` and an equal part of the padding of the example's row
 
 
-def chunks(experiment: Experiment, documents: Documents) -> tuple[Batches, int]:
+def chunks(experiment: Experiment, documents: Documents | MixedDocuments) -> tuple[Batches, int]:
     """Returns a dataset of `Chunk`s, which are the rows of training in their order, and the number of rows in each."""
     shape = experiment.row_shape
     positions = shape.inputs_length + (shape.targets_length if shape.architecture == "encoder_decoder" else 0)

@@ -1,10 +1,12 @@
 """Facts about an experiment that follow from the config, as text, and its table of denoisers."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from data.documents import Documents
+from data.documents import Documents, MixedDocuments
 from data.eligible import describe_excluded
+from train.corpus import describe_rates, of_corpus
 from train.experiment import Experiment
 from train.show.rows import plural
 
@@ -28,7 +30,7 @@ class DenoiserFacts(NamedTuple):
     fields: str
 
 
-def experiment_facts(experiment: Experiment, documents: Documents) -> list[tuple[str, str]]:
+def experiment_facts(experiment: Experiment, documents: Documents | MixedDocuments) -> list[tuple[str, str]]:
     """Returns (name, value) of each fact about the objective, the architecture and the data."""
     data, config = experiment.data, experiment.config["objective"]
     own = _written({key: value for key, value in config.items() if key not in _SHOWN_ELSEWHERE})
@@ -42,12 +44,28 @@ def experiment_facts(experiment: Experiment, documents: Documents) -> list[tuple
         *([("all denoisers", _written(common))] if common else []),
         ("architecture", _architecture(experiment)),
         ("batch", f"{plural(experiment.train.batch_size, 'row')}, {windows}"),
-        ("text", f"{data.source} {data.path}".strip() + f", {len(documents):,} {documents.label} documents"),
-        *(("excluded", what) for what in describe_excluded(documents, experiment.window_specs)),
-        ("windows", f"documents are {_DOCUMENTS[data.documents]}"),
+        *_text_facts(experiment, documents),
         ("tokenizer", f"{data.tokenizer}, {experiment.vocab.size:,} ids"),
         *(("training step", note) for note in notes if note),
     ]
+
+
+def _text_facts(experiment: Experiment, documents: Documents | MixedDocuments) -> list[tuple[str, str]]:
+    """Returns (name, value) of the facts about each corpus, and about the rates of several."""
+    data, facts = experiment.data, []
+    handling: dict[str, list[str]] = {}  # names of the corpora with each value of data.documents
+    for number, (name, own) in enumerate(data.of_corpora().items()):
+        part, specs = documents.parts[number], [spec for spec in experiment.window_specs if spec.corpus == number]
+        text = f"{own.source} {own.path}".strip() + f", {len(part):,} {part.label} documents"
+        facts.append(("text", of_corpus(name) + text))
+        facts += [("excluded", of_corpus(name) + what) for what in describe_excluded(part, specs)]
+        handling.setdefault(specs[0].documents, []).append(name)
+    if data.sources:
+        facts.append(("rates", describe_rates(data, documents.factors)))
+    for value, names in handling.items():
+        of = f"{', '.join(names)}: " if len(handling) > 1 else ""
+        facts.append(("windows", f"{of}documents are {_DOCUMENTS[value]}"))
+    return facts
 
 
 def layout_facts(experiment: Experiment) -> list[tuple[str, str]]:
@@ -59,12 +77,21 @@ def layout_facts(experiment: Experiment) -> list[tuple[str, str]]:
     ]
 
 
-def denoiser_facts(experiment: Experiment) -> list[DenoiserFacts]:
-    """Returns the objective's table of denoisers; one row unless the objective is a mixture."""
-    found, final = [], sum(spec.final_weight for spec in experiment.window_specs)
+def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> list[DenoiserFacts]:
+    """Returns the objective's table of denoisers, divided by corpora; one row for one denoiser of one corpus.
+
+    factors: MixedDocuments.factors; () where the corpora are not known, and with them the effect of data.rates.
+    """
+    specs, found = experiment.window_specs, []
+    factor_of = [factors[spec.corpus] if factors else 1.0 for spec in specs]
+    first, final = (
+        sum(getattr(spec, field) * factor for spec, factor in zip(specs, factor_of, strict=True))
+        for field in ("weight", "final_weight")
+    )
     common = _common_fields(experiment)
-    for k, (denoiser, spec) in enumerate(zip(experiment.denoisers, experiment.window_specs, strict=True)):
-        share = f"{spec.weight:.1%}" + (f" → {spec.final_weight / final:.1%}" if spec.ramp else "")
+    for k, (denoiser, spec, factor) in enumerate(zip(experiment.tasks, specs, factor_of, strict=True)):
+        share = f"{spec.weight * factor / first:.1%}"
+        share += f" → {spec.final_weight * factor / final:.1%}" if spec.ramp else ""
         share += " of tokens" if experiment.batch_spec.mix_by == "token" else ""
         objective = denoiser.objective
         names = [field.name for field in dataclasses.fields(objective) if field.name not in common]

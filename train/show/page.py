@@ -6,8 +6,8 @@ import math
 import numpy as np
 
 from contract.batch import Batch, check_batch
-from data.documents import Documents
-from train.corpus import open_corpus
+from data.documents import Documents, MixedDocuments
+from train.corpus import open_corpora
 from train.experiment import Experiment
 from train.show.examples import Chunk, chunk_numbers, chunks, examples_of, expected_shares
 from train.show.facts import DenoiserFacts, denoiser_facts, experiment_facts, layout_facts
@@ -56,17 +56,17 @@ def open_page(experiment: Experiment, *, title: str, num_examples: int | None = 
     Raises ConfigError as data.store.open_or_build and data.split.split_documents do.
     """
     if num_examples is None:
-        num_examples = max(_MIN_EXAMPLES, len(experiment.denoisers))
-    return make_page(experiment, open_corpus(experiment).train_documents, title=title, num_examples=num_examples)
+        num_examples = max(_MIN_EXAMPLES, len(experiment.tasks))
+    return make_page(experiment, open_corpora(experiment).train_documents, title=title, num_examples=num_examples)
 
 
-def make_page(experiment: Experiment, documents: Documents, *, title: str, num_examples: int) -> Page:
+def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, title: str, num_examples: int) -> Page:
     """Reads rows as training does, measures them, and returns a page with `num_examples` of their examples."""
     dataset, chunk_rows = chunks(experiment, documents)
     positions = sum(stack_row.states.size for stack_row in stack_rows_of(dataset[0].batch, 0))
     num_chunks = math.ceil(max(_MEASURED_POSITIONS / positions, num_examples) / chunk_rows)
     numbers = chunk_numbers(experiment, num_chunks, chunk_rows)
-    totals = Totals(len(experiment.denoisers))
+    totals = Totals(len(experiment.tasks))
     denoiser_ids, row_ids, errors = [], [], []
     for n in numbers:
         chunk = dataset[n]
@@ -91,7 +91,7 @@ def make_page(experiment: Experiment, documents: Documents, *, title: str, num_e
         title=title,
         facts=facts,
         warnings=[*experiment.warnings, *errors[:1]],
-        denoisers=denoiser_facts(experiment),
+        denoisers=denoiser_facts(experiment, documents.factors),
         rows=rows,
         statistics=statistics,
         measured_on=f"{num_rows:,} rows, {totals.examples.sum():,} examples, {totals.raw_tokens:,} raw tokens",

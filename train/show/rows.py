@@ -79,7 +79,7 @@ def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.nda
     for row in np.unique(examples.rows[chosen]):
         of_row = []
         for e in chosen[examples.rows[chosen] == row]:
-            denoiser = experiment.denoisers[examples.denoiser_ids[e]]
+            denoiser = experiment.tasks[examples.denoiser_ids[e]]
             sections = _sections(experiment, chunk.batch, examples, e)
             labels = experiment.window_specs[examples.denoiser_ids[e]].classes or denoiser.objective.label_names
             counts = {name: values[e] for name, values in measured.items()}

@@ -110,7 +110,7 @@ def compare(totals: Totals, experiment: Experiment, shares: np.ndarray) -> dict[
     shares: expected shares of the denoisers, float [denoisers].
     """
     values, table = totals.statistics(), {}
-    for k, denoiser in enumerate(experiment.denoisers):
+    for k, denoiser in enumerate(experiment.tasks):
         expected = denoiser.objective.expected() | {"share": float(shares[k])}
         measured = {name: float(of_denoisers[k]) for name, of_denoisers in values.items()}
         # Rounding changes an example by up to half a token and half a span.

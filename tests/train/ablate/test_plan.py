@@ -8,7 +8,7 @@ from tests.train.ablate.studies import SMALL, on, small_study
 from train.ablate.jobs import Job, jobs_of, jobs_of_worker, parse_worker
 from train.ablate.plan import make_plan
 from train.experiment import make_experiment
-from train.run import open_corpus
+from train.run import open_corpora
 
 MLM = {"model.architecture": "encoder_only"}
 
@@ -23,7 +23,7 @@ def test_every_variant_trains_the_budget(corpus):
         experiment = make_experiment(one.main.fields)
         assert one.flops == one.steps * experiment.train_step_flops
         assert one.num_params == experiment.num_params
-        counted = experiment.batches(open_corpus(experiment).train_documents).count_windows(0, one.steps)
+        counted = experiment.batches(open_corpora(experiment).train_documents).count_windows(0, one.steps)
         assert counted.raw_tokens.sum() == one.raw_tokens
 
 
