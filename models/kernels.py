@@ -12,25 +12,27 @@ from models.attention import AttentionFn, attention_mask, dot_product_attention
 from models.config import ModelConfig
 from models.kernel_cudnn import cudnn_attention, lengths_and_bias, mask_or_bias
 from models.kernel_splash import LARGEST_BLOCK, splash_attention
-from models.placement import over_devices, target_platform
+from models.placement import first_position, over_devices, position_parts, target_platform
 
 _FUSED_KERNELS = {"cuda": "cudnn", "tpu": "splash"}  # by platform
 
 
 def choose_attention(
-    config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False
+    config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False, parts: int = 1
 ) -> tuple[str, str]:
     """Returns the kernel, "xla", "cudnn" or "splash", for `config.attention` on `platform` (`platform_of`); the reason.
 
     length: number of queries or keys, whichever is larger. per_row_masks: rows have a prefix or an attention order, so
-    that segments and causality alone do not determine their masks.
+    that segments and causality alone do not determine their masks. parts: devices that share the positions of a row.
 
     Raises ValueError if `config.attention` names a kernel that does not support the model or the platform.
     """
     if config.attention == "xla":
         return "xla", "model.attention='xla'"
     if config.attention != "auto":
-        unsupported = _unsupported(config.attention, config, platform)
+        unsupported = _unsupported(config.attention, config, platform) or _of_parts(
+            config.attention, length, per_row_masks, parts
+        )
         if unsupported:
             raise ValueError(
                 f"model.attention={config.attention!r} must be 'auto' or 'xla': {config.attention} {unsupported}"
@@ -44,6 +46,7 @@ def choose_attention(
         drawback = f"computes blocks of {LARGEST_BLOCK} positions, and rows have {length}"
     if not drawback and kernel == "splash" and per_row_masks:
         drawback = "computes one row at a time if masks differ between rows"
+    drawback = drawback or _of_parts(kernel, length, per_row_masks, parts)
     return ("xla", f"{kernel} {drawback}") if drawback else (kernel, "supports this model")
 
 
@@ -65,6 +68,15 @@ def _unsupported(kernel: str, config: ModelConfig, platform: str) -> str | None:
     return None
 
 
+def _of_parts(kernel: str, length: int, per_row_masks: bool, parts: int) -> str | None:
+    """Returns why `kernel` cannot run where `parts` devices share the positions of a row; None if it can."""
+    if kernel == "splash" and parts > 1 and per_row_masks:
+        return "needs whole rows if masks differ between rows"
+    if kernel == "splash" and length % (parts * LARGEST_BLOCK) and parts > 1:
+        return f"needs parts of a multiple of {LARGEST_BLOCK} positions, and {parts} devices share rows of {length}"
+    return None
+
+
 def make_attention_fn(
     config: ModelConfig,
     query_segment_ids_BxQ: Array,
@@ -78,20 +90,24 @@ def make_attention_fn(
 ) -> AttentionFn:
     """Returns the attention kernel with the bias and the mask (`attention_mask` of the other arguments) bound.
 
-    query_offset: for decoding with a cache; None: no cache. Raises ValueError as `choose_attention` does.
+    query_offset: for decoding with a cache; None: no cache. Within `models.placement.part_of_positions` the queries are
+    a part of the row, and the keys are all of it. Raises ValueError as `choose_attention` does.
     """
     per_row_masks = bidirectional_mask_BxS is not None or order_BxL is not None
     length = max(query_segment_ids_BxQ.shape[1], key_segment_ids_BxS.shape[1])
     kernel = "xla"
     if query_offset is None:
-        kernel, _ = choose_attention(config, target_platform(), length=length, per_row_masks=per_row_masks)
+        kernel, _ = choose_attention(
+            config, target_platform(), length=length, per_row_masks=per_row_masks, parts=position_parts()
+        )
+        query_offset = first_position(query_segment_ids_BxQ.shape[1])
     mask_Bx1xQxS = attention_mask(
         query_segment_ids_BxQ,
         key_segment_ids_BxS,
         causal=causal,
         bidirectional_mask_BxS=bidirectional_mask_BxS,
         order_BxL=order_BxL,
-        query_offset=0 if query_offset is None else query_offset,
+        query_offset=query_offset,
     )
     has_keys_BxQ = mask_Bx1xQxS[:, 0].any(-1)
     if kernel == "splash":
@@ -105,7 +121,8 @@ def make_attention_fn(
             over_devices=over_devices(),
         )
     if kernel == "cudnn":
-        if config.one_segment and not per_row_masks:
+        needs_mask = per_row_masks or (causal and position_parts() > 1)  # the kernel's queries begin with the first key
+        if config.one_segment and not needs_mask:
             mask_and_bias = lengths_and_bias(query_segment_ids_BxQ, key_segment_ids_BxS, bias_1xHxQxS, config.dtype)
         else:
             mask_and_bias = mask_or_bias(mask_Bx1xQxS, bias_1xHxQxS, config.dtype)
@@ -113,7 +130,7 @@ def make_attention_fn(
             cudnn_attention,
             mask_and_bias=mask_and_bias,
             has_keys_BxQ=has_keys_BxQ,
-            causal=causal and not per_row_masks,
+            causal=causal and not needs_mask,
             over_devices=over_devices(),
         )
     return functools.partial(dot_product_attention, mask_Bx1xQxS=mask_Bx1xQxS, bias_1xHxQxS=bias_1xHxQxS)

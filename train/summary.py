@@ -53,7 +53,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
         "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {model.dtype}",
-        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
+        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]), run.mesh)),
         "corpus": (
             f"{data.source}: {count_text(store.meta['num_tokens'])} tokens; "
             f"{len(run.train_documents):,} documents to train on, {len(run.heldout_documents):,} held out"

@@ -14,7 +14,7 @@ from tests.models import tiny
 from train import sharding
 from train.config import MeshConfig
 
-mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, tensor=2))
+mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=2))
 over_devices = functools.partial(sharding.over_devices, mesh=mesh)
 kernels.splash_attention = functools.partial(kernels.splash_attention, interpret=True)
 segments = np.array([[1, 1, 2, 2, 2, 0, 0], [1, 2, 2, 2, 3, 3, 3]] * 2)

@@ -14,14 +14,15 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from contract.windows import Windows
-from models.placement import compiled_for
+from models.placement import PositionParts, compiled_for, part_of_positions
 from train import sharding
 from train.experiment import Experiment
 from train.learners.learner import Batch
+from train.mesh_checks import check_mesh
 from train.optimizer import make_optimizer
 from train.plan.hlo import collective_bytes
 from train.plan.topology import Topology
-from train.run import abstract_state, attention_of, check_microbatch, compiled_train_step, seed_array
+from train.run import abstract_state, attention_of, compiled_train_step, seed_array
 from train.step import TrainState
 
 
@@ -106,8 +107,8 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         mesh = sharding.make_mesh(experiment.mesh, topology.devices)
     else:
         mesh = AbstractMesh(shape, sharding.AXES)
-    check_microbatch(experiment.train, mesh)
-    attention = attention_of(experiment, topology.platform)
+    check_mesh(experiment, mesh)
+    attention = attention_of(experiment, topology.platform, mesh)
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
     average = _device_bytes(state.ema_params)
@@ -173,12 +174,13 @@ def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, m
 
     Assumes that the mesh axis "tensor" splits no activation.
     """
-    learner = experiment.learner
+    learner, context = experiment.learner, mesh.shape["context"]
     parts = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
     batch = {
-        name: jax.ShapeDtypeStruct((array.shape[0] // parts, *array.shape[1:]), array.dtype)
+        name: jax.ShapeDtypeStruct((array.shape[0] // parts, *(n // context for n in array.shape[1:])), array.dtype)
         for name, array in batch.items()
     }
+    on_one_device = PositionParts(context, lambda: 0, lambda x, axis: _placeholder_gather(x, axis, context))
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state.params)
 
     def residuals(params, batch):
@@ -189,7 +191,14 @@ def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, m
         backward = jax.vjp(loss, params)[1]
         return [jnp.asarray(leaf) for leaf in jax.tree.leaves(backward) if id(leaf) not in arguments]
 
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(residuals, params, batch))
+    with part_of_positions(on_one_device):
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(residuals, params, batch))
+
+
+def _placeholder_gather(x: Array, axis: int, count: int) -> Array:
+    """Returns an array of the shape of the gathered parts, by an operation that models.remat takes for the gather."""
+    padding = [(0, (count - 1) * size if i == axis else 0) for i, size in enumerate(x.shape)]
+    return jnp.pad(x, padding)
 
 
 def _placeholder_kernel(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:

@@ -87,7 +87,7 @@ def test_a_run_that_does_not_fit_is_reported_with_a_change_that_makes_it_fit():
     fields["model"]["remat"] = "dots"
     just_short = dataclasses.replace(small, memory_bytes=plan_of(fields, topology).total_bytes - 1)
     remedy = find_remedy(fields, dataclasses.replace(topology, chip=just_short), plan_of)
-    assert "--config.mesh.data=1 --config.mesh.fsdp=4 --config.mesh.tensor=1: " in remedy
+    assert "--config.mesh.data=1 --config.mesh.fsdp=4 --config.mesh.context=1 --config.mesh.tensor=1: " in remedy
     tiny = dataclasses.replace(topology, chip=dataclasses.replace(small, memory_bytes=1))
     assert "a larger topology" in find_remedy(fields, tiny, plan_of)
 
