@@ -1,4 +1,4 @@
-"""Chooses an attention kernel: XLA's operations, cuDNN's fused kernel for NVIDIA GPUs, or splash for TPUs.
+"""Chooses an attention kernel: XLA's operations, cuDNN's or our own for NVIDIA GPUs, or splash for TPUs.
 
 `choose_attention` chooses before anything is traced and gives the reason. `make_attention_fn` returns the function that
 the layers of a stack call. Decoding with a cache always uses XLA's operations.
@@ -12,16 +12,24 @@ from models.attention import AttentionFn, attention_mask, dot_product_attention
 from models.config import ModelConfig
 from models.kernel_cudnn import cudnn_attention, lengths_and_bias, mask_or_bias
 from models.kernel_splash import LARGEST_BLOCK, splash_attention
+from models.kernel_triton import LARGEST_HEAD_DIM, mask_and_bias_arrays, triton_attention
 from models.placement import over_devices, target_platform
 
-_FUSED_KERNELS = {"cuda": "cudnn", "tpu": "splash"}  # by platform
+_FUSED_KERNELS = {"cuda": "cudnn", "hopper": "cudnn", "tpu": "splash"}  # those of "auto", by platform
+_PLATFORMS = {"cudnn": ("cuda", "hopper"), "triton": ("cuda", "hopper"), "splash": ("tpu",)}
+_DTYPES = {
+    "cudnn": ("bfloat16", "float16"),
+    "triton": ("bfloat16", "float16"),
+    "splash": ("bfloat16", "float32"),
+}
 
 
 def choose_attention(
     config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False
 ) -> tuple[str, str]:
-    """Returns the kernel, "xla", "cudnn" or "splash", for `config.attention` on `platform` (`platform_of`); the reason.
+    """Returns the kernel, "xla", "cudnn", "triton" or "splash", for `config.attention` on `platform`; the reason.
 
+    platform: from `platform_of`. "auto" never chooses "triton", which has not yet run on a GPU.
     length: number of queries or keys, whichever is larger. per_row_masks: rows have a prefix or an attention order, so
     that segments and causality alone do not determine their masks.
 
@@ -49,19 +57,21 @@ def choose_attention(
 
 def _unsupported(kernel: str, config: ModelConfig, platform: str) -> str | None:
     """Returns why `kernel` cannot run this model on `platform`, as a verb phrase after its name; None if it can."""
-    kernel_platform = next(name for name, fused in _FUSED_KERNELS.items() if fused == kernel)
-    dtypes = {"cudnn": ("bfloat16", "float16"), "splash": ("bfloat16", "float32")}[kernel]
-    if platform != kernel_platform:
-        machine = "an NVIDIA GPU, Ampere or newer" if kernel_platform == "cuda" else "a TPU"
+    if platform not in _PLATFORMS[kernel]:
+        machine = "a TPU" if kernel == "splash" else "an NVIDIA GPU, Ampere or newer"
         return f"needs {machine}, not {'another GPU' if platform == 'gpu' else platform}"
-    if config.dtype not in dtypes:
-        return f"needs precision={' or '.join(map(repr, dtypes))}, not {config.dtype!r}"
-    if config.dropout_rate:
+    if config.dtype not in _DTYPES[kernel]:
+        return f"needs precision={' or '.join(map(repr, _DTYPES[kernel]))}, not {config.dtype!r}"
+    if config.dropout_rate and kernel != "triton":
         return f"has no dropout, and model.dropout_rate={config.dropout_rate}"
     if kernel == "splash" and config.positions == "relative":
         return "has no bias, and model.positions='relative' needs one"
-    if kernel == "cudnn" and (config.head_dim % 8 or config.head_dim > 128):
-        return f"needs a multiple of 8 up to 128 for model.head_dim={config.head_dim}"
+    if kernel == "cudnn":
+        largest = 256 if platform == "hopper" else 128
+        if config.head_dim % 8 or config.head_dim > largest:
+            return f"needs a multiple of 8 up to {largest} for model.head_dim={config.head_dim}"
+    if kernel == "triton" and config.head_dim > LARGEST_HEAD_DIM:
+        return f"needs at most {LARGEST_HEAD_DIM} for model.head_dim={config.head_dim}"
     return None
 
 
@@ -115,5 +125,18 @@ def make_attention_fn(
             has_keys_BxQ=has_keys_BxQ,
             causal=causal and not per_row_masks,
             over_devices=over_devices(),
+        )
+    if kernel == "triton":
+        mask_and_bias = mask_and_bias_arrays(
+            config.head_dim,
+            mask_Bx1xQxS,
+            query_segment_ids_BxQ,
+            key_segment_ids_BxS,
+            bidirectional_mask_BxS=bidirectional_mask_BxS if causal else None,
+            order_BxL=order_BxL,
+            bias_1xHxQxS=bias_1xHxQxS,
+        )
+        return functools.partial(
+            triton_attention, mask_and_bias=mask_and_bias, causal=causal, over_devices=over_devices()
         )
     return functools.partial(dot_product_attention, mask_Bx1xQxS=mask_Bx1xQxS, bias_1xHxQxS=bias_1xHxQxS)

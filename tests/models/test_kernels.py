@@ -43,11 +43,21 @@ ROWS = {  # segments of queries and of keys, and the other arguments of the mask
     "one causal": (ONE, ONE, {"causal": True}),
     "one cross": (ONE, ONE_ENCODER, {"causal": False}),
 }
+LARGE_PACKED = np.tile(np.stack([segments(200, 180, 100, row=512), segments(511, 1, row=512)]), (4, 1))
+LARGE_PACKED[:, -1] = 0
+LARGE_ONE = np.tile(np.stack([segments(300, row=512), segments(511, row=512)]), (4, 1))
+LARGE_ROWS = {  # 8 rows of 512, for tests on an accelerator
+    "8 x 512 encoder": (LARGE_PACKED, LARGE_PACKED, {"causal": False}),
+    "8 x 512 causal": (LARGE_PACKED, LARGE_PACKED, {"causal": True}),
+    "one of 8 x 512": (LARGE_ONE, LARGE_ONE, {"causal": False}),
+    "one causal of 8 x 512": (LARGE_ONE, LARGE_ONE, {"causal": True}),
+}
+ALL_ROWS = ROWS | LARGE_ROWS
 
 
 def mask_by_definition(name):
-    """bool [B, Q, S]: what `attention_mask` must return for ROWS[name]."""
-    queries, keys, options = ROWS[name]
+    """bool [B, Q, S]: what `attention_mask` must return for ALL_ROWS[name]."""
+    queries, keys, options = ALL_ROWS[name]
     visible = (queries[:, :, None] == keys[:, None]) & (keys[:, None] > 0)
     if options["causal"]:
         visible &= np.tri(queries.shape[1], dtype=bool) | (PREFIX[:, None] if name == "prefix" else False)
@@ -56,7 +66,7 @@ def mask_by_definition(name):
 
 def inputs(name, with_bias):
     """Queries, keys, values, bias (or None), and the output's gradient, all float32."""
-    queries, keys, _ = ROWS[name]
+    queries, keys, _ = ALL_ROWS[name]
     rng = np.random.default_rng(0)
     (B, Q), S = queries.shape, keys.shape[1]
     shapes = (B, H, Q, K), (B, G, S, K), (B, G, S, K), (1, H, Q, S), (B, H, Q, K)
@@ -87,7 +97,7 @@ def expected(name, with_bias):
 
 def check(name, attention, *, with_bias=True, dtype="float32", tolerance=2e-5):
     """Asserts that the kernel `attention`, on arrays of `dtype`, agrees with `expected`."""
-    queries, keys, options = ROWS[name]
+    queries, keys, options = ALL_ROWS[name]
     options = options | {field: jnp.asarray(value) for field, value in options.items() if field != "causal"}
     query, key, value, bias, output_bar = inputs(name, with_bias)
     positions, one_segment = "relative" if with_bias else "rope", name.startswith("one")
@@ -155,12 +165,15 @@ def test_the_arguments_of_cudnn_by_xlas_implementation(name, with_bias, monkeypa
 
 
 @pytest.mark.skipif(
-    platform_of(jax.devices()[0]) != "cuda", reason="needs an NVIDIA GPU, Ampere or newer, and JAX_PLATFORMS=cuda"
+    platform_of(jax.devices()[0]) not in ("cuda", "hopper"),
+    reason="needs an NVIDIA GPU, Ampere or newer, and JAX_PLATFORMS=cuda",
 )
 @pytest.mark.parametrize("with_bias", [True, False])
-@pytest.mark.parametrize("name", ROWS)
-def test_cudnn_on_a_gpu(name, with_bias):
-    check(name, "cudnn", with_bias=with_bias, dtype="bfloat16", tolerance=5e-2)
+@pytest.mark.parametrize("name", ALL_ROWS)
+@pytest.mark.parametrize("kernel", ["cudnn", "triton"])
+def test_cudnn_on_a_gpu(kernel, name, with_bias):
+    """Both kernels for NVIDIA GPUs, each with its gradients."""
+    check(name, kernel, with_bias=with_bias, dtype="bfloat16", tolerance=5e-2)
 
 
 def test_cudnn_lowers_for_a_gpu_with_its_gradient(monkeypatch):
@@ -219,6 +232,16 @@ def shapes_of(config):
         ("cuda", {"dtype": "float32"}, {}, "xla", "cudnn needs precision='bfloat16' or 'float16', not 'float32'"),
         ("cuda", {"dropout_rate": 0.1}, {}, "xla", "cudnn has no dropout, and model.dropout_rate=0.1"),
         ("cuda", {"head_dim": 256}, {}, "xla", "cudnn needs a multiple of 8 up to 128 for model.head_dim=256"),
+        ("hopper", {"head_dim": 256}, {}, "cudnn", SUPPORTED),
+        ("hopper", {"head_dim": 264}, {}, "xla", "cudnn needs a multiple of 8 up to 256 for model.head_dim=264"),
+        ("hopper", {"dropout_rate": 0.1}, {}, "xla", "cudnn has no dropout, and model.dropout_rate=0.1"),
+        (
+            "hopper",
+            {"attention": "triton", "dropout_rate": 0.1, "head_dim": 256, "positions": "relative"},
+            {"per_row_masks": True},
+            "triton",
+            "model.attention='triton'",
+        ),
         ("cuda", {"attention": "xla"}, {}, "xla", "model.attention='xla'"),
         ("tpu", {}, {}, "splash", SUPPORTED),
         ("tpu", {"head_dim": 256}, {}, "splash", SUPPORTED),
@@ -245,6 +268,13 @@ def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reas
     [
         ("cpu", {"attention": "cudnn"}, "cudnn needs an NVIDIA GPU, Ampere or newer, not cpu"),
         ("gpu", {"attention": "splash"}, "splash needs a TPU, not another GPU"),
+        ("gpu", {"attention": "triton"}, "triton needs an NVIDIA GPU, Ampere or newer, not another GPU"),
+        ("cuda", {"attention": "triton"}, "triton needs precision='bfloat16' or 'float16', not 'float32'"),
+        (
+            "cuda",
+            {"attention": "triton", "dtype": "bfloat16", "head_dim": 512},
+            "triton needs at most 256 for model.head_dim=512",
+        ),
         ("tpu", {"attention": "splash", "positions": "relative"}, "splash has no bias"),
     ],
 )
