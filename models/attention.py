@@ -238,7 +238,7 @@ class Attention(nnx.Module):
             query_BxHxQxK,
             keys_values,
             scale=self.config.head_dim**-0.5 if self.config.scale_attention else 1.0,
-            **(dropout_options if rate else {}),  # the fused kernels have no dropout
+            **(dropout_options if rate else {}),  # some kernels have no dropout
         )
         B, H, Q, K = output_BxHxQxK.shape
         y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))

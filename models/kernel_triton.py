@@ -50,7 +50,7 @@ def mask_and_bias_arrays(
         arrays |= {"query_order": order_BxL, "key_order": order_BxL}
     arrays = {name: _pad(x, 1, size) for name, x in arrays.items()}
     if bias_1xHxQxS is not None:
-        arrays["bias"] = _pad(_pad(bias_1xHxQxS.astype(jnp.float32), 2, size), 3, size)
+        arrays["bias"] = _pad(_pad(bias_1xHxQxS[0].astype(jnp.float32), 1, size), 2, size)
     mask_BxQxS = _pad(_pad(mask_Bx1xQxS[:, 0], 1, size), 2, size)
     B, Q, S = mask_BxQxS.shape
     blocks = mask_BxQxS.reshape(B, Q // size, size, S // size, size).any((2, 4))
@@ -91,7 +91,7 @@ def triton_attention(
     options = Options(
         scale=scale,
         causal=causal,
-        dropout_rate=0.0 if dropout_key is None else dropout_rate,
+        dropout_rate=dropout_rate,
         dropout_broadcast_positions=dropout_broadcast_positions,
         block=_block(K),
         interpret=interpret,
@@ -102,14 +102,11 @@ def triton_attention(
     arrays = {"query": pad(query_BxHxQxK), "keys": pad(keys_values.keys), "values": pad(keys_values.values)}
     arrays |= mask_and_bias
     if dropout_key is not None and dropout_rate:
-        arrays["dropout_seeds"] = dropout_seeds(dropout_key, B, H)
+        arrays["seeds"] = dropout_seeds(dropout_key, B, H)
     names = list(arrays)
 
     def attend(*arrays: Array) -> Array:
-        named = dict(zip(names, arrays, strict=True))
-        if "bias" in named:
-            named["bias"] = named["bias"][:1]  # train/side_by_side.py gives every row the same bias
-        return _attend(options, named)
+        return _attend(options, dict(zip(names, arrays, strict=True)))
 
     attend_over_devices = over_devices(attend, [DIMENSIONS[name] for name in names], DIMENSIONS["output"])
     return attend_over_devices(*arrays.values())[:, :, :Q, :K]
@@ -146,18 +143,18 @@ def _attend_backward(
         {"keys": shapes["keys"], "values": shapes["values"]},
         options,
         grid=(S // options.block, G, B),
-        sizes={"1": None, "B": None, "G": None, "H": arrays["query"].shape[1] // G},
+        sizes={"B": None, "G": None, "H": arrays["query"].shape[1] // G},
         indices=lambda block, group, row: {"B": row, "G": group, "H": group},
     )
     if "bias" in arrays:
-        _, H, Q, _ = arrays["bias"].shape
+        H, Q, _ = arrays["bias"].shape
         gradients |= _call(
             triton_blocks.backward_bias,
             inputs,
             {"bias": shapes["bias"]},
             options,
             grid=(Q // options.block, S // options.block, H),
-            sizes={"1": None, "G": None, "H": None},
+            sizes={"G": None, "H": None},
             indices=lambda query_block, key_block, head: {"H": head, "G": jax.lax.div(head, H // G)},
         )
     return (gradients,)
@@ -177,7 +174,7 @@ def _of_queries(
         shapes,
         options,
         grid=(Q // options.block, H, B),
-        sizes={"1": None, "B": None, "G": None, "H": None},
+        sizes={"B": None, "G": None, "H": None},
         indices=lambda block, head, row: {"B": row, "H": head, "G": jax.lax.div(head, H // G)},
     )
 

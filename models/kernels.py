@@ -1,4 +1,4 @@
-"""Chooses an attention kernel: XLA's operations, cuDNN's or our own for NVIDIA GPUs, or splash for TPUs.
+"""Chooses an attention kernel: XLA's operations, cuDNN's or triton for NVIDIA GPUs, splash or flash for TPUs.
 
 `choose_attention` chooses before anything is traced and gives the reason. `make_attention_fn` returns the function that
 the layers of a stack call. Decoding with a cache always uses XLA's operations.
@@ -10,26 +10,31 @@ from jax import Array
 
 from models.attention import AttentionFn, attention_mask, dot_product_attention
 from models.config import ModelConfig
+from models.kernel_blocks import TILE
 from models.kernel_cudnn import cudnn_attention, lengths_and_bias, mask_or_bias
+from models.kernel_flash import flash_attention, flash_mask
 from models.kernel_splash import LARGEST_BLOCK, splash_attention
 from models.kernel_triton import LARGEST_HEAD_DIM, mask_and_bias_arrays, triton_attention
 from models.placement import over_devices, target_platform
 
-_FUSED_KERNELS = {"cuda": "cudnn", "hopper": "cudnn", "tpu": "splash"}  # those of "auto", by platform
-_PLATFORMS = {"cudnn": ("cuda", "hopper"), "triton": ("cuda", "hopper"), "splash": ("tpu",)}
+# Those of "auto" by platform; the first that can run is chosen.
+_FUSED_KERNELS = {"cuda": ("cudnn",), "hopper": ("cudnn",), "tpu": ("splash", "flash")}
 _DTYPES = {
     "cudnn": ("bfloat16", "float16"),
     "triton": ("bfloat16", "float16"),
     "splash": ("bfloat16", "float32"),
+    "flash": ("bfloat16", "float32"),
 }
 
 
 def choose_attention(
     config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False
 ) -> tuple[str, str]:
-    """Returns the kernel, "xla", "cudnn", "triton" or "splash", for `config.attention` on `platform`; the reason.
+    """Returns the kernel for `config.attention` on `platform` (`platform_of`), and the reason.
 
-    platform: from `platform_of`. "auto" never chooses "triton", which has not yet run on a GPU.
+    The kernel is "xla", "cudnn", "triton", "splash" or "flash". "auto" never chooses "triton", which has not yet run on
+    a GPU.
+
     length: number of queries or keys, whichever is larger. per_row_masks: rows have a prefix or an attention order, so
     that segments and causality alone do not determine their masks.
 
@@ -38,40 +43,50 @@ def choose_attention(
     if config.attention == "xla":
         return "xla", "model.attention='xla'"
     if config.attention != "auto":
-        unsupported = _unsupported(config.attention, config, platform)
+        unsupported = _unsupported(config.attention, config, platform, per_row_masks)
         if unsupported:
             raise ValueError(
                 f"model.attention={config.attention!r} must be 'auto' or 'xla': {config.attention} {unsupported}"
             )
         return config.attention, f"model.attention={config.attention!r}"
-    if platform not in _FUSED_KERNELS:
-        return "xla", f"no fused kernel for {platform}"
-    kernel = _FUSED_KERNELS[platform]
-    drawback = _unsupported(kernel, config, platform)
-    if not drawback and kernel == "splash" and length < LARGEST_BLOCK:
-        drawback = f"computes blocks of {LARGEST_BLOCK} positions, and rows have {length}"
-    if not drawback and kernel == "splash" and per_row_masks:
-        drawback = "computes one row at a time if masks differ between rows"
-    return ("xla", f"{kernel} {drawback}") if drawback else (kernel, "supports this model")
+    drawback = f"no fused kernel for {platform}"
+    for i, kernel in enumerate(_FUSED_KERNELS.get(platform, ())):
+        unsuited = _unsupported(kernel, config, platform, per_row_masks) or _slow(kernel, length)
+        if not unsuited:
+            return kernel, drawback if i else "supports this model"
+        drawback = f"{kernel} {unsuited}"
+    return "xla", drawback
 
 
-def _unsupported(kernel: str, config: ModelConfig, platform: str) -> str | None:
+def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks: bool) -> str | None:
     """Returns why `kernel` cannot run this model on `platform`, as a verb phrase after its name; None if it can."""
-    if platform not in _PLATFORMS[kernel]:
-        machine = "a TPU" if kernel == "splash" else "an NVIDIA GPU, Ampere or newer"
+    is_for_tpu = kernel in _FUSED_KERNELS["tpu"]
+    if platform not in (("tpu",) if is_for_tpu else ("cuda", "hopper")):
+        machine = "a TPU" if is_for_tpu else "an NVIDIA GPU, Ampere or newer"
         return f"needs {machine}, not {'another GPU' if platform == 'gpu' else platform}"
     if config.dtype not in _DTYPES[kernel]:
         return f"needs precision={' or '.join(map(repr, _DTYPES[kernel]))}, not {config.dtype!r}"
-    if config.dropout_rate and kernel != "triton":
+    if config.dropout_rate and kernel in ("cudnn", "splash"):
         return f"has no dropout, and model.dropout_rate={config.dropout_rate}"
     if kernel == "splash" and config.positions == "relative":
         return "has no bias, and model.positions='relative' needs one"
+    if kernel == "splash" and per_row_masks:
+        return "has no prefix and no attention order, which rows here have"
     if kernel == "cudnn":
         largest = 256 if platform == "hopper" else 128
         if config.head_dim % 8 or config.head_dim > largest:
             return f"needs a multiple of 8 up to {largest} for model.head_dim={config.head_dim}"
     if kernel == "triton" and config.head_dim > LARGEST_HEAD_DIM:
         return f"needs at most {LARGEST_HEAD_DIM} for model.head_dim={config.head_dim}"
+    return None
+
+
+def _slow(kernel: str, length: int) -> str | None:
+    """Returns why `kernel` is slow for rows of `length`, as a verb phrase after its name; None if it is not."""
+    if kernel == "splash" and length < LARGEST_BLOCK:
+        return f"computes blocks of {LARGEST_BLOCK} positions, and rows have {length}"
+    if kernel == "flash" and length <= TILE // 2:
+        return f"computes blocks of {TILE} positions, and rows have {length}"
     return None
 
 
@@ -111,9 +126,17 @@ def make_attention_fn(
             key_segment_ids_BxS=key_segment_ids_BxS,
             causal=causal,
             has_keys_BxQ=has_keys_BxQ,
-            mask_BxLxL=mask_Bx1xQxS[:, 0] if per_row_masks else None,
             over_devices=over_devices(),
         )
+    if kernel == "flash":
+        mask = flash_mask(
+            query_segment_ids_BxQ,
+            key_segment_ids_BxS,
+            causal=causal,
+            bidirectional_mask_BxS=bidirectional_mask_BxS,
+            order_BxL=order_BxL,
+        )
+        return functools.partial(flash_attention, mask=mask, bias_1xHxQxS=bias_1xHxQxS, over_devices=over_devices())
     if kernel == "cudnn":
         if config.one_segment and not per_row_masks:
             mask_and_bias = lengths_and_bias(query_segment_ids_BxQ, key_segment_ids_BxS, bias_1xHxQxS, config.dtype)

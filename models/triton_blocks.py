@@ -11,17 +11,17 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
 
-from models.attention_dropout import keep_factors
+from models.attention_dropout import keeps
 
 _MASKED = -1e30  # the score of a masked key; the kernel subtracts scores, so that it must be finite
 
-# Axes: B rows, H query heads, G key/value heads, Q queries, S keys, K head dim, N blocks of queries or keys; sizes
-# 1 and 2.
+# Axes: B rows, H query heads, G key/value heads, Q queries, S keys, K head dim, N blocks of queries or keys; 2 is a
+# size.
 DIMENSIONS = {
     "query": "BHQK",
     "keys": "BGSK",
     "values": "BGSK",
-    "bias": "1HQS",
+    "bias": "HQS",
     "query_segment_ids": "BQ",
     "key_segment_ids": "BS",
     "bidirectional_mask": "BS",
@@ -29,7 +29,7 @@ DIMENSIONS = {
     "key_order": "BS",
     "key_blocks": "BN2",  # for each block of queries: the first block of its keys, and one more than the last
     "query_blocks": "BN2",  # for each block of keys: likewise the blocks of its queries
-    "dropout_seeds": "BH2",
+    "seeds": "BH",
     "output": "BHQK",
     "log_sums": "BHQ",  # of the exponentials of all scores of a query
     "output_bar": "BHQK",
@@ -73,7 +73,7 @@ def forward(inputs: dict[str, Any], outputs: dict[str, Any], *, options: Options
         correction = jnp.exp(maximum - new_maximum)
         weights = jnp.where(visible, jnp.exp(scores - new_maximum[:, None]), 0)
         total = total * correction + weights.sum(1)
-        kept = weights if not options.dropout_rate else weights * _keep_factors(inputs, place, options)
+        kept = weights * _dropout_factors(inputs, place, options)
         values = inputs["values"][keys, :]
         output = output * correction[:, None] + _product(kept.astype(values.dtype), values)
         return output, new_maximum, total
@@ -157,11 +157,9 @@ def _gradients(inputs: dict[str, Any], place: _Place, options: Options) -> tuple
     values = inputs["values"][(*place.row, keys, slice(None))]
     scores, visible = _scores(inputs, query, key, place, options)
     probabilities = jnp.where(visible, jnp.exp(scores - log_sums[:, None]), 0)
-    kept, probabilities_bar = probabilities, _product(output_bar, values.T)
-    if options.dropout_rate:
-        factors = _keep_factors(inputs, place, options)
-        kept, probabilities_bar = probabilities * factors, probabilities_bar * factors
-    return kept, probabilities * (probabilities_bar - means[:, None]), (query, key)
+    factors = _dropout_factors(inputs, place, options)
+    probabilities_bar = _product(output_bar, values.T) * factors
+    return probabilities * factors, probabilities * (probabilities_bar - means[:, None]), (query, key)
 
 
 def _scores(inputs: dict[str, Any], query: Array, keys: Array, place: _Place, options: Options) -> tuple[Array, Array]:
@@ -190,16 +188,15 @@ def _scores(inputs: dict[str, Any], query: Array, keys: Array, place: _Place, op
     return jnp.where(visible, scores, _MASKED), visible
 
 
-def _keep_factors(inputs: dict[str, Any], place: _Place, options: Options) -> Array:
-    """Returns the factors of dropout for the probabilities of a block."""
-    seeds = inputs["dropout_seeds"]
-    return keep_factors(
-        seeds[(*place.row, *place.head, 0)],
-        seeds[(*place.row, *place.head, 1)],
-        *_indices(place, options),
-        rate=options.dropout_rate,
-        broadcast_positions=options.dropout_broadcast_positions,
-    )
+def _dropout_factors(inputs: dict[str, Any], place: _Place, options: Options) -> Array | float:
+    """Returns the factors of a block's probabilities: 0 where dropped, 1 / (1 - rate) elsewhere; 1 without seeds."""
+    if "seeds" not in inputs:
+        return 1.0
+    query_index, key_index = _indices(place, options)
+    if options.dropout_broadcast_positions:
+        query_index = jnp.zeros_like(query_index)
+    keep = keeps(inputs["seeds"][(*place.row, *place.head)], query_index, key_index, options.dropout_rate)
+    return jnp.where(keep, 1 / (1 - options.dropout_rate), 0.0)
 
 
 def _indices(place: _Place, options: Options) -> tuple[Array, Array]:

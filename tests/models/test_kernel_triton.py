@@ -10,7 +10,7 @@ import pytest
 
 from models import attention, kernels
 from models.attention import KeysValues, attention_mask
-from models.attention_dropout import dropout_seeds, keep_factors
+from models.attention_dropout import dropout_seeds, keeps
 from models.kernel_triton import mask_and_bias_arrays, triton_attention
 from models.placement import compiled_for, part_of_rows
 from models.transformer import apply, init_params
@@ -28,12 +28,10 @@ def test_values_and_gradients(name, with_bias, monkeypatch):
     check(name, "triton", with_bias=with_bias)
 
 
-def keep_mask(key, rows, heads, queries, keys, broadcast_positions):
-    """bool [rows, heads, queries or 1, keys]: the probabilities that the kernel keeps."""
-    query_seeds, key_seeds = jnp.moveaxis(dropout_seeds(key, rows, heads), -1, 0)[..., None, None]
-    query_index, key_index = jnp.arange(queries)[:, None], jnp.arange(keys)[None]
-    options = {"rate": RATE, "broadcast_positions": broadcast_positions}
-    return keep_factors(query_seeds, key_seeds, query_index, key_index, **options) > 0
+def keep_mask(key, rows, heads, queries, keys, rate):
+    """bool [rows, heads, queries, keys]: the probabilities that the kernel keeps."""
+    seeds = dropout_seeds(key, rows, heads)[..., None, None]
+    return keeps(seeds, jnp.arange(queries)[:, None], jnp.arange(keys), rate)
 
 
 @pytest.mark.parametrize("broadcast_positions", [True, False])
@@ -61,7 +59,7 @@ def test_dropout_against_dot_product_attention_with_the_same_keep_mask(broadcast
         )
 
     def plain(query, key, value, bias):
-        keep = keep_mask(dropout_key, B, H, Q, S, broadcast_positions).reshape(B, G, H // G, -1, S)
+        keep = keep_mask(dropout_key, B, H, 1 if broadcast_positions else Q, S, RATE).reshape(B, G, H // G, -1, S)
         query, bias = query.reshape(B, G, H // G, Q, K), bias.reshape(1, G, H // G, Q, S)
         return attention._attend(0.5, RATE, query, key, value, bias, mask[:, None], keep).reshape(B, H, Q, K)
 
@@ -76,37 +74,22 @@ def test_dropout_against_dot_product_attention_with_the_same_keep_mask(broadcast
     assert np.abs(expected[0] - without).max() > 0.1  # the bias matters
 
 
-def test_dropout_keeps_the_stated_share_and_its_draws_are_independent():
-    keep = np.asarray(keep_mask(jax.random.key(0), 4, 3, 128, 256, False))
-    assert keep.shape == (4, 3, 128, 256)
-    deviation = lambda draws, p: abs(draws.mean() - p) / np.sqrt(p * (1 - p) / draws.size)  # noqa: E731
-    assert deviation(keep, 1 - RATE) < 4
-    equal = RATE**2 + (1 - RATE) ** 2
-    for axis in range(4):  # rows, heads, queries, keys; neighbours, and the ends of a block
-        for step in (1, 2, 64) if keep.shape[axis] > 64 else (1,):
-            length = keep.shape[axis] - step
-            first, second = keep.take(range(length), axis), keep.take(range(step, length + step), axis)
-            assert deviation(first == second, equal) < 4.5, (axis, step)
-    shared = np.asarray(keep_mask(jax.random.key(0), 4, 3, 128, 256, True))
-    assert (shared == shared[:, :, :1]).all() and deviation(shared[:, :, 0], 1 - RATE) < 4
+def test_the_draws_of_dropout_by_definition():
+    """In Python's integers; and the draws of a part of the batch's rows."""
 
-
-def test_dropout_by_definition():
-    """The bits in Python's integers, and the seeds of a part of the batch's rows."""
-
-    def mix(x):
+    def mixed(x):
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
             x = ((x ^ (x >> shift)) * factor) % 2**32
         return x ^ (x >> 16)
 
-    seeds = np.asarray(dropout_seeds(jax.random.key(5), 3, 2))
-    keep = np.asarray(keep_mask(jax.random.key(5), 3, 2, 7, 9, False))
-    for row, head, query, key in np.ndindex(keep.shape):
-        first, second = (int(seed) % 2**32 for seed in seeds[row, head])
-        bits = mix((mix((first + query) % 2**32) + mix((second + key) % 2**32)) % 2**32)
-        assert keep[row, head, query, key] == ((bits + 2**31) % 2**32 < round((1 - RATE) * 2**32))
+    key = jax.random.key(5)
+    seeds, keep = np.asarray(dropout_seeds(key, 3, 2)), np.asarray(keep_mask(key, 3, 2, 7, 9, RATE))
+    for row, head, query, index in np.ndindex(keep.shape):
+        seed = int(seeds[row, head])
+        bits = mixed((mixed((seed + query) % 2**32) + mixed((index - seed) % 2**32)) % 2**32)
+        assert keep[row, head, query, index] == (bits >> 8 >= RATE * 2**24)
     with part_of_rows(lambda rows: 3 - rows):
-        assert (np.asarray(dropout_seeds(jax.random.key(5), 2, 2)) == seeds[1:]).all()
+        assert (np.asarray(dropout_seeds(key, 2, 2)) == seeds[1:]).all()
 
 
 def calls_for_a_gpu(config, batch, *, vmap=False):
@@ -136,8 +119,8 @@ def test_the_program_for_a_gpu_has_no_array_for_each_row_head_query_and_key(vmap
     batch["decoder_bidirectional_mask"] = jnp.asarray(np.stack([*PREFIX, PREFIX[0]]))
     results, text = calls_for_a_gpu(config, batch, vmap=vmap)
     # The forward pass; the gradients of queries, of keys and values, and of the bias.
-    seeds = "2x" if vmap else ""
+    runs = "2x" if vmap else ""
     assert len(results) == 4
-    assert sum(f"tensor<{seeds}1x4x160x160xf32>" in result for result in results) == 1
+    assert sum(f"tensor<{runs}4x160x160xf32>" in result for result in results) == 1
     for size in (130, 160):
         assert f"3x4x{size}x{size}x" not in text

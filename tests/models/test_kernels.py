@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import kernel_cudnn, kernel_splash, kernels
+from models import kernel_cudnn, kernel_flash, kernel_splash, kernels
 from models.attention import KeysValues
 from models.kernels import choose_attention, make_attention_fn
 from models.placement import compiled_for, platform_of
@@ -123,12 +123,23 @@ def test_xla(name):
     check(name, "xla")
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ["causal", "cross"])
 def test_splash_on_rows_of_two_padded_blocks(name, monkeypatch):
     monkeypatch.setattr(kernel_splash, "LARGEST_BLOCK", 128)
     monkeypatch.setattr(kernels, "splash_attention", functools.partial(kernel_splash.splash_attention, interpret=True))
     with compiled_for("tpu", on_one_device):
         check(name, "splash", with_bias=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "with_bias"),
+    [("causal", True), ("prefix", True), ("prefix", False), ("order", True), ("order", False), ("cross", False)],
+)
+def test_flash_on_rows_of_two_padded_blocks(name, with_bias, monkeypatch):
+    monkeypatch.setattr(kernel_flash, "LARGEST_BLOCK", 128)
+    monkeypatch.setattr(kernels, "flash_attention", functools.partial(kernel_flash.flash_attention, interpret=True))
+    with compiled_for("tpu", on_one_device):
+        check(name, "flash", with_bias=with_bias)
 
 
 @pytest.mark.parametrize(
@@ -245,17 +256,20 @@ def shapes_of(config):
         ("cuda", {"attention": "xla"}, {}, "xla", "model.attention='xla'"),
         ("tpu", {}, {}, "splash", SUPPORTED),
         ("tpu", {"head_dim": 256}, {}, "splash", SUPPORTED),
-        ("tpu", {"dtype": "float16"}, {}, "xla", "splash needs precision='bfloat16' or 'float32', not 'float16'"),
-        ("tpu", {"positions": "relative"}, {}, "xla", "splash has no bias, and model.positions='relative' needs one"),
-        ("tpu", {}, {"length": 511}, "xla", "splash computes blocks of 512 positions, and rows have 511"),
+        ("tpu", {"dtype": "float16"}, {}, "xla", "flash needs precision='bfloat16' or 'float32', not 'float16'"),
+        ("tpu", {"positions": "relative"}, {}, "flash", "splash has no bias, and model.positions='relative' needs one"),
+        ("tpu", {"dropout_rate": 0.1}, {}, "flash", "splash has no dropout, and model.dropout_rate=0.1"),
+        ("tpu", {}, {"length": 511}, "flash", "splash computes blocks of 512 positions, and rows have 511"),
+        ("tpu", {}, {"length": 64}, "xla", "flash computes blocks of 128 positions, and rows have 64"),
         (
             "tpu",
             {},
             {"per_row_masks": True},
-            "xla",
-            "splash computes one row at a time if masks differ between rows",
+            "flash",
+            "splash has no prefix and no attention order, which rows here have",
         ),
-        ("tpu", {"attention": "splash"}, {"length": 3, "per_row_masks": True}, "splash", "model.attention='splash'"),
+        ("tpu", {"attention": "splash"}, {"length": 3}, "splash", "model.attention='splash'"),
+        ("tpu", {"attention": "flash"}, {"length": 3}, "flash", "model.attention='flash'"),
     ],
 )
 def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reason):
@@ -276,6 +290,7 @@ def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reas
             "triton needs at most 256 for model.head_dim=512",
         ),
         ("tpu", {"attention": "splash", "positions": "relative"}, "splash has no bias"),
+        ("cuda", {"attention": "flash"}, "flash needs a TPU, not cuda"),
     ],
 )
 def test_a_kernel_that_cannot_run_raises_one_line(platform, changes, reason):
@@ -289,9 +304,9 @@ def test_a_kernel_that_cannot_run_raises_one_line(platform, changes, reason):
         jax.eval_shape(lambda params: apply(config, params, batch), shapes_of(config))
 
 
-def test_splash_names_the_dimensions_of_its_arguments_for_over_devices():
-    config = tiny.config(architecture="decoder_only", attention="splash", positions="rope")
-    batch = tiny.rows("decoder", [[1, 1, 2]], [[3, 4, 5]]) | {"decoder_bidirectional_mask": jnp.zeros((1, 3), bool)}
+def test_kernels_for_tpus_name_the_dimensions_of_their_arguments_for_over_devices():
+    config = tiny.config(architecture="decoder_only", attention="auto", positions="rope")
+    batch = tiny.rows("decoder", [[1] * 512], [[3] * 512]) | {"decoder_bidirectional_mask": jnp.zeros((1, 512), bool)}
     dimensions = []
 
     def over_devices(function, arguments, result):
@@ -304,5 +319,5 @@ def test_splash_names_the_dimensions_of_its_arguments_for_over_devices():
             jax.eval_shape(lambda params, config=changed: apply(config, params, batch), shapes_of(config))
     assert dimensions == [
         ("BHQK", "BGSK", "BGSK", "BQ", "BS", "BHQK"),
-        ("BHQK", "BGSK", "BGSK", "BQS", "BHQK"),
+        ("BHQK", "BGSK", "BGSK", "BVQ", "BVS", "BXY", "BHQK"),
     ]
