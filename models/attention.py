@@ -242,7 +242,7 @@ class Attention(nnx.Module):
                 query,
                 KeysValues(*(whole_rows(x, 2) for x in keys_values)),
                 scale=self.config.head_dim**-0.5 if self.config.scale_attention else 1.0,
-                **(dropout_options if rate else {}),  # the fused kernels have no dropout
+                **(dropout_options if rate else {}),  # some kernels have no dropout
             )
 
         if position_parts() > 1:

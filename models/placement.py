@@ -152,10 +152,14 @@ def own_positions(x: Array, axis: int = 1) -> Array:
 def platform_of(device: jax.Device) -> str:
     """Returns "cuda" for an NVIDIA GPU of the Ampere generation or newer, which cuDNN's attention needs.
 
-    For other devices returns jax's name of the platform: "cpu", "tpu", or "gpu" for other GPUs.
+    For those of the Hopper generation returns "hopper": there, and not on Blackwell, cuDNN's attention has a backward
+    pass for heads of more than 128 dimensions. For other devices returns jax's name of the platform: "cpu", "tpu", or
+    "gpu" for other GPUs.
     """
-    version = getattr(device.client, "platform_version", "") if device.platform == "gpu" else ""
-    return "cuda" if "cuda" in version and int(device.compute_capability.split(".")[0]) >= 8 else device.platform
+    if device.platform != "gpu" or "cuda" not in getattr(device.client, "platform_version", ""):
+        return device.platform
+    generation = int(device.compute_capability.split(".")[0])
+    return "hopper" if generation == 9 else "cuda" if generation >= 8 else "gpu"
 
 
 @contextlib.contextmanager

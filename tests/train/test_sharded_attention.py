@@ -13,14 +13,16 @@ from models.transformer import apply
 from tests.models import tiny
 from train import sharding
 from train.config import MeshConfig
+from train.split_rows import split_rows
 
 mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=2))
 over_devices = functools.partial(sharding.over_devices, mesh=mesh)
 kernels.splash_attention = functools.partial(kernels.splash_attention, interpret=True)
+kernels.flash_attention = functools.partial(kernels.flash_attention, interpret=True)
 segments = np.array([[1, 1, 2, 2, 2, 0, 0], [1, 2, 2, 2, 3, 3, 3]] * 2)
 batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(28).reshape(4, 7))
 batch |= tiny.rows("encoder", segments[:, ::-1].tolist(), 5 + np.arange(28).reshape(4, 7))
-batch |= {"decoder_bidirectional_mask": jnp.zeros((4, 7), bool)}
+batch |= {"decoder_bidirectional_mask": jnp.arange(28).reshape(4, 7) % 3 == 0}
 
 def on_mesh(config, platform):
     def loss(params, batch):
@@ -40,6 +42,26 @@ def largest_difference(config, platform):
 
 decoder = {"architecture": "decoder_only", "has_prefix": False}
 results = {"splash": largest_difference(tiny.config(positions="rope", attention="splash", **decoder), "tpu")}
+
+prefix = {"architecture": "decoder_only", "has_prefix": True}
+results["flash"] = largest_difference(tiny.config(attention="flash", **prefix), "tpu")
+
+def summed(config, over_devices, params, scale, batch, key):
+    with compiled_for("tpu", over_devices):
+        return scale * jnp.square(apply(config, params, batch, dropout_key=key)).sum()
+
+def gradient_in_split_rows(config):
+    "of a loss with dropout, where each part of the mesh axis data has its own rows; and that of one device"
+    rows_by_heads = sharding.make_mesh(MeshConfig(backend="jit", data=4, fsdp=1, tensor=2))
+    on_both = functools.partial(sharding.over_devices, mesh=rows_by_heads)
+    of_part = jax.grad(functools.partial(summed, config, on_both))
+    split = split_rows(lambda *arguments: jax.lax.psum(of_part(*arguments), "data"), mesh=rows_by_heads)
+    whole = jax.grad(functools.partial(summed, config, lambda function, *_: function))
+    arguments = tiny.params(config), jnp.float32(1), batch, jax.random.key(5)
+    return [jax.tree.leaves(jax.jit(gradient)(*arguments)) for gradient in (split, whole)]
+
+pairs = zip(*gradient_in_split_rows(tiny.config(attention="flash", dropout_rate=0.2, **prefix)), strict=True)
+results["flash in split rows"] = max(float(abs(a - b).max() / abs(b).max()) for a, b in pairs)
 
 def shapes_on_a_device(heads, key_heads):
     shapes = []
@@ -77,7 +99,7 @@ def results():
     return run(PROGRAM, devices=8, timeout=300)[0]
 
 
-@pytest.mark.parametrize("name", ["splash", "cudnn", "cudnn of one segment"])
+@pytest.mark.parametrize("name", ["splash", "flash", "flash in split rows", "cudnn", "cudnn of one segment"])
 def test_loss_and_gradients_are_those_of_one_device(results, name):
     assert results[name] < 1e-5
 

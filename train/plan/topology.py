@@ -13,8 +13,13 @@ from train.accelerators import has_tpu
 from train.hardware import CHIPS, Chip
 
 _TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
-_AMPERE_OR_NEWER = ("gb200", "b200", "gh200-144gb", "gh200", "h100", "h200", "a100", "a100-40gb", "l4")
-_GPUS = (*_AMPERE_OR_NEWER, "t4")
+_PLATFORMS = {
+    "hopper": ("gh200-144gb", "gh200", "h100", "h200"),
+    "cuda": ("gb200", "b200", "a100", "a100-40gb", "l4"),
+    "gpu": ("gpu", "t4"),
+    "tpu": tuple(_TPU_DIMENSIONS),
+}
+_GPUS = ("gb200", "b200", "gh200-144gb", "gh200", "h100", "h200", "a100", "a100-40gb", "l4", "t4")
 # JAX's pool on a GPU is this share of the memory, unless one of the variables has another. The first one is newer.
 _POOL_SHARE = 0.75
 _POOL_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
@@ -46,15 +51,13 @@ class Topology:
     @property
     def has_pool(self) -> bool:
         """Whether the devices are GPUs whose memory JAX takes in a pool."""
-        return self.chip is not None and self.platform in ("cuda", "gpu")
+        return self.chip is not None and self.platform not in ("cpu", "tpu")
 
     @property
     def platform(self) -> str:
         """The platform of the devices, as models.placement.platform_of names it; "gpu" for an unknown GPU."""
         kind = self.chip.name if self.chip else self.name.partition(":")[0]
-        if kind in _TPU_DIMENSIONS:
-            return "tpu"
-        return "cuda" if kind in _AMPERE_OR_NEWER else "gpu" if kind in ("gpu", *_GPUS) else "cpu"
+        return next((platform for platform, kinds in _PLATFORMS.items() if kind in kinds), "cpu")
 
 
 def parse_topology(name: str) -> Topology:
