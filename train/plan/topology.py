@@ -46,7 +46,7 @@ class Topology:
     @property
     def num_slices(self) -> int:
         """The number of TPU slices, which only a data center network connects."""
-        return len({device.slice_index for device in self.devices}) or 1
+        return max(1, len({device.slice_index for device in self.devices}))
 
     @property
     def has_pool(self) -> bool:
