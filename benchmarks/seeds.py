@@ -26,8 +26,9 @@ from contract.errors import ConfigError
 from train import sharding
 from train.command import parse_flags, run_command
 from train.experiment import Experiment
+from train.mesh_checks import check_mesh
 from train.optimizer import make_optimizer
-from train.run import abstract_state, check_microbatch, compiled_train_step, initial_state, seed_array
+from train.run import abstract_state, compiled_train_step, initial_state, seed_array
 from train.side_by_side import compiled_side_by_side_step, stacked_sharding
 
 _FLAGS = flags.FlagValues()
@@ -40,7 +41,7 @@ def measure(experiment: Experiment, num_seeds: int, rounds: int) -> dict[str, An
     Peak memory is that of both programs and their states together.
     """
     mesh = sharding.make_mesh(experiment.mesh)
-    check_microbatch(experiment.train, mesh)
+    check_mesh(experiment, mesh)
     batch_sharding = sharding.batch_sharding(mesh)
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
     shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(experiment, mesh))

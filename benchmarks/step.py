@@ -43,9 +43,10 @@ from train import sharding
 from train.command import config_fields, define_config, parse_flags, run_command
 from train.experiment import Experiment, make_experiment
 from train.hardware import chip_of
+from train.mesh_checks import check_mesh
 from train.optimizer import make_optimizer
 from train.plan.estimate import abstract_batch
-from train.run import abstract_state, check_microbatch, compiled_train_step, initial_state, seed_array
+from train.run import abstract_state, compiled_train_step, initial_state, seed_array
 
 WARM_UP_STEPS = 3
 SHAPE_VOCAB_SIZE = 512
@@ -128,7 +129,7 @@ def measure(experiment: Experiment, steps: int) -> dict[str, Any]:
     """
     begin = time.perf_counter()
     mesh = sharding.make_mesh(experiment.mesh)
-    check_microbatch(experiment.train, mesh)
+    check_mesh(experiment, mesh)
     batch_sharding = sharding.batch_sharding(mesh)
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(experiment, mesh))

@@ -129,7 +129,10 @@ def get_config() -> ConfigDict:
     # True: all positions of a row share one dropout mask, and all queries that of the attention probabilities (T5).
     # False: every element has its own draw (BERT, GPT-2, BART).
     config.model.dropout_broadcast_positions = True
-    config.model.attention = "auto"  # or "xla", "cudnn" (NVIDIA GPUs), "splash" (TPUs); see models/kernels.py
+    # Or "xla"; "cudnn" (NVIDIA GPUs) or "triton" (NVIDIA GPUs: also dropout, and a bias apart from any mask; not yet
+    # run on a GPU); "splash" (TPUs: masks by segments and causality) or "flash" (TPUs: also relative positions,
+    # prefixes, attention orders and dropout). See models/kernels.py.
+    config.model.attention = "auto"
     config.model.remat = "none"  # what the backward pass recomputes: "none", "dots", "full"; see models/remat.py
     # Layers per iteration of the loop over layers; more: faster on CPU, slower to compile. 0: all layers on a CPU, if
     # there are at most 12 and remat is "none", and one layer elsewhere (models/unroll.py).
@@ -193,6 +196,7 @@ def get_config() -> ConfigDict:
     # The number of devices along each axis of the mesh. One axis may be -1: all remaining devices.
     config.mesh.data = -1  # devices with different rows, each with a copy of the training state
     config.mesh.fsdp = 1  # devices with different rows, each with a shard of the training state
+    config.mesh.context = 1  # devices with the same rows, each with a part of the positions, for long rows
     config.mesh.tensor = 1  # devices with the same rows, each with a shard of the training state
     return config
 

@@ -7,10 +7,10 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
 from models.attention import KeysValues
+from models.kernel_blocks import block_and_padded_length, pad
 from models.placement import OverDevices
 
 LARGEST_BLOCK = 512  # queries or keys that a core holds in its memory at a time
-_TILE = 128  # a TPU's tile; blocks are multiples of it
 
 
 def splash_attention(
@@ -21,7 +21,6 @@ def splash_attention(
     key_segment_ids_BxS: Array,
     causal: bool,
     has_keys_BxQ: Array,
-    mask_BxLxL: Array | None,
     over_devices: OverDevices,
     scale: float,
     interpret: bool = False,
@@ -29,47 +28,33 @@ def splash_attention(
     """Returns [B, H, Q, K], as `dot_product_attention`: float32 or bfloat16, no bias, no dropout.
 
     has_keys: bool, False for a query whose keys are all masked.
-    mask: bool, the mask of self-attention, given if segments and `causal` do not determine the mask. The kernel then
-    computes the blocks to skip for each row. None: all rows share one pattern of blocks.
     over_devices: see models/placement.py.
     interpret: run the kernel in Pallas's interpreter, slowly but on any platform, for tests.
 
     Rows are padded to whole blocks internally. The queries are multiplied by `scale` in their own dtype.
     """
     Q, S = query_BxHxQxK.shape[2], keys_values.keys.shape[2]
-    (block_q, padded_Q), (block_s, padded_S) = _block_and_padded_length(Q), _block_and_padded_length(S)
+    block_q, padded_Q = block_and_padded_length(Q, LARGEST_BLOCK)
+    block_s, padded_S = block_and_padded_length(S, LARGEST_BLOCK)
 
-    def attend_by_segments(query, keys, values, query_ids, key_ids):
-        head_mask = (masks.CausalMask if causal else masks.FullMask)((padded_Q, padded_S))
+    def attend(query, keys, values, query_ids, key_ids):
+        mask = (masks.CausalMask if causal else masks.FullMask)((padded_Q, padded_S))
         with jax.ensure_compile_time_eval():  # makes the pattern of blocks a constant instead of a traced computation
-            kernel = _make_kernel(masks.MultiHeadMask([head_mask] * query.shape[1]), block_q, block_s, interpret)
+            kernel = _make_kernel(masks.MultiHeadMask([mask] * query.shape[1]), block_q, block_s, interpret)
         return jax.vmap(kernel)(query, keys, values, splash.SegmentIds(query_ids, key_ids))
 
-    def attend_by_masks(query, keys, values, mask):
-        def attend_row(query, keys, values, mask_LxL):
-            return _make_kernel(mask_LxL[None], block_q, block_s, interpret)(query, keys, values)
-
-        return jax.vmap(attend_row)(query, keys, values, mask)
-
-    query = _pad(query_BxHxQxK * scale, 2, padded_Q)
-    keys, values = (_pad(x, 2, padded_S) for x in keys_values)
-    if mask_BxLxL is None:
-        query_ids, key_ids = _pad(query_segment_ids_BxQ, 1, padded_Q), _pad(key_segment_ids_BxS, 1, padded_S)
-        attend = over_devices(attend_by_segments, ("BHQK", "BGSK", "BGSK", "BQ", "BS"), "BHQK")
-        output_BxHxQxK = attend(query, keys, values, query_ids, key_ids)
-    else:
-        mask = _pad(_pad(mask_BxLxL, 1, padded_Q), 2, padded_S)
-        # A query whose keys are all masked attends to itself, or its gradient would be NaN. Such outputs are discarded.
-        mask = mask | (jnp.eye(padded_Q, dtype=bool) & ~mask.any(-1, keepdims=True))
-        attend = over_devices(attend_by_masks, ("BHQK", "BGSK", "BGSK", "BQS"), "BHQK")
-        output_BxHxQxK = attend(query, keys, values, mask)
+    query = pad(query_BxHxQxK * scale, 2, padded_Q)
+    keys, values = (pad(x, 2, padded_S) for x in keys_values)
+    query_ids, key_ids = pad(query_segment_ids_BxQ, 1, padded_Q), pad(key_segment_ids_BxS, 1, padded_S)
+    attend_over_devices = over_devices(attend, ("BHQK", "BGSK", "BGSK", "BQ", "BS"), "BHQK")
+    output_BxHxQxK = attend_over_devices(query, keys, values, query_ids, key_ids)
     return jnp.where(has_keys_BxQ[:, None, :, None], output_BxHxQxK[:, :, :Q], 0)
 
 
 def _make_kernel(
-    mask: masks.MultiHeadMask | Array, block_q: int, block_s: int, interpret: bool
+    mask: masks.MultiHeadMask, block_q: int, block_s: int, interpret: bool
 ) -> splash.SplashAttentionKernel:
-    """Returns the kernel for one row. mask: a mask for each head, or bool [1, Q, S] for all heads."""
+    """Returns the kernel for one row. mask: a mask for each head."""
     sizes = splash.BlockSizes(
         block_q=block_q,
         block_kv=block_s,
@@ -82,20 +67,5 @@ def _make_kernel(
     )
     kernel = splash.make_splash_mha(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1, interpret=interpret)
     # Under jit, jax 0.10 to 0.12 turn this Python flag of the kernel into a traced array and then branch on it.
-    kernel.fwd_mask_info = kernel.fwd_mask_info._replace(is_dynamic_mask=isinstance(mask, Array))
+    kernel.fwd_mask_info = kernel.fwd_mask_info._replace(is_dynamic_mask=False)
     return kernel
-
-
-def _block_and_padded_length(length: int) -> tuple[int, int]:
-    """Returns the size of a block, at most LARGEST_BLOCK, and `length` rounded up to whole blocks.
-
-    The number of blocks is the smallest possible; for this number, the size is the smallest multiple of _TILE.
-    """
-    num = -(-length // LARGEST_BLOCK)
-    size = -(-length // (num * _TILE)) * _TILE
-    return size, num * size
-
-
-def _pad(x: Array, axis: int, length: int) -> Array:
-    """Returns `x` with `axis` padded at its end to `length`."""
-    return jnp.pad(x, [(0, length - size if i == axis else 0) for i, size in enumerate(x.shape)])

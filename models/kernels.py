@@ -1,4 +1,4 @@
-"""Chooses an attention kernel: XLA's operations, cuDNN's fused kernel for NVIDIA GPUs, or splash for TPUs.
+"""Chooses an attention kernel: XLA's operations, cuDNN's or triton for NVIDIA GPUs, splash or flash for TPUs.
 
 `choose_attention` chooses before anything is traced and gives the reason. `make_attention_fn` returns the function that
 the layers of a stack call. Decoding with a cache always uses XLA's operations.
@@ -10,58 +10,85 @@ from jax import Array
 
 from models.attention import AttentionFn, attention_mask, dot_product_attention
 from models.config import ModelConfig
+from models.kernel_blocks import TILE
 from models.kernel_cudnn import cudnn_attention, lengths_and_bias, mask_or_bias
+from models.kernel_flash import flash_attention, flash_mask
 from models.kernel_splash import LARGEST_BLOCK, splash_attention
-from models.placement import over_devices, target_platform
+from models.kernel_triton import LARGEST_HEAD_DIM, mask_and_bias_arrays, triton_attention
+from models.placement import first_position, over_devices, position_parts, target_platform
 
-_FUSED_KERNELS = {"cuda": "cudnn", "tpu": "splash"}  # by platform
+# Those of "auto" by platform; the first that can run is chosen.
+_FUSED_KERNELS = {"cuda": ("cudnn",), "hopper": ("cudnn",), "tpu": ("splash", "flash")}
+_DTYPES = {
+    "cudnn": ("bfloat16", "float16"),
+    "triton": ("bfloat16", "float16"),
+    "splash": ("bfloat16", "float32"),
+    "flash": ("bfloat16", "float32"),
+}
 
 
 def choose_attention(
-    config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False
+    config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False, parts: int = 1
 ) -> tuple[str, str]:
-    """Returns the kernel, "xla", "cudnn" or "splash", for `config.attention` on `platform` (`platform_of`); the reason.
+    """Returns the kernel for `config.attention` on `platform` (`platform_of`), and the reason.
+
+    The kernel is "xla", "cudnn", "triton", "splash" or "flash". "auto" never chooses "triton", which has not yet run on
+    a GPU.
 
     length: number of queries or keys, whichever is larger. per_row_masks: rows have a prefix or an attention order, so
-    that segments and causality alone do not determine their masks.
+    that segments and causality alone do not determine their masks. parts: devices that share the positions of a row.
 
     Raises ValueError if `config.attention` names a kernel that does not support the model or the platform.
     """
     if config.attention == "xla":
         return "xla", "model.attention='xla'"
     if config.attention != "auto":
-        unsupported = _unsupported(config.attention, config, platform)
+        unsupported = _unsupported(config.attention, config, platform, per_row_masks, parts)
         if unsupported:
             raise ValueError(
                 f"model.attention={config.attention!r} must be 'auto' or 'xla': {config.attention} {unsupported}"
             )
         return config.attention, f"model.attention={config.attention!r}"
-    if platform not in _FUSED_KERNELS:
-        return "xla", f"no fused kernel for {platform}"
-    kernel = _FUSED_KERNELS[platform]
-    drawback = _unsupported(kernel, config, platform)
-    if not drawback and kernel == "splash" and length < LARGEST_BLOCK:
-        drawback = f"computes blocks of {LARGEST_BLOCK} positions, and rows have {length}"
-    if not drawback and kernel == "splash" and per_row_masks:
-        drawback = "computes one row at a time if masks differ between rows"
-    return ("xla", f"{kernel} {drawback}") if drawback else (kernel, "supports this model")
+    drawback = f"no fused kernel for {platform}"
+    for i, kernel in enumerate(_FUSED_KERNELS.get(platform, ())):
+        unsuited = _unsupported(kernel, config, platform, per_row_masks, parts) or _slow(kernel, length)
+        if not unsuited:
+            return kernel, drawback if i else "supports this model"
+        drawback = f"{kernel} {unsuited}"
+    return "xla", drawback
 
 
-def _unsupported(kernel: str, config: ModelConfig, platform: str) -> str | None:
+def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks: bool, parts: int) -> str | None:
     """Returns why `kernel` cannot run this model on `platform`, as a verb phrase after its name; None if it can."""
-    kernel_platform = next(name for name, fused in _FUSED_KERNELS.items() if fused == kernel)
-    dtypes = {"cudnn": ("bfloat16", "float16"), "splash": ("bfloat16", "float32")}[kernel]
-    if platform != kernel_platform:
-        machine = "an NVIDIA GPU, Ampere or newer" if kernel_platform == "cuda" else "a TPU"
+    is_for_tpu = kernel in _FUSED_KERNELS["tpu"]
+    if platform not in (("tpu",) if is_for_tpu else ("cuda", "hopper")):
+        machine = "a TPU" if is_for_tpu else "an NVIDIA GPU, Ampere or newer"
         return f"needs {machine}, not {'another GPU' if platform == 'gpu' else platform}"
-    if config.dtype not in dtypes:
-        return f"needs precision={' or '.join(map(repr, dtypes))}, not {config.dtype!r}"
-    if config.dropout_rate:
+    if config.dtype not in _DTYPES[kernel]:
+        return f"needs precision={' or '.join(map(repr, _DTYPES[kernel]))}, not {config.dtype!r}"
+    if config.dropout_rate and kernel in ("cudnn", "splash"):
         return f"has no dropout, and model.dropout_rate={config.dropout_rate}"
     if kernel == "splash" and config.positions == "relative":
         return "has no bias, and model.positions='relative' needs one"
-    if kernel == "cudnn" and (config.head_dim % 8 or config.head_dim > 128):
-        return f"needs a multiple of 8 up to 128 for model.head_dim={config.head_dim}"
+    if kernel in ("splash", "triton") and parts > 1:
+        return f"needs whole rows, which {parts} devices share"
+    if kernel == "splash" and per_row_masks:
+        return "has no prefix and no attention order, which rows here have"
+    if kernel == "cudnn":
+        largest = 256 if platform == "hopper" else 128
+        if config.head_dim % 8 or config.head_dim > largest:
+            return f"needs a multiple of 8 up to {largest} for model.head_dim={config.head_dim}"
+    if kernel == "triton" and config.head_dim > LARGEST_HEAD_DIM:
+        return f"needs at most {LARGEST_HEAD_DIM} for model.head_dim={config.head_dim}"
+    return None
+
+
+def _slow(kernel: str, length: int) -> str | None:
+    """Returns why `kernel` is slow for rows of `length`, as a verb phrase after its name; None if it is not."""
+    if kernel == "splash" and length < LARGEST_BLOCK:
+        return f"computes blocks of {LARGEST_BLOCK} positions, and rows have {length}"
+    if kernel == "flash" and length <= TILE // 2:
+        return f"computes blocks of {TILE} positions, and rows have {length}"
     return None
 
 
@@ -78,20 +105,24 @@ def make_attention_fn(
 ) -> AttentionFn:
     """Returns the attention kernel with the bias and the mask (`attention_mask` of the other arguments) bound.
 
-    query_offset: for decoding with a cache; None: no cache. Raises ValueError as `choose_attention` does.
+    query_offset: for decoding with a cache; None: no cache. Within `models.placement.part_of_positions` the queries are
+    a part of the row, and the keys are all of it. Raises ValueError as `choose_attention` does.
     """
     per_row_masks = bidirectional_mask_BxS is not None or order_BxL is not None
     length = max(query_segment_ids_BxQ.shape[1], key_segment_ids_BxS.shape[1])
     kernel = "xla"
     if query_offset is None:
-        kernel, _ = choose_attention(config, target_platform(), length=length, per_row_masks=per_row_masks)
+        kernel, _ = choose_attention(
+            config, target_platform(), length=length, per_row_masks=per_row_masks, parts=position_parts()
+        )
+        query_offset = first_position(query_segment_ids_BxQ.shape[1])
     mask_Bx1xQxS = attention_mask(
         query_segment_ids_BxQ,
         key_segment_ids_BxS,
         causal=causal,
         bidirectional_mask_BxS=bidirectional_mask_BxS,
         order_BxL=order_BxL,
-        query_offset=0 if query_offset is None else query_offset,
+        query_offset=query_offset,
     )
     has_keys_BxQ = mask_Bx1xQxS[:, 0].any(-1)
     if kernel == "splash":
@@ -101,11 +132,20 @@ def make_attention_fn(
             key_segment_ids_BxS=key_segment_ids_BxS,
             causal=causal,
             has_keys_BxQ=has_keys_BxQ,
-            mask_BxLxL=mask_Bx1xQxS[:, 0] if per_row_masks else None,
             over_devices=over_devices(),
         )
+    if kernel == "flash":
+        mask = flash_mask(
+            query_segment_ids_BxQ,
+            key_segment_ids_BxS,
+            causal=causal,
+            bidirectional_mask_BxS=bidirectional_mask_BxS,
+            order_BxL=order_BxL,
+        )
+        return functools.partial(flash_attention, mask=mask, bias_1xHxQxS=bias_1xHxQxS, over_devices=over_devices())
     if kernel == "cudnn":
-        if config.one_segment and not per_row_masks:
+        needs_mask = per_row_masks or (causal and position_parts() > 1)  # the kernel's queries begin with the first key
+        if config.one_segment and not needs_mask:
             mask_and_bias = lengths_and_bias(query_segment_ids_BxQ, key_segment_ids_BxS, bias_1xHxQxS, config.dtype)
         else:
             mask_and_bias = mask_or_bias(mask_Bx1xQxS, bias_1xHxQxS, config.dtype)
@@ -113,7 +153,20 @@ def make_attention_fn(
             cudnn_attention,
             mask_and_bias=mask_and_bias,
             has_keys_BxQ=has_keys_BxQ,
-            causal=causal and not per_row_masks,
+            causal=causal and not needs_mask,
             over_devices=over_devices(),
+        )
+    if kernel == "triton":
+        mask_and_bias = mask_and_bias_arrays(
+            config.head_dim,
+            mask_Bx1xQxS,
+            query_segment_ids_BxQ,
+            key_segment_ids_BxS,
+            bidirectional_mask_BxS=bidirectional_mask_BxS if causal else None,
+            order_BxL=order_BxL,
+            bias_1xHxQxS=bias_1xHxQxS,
+        )
+        return functools.partial(
+            triton_attention, mask_and_bias=mask_and_bias, causal=causal, over_devices=over_devices()
         )
     return functools.partial(dot_product_attention, mask_Bx1xQxS=mask_Bx1xQxS, bias_1xHxQxS=bias_1xHxQxS)

@@ -11,7 +11,7 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 from models.logits_product import logits_product
-from models.placement import row_keys, splits_outputs, target_platform
+from models.placement import own_positions, position_parts, row_keys, splits_outputs, target_platform
 
 
 def gelu(x: Array) -> Array:
@@ -57,13 +57,20 @@ def dropout(x: Array, rate: float, key: Array | None, *, broadcast_positions: bo
     if key is None or rate == 0:
         return x
     shape = (*x.shape[:-2], 1, x.shape[-1]) if broadcast_positions else x.shape
-    keep = bernoulli(key, 1 - rate, shape)
+    keep = bernoulli(key, 1 - rate, shape, has_positions=x.ndim > 2 and not broadcast_positions)
     return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
 
 
-def bernoulli(key: Array, probability: float, shape: tuple[int, ...]) -> Array:
-    """Returns draws that are True with `probability`, bool of `shape` [B, ...], with a key for each row."""
-    return jax.vmap(lambda key: jax.random.bernoulli(key, probability, shape[1:]))(row_keys(key, shape[0]))
+def bernoulli(key: Array, probability: float, shape: tuple[int, ...], *, has_positions: bool) -> Array:
+    """Returns draws that are True with `probability`, bool of `shape` [B, ...], with a key for each row.
+
+    has_positions: whether the last dimension but one is the positions of rows. The draws at a position do not depend on
+      how devices divide the positions.
+    """
+    *others, positions, last = shape
+    whole = (*others, positions * position_parts(), last) if has_positions else shape
+    draws = jax.vmap(lambda key: jax.random.bernoulli(key, probability, whole[1:]))(row_keys(key, shape[0]))
+    return own_positions(draws, len(shape) - 2) if has_positions else draws
 
 
 @jax.custom_vjp

@@ -6,6 +6,7 @@ Models name no mesh axis. The caller traces the model within the context manager
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,18 @@ _by_rows: contextvars.ContextVar[ByRows] = contextvars.ContextVar("by_rows", def
 _first_row: contextvars.ContextVar[Callable[[int], Array | int]] = contextvars.ContextVar(
     "first_row", default=lambda rows: 0
 )
+
+
+class PositionParts(NamedTuple):
+    """The equal parts into which devices divide the positions of rows, and how a device reaches the others' parts."""
+
+    count: int
+    index: Callable[[], Array | int]  # of this device's part, from 0
+    gather: Callable[[Array, int], Array]  # (this device's part of an array, the dimension of positions) -> the whole
+
+
+_whole = PositionParts(1, lambda: 0, lambda x, _: x)
+_positions: contextvars.ContextVar[PositionParts] = contextvars.ContextVar("positions", default=_whole)
 
 
 @contextlib.contextmanager
@@ -98,13 +111,55 @@ def row_keys(key: Array, rows: int) -> Array:
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(rows))
 
 
+@contextlib.contextmanager
+def part_of_positions(parts: PositionParts) -> Iterator[None]:
+    """Within this context, arrays [B, L, ...] that models are traced for have one of `parts` of each row's positions.
+
+    A sum over positions is then a sum over this part, which the caller adds to those of the other parts.
+    """
+    token = _positions.set(parts)
+    try:
+        yield
+    finally:
+        _positions.reset(token)
+
+
+def position_parts() -> int:
+    """Returns the number of parts of `part_of_positions`; outside that context, 1."""
+    return _positions.get().count
+
+
+def first_position(length: int) -> Array | int:
+    """Returns the index in its row of the first of this part's `length` positions; 0 outside `part_of_positions`."""
+    parts = _positions.get()
+    return parts.index() * length if parts.count > 1 else 0
+
+
+def whole_rows(x: Array, axis: int = 1) -> Array:
+    """Returns `x` with all positions of its rows along `axis`. Outside `part_of_positions`, `x` has them already."""
+    return _positions.get().gather(x, axis)
+
+
+def own_positions(x: Array, axis: int = 1) -> Array:
+    """Returns this part's positions of `x`, which has all positions along `axis`: the inverse of `whole_rows`."""
+    count = position_parts()
+    if count == 1:
+        return x
+    length = x.shape[axis] // count
+    return jax.lax.dynamic_slice_in_dim(x, first_position(length), length, axis)
+
+
 def platform_of(device: jax.Device) -> str:
     """Returns "cuda" for an NVIDIA GPU of the Ampere generation or newer, which cuDNN's attention needs.
 
-    For other devices returns jax's name of the platform: "cpu", "tpu", or "gpu" for other GPUs.
+    For those of the Hopper generation returns "hopper": there, and not on Blackwell, cuDNN's attention has a backward
+    pass for heads of more than 128 dimensions. For other devices returns jax's name of the platform: "cpu", "tpu", or
+    "gpu" for other GPUs.
     """
-    version = getattr(device.client, "platform_version", "") if device.platform == "gpu" else ""
-    return "cuda" if "cuda" in version and int(device.compute_capability.split(".")[0]) >= 8 else device.platform
+    if device.platform != "gpu" or "cuda" not in getattr(device.client, "platform_version", ""):
+        return device.platform
+    generation = int(device.compute_capability.split(".")[0])
+    return "hopper" if generation == 9 else "cuda" if generation >= 8 else "gpu"
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Rematerialization: which results of a layer are saved for the backward pass, and which are recomputed."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -10,6 +11,8 @@ _POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
+# The gather of keys and values (models.placement.whole_rows), and what kernels make of the result before they save it.
+_GATHER = ("all_gather", "pad", "optimization_barrier")
 
 
 def rematerialized(config: ModelConfig, body: Callable) -> Callable:
@@ -24,3 +27,15 @@ def rematerialized(config: ModelConfig, body: Callable) -> Callable:
     if config.remat == "none":
         return body
     return jax.checkpoint(body, policy=_POLICIES[config.remat], prevent_cse=False)
+
+
+def gathering_again(attend: Callable) -> Callable:
+    """Returns `attend`, which gathers keys and values and attends, with another gather in the backward pass.
+
+    So a device saves the keys and values of its own positions, and not those of the devices that share its rows.
+    """
+
+    def is_saved(primitive: Any, *_: Any, **__: Any) -> bool:
+        return primitive.name not in _GATHER
+
+    return jax.checkpoint(attend, policy=is_saved, prevent_cse=False)

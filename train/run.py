@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,14 +19,14 @@ from models.kernels import choose_attention
 from models.placement import activation_constraint, compiled_for, platform_of, running_by_rows
 from train import sharding
 from train.checkpoint import abstract
-from train.config import TrainConfig
 from train.corpus import Corpora, open_corpora
 from train.experiment import Experiment
 from train.hardware import chip_of
 from train.learners.learner import Batch
+from train.mesh_checks import check_mesh
 from train.optimizer import make_optimizer
 from train.run_tokenizer import bytes_of_tokens
-from train.split_rows import by_rows, can_split_rows, split_rows
+from train.split_rows import by_rows, split_axes, split_positions, split_rows
 from train.step import TrainState, init_state, make_eval_step, make_train_step
 
 
@@ -132,6 +131,7 @@ class Run:
             unk=self.experiment.vocab.unk,
         )
         in_shardings = self.state_shardings.params, self.batch_sharding
+        step = split_positions(step, mesh=self.mesh)
         return jax.jit(on_mesh(step, self.batch_sharding), in_shardings=in_shardings)
 
     def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array | np.ndarray]:
@@ -155,8 +155,8 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     mesh = sharding.make_mesh(experiment.mesh) if mesh is None else mesh
     batch_sharding = sharding.batch_sharding(mesh)
     config = experiment.train
-    check_microbatch(config, mesh)
-    attention_of(experiment, platform_of(mesh.devices.flat[0]))
+    check_mesh(experiment, mesh)
+    attention_of(experiment, platform_of(mesh.devices.flat[0]), mesh)
     corpora = open_corpora(experiment, show_progress=show_progress)
     optimizer = make_optimizer(experiment.optimizer, config.assumed_steps)
     state_shapes = abstract_state(experiment, mesh)
@@ -204,8 +204,8 @@ def seeded_train_step(
     options: dict[str, Any] = {}
     if experiment.mesh.backend == "pmap":
         options = {"axis_name": "data"}
-    elif can_split_rows(mesh) and experiment.learner.rows_are_independent:
-        options = {"axis_name": "data", "split_rows": functools.partial(split_rows, mesh=mesh)}
+    elif axes := split_axes(mesh, rows_are_independent=experiment.learner.rows_are_independent):
+        options = {"axis_name": axes, "split_rows": functools.partial(split_rows, mesh=mesh, axes=axes)}
 
     def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
         step = make_train_step(
@@ -251,7 +251,7 @@ def on_mesh(
     return placed_step
 
 
-def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
+def attention_of(experiment: Experiment, platform: str, mesh: Mesh | AbstractMesh) -> tuple[str, str]:
     """The attention kernel for the longest rows on `platform` (models.placement.platform_of), and the reason.
 
     Raises ConfigError for a kernel that cannot run there.
@@ -261,7 +261,9 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
     in_order = any(denoiser.objective.has_attention_order for denoiser in experiment.denoisers)
     per_row_masks = in_order or (model.architecture == "decoder_only" and model.has_prefix)
     try:
-        return choose_attention(model, platform, length=max(lengths), per_row_masks=per_row_masks)
+        return choose_attention(
+            model, platform, length=max(lengths), per_row_masks=per_row_masks, parts=mesh.shape["context"]
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
@@ -278,15 +280,3 @@ def initial_state(
 ) -> TrainState:
     """The state before the first step of `experiment` with the seed `seed`."""
     return init_state(experiment.learner, optimizer, seed, experiment.model.dtype, experiment.train.ema_decay)
-
-
-def check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
-    """Raises ConfigError where the rows of a batch do not divide by devices times microbatches."""
-    parts = mesh.shape["data"] * mesh.shape["fsdp"]
-    if config.batch_size % (parts * config.grad_accum_steps):
-        fitting = math.gcd(config.batch_size // parts, config.grad_accum_steps) if not config.batch_size % parts else 0
-        raise ConfigError(
-            f"train.batch_size={config.batch_size} must be a multiple of {parts * config.grad_accum_steps}: "
-            f"{parts} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
-            f"{config.grad_accum_steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
-        )

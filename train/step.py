@@ -1,7 +1,7 @@
 """The training and evaluation steps: one body each, pure functions of a pytree state, to be compiled by `jax.jit`."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -65,7 +65,7 @@ def make_train_step(
     *,
     grad_accum_steps: int,
     seed: int | jax.Array,
-    axis_name: str | None = None,
+    axis_name: str | Sequence[str] | None = None,
     split_rows: Callable[[Callable], Callable] | None = None,
     ema_decay: float = 0.0,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
@@ -87,7 +87,7 @@ def make_train_step(
       optimizer: makes an update of gradients.
       grad_accum_steps: the number of microbatches.
       seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
-      axis_name: the mesh axis, or the axis of jax.pmap, whose parts of the rows have their own sums.
+      axis_name: the mesh axes, or the axis of jax.pmap, whose parts of the rows have their own sums.
       split_rows: maps the function (params, loss scale, batch, key) -> sums to one that runs on each part of the rows
         of `axis_name` (train.split_rows.split_rows). None: under jax.pmap the whole step runs on one part, and each
         part has its own key.

@@ -56,7 +56,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
         "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {model.dtype}",
-        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
+        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]), run.mesh)),
         "layers": _layers_text(model, *choose_unroll(model, platform_of(devices[0]))),
         **_corpus_lines(run),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import kernel_cudnn, kernel_splash, kernels
+from models import kernel_cudnn, kernel_flash, kernel_splash, kernels
 from models.attention import KeysValues
 from models.kernels import choose_attention, make_attention_fn
 from models.placement import compiled_for, platform_of
@@ -43,11 +43,21 @@ ROWS = {  # segments of queries and of keys, and the other arguments of the mask
     "one causal": (ONE, ONE, {"causal": True}),
     "one cross": (ONE, ONE_ENCODER, {"causal": False}),
 }
+LARGE_PACKED = np.tile(np.stack([segments(200, 180, 100, row=512), segments(511, 1, row=512)]), (4, 1))
+LARGE_PACKED[:, -1] = 0
+LARGE_ONE = np.tile(np.stack([segments(300, row=512), segments(511, row=512)]), (4, 1))
+LARGE_ROWS = {  # 8 rows of 512, for tests on an accelerator
+    "8 x 512 encoder": (LARGE_PACKED, LARGE_PACKED, {"causal": False}),
+    "8 x 512 causal": (LARGE_PACKED, LARGE_PACKED, {"causal": True}),
+    "one of 8 x 512": (LARGE_ONE, LARGE_ONE, {"causal": False}),
+    "one causal of 8 x 512": (LARGE_ONE, LARGE_ONE, {"causal": True}),
+}
+ALL_ROWS = ROWS | LARGE_ROWS
 
 
 def mask_by_definition(name):
-    """bool [B, Q, S]: what `attention_mask` must return for ROWS[name]."""
-    queries, keys, options = ROWS[name]
+    """bool [B, Q, S]: what `attention_mask` must return for ALL_ROWS[name]."""
+    queries, keys, options = ALL_ROWS[name]
     visible = (queries[:, :, None] == keys[:, None]) & (keys[:, None] > 0)
     if options["causal"]:
         visible &= np.tri(queries.shape[1], dtype=bool) | (PREFIX[:, None] if name == "prefix" else False)
@@ -56,7 +66,7 @@ def mask_by_definition(name):
 
 def inputs(name, with_bias):
     """Queries, keys, values, bias (or None), and the output's gradient, all float32."""
-    queries, keys, _ = ROWS[name]
+    queries, keys, _ = ALL_ROWS[name]
     rng = np.random.default_rng(0)
     (B, Q), S = queries.shape, keys.shape[1]
     shapes = (B, H, Q, K), (B, G, S, K), (B, G, S, K), (1, H, Q, S), (B, H, Q, K)
@@ -87,7 +97,7 @@ def expected(name, with_bias):
 
 def check(name, attention, *, with_bias=True, dtype="float32", tolerance=2e-5):
     """Asserts that the kernel `attention`, on arrays of `dtype`, agrees with `expected`."""
-    queries, keys, options = ROWS[name]
+    queries, keys, options = ALL_ROWS[name]
     options = options | {field: jnp.asarray(value) for field, value in options.items() if field != "causal"}
     query, key, value, bias, output_bar = inputs(name, with_bias)
     positions, one_segment = "relative" if with_bias else "rope", name.startswith("one")
@@ -113,12 +123,23 @@ def test_xla(name):
     check(name, "xla")
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ["causal", "cross"])
 def test_splash_on_rows_of_two_padded_blocks(name, monkeypatch):
     monkeypatch.setattr(kernel_splash, "LARGEST_BLOCK", 128)
     monkeypatch.setattr(kernels, "splash_attention", functools.partial(kernel_splash.splash_attention, interpret=True))
     with compiled_for("tpu", on_one_device):
         check(name, "splash", with_bias=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "with_bias"),
+    [("causal", True), ("prefix", True), ("prefix", False), ("order", True), ("order", False), ("cross", False)],
+)
+def test_flash_on_rows_of_two_padded_blocks(name, with_bias, monkeypatch):
+    monkeypatch.setattr(kernel_flash, "LARGEST_BLOCK", 128)
+    monkeypatch.setattr(kernels, "flash_attention", functools.partial(kernel_flash.flash_attention, interpret=True))
+    with compiled_for("tpu", on_one_device):
+        check(name, "flash", with_bias=with_bias)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +176,15 @@ def test_the_arguments_of_cudnn_by_xlas_implementation(name, with_bias, monkeypa
 
 
 @pytest.mark.skipif(
-    platform_of(jax.devices()[0]) != "cuda", reason="needs an NVIDIA GPU, Ampere or newer, and JAX_PLATFORMS=cuda"
+    platform_of(jax.devices()[0]) not in ("cuda", "hopper"),
+    reason="needs an NVIDIA GPU, Ampere or newer, and JAX_PLATFORMS=cuda",
 )
 @pytest.mark.parametrize("with_bias", [True, False])
-@pytest.mark.parametrize("name", ROWS)
-def test_cudnn_on_a_gpu(name, with_bias):
-    check(name, "cudnn", with_bias=with_bias, dtype="bfloat16", tolerance=5e-2)
+@pytest.mark.parametrize("name", ALL_ROWS)
+@pytest.mark.parametrize("kernel", ["cudnn", "triton"])
+def test_cudnn_on_a_gpu(kernel, name, with_bias):
+    """Both kernels for NVIDIA GPUs, each with its gradients."""
+    check(name, kernel, with_bias=with_bias, dtype="bfloat16", tolerance=5e-2)
 
 
 def test_cudnn_lowers_for_a_gpu_with_its_gradient(monkeypatch):
@@ -219,20 +243,33 @@ def shapes_of(config):
         ("cuda", {"dtype": "float32"}, {}, "xla", "cudnn needs precision='bfloat16' or 'float16', not 'float32'"),
         ("cuda", {"dropout_rate": 0.1}, {}, "xla", "cudnn has no dropout, and model.dropout_rate=0.1"),
         ("cuda", {"head_dim": 256}, {}, "xla", "cudnn needs a multiple of 8 up to 128 for model.head_dim=256"),
+        ("hopper", {"head_dim": 256}, {}, "cudnn", SUPPORTED),
+        ("hopper", {"head_dim": 264}, {}, "xla", "cudnn needs a multiple of 8 up to 256 for model.head_dim=264"),
+        ("hopper", {"dropout_rate": 0.1}, {}, "xla", "cudnn has no dropout, and model.dropout_rate=0.1"),
+        (
+            "hopper",
+            {"attention": "triton", "dropout_rate": 0.1, "head_dim": 256, "positions": "relative"},
+            {"per_row_masks": True},
+            "triton",
+            "model.attention='triton'",
+        ),
         ("cuda", {"attention": "xla"}, {}, "xla", "model.attention='xla'"),
         ("tpu", {}, {}, "splash", SUPPORTED),
         ("tpu", {"head_dim": 256}, {}, "splash", SUPPORTED),
-        ("tpu", {"dtype": "float16"}, {}, "xla", "splash needs precision='bfloat16' or 'float32', not 'float16'"),
-        ("tpu", {"positions": "relative"}, {}, "xla", "splash has no bias, and model.positions='relative' needs one"),
-        ("tpu", {}, {"length": 511}, "xla", "splash computes blocks of 512 positions, and rows have 511"),
+        ("tpu", {"dtype": "float16"}, {}, "xla", "flash needs precision='bfloat16' or 'float32', not 'float16'"),
+        ("tpu", {"positions": "relative"}, {}, "flash", "splash has no bias, and model.positions='relative' needs one"),
+        ("tpu", {"dropout_rate": 0.1}, {}, "flash", "splash has no dropout, and model.dropout_rate=0.1"),
+        ("tpu", {}, {"length": 511}, "flash", "splash computes blocks of 512 positions, and rows have 511"),
+        ("tpu", {}, {"length": 64}, "xla", "flash computes blocks of 128 positions, and rows have 64"),
         (
             "tpu",
             {},
             {"per_row_masks": True},
-            "xla",
-            "splash computes one row at a time if masks differ between rows",
+            "flash",
+            "splash has no prefix and no attention order, which rows here have",
         ),
-        ("tpu", {"attention": "splash"}, {"length": 3, "per_row_masks": True}, "splash", "model.attention='splash'"),
+        ("tpu", {"attention": "splash"}, {"length": 3}, "splash", "model.attention='splash'"),
+        ("tpu", {"attention": "flash"}, {"length": 3}, "flash", "model.attention='flash'"),
     ],
 )
 def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reason):
@@ -245,7 +282,15 @@ def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reas
     [
         ("cpu", {"attention": "cudnn"}, "cudnn needs an NVIDIA GPU, Ampere or newer, not cpu"),
         ("gpu", {"attention": "splash"}, "splash needs a TPU, not another GPU"),
+        ("gpu", {"attention": "triton"}, "triton needs an NVIDIA GPU, Ampere or newer, not another GPU"),
+        ("cuda", {"attention": "triton"}, "triton needs precision='bfloat16' or 'float16', not 'float32'"),
+        (
+            "cuda",
+            {"attention": "triton", "dtype": "bfloat16", "head_dim": 512},
+            "triton needs at most 256 for model.head_dim=512",
+        ),
         ("tpu", {"attention": "splash", "positions": "relative"}, "splash has no bias"),
+        ("cuda", {"attention": "flash"}, "flash needs a TPU, not cuda"),
     ],
 )
 def test_a_kernel_that_cannot_run_raises_one_line(platform, changes, reason):
@@ -259,9 +304,9 @@ def test_a_kernel_that_cannot_run_raises_one_line(platform, changes, reason):
         jax.eval_shape(lambda params: apply(config, params, batch), shapes_of(config))
 
 
-def test_splash_names_the_dimensions_of_its_arguments_for_over_devices():
-    config = tiny.config(architecture="decoder_only", attention="splash", positions="rope")
-    batch = tiny.rows("decoder", [[1, 1, 2]], [[3, 4, 5]]) | {"decoder_bidirectional_mask": jnp.zeros((1, 3), bool)}
+def test_kernels_for_tpus_name_the_dimensions_of_their_arguments_for_over_devices():
+    config = tiny.config(architecture="decoder_only", attention="auto", positions="rope")
+    batch = tiny.rows("decoder", [[1] * 512], [[3] * 512]) | {"decoder_bidirectional_mask": jnp.zeros((1, 512), bool)}
     dimensions = []
 
     def over_devices(function, arguments, result):
@@ -274,5 +319,5 @@ def test_splash_names_the_dimensions_of_its_arguments_for_over_devices():
             jax.eval_shape(lambda params, config=changed: apply(config, params, batch), shapes_of(config))
     assert dimensions == [
         ("BHQK", "BGSK", "BGSK", "BQ", "BS", "BHQK"),
-        ("BHQK", "BGSK", "BGSK", "BQS", "BHQK"),
+        ("BHQK", "BGSK", "BGSK", "BVQ", "BVS", "BXY", "BHQK"),
     ]

@@ -179,7 +179,7 @@ from train.checkpoint import *
 from train.config import MeshConfig
 from train.sharding import *
 
-mesh = make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, tensor=1))
+mesh = make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=1))
 rows = local_rows(batch_sharding(mesh), 8)
 batch = to_global({"x": np.stack([rows, 10 * np.array(rows)], axis=1)}, batch_sharding(mesh))
 total = jax.jit(lambda x: x.sum(axis=0))(batch["x"])

@@ -232,7 +232,7 @@ from train.agreement import exchange
 from train.config import MeshConfig
 from train.sharding import make_mesh
 
-mesh = make_mesh(MeshConfig("jit", data=1, fsdp=2, tensor=1))
+mesh = make_mesh(MeshConfig("jit", data=1, fsdp=2, context=1, tensor=1))
 sharding = NamedSharding(mesh, P("fsdp"))
 host = np.random.default_rng(0).normal(size=(2, 3000)).astype(np.float32)
 state = {"x": jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])}

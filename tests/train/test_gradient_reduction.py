@@ -1,4 +1,4 @@
-"""Gradients are added over the mesh axis "data" once per step, in float32, and are those of one device."""
+"""Gradients are added over the axes "data" and "context" once per step, in float32, and are those of one device."""
 
 import pytest
 
@@ -13,8 +13,9 @@ from tests.train.learners.row_learners import batch_of
 from train import sharding
 from train.experiment import make_experiment
 from train.plan.hlo import collective_bytes
-from train.run import abstract_state, compiled_train_step, seed_array
-from train.step import init_state
+from train.run import abstract_state, compiled_train_step, on_mesh, seed_array
+from train.split_rows import split_positions
+from train.step import init_state, make_eval_step
 
 def experiment_of(name, architecture, **fields):
     precision = fields.pop("precision", "float32")
@@ -45,6 +46,7 @@ print(json.dumps({
     "fsdp, 8 chunks": collectives(mesh__data=1, mesh__fsdp=8, loss__chunk_size=5),
     "fsdp, 2 chunks": collectives(mesh__data=1, mesh__fsdp=8, loss__chunk_size=20),
     "8 chunks": collectives(loss__chunk_size=5),
+    "4 microbatches, context": collectives(mesh__context=2, train__grad_accum_steps=4),
 }))
 """
 
@@ -55,10 +57,18 @@ CASES = {  # learner -> config, architecture, fields, fields of the run on sever
     "data, fsdp, tensor": (
         "span_corruption", "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2, "mesh__tensor": 2}
     ),
-    "multi_token_prediction": ("multi_token_prediction", "decoder_only", {}, {}),
-    "electra": ("electra", "encoder_only", {"model__dropout_rate": 0.1}, {"train__grad_accum_steps": 1}),
-    "sentence_pairs": ("nsp", "encoder_only", {}, {}),
-    "classification": ("classification", "encoder_only", {}, {}),
+    "data, context": ("span_corruption", "decoder_only", {}, {"loss__chunk_size": 5, "mesh__context": 4}),
+    "context, tensor; packed rows": ("clm", "decoder_only", {}, {"mesh__context": 4, "mesh__tensor": 2}),
+    "context, fsdp; cross-attention, relative bias": (
+        "span_corruption", "encoder_decoder", {}, {"mesh__context": 2, "mesh__fsdp": 2}
+    ),
+    "context; attention order": ("unilm", "encoder_only", {}, {"mesh__context": 8}),
+    "multi_token_prediction": ("multi_token_prediction", "decoder_only", {}, {"mesh__context": 2}),
+    "electra": (
+        "electra", "encoder_only", {"model__dropout_rate": 0.1}, {"train__grad_accum_steps": 1, "mesh__context": 2}
+    ),
+    "sentence_pairs": ("nsp", "encoder_only", {}, {"mesh__context": 2}),
+    "classification": ("classification", "encoder_only", {}, {"mesh__context": 4}),
     "contrastive": ("simcse", "encoder_only", {}, {"train__grad_accum_steps": 1}),
 }
 
@@ -75,10 +85,25 @@ def difference(name, architecture, fields, split):
     "of the updated parameters and of the metrics to those of one device and one microbatch, relative to the largest"
     experiment = experiment_of(name, architecture, **fields | {"train__grad_accum_steps": 2} | split)
     expected = on_one_device(name, architecture, tuple(fields.items()))
-    pairs = zip(*map(jax.tree.leaves, (updated(experiment, jax.devices()), expected)), strict=True)
+    return of_trees(updated(experiment, jax.devices()), expected)
+
+def of_trees(found, expected):
+    pairs = zip(*map(jax.tree.leaves, (found, expected)), strict=True)
     return max(float(np.abs(a - b).max() / (np.abs(b).max() + 1e-3)) for a, b in pairs)
 
-print(json.dumps({name: difference(*case) for name, case in CASES.items()}))
+def evaluated(name, architecture, devices, **fields):
+    experiment = experiment_of(name, architecture, **fields)
+    mesh = sharding.make_mesh(experiment.mesh, devices)
+    rows, params = sharding.batch_sharding(mesh), experiment.learner.init_params(jax.random.key(0))
+    step = split_positions(make_eval_step(experiment.learner, bytes_of_token=None, unk=3), mesh=mesh)
+    batch = jax.device_put(batch_of(experiment, experiment.train.batch_size), rows)
+    return jax.device_get(jax.jit(on_mesh(step, rows))(params, batch))
+
+differences = {name: difference(*case) for name, case in CASES.items()}
+for name in ("span_corruption", "classification"):
+    parts = evaluated(name, "decoder_only", jax.devices(), mesh__context=4)
+    differences[f"evaluation of {name}"] = of_trees(parts, evaluated(name, "decoder_only", jax.devices()[:1]))
+print(json.dumps(differences))
 """
 
 
@@ -92,6 +117,13 @@ def test_each_gradient_is_added_over_the_devices_once_whatever_the_number_of_par
     collectives, parameters = reduced[case]["all"], reduced[case]["parameters"]
     assert set(collectives) == {"all-reduce"}
     # The gradients in float32, and a few scalars of the loss.
+    assert parameters <= collectives["all-reduce"] < 1.01 * parameters + 4096
+
+
+def test_gradients_are_added_once_over_the_parts_of_rows_too(reduced):
+    """Every microbatch gathers keys and values alone, and scatters the gradients of these."""
+    collectives, parameters = reduced["4 microbatches, context"]["all"], reduced["4 microbatches"]["parameters"]
+    assert set(collectives) == {"all-reduce", "all-gather", "reduce-scatter"}
     assert parameters <= collectives["all-reduce"] < 1.01 * parameters + 4096
 
 

@@ -1,4 +1,4 @@
-"""One device, three meshes of eight and jax.pmap train the same, and continue each other's checkpoints."""
+"""One device, meshes of eight and jax.pmap train the same, and continue each other's checkpoints."""
 
 import math
 
@@ -13,18 +13,31 @@ MESHES = {
     "data": {"data": 8},
     "fsdp": {"data": 1, "fsdp": 8},
     "all three": {"data": 2, "fsdp": 2, "tensor": 2},
+    "context": {"data": 2, "context": 4},
+    "two slices": {"data": 4, "fsdp": 2},
     "pmap": {"backend": "pmap"},
 }
 
 PROGRAM = """
 import json, os, sys
 import jax
+import numpy as np
 from tests.table import small_config
+from tests.train.test_sharding import tpus
+from train import sharding
 from train.checkpoint import Checkpoints
 from train.experiment import make_experiment
 from train.run import make_run
 
 corpus, workdir, meshes = {corpus!r}, {workdir!r}, {meshes!r}
+
+order_devices = sharding.order_devices
+
+def order_slices(shape, devices):
+    "this machine's devices as if every second one were of another slice of a TPU"
+    chips = tpus(2, 2, 1, slices=2)
+    order = np.vectorize(lambda chip: chips.index(chip))(order_devices(shape, chips))
+    return np.array([*devices[::2], *devices[1::2]])[order]
 
 def run_on(mesh):
     fields = {{f"mesh__{{name}}": value for name, value in mesh.items()}}
@@ -42,6 +55,7 @@ def train(run, state, start, steps):
 
 results = {{}}
 for name, mesh in meshes.items():
+    sharding.order_devices = order_slices if name == "two slices" else order_devices
     run = run_on(mesh)
     state, losses = train(run, run.init_state(), 0, 3)
     size = sum(float(abs(leaf).sum()) for leaf in jax.tree.leaves(state.ema_params))
@@ -74,7 +88,7 @@ def test_every_mesh_trains_the_same_and_continues_the_checkpoint_of_another(corp
     assert sum(name.endswith("continued") for name in results) == len(MESHES) - 1
 
 
-@pytest.mark.parametrize("axis", ["fsdp", "tensor"])
+@pytest.mark.parametrize("axis", ["fsdp", "context", "tensor"])
 def test_pmap_has_no_other_axes_than_data(axis):
     with pytest.raises(ConfigError, match=r"mesh.backend='pmap' copies the state to every device: set .* to 1"):
         make_experiment(small_config("clm", "decoder_only", mesh__backend="pmap", **{f"mesh__{axis}": 2}))

@@ -13,14 +13,16 @@ from models.transformer import apply
 from tests.models import tiny
 from train import sharding
 from train.config import MeshConfig
+from train.split_rows import split_axes, split_rows
 
-mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, tensor=2))
+mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=2))
 over_devices = functools.partial(sharding.over_devices, mesh=mesh)
 kernels.splash_attention = functools.partial(kernels.splash_attention, interpret=True)
-segments = np.array([[1, 1, 2, 2, 2, 0, 0], [1, 2, 2, 2, 3, 3, 3]] * 2)
-batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(28).reshape(4, 7))
-batch |= tiny.rows("encoder", segments[:, ::-1].tolist(), 5 + np.arange(28).reshape(4, 7))
-batch |= {"decoder_bidirectional_mask": jnp.zeros((4, 7), bool)}
+kernels.flash_attention = functools.partial(kernels.flash_attention, interpret=True)
+segments = np.array([[1, 1, 2, 2, 2, 0, 0, 0], [1, 2, 2, 2, 3, 3, 3, 3]] * 2)
+batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(32).reshape(4, 8))
+batch |= tiny.rows("encoder", segments[:, ::-1].tolist(), 5 + np.arange(32).reshape(4, 8))
+batch |= {"decoder_bidirectional_mask": jnp.arange(32).reshape(4, 8) % 3 == 0}
 
 def on_mesh(config, platform):
     def loss(params, batch):
@@ -40,6 +42,32 @@ def largest_difference(config, platform):
 
 decoder = {"architecture": "decoder_only", "has_prefix": False}
 results = {"splash": largest_difference(tiny.config(positions="rope", attention="splash", **decoder), "tpu")}
+
+prefix = {"architecture": "decoder_only", "has_prefix": True}
+results["flash"] = largest_difference(tiny.config(attention="flash", **prefix), "tpu")
+
+def summed(config, platform, over_devices, params, scale, batch, key):
+    with compiled_for(platform, over_devices):
+        return scale * jnp.square(apply(config, params, batch, dropout_key=key if config.dropout_rate else None)).sum()
+
+def difference_in_split_rows(config, platform="tpu", context=1):
+    "of gradients, where each part of the axes data and context has its own rows and positions, to those of one device"
+    mesh = sharding.make_mesh(MeshConfig(backend="jit", data=4 // context, fsdp=1, context=context, tensor=2))
+    axes, on_devices = split_axes(mesh, rows_are_independent=True), functools.partial(sharding.over_devices, mesh=mesh)
+    of_part = jax.grad(functools.partial(summed, config, platform, on_devices))
+    split = split_rows(lambda *arguments: jax.lax.psum(of_part(*arguments), axes), mesh=mesh, axes=axes)
+    if not config.dropout_rate:
+        config = dataclasses.replace(config, attention="xla")
+    whole = jax.grad(functools.partial(summed, config, platform, lambda function, *_: function))
+    arguments = tiny.params(config), jnp.float32(1), batch, jax.random.key(5)
+    pairs = zip(*[jax.tree.leaves(jax.jit(gradient)(*arguments)) for gradient in (split, whole)], strict=True)
+    return max(float(abs(a - b).max() / abs(b).max()) for a, b in pairs)
+
+results["flash in split rows"] = difference_in_split_rows(tiny.config(attention="flash", dropout_rate=0.2, **prefix))
+results["flash in parts of rows"] = max(
+    difference_in_split_rows(tiny.config(attention="flash", **prefix), context=2),
+    difference_in_split_rows(tiny.config(attention="flash"), context=4),
+)
 
 def shapes_on_a_device(heads, key_heads):
     shapes = []
@@ -62,11 +90,14 @@ jax.nn.dot_product_attention = lambda *args, implementation, **options: attentio
 kernels._unsupported = lambda *_: None
 kernel_cudnn._MASK_VALUE["float32"] = -1e9
 results["cudnn"] = largest_difference(dataclasses.replace(relative, dtype="float32", **decoder), "cuda")
-segments = np.array([[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]] * 2)
-batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(28).reshape(4, 7))
-batch |= tiny.rows("encoder", segments.tolist(), 5 + np.arange(28).reshape(4, 7))
+segments = np.array([[1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]] * 2)
+batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(32).reshape(4, 8))
+batch |= tiny.rows("encoder", segments.tolist(), 5 + np.arange(32).reshape(4, 8))
 results["cudnn of one segment"] = largest_difference(
     dataclasses.replace(relative, dtype="float32", one_segment=True), "cuda"
+)
+results["cudnn in parts of rows"] = difference_in_split_rows(
+    dataclasses.replace(relative, dtype="float32", one_segment=True), "cuda", context=2
 )
 print(json.dumps(results))
 """
@@ -77,7 +108,11 @@ def results():
     return run(PROGRAM, devices=8, timeout=300)[0]
 
 
-@pytest.mark.parametrize("name", ["splash", "cudnn", "cudnn of one segment"])
+NAMES = ["splash", "flash", "flash in split rows", "flash in parts of rows"]
+NAMES += ["cudnn", "cudnn of one segment", "cudnn in parts of rows"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_loss_and_gradients_are_those_of_one_device(results, name):
     assert results[name] < 1e-5
 

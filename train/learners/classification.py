@@ -12,7 +12,7 @@ from models.pooler import bind_classifier, init_classifier, state_at
 from models.transformer import init_params
 from objectives.classification import Classification
 from objectives.losses.cross_entropy import target_side
-from objectives.losses.row_cross_entropy import class_cross_entropy, f1_counts, scored_rows
+from objectives.losses.row_cross_entropy import Rows, class_cross_entropy, f1_counts, scored_rows
 from train.learners.learner import Batch, Learner, Sums, mean
 
 
@@ -37,7 +37,7 @@ class ClassificationLearner(Learner):
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        return {"rows": scored_rows(batch).weights_B.sum()}
+        return {"rows": _scored_rows(batch).weights_B.sum()}
 
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
@@ -47,7 +47,7 @@ class ClassificationLearner(Learner):
         positions_B = batch[f"{target_side(batch)}_loss_weights"].argmax(axis=1)
         classifier = bind_classifier(self.model, self.objective.num_classes, params["classifier"])
         logits_BxC = classifier(state_at(hidden_BxLxD, positions_B), dropout_key=classifier_key)
-        rows = scored_rows(batch)
+        rows = _scored_rows(batch)
         sums = class_cross_entropy(logits_BxC, batch["sentence_labels"], rows, num_groups=self.setup.num_groups)
         ratios = {"macro_f1": f1_counts(logits_BxC, batch["sentence_labels"], rows)}
         return mean(sums.loss_sum, weights["rows"]), sums.reported() | {"ratios": ratios}
@@ -58,3 +58,10 @@ class ClassificationLearner(Learner):
 
     def language_model(self, params: Params) -> None:
         """Returns None: fine-tuning does not train the token head."""
+
+
+def _scored_rows(batch: Batch) -> Rows:
+    """Returns the rows of a batch that are scored. Of parts of a row, the one with the loss weight scores it."""
+    rows = scored_rows(batch)
+    has_scored_position_B = batch[f"{target_side(batch)}_loss_weights"].max(axis=1) > 0
+    return rows._replace(weights_B=rows.weights_B * has_scored_position_B)

@@ -132,6 +132,14 @@ class Learner(abc.ABC):
         """Whether the reported loss of a row is a function of this row alone, so that a text has a loss of its own."""
         return True
 
+    @property
+    def rows_are_divisible(self) -> bool:
+        """Whether `weights` and `loss` can be computed of parts of the positions of each row, and then added.
+
+        Both then run within models.placement.part_of_positions: arrays [B, L] have a part of the positions.
+        """
+        return True
+
     def bind_transformer(self, params: Params) -> Transformer:
         """Returns the Transformer with the parameters `params["transformer"]`."""
         return bind(self.model, params["transformer"])

@@ -10,11 +10,11 @@ from contract.errors import ConfigError
 from models.flops import dense_flops, hidden_flops, layer_flops, logits_flops
 from models.multi_token import IndependentHeads, bind_heads, init_heads
 from models.parameters import Params
-from models.placement import by_rows
+from models.placement import by_rows, own_positions, whole_rows
 from models.transformer import init_params
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossSums, ScoredTokens
-from objectives.losses.future_tokens import future_tokens
+from objectives.losses.future_tokens import FutureTokens, future_tokens
 from objectives.multi_token_prediction import MultiTokenPrediction
 from train.learners.learner import Batch, Learner, Sums
 
@@ -57,7 +57,7 @@ class MultiTokenPredictionLearner(Learner):
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        sums_N = future_tokens(batch, self.objective.num_future_tokens).loss_weights.sum(axis=(1, 2))
+        sums_N = _future_tokens(batch, self.objective.num_future_tokens).loss_weights.sum(axis=(1, 2))
         return {f"future_{i}": weight for i, weight in enumerate(sums_N, start=1)}
 
     def loss(
@@ -65,7 +65,7 @@ class MultiTokenPredictionLearner(Learner):
     ) -> tuple[Array, Sums]:
         hidden_NxBxTxD = self.hidden(params, batch, dropout_key=self.dropout_key(key, train))
         N, _, T, _ = hidden_NxBxTxD.shape
-        future = future_tokens(batch, N)
+        future = _future_tokens(batch, N)
         # The heads' positions are concatenated to rows of N * T, so that T positions are one head. Each pair of a head
         # and a group is a group of the loss. The loss weights contain each head's factor, so that one division, by the
         # next token's denominator, is right for all heads.
@@ -93,7 +93,7 @@ class MultiTokenPredictionLearner(Learner):
         heads = bind_heads(self.model, self.objective.heads, self.num_heads, params["heads"])
         if isinstance(heads, IndependentHeads):
             return heads(transformer, batch, dropout_key=dropout_key)
-        further = jax.tree.map(lambda x: x[1:], future_tokens(batch, self.objective.num_future_tokens))
+        further = jax.tree.map(lambda x: x[1:], _future_tokens(batch, self.objective.num_future_tokens))
         return heads(transformer, batch, further.input_tokens, further.positions, dropout_key=dropout_key)
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
@@ -106,6 +106,12 @@ class MultiTokenPredictionLearner(Learner):
                 head += dense_flops(length, model.embedding_width, model.d_model)
         outputs = (1 + self.num_heads) * logits_flops(model, length)
         return hidden_flops(model, length, targets_length) + self.num_heads * head + outputs
+
+
+def _future_tokens(batch: Batch, num_future_tokens: int) -> FutureTokens:
+    """Returns `future_tokens` at the batch's positions. The next tokens may be in another part of a row."""
+    whole = {name: whole_rows(array) for name, array in batch.items() if name.startswith("decoder_")}
+    return FutureTokens(*(own_positions(x_NxBxT, 2) for x_NxBxT in future_tokens(whole, num_future_tokens)))
 
 
 def _concatenate_heads(x_NxBxT: Array) -> Array:

@@ -14,14 +14,15 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from contract.windows import Windows
-from models.placement import compiled_for
+from models.placement import PositionParts, compiled_for, part_of_positions
 from train import sharding
 from train.experiment import Experiment
 from train.learners.learner import Batch
+from train.mesh_checks import check_mesh
 from train.optimizer import make_optimizer
 from train.plan.hlo import collective_bytes
 from train.plan.topology import Topology
-from train.run import abstract_state, attention_of, check_microbatch, compiled_train_step, seed_array
+from train.run import abstract_state, attention_of, compiled_train_step, seed_array
 from train.step import TrainState
 
 
@@ -36,6 +37,8 @@ class Compiled:
     code_bytes: int  # the program
     collectives: dict[str, int] | None  # kind -> bytes per step; None if jaxlib cannot read the compiler's program
     seconds: float  # of compilation
+    # The part of `collectives` between devices of several TPU slices; None if there is one slice, or as above
+    between_slices: dict[str, int] | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -106,8 +109,8 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         mesh = sharding.make_mesh(experiment.mesh, topology.devices)
     else:
         mesh = AbstractMesh(shape, sharding.AXES)
-    check_microbatch(experiment.train, mesh)
-    attention = attention_of(experiment, topology.platform)
+    check_mesh(experiment, mesh)
+    attention = attention_of(experiment, topology.platform, mesh)
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
     average = _device_bytes(state.ema_params)
@@ -173,12 +176,13 @@ def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, m
 
     Assumes that the mesh axis "tensor" splits no activation.
     """
-    learner = experiment.learner
+    learner, context = experiment.learner, mesh.shape["context"]
     parts = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
     batch = {
-        name: jax.ShapeDtypeStruct((array.shape[0] // parts, *array.shape[1:]), array.dtype)
+        name: jax.ShapeDtypeStruct((array.shape[0] // parts, *(n // context for n in array.shape[1:])), array.dtype)
         for name, array in batch.items()
     }
+    on_one_device = PositionParts(context, lambda: 0, lambda x, axis: _placeholder_gather(x, axis, context))
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state.params)
 
     def residuals(params, batch):
@@ -189,7 +193,14 @@ def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, m
         backward = jax.vjp(loss, params)[1]
         return [jnp.asarray(leaf) for leaf in jax.tree.leaves(backward) if id(leaf) not in arguments]
 
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(residuals, params, batch))
+    with part_of_positions(on_one_device):
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(residuals, params, batch))
+
+
+def _placeholder_gather(x: Array, axis: int, count: int) -> Array:
+    """Returns an array of the shape of the gathered parts, by an operation that models.remat takes for the gather."""
+    padding = [(0, (count - 1) * size if i == axis else 0) for i, size in enumerate(x.shape)]
+    return jnp.pad(x, padding)
 
 
 def _placeholder_kernel(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:
@@ -220,7 +231,8 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
     """Compiles the train step for the devices of the shardings of `state` and `batch`."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
     state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-    step = compiled_train_step(experiment, optimizer, state_shardings, next(iter(batch.values())).sharding)
+    rows = next(iter(batch.values())).sharding
+    mesh, step = rows.mesh, compiled_train_step(experiment, optimizer, state_shardings, rows)
     begin = time.perf_counter()
     try:
         program = step.lower(state, batch, seed_array(experiment.seed)).compile()
@@ -239,26 +251,34 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
             seconds=time.perf_counter() - begin,
         )
     memory = program.memory_analysis()
+    collectives, between_slices = _collectives(program, [device.slice_index for device in mesh.devices.flat])
     return Compiled(
         refused=False,
         argument_bytes=memory.argument_size_in_bytes,
         temporary_bytes=memory.temp_size_in_bytes,
         result_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         code_bytes=memory.generated_code_size_in_bytes,
-        collectives=_collectives(program),
+        collectives=collectives,
         seconds=seconds,
+        between_slices=between_slices,
     )
 
 
-def _collectives(program: jax.stages.Compiled) -> dict[str, int] | None:
-    """Returns the bytes of a program's collectives; None if jaxlib cannot read what the TPU compiler has written.
+def _collectives(
+    program: jax.stages.Compiled, slices: Sequence[int]
+) -> tuple[dict[str, int] | None, dict[str, int] | None]:
+    """Returns the bytes of a program's collectives, and those between slices, None if there is one slice.
 
-    jaxlib 0.10.2 expects one operand where libtpu 0.0.52 writes asynchronous collectives with several.
+    slices: the slice of each device of the program.
+
+    Both are None if jaxlib cannot read what the TPU compiler has written: jaxlib 0.10.2 expects one operand where
+    libtpu 0.0.52 writes asynchronous collectives with several.
     """
     try:
-        return collective_bytes(program.as_text())
+        text = program.as_text()
     except jax.errors.JaxRuntimeError:
-        return None
+        return None, None
+    return collective_bytes(text), collective_bytes(text, slices) if len(set(slices)) > 1 else None
 
 
 def _bytes_needed(error: str) -> int | None:

@@ -3,7 +3,10 @@
 import math
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8}
@@ -16,6 +19,8 @@ _LESS_THAN = re.compile(r"ROOT .* compare\(.*?%?([\w.-]+)\), direction=LT")
 _CALLED = re.compile(r"(?:calls|to_apply|branch_computations)=\{?%?([\w.-]+)")
 _COLLECTIVE = re.compile(rf"^\s*(?:ROOT )?%?([\w.-]+) = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _ASYNC_START = re.compile(r" custom-call\(%?([\w.-]+).*custom_call_target=\"AsyncCollectiveStart\"")
+_LISTED_GROUPS = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})?\}")
+_IOTA_GROUPS = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _ASYNC_REST = re.compile(r" async-(?:update|done)\(")
 
 
@@ -40,7 +45,7 @@ class _Computation:
         return True
 
 
-def collective_bytes(hlo_text: str) -> dict[str, int]:
+def collective_bytes(hlo_text: str, slices: Sequence[int] | None = None) -> dict[str, int]:
     """Returns kind -> bytes of the results of a device's collectives in one run of the program, largest first.
 
     The results of all-gather and all-reduce are whole arrays; that of reduce-scatter is a device's part of one. An
@@ -51,8 +56,15 @@ def collective_bytes(hlo_text: str) -> dict[str, int]:
     A collective in a loop, such as the scan over layers, is counted for each iteration. The number of iterations is the
     one that the compiler recorded, or else the one in the loop's condition; if neither is found, 1.
 
-    hlo_text: `compiled.as_text()`.
+    Args:
+      hlo_text: `compiled.as_text()`.
+      slices: the slice of each device, in the order of the program's devices. If given, only collectives between
+        devices of several slices are counted.
     """
+
+    def is_counted(line: str) -> bool:
+        return slices is None or _is_between(line, slices)
+
     computations: dict[str, _Computation] = {}
     entry = current = None
     for line in hlo_text.splitlines():
@@ -61,27 +73,32 @@ def collective_bytes(hlo_text: str) -> dict[str, int]:
             entry = current if line.startswith("ENTRY") else entry
         elif current is not None:
             current.lines.append(line)
-    total = _collectives(entry, computations, {}) if entry is not None else Counter()
+    total = _collectives(entry, computations, {}, is_counted) if entry is not None else Counter()
     return dict(total.most_common())
 
 
 def _collectives(
-    caller: _Computation, computations: dict[str, _Computation], known: dict[str, Counter[str]]
+    caller: _Computation,
+    computations: dict[str, _Computation],
+    known: dict[str, Counter[str]],
+    is_counted: Callable[[str], bool],
 ) -> Counter[str]:
     """Returns kind -> bytes in one run of `caller` with all that it calls.
 
-    known: the results for other computations by name, to which this function adds.
+    known: the results for other computations by name, to which this function adds. is_counted: whether the collective
+    of a line is counted.
     """
     if caller.name in known:
         return known[caller.name]
     total = known[caller.name] = Counter()
     if caller.name.startswith("all-reduce-scatter"):
-        total["reduce-scatter"] = _bytes(caller.result)
+        if any(_COLLECTIVE.search(line) and is_counted(line) for line in caller.lines):
+            total["reduce-scatter"] = _bytes(caller.result)
         return total
     for line in caller.lines:
         # A regular expression for every long line of a large program would take minutes; a substring search is fast.
         has_kind = any(kind in line for kind in COLLECTIVES)
-        if has_kind and (match := _COLLECTIVE.search(line)) and caller.is_counted(match[1]):
+        if has_kind and (match := _COLLECTIVE.search(line)) and caller.is_counted(match[1]) and is_counted(line):
             total[match[3]] += _bytes(_result_of_start(match[2], match[3]) if match[4] else match[2])
         if " while(" in line and (match := _WHILE.search(line)):
             called, runs = match[2], _trip_count(line, computations.get(match[1]))
@@ -90,9 +107,23 @@ def _collectives(
         else:
             continue
         if called in computations:
-            for kind, size in _collectives(computations[called], computations, known).items():
+            for kind, size in _collectives(computations[called], computations, known, is_counted).items():
                 total[kind] += runs * size
     return total
+
+
+def _is_between(line: str, slices: Sequence[int]) -> bool:
+    """Returns whether a group of the collective of this line has devices of several slices."""
+    if match := _IOTA_GROUPS.search(line):
+        shape, dimensions, order = (
+            [int(size) for size in part.split(",")] if part else None for part in match.groups()
+        )
+        groups = np.arange(math.prod(dimensions)).reshape(dimensions).transpose(order).reshape(shape).tolist()
+    elif (match := _LISTED_GROUPS.search(line)) and match[1]:
+        groups = [[int(device) for device in re.findall(r"\d+", group)] for group in match[1].split("}")]
+    else:  # one group of all devices
+        groups = [range(len(slices))]
+    return any(len({slices[device] for device in group}) > 1 for group in groups)
 
 
 def _trip_count(line: str, condition: _Computation | None) -> int:

@@ -66,11 +66,11 @@ def _changes(config: dict[str, Any], topology: Topology) -> Iterator[dict[str, A
     if config["model"]["remat"] == "none":
         changes["model.remat"] = "dots"
         yield dict(changes)
-    data, fsdp, tensor = mesh_shape(MeshConfig(**config["mesh"]), topology.num_devices)
+    data, fsdp, context, tensor = mesh_shape(MeshConfig(**config["mesh"]), topology.num_devices)
     if data > 1:
         if config["mesh"]["backend"] == "pmap":
             changes["mesh.backend"] = "jit"
-        changes |= {"mesh.data": 1, "mesh.fsdp": data * fsdp, "mesh.tensor": tensor}
+        changes |= {"mesh.data": 1, "mesh.fsdp": data * fsdp, "mesh.context": context, "mesh.tensor": tensor}
         yield dict(changes)
     accumulations = list(_larger_accumulations(config["train"], data * fsdp))
     for steps in accumulations:

@@ -13,8 +13,13 @@ from train.accelerators import has_tpu
 from train.hardware import CHIPS, Chip
 
 _TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
-_AMPERE_OR_NEWER = ("gb200", "b200", "gh200-144gb", "gh200", "h100", "h200", "a100", "a100-40gb", "l4")
-_GPUS = (*_AMPERE_OR_NEWER, "t4")
+_PLATFORMS = {
+    "hopper": ("gh200-144gb", "gh200", "h100", "h200"),
+    "cuda": ("gb200", "b200", "a100", "a100-40gb", "l4"),
+    "gpu": ("gpu", "t4"),
+    "tpu": tuple(_TPU_DIMENSIONS),
+}
+_GPUS = ("gb200", "b200", "gh200-144gb", "gh200", "h100", "h200", "a100", "a100-40gb", "l4", "t4")
 # JAX's pool on a GPU is this share of the memory, unless one of the variables has another. The first one is newer.
 _POOL_SHARE = 0.75
 _POOL_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
@@ -39,21 +44,24 @@ class Topology:
     devices: tuple[Any, ...]  # jax.Device of the compiler, in the topology's order; empty without a compiler
 
     @property
+    def num_slices(self) -> int:
+        """The number of TPU slices, which only a data center network connects."""
+        return max(1, len({device.slice_index for device in self.devices}))
+
+    @property
     def has_pool(self) -> bool:
         """Whether the devices are GPUs whose memory JAX takes in a pool."""
-        return self.chip is not None and self.platform in ("cuda", "gpu")
+        return self.chip is not None and self.platform not in ("cpu", "tpu")
 
     @property
     def platform(self) -> str:
         """The platform of the devices, as models.placement.platform_of names it; "gpu" for an unknown GPU."""
         kind = self.chip.name if self.chip else self.name.partition(":")[0]
-        if kind in _TPU_DIMENSIONS:
-            return "tpu"
-        return "cuda" if kind in _AMPERE_OR_NEWER else "gpu" if kind in ("gpu", *_GPUS) else "cpu"
+        return next((platform for platform, kinds in _PLATFORMS.items() if kind in kinds), "cpu")
 
 
 def parse_topology(name: str) -> Topology:
-    """Returns the topology of a name such as "v5e:4x4", "v5p:4x4x4", "h100:8", "gpu:8" or "cpu:2".
+    """Returns the topology of a name such as "v5e:4x4", "v5e:4x4:2" (two slices), "h100:8", "gpu:8" or "cpu:2".
 
     TPU topologies need the TPU compiler, libtpu, which runs on any x86 Linux machine. Of a GPU's memory, programs can
     use JAX's pool: 75%, or the share that XLA_PYTHON_CLIENT_MEM_FRACTION has in this process's environment.
@@ -62,10 +70,13 @@ def parse_topology(name: str) -> Topology:
     number from 0 to 1.
     """
     kind, _, size = name.partition(":")
-    sizes = [int(part) for part in size.split("x")] if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size) else []
+    size, _, slices = size.partition(":")
+    is_valid = re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size) and re.fullmatch(r"|[1-9]\d{0,3}", slices)
+    sizes = [int(part) for part in size.split("x")] if is_valid else []
     if len(sizes) == _TPU_DIMENSIONS.get(kind):
-        devices = _tpu_devices(name, math.prod(sizes))
-        chip, share = CHIPS[kind], math.prod(sizes) / len(devices)  # below 1 if a chip has two devices
+        num_slices = int(slices or 1)
+        devices = _tpu_devices(f"{kind}:{size}", math.prod(sizes), num_slices)
+        chip, share = CHIPS[kind], num_slices * math.prod(sizes) / len(devices)  # below 1 if a chip has two devices
         chip = dataclasses.replace(
             chip,
             peak_flops=chip.peak_flops * share,
@@ -74,11 +85,12 @@ def parse_topology(name: str) -> Topology:
             reserved_bytes=int(chip.reserved_bytes * share),
         )
         return Topology(name, len(devices), chip, tuple(devices))
-    if len(sizes) == 1 and kind in ("cpu", "gpu", *_GPUS):
+    if len(sizes) == 1 and not slices and kind in ("cpu", "gpu", *_GPUS):
         chip = CHIPS.get(kind)
         return Topology(name, sizes[0], chip and with_pool(chip, pool_share(os.environ)), ())
     raise ConfigError(
-        f"--topology={name} is unknown: use v5e:AxB, v6e:AxB, v4:AxBxC or v5p:AxBxC (chips along each side), "
+        f"--topology={name} is unknown: use v5e:AxB, v6e:AxB, v4:AxBxC or v5p:AxBxC (chips along each side; "
+        "v5e:AxB:N for N slices), "
         f"{', '.join(chip + ':N' for chip in _GPUS)}, gpu:N or cpu:N"
     )
 
@@ -107,16 +119,21 @@ def with_pool(chip: Chip, share: float) -> Chip:
     return dataclasses.replace(chip, reserved_bytes=chip.memory_bytes - int(chip.memory_bytes * share))
 
 
-def _tpu_devices(name: str, num_chips: int) -> list[Any]:
-    """Returns the devices of a TPU topology for the TPU compiler. Raises ConfigError."""
+def _tpu_devices(name: str, num_chips: int, num_slices: int) -> list[Any]:
+    """Returns the devices of `num_slices` slices, each of `num_chips` chips, for the TPU compiler. Raises ConfigError.
+
+    name: of one slice.
+    """
     from jax.experimental import topologies
 
     # Without a TPU, processes need not exclude each other: they only compile.
     settings = _LIBTPU_ENVIRONMENT | ({} if has_tpu() else {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"})
     os.environ.update({key: value for key, value in settings.items() if key not in os.environ})
-    one_chip = {"chips_per_host_bounds": (1, 1, 1)} if num_chips == 1 else {}
+    options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if num_chips == 1 else {}
+    if num_slices > 1:
+        options["num_slices"] = num_slices
     try:
-        return topologies.get_topology_desc(name, "tpu", **one_chip).devices
+        return topologies.get_topology_desc(name, "tpu", **options).devices
     except Exception as error:  # RuntimeError, ValueError or JaxRuntimeError, which differs by version
         reason = " ".join(str(error).split())[:200]
         if "lockfile" in reason or "already in use" in reason:

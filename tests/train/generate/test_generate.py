@@ -169,7 +169,7 @@ from tests.train.tiny_experiments import random_params, tiny_experiment
 from train.generate.sample import sample_for_display
 from train.run import abstract_state, make_run
 
-mesh = {{"backend": "jit", "data": 1, "fsdp": 2, "tensor": 2}}
+mesh = {{"backend": "jit", "data": 1, "fsdp": 2, "context": 1, "tensor": 2}}
 experiment = tiny_experiment("ul2", "encoder_decoder", data={corpus!r}, mesh=mesh)
 run = make_run(experiment, show_progress=False)
 params = jax.device_put({{"transformer": random_params(experiment)}}, run.state_shardings.params)

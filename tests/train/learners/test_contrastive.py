@@ -91,7 +91,7 @@ from train.sharding import batch_sharding, make_mesh, shardings
 
 experiment = small_experiment("simcse", "encoder_only")
 learner, batch = experiment.learner, batch_of(experiment)
-params, mesh = params_of(learner), make_mesh(MeshConfig(backend="jit", data=4, fsdp=2, tensor=1))
+params, mesh = params_of(learner), make_mesh(MeshConfig(backend="jit", data=4, fsdp=2, context=1, tensor=1))
 
 @jax.jit
 def loss_and_gradient(params, batch):

@@ -165,7 +165,7 @@ def test_its_transformer_can_be_taken_and_replaced(kind):
 
 def test_heads_are_sharded_as_layers_are():
     shapes = jax.eval_shape(experiment_of("sequential").learner.init_params, jax.random.key(0))
-    placed = shardings(make_mesh(MeshConfig(backend="jit", data=-1, fsdp=1, tensor=1)), shapes)
+    placed = shardings(make_mesh(MeshConfig(backend="jit", data=-1, fsdp=1, context=1, tensor=1)), shapes)
     heads, layers = placed["heads"]["layers"], placed["transformer"]["decoder"]["layers"]
     assert heads.pop("projection")["kernel"].spec == P(None, "fsdp", "tensor")
     assert all(heads.pop(name)["scale"].spec == P() for name in ("hidden_norm", "embedding_norm", "final_norm"))

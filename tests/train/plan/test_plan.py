@@ -87,7 +87,7 @@ def test_a_run_that_does_not_fit_is_reported_with_a_change_that_makes_it_fit():
     fields["model"]["remat"] = "dots"
     just_short = dataclasses.replace(small, memory_bytes=plan_of(fields, topology).total_bytes - 1)
     remedy = find_remedy(fields, dataclasses.replace(topology, chip=just_short), plan_of)
-    assert "--config.mesh.data=1 --config.mesh.fsdp=4 --config.mesh.tensor=1: " in remedy
+    assert "--config.mesh.data=1 --config.mesh.fsdp=4 --config.mesh.context=1 --config.mesh.tensor=1: " in remedy
     tiny = dataclasses.replace(topology, chip=dataclasses.replace(small, memory_bytes=1))
     assert "a larger topology" in find_remedy(fields, tiny, plan_of)
 
@@ -135,7 +135,10 @@ def test_roofline_is_the_slower_of_arithmetic_and_memory():
     assert plan.roofline_seconds == pytest.approx((state + plan.batch_bytes) / 1e6)
 
 
-@pytest.mark.parametrize("name", ["v5e", "v5e:4", "v5e:4x4x4", "v7:2x2", "gpu:2x2", "h100:0", "cpu:", "h100:eight"])
+UNKNOWN = ["v5e", "v5e:4", "v5e:4x4x4", "v7:2x2", "v5e:4x4:0", "h100:8:2", "gpu:2x2", "h100:0", "cpu:", "h100:eight"]
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
 def test_unknown_topologies_are_errors(name):
     with pytest.raises(ConfigError, match=f"--topology={name} is unknown: use v5e:AxB"):
         parse_topology(name)
@@ -199,7 +202,7 @@ def test_collectives_that_jaxlib_cannot_read_are_unknown():
         def as_text(self):
             raise jax.errors.JaxRuntimeError("INTERNAL: async-update instruction should have 1 operands but sees 3")
 
-    compiled = Compiled(False, 1, 2, 3, 4, _collectives(Program()), seconds=6.0)
+    compiled = Compiled(False, 1, 2, 3, 4, _collectives(Program(), [0])[0], seconds=6.0)
     plan = dataclasses.replace(small_plan(), compiled=compiled)
     assert report_fields("configs/some.py", plan)["collectives"] is None
     assert any(line.startswith("  collectives        unknown: ") for line in report_lines("configs/some.py", plan))
