@@ -65,4 +65,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.on_unusable = "skip" if size == "tiny" else "error"
     if size == "tiny":
         config.data.inputs_length = config.data.targets_length = 256
+        config.train.steps = 300
     return config

@@ -38,7 +38,10 @@ def bad_values(hint: Any) -> Iterator[tuple[str, Any]]:
             if not any(value in interval for interval in intervals):
                 yield kind, value
     elif typing.get_origin(plain) is Literal:
-        yield from (("unknown name", "no such name"), ("empty string", ""), ("in a list", [typing.get_args(plain)[0]]))
+        choices = typing.get_args(plain)
+        yield from (("unknown name", "no such name"), ("in a list", [choices[0]]))
+        if "" not in choices:
+            yield "empty string", ""
     elif typing.get_origin(plain) is tuple:
         for kind, value in bad_values(typing.get_args(plain)[0]):
             yield f"{kind} in a tuple", (value,)
