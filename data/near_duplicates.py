@@ -1,4 +1,4 @@
-"""Held-out documents that the training side contains too, identical or near-identical (data/minhash.py).
+"""Held-out documents that the training side contains too, identical or near-identical (data/near_pairs.py).
 
 A model can recite such documents. They are counted at the start of every run, and `data.near_duplicates` decides
 whether the training side keeps its copies.
@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.documents import Documents
-from data.minhash import JACCARD, MAX_DOCUMENTS
+from data.near_pairs import JACCARD, MAX_DOCUMENTS
 from data.store import TokenStore
 
 NearDuplicates = Literal["keep", "drop"]  # the values of data.near_duplicates

@@ -15,6 +15,7 @@ from typing import Any
 from configs import base
 from contract.ranges import range_in_words
 from data.config import CorpusConfig
+from data.filters import FilterConfig
 from models.config import ModelConfig
 from objectives import OBJECTIVES
 from train.config import ExperimentConfig
@@ -213,4 +214,4 @@ def config_dataclasses() -> tuple[type, ...]:
     """Returns the dataclasses whose fields are config fields, for tests."""
     hints = typing.get_type_hints(ExperimentConfig)
     sections = [hint for hint in hints.values() if dataclasses.is_dataclass(hint)]
-    return (ExperimentConfig, *sections, CorpusConfig, ModelConfig, *OBJECTIVES.values())
+    return (ExperimentConfig, *sections, CorpusConfig, FilterConfig, ModelConfig, *OBJECTIVES.values())
