@@ -17,13 +17,19 @@ def get_config() -> ConfigDict:
 
     config.data = ConfigDict()
     # The corpus: "stdlib" and "stdlib_functions" are the Python standard library's source text and its documented
-    # functions; "text", "jsonl" and "tfds" read data.path. See data/sources.py.
+    # functions; "text", "jsonl", "parquet", "array_record", "tfds" and "hf" read data.path. See docs/data.md.
     config.data.source = "stdlib"
-    config.data.path = ""  # text, jsonl: files, folders or globs, separated by commas; tfds: "name/config:version"
-    # The corpus' own held-out text, which replaces the split: text, jsonl: as path; tfds: the name of a split.
+    # tfds: "name/config:version"; hf: a dataset of the Hugging Face Hub, "name/config@revision:split", or a folder of
+    # this machine; the others: files, folders or globs, separated by commas.
+    config.data.path = ""
+    # The corpus' own held-out text, which replaces the split: tfds, hf: the name of a split; the others: as path.
     config.data.heldout_path = ""
-    config.data.document_per = "file"  # text, tfds: "file" (the whole text), "line", "paragraph" (between blank lines)
-    config.data.on_unreadable = "error"  # for a file that is not UTF-8 and a line that is not JSON: "error" or "skip"
+    # What of a text is a document: "file" (the whole text), "line", "paragraph" (between blank lines). A text is a file
+    # of source "text", and a row or record of the others; JSON lines are not cut.
+    config.data.document_per = "file"
+    # The key of the text in a JSON object, a column's or a feature's name. array_record: "" for records of text.
+    config.data.text_key = "text"
+    config.data.on_unreadable = "error"  # for unreadable files, and invalid lines, rows and records: "error" or "skip"
     # "byte", or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json (docs/tokenizers.md).
     config.data.tokenizer = "byte"
     config.data.num_sentinels = 100  # sentinels in the vocabulary: the model's own (<extra_id_0>, ...) if it has any

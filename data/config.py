@@ -7,6 +7,7 @@ from contract.vocab import DecoderStart
 from data.filters import OFF, FilterConfig
 
 DEFAULT_CACHE_DIR = "~/.cache/cloze"  # data.cache_dir in configs/base.py
+DEFAULT_TEXT_KEY = "text"  # data.text_key in configs/base.py
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +21,7 @@ class CorpusConfig:
     path: str
     heldout_path: str
     document_per: Literal["file", "line", "paragraph"]
+    text_key: str = dataclasses.field(metadata={"as_before": DEFAULT_TEXT_KEY})
     on_unreadable: Literal["error", "skip"]
     tokenizer: str
     # These four change the special ids, but not the token ids of raw text.

@@ -4,15 +4,18 @@ import codecs
 import errno
 import glob
 import hashlib
+import io
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from contract.errors import ConfigError
 from data import buckets
 from data.bucket_glob import find_objects
+from data.compressed import open_contents
 from data.storage import check_access, in_bucket
 
 
@@ -77,22 +80,24 @@ def text_digest(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
 
-def file_digest(path: str) -> int:
-    """`text_digest` of a file's contents. Raises OSError."""
-    with open(path, "rb") as file:
+def file_digest(path: str, name: str = "") -> int:
+    """`text_digest` of a file's contents, decompressed: see `open_contents`. Raises OSError."""
+    with open_contents(path, name) as file:
         return int.from_bytes(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).digest())
 
 
-def read_documents(path: str, document_per: str) -> Iterator[str]:
+def read_documents(path: str, document_per: str, name: str = "") -> Iterator[str]:
     """Yields the documents of a UTF-8 file, cut as by `split_text`, empty documents included.
 
-    Raises OSError or UnicodeDecodeError, always before the first document.
+    name: of the file, as in `open_contents`. Raises OSError or UnicodeDecodeError, always before the first document.
     """
     if document_per == "file":
-        yield Path(path).read_bytes().decode("utf-8")
+        with open_contents(path, name) as file:
+            yield file.read().decode("utf-8")
         return
-    _check_utf8(path)
-    with open(path, encoding="utf-8", newline="\n") as lines:
+    with open_contents(path, name) as file:
+        _check_utf8(file)
+    with io.TextIOWrapper(open_contents(path, name), encoding="utf-8", newline="\n") as lines:
         yield from _split_lines(lines, document_per)
 
 
@@ -120,21 +125,20 @@ def _split_lines(lines: Iterable[str], document_per: str) -> Iterator[str]:
         yield "\n".join(block)
 
 
-def _check_utf8(path: str) -> None:
+def _check_utf8(file: BinaryIO) -> None:
     """Raises UnicodeDecodeError for a file that is not UTF-8, before any of its documents is used."""
     decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
-    with open(path, "rb") as file:
-        while True:
-            chunk = file.read(1 << 24)
-            pending = len(decoder.getstate()[0])  # bytes of a character that the chunk before has begun
-            try:
-                decoder.decode(chunk, final=not chunk)
-            except UnicodeDecodeError as error:
-                error.start += position - pending
-                raise
-            if not chunk:
-                return
-            position += len(chunk)
+    while True:
+        chunk = file.read(1 << 24)
+        pending = len(decoder.getstate()[0])  # bytes of a character that the chunk before has begun
+        try:
+            decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as error:
+            error.start += position - pending
+            raise
+        if not chunk:
+            return
+        position += len(chunk)
 
 
 def _resolve(pattern: str, field: str) -> list[str]:

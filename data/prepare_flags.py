@@ -10,7 +10,7 @@ from absl import flags
 
 from contract.errors import ConfigError
 from contract.ranges import check_ranges
-from data.config import DEFAULT_CACHE_DIR, CorpusConfig
+from data.config import DEFAULT_CACHE_DIR, DEFAULT_TEXT_KEY, CorpusConfig
 from data.filters import OFF, FilterConfig
 from data.flags_given import check_given_once
 from data.sources import SOURCES
@@ -22,6 +22,7 @@ _DEFAULTS = CorpusConfig(
     path="",
     heldout_path="",
     document_per="file",
+    text_key=DEFAULT_TEXT_KEY,
     on_unreadable="error",
     tokenizer="byte",
     num_sentinels=0,
@@ -33,10 +34,11 @@ _DEFAULTS = CorpusConfig(
 )
 _HELP = {
     "source": f"The corpus: {', '.join(SOURCES)}.",
-    "path": "text, jsonl: files, folders or globs, separated by commas; tfds: name/config:version.",
-    "heldout_path": "text, jsonl: the corpus' own held-out text, as path; tfds: the name of its held-out split.",
-    "document_per": "text, tfds: the whole text, a line, or a paragraph between blank lines.",
-    "on_unreadable": "For a file that is not UTF-8 and a line that is not JSON: raise an error, or skip it.",
+    "path": "Files, folders or globs, separated by commas; tfds: name/config:version; hf: name/config@revision:split.",
+    "heldout_path": "The corpus' own held-out text, as path; tfds, hf: the name of its held-out split.",
+    "document_per": "Whether a whole text is a document, a line, or a paragraph between blank lines. Not for jsonl.",
+    "text_key": "The key of the text in a JSON object, a column's or a feature's name.",
+    "on_unreadable": "For unreadable files, and invalid lines, rows and records: raise an error, or skip them.",
     "tokenizer": "'byte', or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json.",
     "cache_dir": "Folder of the token stores.",
 }

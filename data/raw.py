@@ -21,5 +21,5 @@ class Skipped:
 
     empty: int = 0  # documents of whitespace only
     files: list[str] = dataclasses.field(default_factory=list)  # unreadable files, with data.on_unreadable="skip"
-    lines: int = 0  # unreadable lines of JSON-lines files, with data.on_unreadable="skip"
-    first_line: str = ""  # where the first of those lines is: "file:line"
+    lines: int = 0  # invalid lines of JSON-lines files, rows and records, with data.on_unreadable="skip"
+    first_line: str = ""  # where the first of those lines is: "file:line", or "file, row 3"

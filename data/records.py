@@ -4,6 +4,8 @@ A record has a prompt and its response, or a text and optionally its label. Othe
 
     {"prompt": "Translate to German: one", "response": "eins"}
     {"text": "The match ended in a draw.", "label": "sport"}
+
+data.text_key is the key of the text: "text", or another one.
 """
 
 import json
@@ -30,22 +32,35 @@ def read_object(line: bytes) -> Any:
         raise InvalidRecord(f"is not JSON that can be read ({str(error).partition(';')[0]})") from None
 
 
-def document_of(name: str, fields: Any, *, may_be_blank: bool) -> RawDocument:
+def document_of(name: str, fields: Any, text_key: str, *, may_be_blank: bool) -> RawDocument:
     """Returns the document of a record.
 
-    name: of the file, for the document. fields: the record, a dict. may_be_blank: whether the text or the response may
-    be whitespace only.
+    name: of the file, for the document. fields: the record, a dict. text_key: data.text_key, the key of the text.
+    may_be_blank: whether the text or the response may be whitespace only.
 
     Raises InvalidRecord for a value that is neither of the two kinds of records.
     """
     keys = set(fields) if isinstance(fields, dict) else set()
-    if {"prompt", "response"} <= keys and "text" not in keys:
+    if {"prompt", "response"} <= keys and text_key not in keys:
         response = string_field(fields, "response", may_be_empty=may_be_blank)
         return RawDocument(name, response, string_field(fields, "prompt", may_be_empty=True))
-    if "text" in keys and not {"prompt", "response"} & keys:
-        label = string_field(fields, "label", may_be_empty=True) if "label" in keys else ""
-        return RawDocument(name, string_field(fields, "text", may_be_empty=may_be_blank), label=label)
-    raise InvalidRecord("must be an object with the keys 'prompt' and 'response', or 'text' and optionally 'label'")
+    if text_key in keys and not {"prompt", "response"} & keys - {text_key}:
+        label = string_field(fields, "label", may_be_empty=True) if "label" in keys - {text_key} else ""
+        return RawDocument(name, string_field(fields, text_key, may_be_empty=may_be_blank), label=label)
+    raise InvalidRecord(
+        f"must be an object with the keys 'prompt' and 'response', or {text_key!r} (data.text_key) and optionally "
+        "'label'"
+    )
+
+
+def decoded_value(key: str, value: Any) -> Any:
+    """Returns text for UTF-8 bytes, and for a label that is an integer. Raises InvalidRecord for other bytes."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidRecord(f"is not UTF-8 in {key!r} (byte {error.start})") from None
+    return str(value) if key == "label" and isinstance(value, int) else value
 
 
 def string_field(fields: dict[str, Any], key: str, *, may_be_empty: bool = False) -> str:

@@ -41,7 +41,7 @@ from contract.mapped_files import remember_mapped
 from contract.os_errors import describe_os_error, reason
 from data.bucket_store import download_store, has_store, local_cache, upload_store
 from data.build import Build, build_store
-from data.config import CorpusConfig
+from data.config import DEFAULT_TEXT_KEY, CorpusConfig
 from data.filters import check_filters
 from data.progress import PrepareProgress
 from data.sources import Source, open_source
@@ -274,6 +274,8 @@ def _note(line: str) -> None:
 
 def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> str:
     contents = [_FORMAT, source.identity, corpus.document_per, corpus.on_unreadable, tokenizer.fingerprint]
+    if corpus.text_key != DEFAULT_TEXT_KEY:  # stores that were made before this field existed keep their names
+        contents.append(corpus.text_key)
     filters = corpus.filters.identity()
     contents += [filters] if filters else []
     return hashlib.blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=8).hexdigest()

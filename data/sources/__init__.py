@@ -10,10 +10,13 @@ import functools
 from collections.abc import Callable, Iterator
 
 from contract.errors import ConfigError
-from data.config import CorpusConfig
+from data.config import DEFAULT_TEXT_KEY, CorpusConfig
 from data.raw import RawDocument, Skipped
+from data.sources.array_record import open_array_record
 from data.sources.from_files import check_disjoint
+from data.sources.hf import open_hf
 from data.sources.jsonl import open_jsonl
+from data.sources.parquet import open_parquet
 from data.sources.source import Part, Source
 from data.sources.standard_library import open_stdlib, open_stdlib_functions
 from data.sources.text import open_text
@@ -28,7 +31,10 @@ SOURCES: dict[str, Callable[[CorpusConfig, str, str], Source]] = {
     "stdlib_functions": open_stdlib_functions,
     "text": open_text,
     "jsonl": open_jsonl,
+    "parquet": open_parquet,
+    "array_record": open_array_record,
     "tfds": open_tfds,
+    "hf": open_hf,
 }
 
 
@@ -76,6 +82,11 @@ def _check_fields(corpus: CorpusConfig) -> None:
             )
     if not embedded and not corpus.path:
         raise ConfigError(f"data.source={corpus.source!r} reads data.path, which is empty: set data.path")
+    if corpus.text_key != DEFAULT_TEXT_KEY and (embedded or corpus.source == "text"):
+        raise ConfigError(
+            f"data.text_key={corpus.text_key!r} is not read by data.source={corpus.source!r}, which has no keys: "
+            f"set data.text_key={DEFAULT_TEXT_KEY!r}"
+        )
     if corpus.document_per != "file" and corpus.source in ("jsonl", "stdlib_functions"):
         documents = "lines" if corpus.source == "jsonl" else "functions"
         raise ConfigError(

@@ -7,11 +7,14 @@ from typing import NamedTuple
 from contract.errors import ConfigError
 from contract.os_errors import describe_os_error
 from data.bucket_store import local_cache, local_copies
+from data.compressed import is_compressed
 from data.config import CorpusConfig
 from data.files import describe_file, find_files
 from data.raw import RawDocument, Skipped
 from data.sources.source import Part, Source, skip_empty
 from data.storage import in_bucket, real_path
+
+_EXPANSION = 3  # bytes of text for a byte of a compressed file, about
 
 
 class File(NamedTuple):
@@ -21,9 +24,26 @@ class File(NamedTuple):
     path: str  # of the file or its copy on this machine
     is_fixed: bool = False  # whether `path` is the copy of one version, or a file of Python
 
+    @property
+    def shown(self) -> str:
+        """The address in a bucket or the path, for messages."""
+        return self.name if in_bucket(self.name) else self.path
+
+
+class UnreadableFile(Exception):
+    """A file without documents. The message states the problem, and is printed after the file's name.
+
+    has_remedy: whether the message ends with what to do.
+    """
+
+    def __init__(self, problem: str, *, has_remedy: bool = False):
+        super().__init__(problem)
+        self.has_remedy = has_remedy
+
 
 # Yields the documents of a file, empty ones included. A function of a module, so that parts can be pickled. Raises
-# OSError, UnicodeDecodeError or SyntaxError before the first document if the file cannot be read.
+# OSError, UnicodeDecodeError, SyntaxError or UnreadableFile if the file cannot be read, and with
+# data.on_unreadable="skip" always before the first document.
 ReadFile = Callable[[File, CorpusConfig, Skipped], Iterator[RawDocument]]
 
 
@@ -41,7 +61,7 @@ def files_source(corpus: CorpusConfig, path: str, field: str, cut: str, read_fil
         _, size, modified = describe_file(file.path)
         # The version of an object, which is the same on all hosts, in place of the time of its copy.
         described.append((name, size, copies[name][1] if name in copies else modified))
-        parts.append(file_part(file, max(size, 0), read_file, corpus))
+        parts.append(file_part(file, max(size, 0) * (_EXPANSION if is_compressed(name) else 1), read_file, corpus))
     return Source(f"{field}={path!r}", {"files": described}, cut, tuple(parts))
 
 
@@ -63,34 +83,36 @@ def check_disjoint(source: Source, heldout: Source) -> None:
 
 
 def _read(
-    read_file: ReadFile, file: File, state: tuple | None, corpus: CorpusConfig, skipped: Skipped
+    read_file: ReadFile, file: File, state: tuple[str, int, int] | None, corpus: CorpusConfig, skipped: Skipped
 ) -> Iterator[RawDocument]:
-    shown = file.name if in_bucket(file.name) else file.path
     try:
         yield from skip_empty(read_file(file, corpus, skipped), skipped)
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        _check_unchanged(file, state)
+    except (OSError, UnicodeDecodeError, SyntaxError, UnreadableFile) as error:
+        check_unchanged(state)
         if corpus.on_unreadable == "skip":
-            skipped.files.append(shown)
+            skipped.files.append(file.shown)
             return
         raise ConfigError(
-            f"{shown} {_describe(error)}: fix the file, exclude it from data.path, or set data.on_unreadable='skip'"
+            f"{file.shown} {_describe(error)}, exclude it from data.path, or set data.on_unreadable='skip'"
         ) from None
-    _check_unchanged(file, state)
+    check_unchanged(state)
 
 
-def _check_unchanged(file: File, state: tuple | None) -> None:
-    """Raises ConfigError if the file is not as it was when the corpus was opened."""
-    if state is not None and describe_file(file.path) != state:
-        raise ConfigError(f"{file.path} has changed while it was read: start again when the file is complete")
+def check_unchanged(state: tuple[str, int, int] | None) -> None:
+    """Raises ConfigError if a file is not as `describe_file` described it when the corpus was opened."""
+    if state is not None and describe_file(state[0]) != state:
+        raise ConfigError(f"{state[0]} has changed while it was read: start again when the file is complete")
 
 
-def _describe(error: OSError | UnicodeDecodeError | SyntaxError) -> str:
+def _describe(error: OSError | UnicodeDecodeError | SyntaxError | UnreadableFile) -> str:
+    """Returns the problem and a remedy."""
+    if isinstance(error, UnreadableFile):
+        return f"{error}{'' if error.has_remedy else ': fix the file'}"
     if isinstance(error, UnicodeDecodeError):
-        return f"is not UTF-8 (byte {error.start})"
+        return f"is not UTF-8 (byte {error.start}): fix the file"
     if isinstance(error, SyntaxError):
-        return f"is not Python (line {error.lineno}: {error.msg})"
-    return f"cannot be read ({error.strerror})"
+        return f"is not Python (line {error.lineno}: {error.msg}): fix the file"
+    return f"cannot be read ({error.strerror}): fix the file"
 
 
 def _copies(corpus: CorpusConfig, names: Sequence[str], where: str) -> dict[str, tuple[str, str]]:

@@ -1,16 +1,17 @@
 """data.source="jsonl": files with a JSON object on each line, which is a document (data/records.py).
 
-Blank lines are ignored.
+Blank lines are ignored. The files may be compressed.
 """
 
 from collections.abc import Iterator
 
-from contract.errors import ConfigError
+from data.compressed import open_contents
 from data.config import CorpusConfig
 from data.files import file_digest
 from data.raw import RawDocument, Skipped
 from data.records import InvalidRecord, document_of, read_object
 from data.sources.from_files import File, files_source
+from data.sources.from_records import count_or_raise
 from data.sources.source import Source
 
 
@@ -25,18 +26,14 @@ def _read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[
     Raises ConfigError, with file and line number, for an invalid line. With data.on_unreadable='skip' such lines are
     counted instead. Raises OSError before the first document.
     """
-    digest = file_digest(file.path)
-    with open(file.path, "rb") as lines:
+    digest = file_digest(file.path, file.name)
+    with open_contents(file.path, file.name) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
-                document = document_of(file.name, read_object(line), may_be_blank=False)
-                yield document._replace(file_digest=digest)
+                document = document_of(file.name, read_object(line), corpus.text_key, may_be_blank=False)
             except InvalidRecord as error:
-                if corpus.on_unreadable != "skip":
-                    raise ConfigError(
-                        f"{file.name}:{number} {error}: fix that line, or set data.on_unreadable='skip'"
-                    ) from None
-                skipped.first_line = skipped.first_line or f"{file.name}:{number}"
-                skipped.lines += 1
+                count_or_raise(error, f"{file.name}:{number}", "line", corpus, skipped)
+            else:
+                yield document._replace(file_digest=digest)

@@ -1,4 +1,4 @@
-"""data.source="text": UTF-8 files, whose documents are the files, their lines or their paragraphs."""
+"""data.source="text": UTF-8 files, compressed or not, whose documents are the files, their lines or paragraphs."""
 
 from collections.abc import Iterator
 
@@ -15,6 +15,6 @@ def open_text(corpus: CorpusConfig, path: str, field: str) -> Source:
 
 
 def _read_text(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
-    digest = file_digest(file.path)
-    for text in read_documents(file.path, corpus.document_per):
+    digest = file_digest(file.path, file.name)
+    for text in read_documents(file.path, corpus.document_per, file.name):
         yield RawDocument(file.name, text, file_digest=digest)

@@ -19,6 +19,7 @@ def corpus_config(tmp_path, **changes) -> CorpusConfig:
         "path": str(tmp_path / "text"),
         "heldout_path": "",
         "document_per": "file",
+        "text_key": "text",
         "on_unreadable": "error",
         "tokenizer": "byte",
         "num_sentinels": 10,

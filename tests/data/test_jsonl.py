@@ -96,7 +96,7 @@ def test_a_token_never_spans_the_boundary(tmp_path):
         (b'{"prompt": "\xff", "response": "a"}', "is not UTF-8 (byte 12 of the line)"),
         ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter, column 16)"),
         ("[" * 100_000, "is not JSON (nested too deeply)"),
-        ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' and optionally 'label'"),
+        ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) and"),
         ('{"prompt": "a"}', "must be an object with the keys"),
         ('{"text": "a", "response": "b"}', "must be an object with the keys"),
         ('{"prompt": "a", "response": 7}', "has 7 for 'response', which must be a string"),

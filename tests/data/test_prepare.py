@@ -44,6 +44,7 @@ def test_every_field_of_the_corpus_has_a_flag():
         "path": "x",
         "heldout_path": "w",
         "document_per": "line",
+        "text_key": "content",
         "on_unreadable": "skip",
         "tokenizer": "y.model",
         "cache_dir": "z",

@@ -41,9 +41,10 @@ def test_stdlib_is_the_library_and_nothing_else(tmp_path):
     assert 8e6 < total <= source.num_bytes < 20e6
 
 
-@pytest.mark.parametrize(("name", "hint"), [("stdlb", r"; did you mean 'stdlib'\?"), ("parquet", "")])
+@pytest.mark.parametrize(("name", "hint"), [("stdlb", r"; did you mean 'stdlib'\?"), ("orc", "")])
 def test_unknown_sources(tmp_path, name, hint):
-    message = rf"^data\.source='{name}' must be one of 'stdlib', 'stdlib_functions', 'text', 'jsonl', 'tfds'{hint}$"
+    names = "'stdlib', 'stdlib_functions', 'text', 'jsonl', 'parquet', 'array_record', 'tfds', 'hf'"
+    message = rf"^data\.source='{name}' must be one of {names}{hint}$"
     with pytest.raises(ConfigError, match=message):
         open_source(corpus_config(tmp_path, source=name))
 

@@ -127,7 +127,8 @@ from data.store import open_or_build
 from data.verification import sealed
 from data.tokenizer import make_tokenizer
 data.assembly._write_json = lambda path, value: os.kill(os.getpid(), signal.SIGKILL)
-corpus = CorpusConfig(source="text", heldout_path="", document_per="file", on_unreadable="error", tokenizer="byte",
+corpus = CorpusConfig(source="text", heldout_path="", document_per="file", text_key="text",
+                      on_unreadable="error", tokenizer="byte",
                       num_sentinels=0, mode_tokens=(), append_special_tokens=True, decoder_start_token="pad",
                       path=sys.argv[1], cache_dir=sys.argv[2], filters=OFF)
 open_or_build(corpus, make_tokenizer(corpus))

@@ -105,9 +105,12 @@ def test_documents_may_be_parts_of_examples(prepared, tmp_path):
         ("imdb_reviews", r"data\.path='imdb_reviews' is not a prepared TFDS dataset"),  # TFDS could download it
         ("tiny_texts:9.0.0", r"data\.path='tiny_texts:9\.0\.0' is not a prepared TFDS dataset"),
         ("a:b:c", r"data\.path='a:b:c' is not a prepared TFDS dataset"),
-        ("tiny_labels", r"data\.path='tiny_labels' has no feature 'text', only \['label'\]"),
-        ("tiny_latin", r"data\.path='tiny_latin': example 0 is not UTF-8 \(byte 0\)"),
-        ("tiny_numbers", r"data\.path='tiny_numbers': feature 'text' has type int:"),
+        ("tiny_labels", r"data\.path='tiny_labels' has no feature 'text' \(data\.text_key\), only \['label'\]"),
+        (
+            "tiny_latin",
+            r"/tiny_latin-train\.array_record-0+-of-0+1, record 0 is not UTF-8 in 'text' \(byte 0\): fix",
+        ),
+        ("tiny_numbers", r"data\.path='tiny_numbers': feature 'text' is Scalar\(.*, and not text: set data\.text_key"),
     ],
 )
 def test_what_cannot_be_read(prepared, tmp_path, path, message):

@@ -190,6 +190,7 @@ def _tokenizer_fields(file: Path, num_sentinels: int, start: DecoderStart) -> Co
         path="",
         heldout_path="",
         document_per="file",
+        text_key="",
         on_unreadable="error",
         tokenizer=str(file),
         num_sentinels=num_sentinels,

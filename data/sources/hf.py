@@ -1,0 +1,165 @@
+"""data.source="hf": a dataset of the Hugging Face library `datasets` (extra: hf).
+
+data.path is a dataset of the Hub, "name[/config][@revision][:split]", such as "allenai/c4/en", or a folder of this
+machine with an optional ":split": one that `save_to_disk` wrote, or one of files. The library downloads a dataset of
+the Hub to its own cache. HF_HUB_OFFLINE=1 reads the cache alone.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from contract.errors import ConfigError
+from data.config import CorpusConfig
+from data.files import describe_file, expand_home
+from data.raw import RawDocument, Skipped
+from data.sources.from_files import check_unchanged
+from data.sources.from_tables import InvalidTable, document_columns, read_rows
+from data.sources.source import Part, Source, skip_empty
+from data.storage import check_path, in_bucket
+
+_ROWS = 1024  # in memory at a time
+_ROWS_OF_PART = 20 * _ROWS
+_NAME = re.compile(r"(?P<name>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<split>.+))?")
+_SAVED = ("state.json", "dataset_dict.json")  # one of them is in a folder that save_to_disk wrote
+
+
+class _Address(NamedTuple):
+    """What data.path names."""
+
+    name: str  # of the Hub, or a folder
+    config: str | None
+    revision: str | None
+    split: str
+    is_folder: bool
+
+
+def open_hf(corpus: CorpusConfig, path: str, field: str) -> Source:
+    """Returns a split of dataset data.path: the one in data.path or "train", or for data.heldout_path that one.
+
+    Raises ConfigError for a dataset that does not exist, is damaged or cannot be downloaded, without such a split, or
+    without a column of text.
+    """
+    address = _parse(corpus.path)
+    if field != "data.path":
+        address = address._replace(split=path)
+    where = f"data.path={corpus.path!r}"
+    dataset = _load(address, where)
+    fingerprint = dataset._fingerprint  # of the revision, the configuration, the split, and the files of a folder
+    try:
+        columns = document_columns(dataset.features.arrow_schema, corpus.text_key)
+    except InvalidTable as error:
+        raise ConfigError(f"{where} {error}") from None
+    num_bytes = dataset.data.nbytes // max(len(dataset), 1)
+    label = dataset.features.get("label")
+    names = tuple(getattr(label, "names", ())) if "label" in columns else ()
+    dataset, files = dataset.select_columns(columns).with_format("arrow"), _saved_files(dataset, address)
+    parts = []
+    for begin in range(0, len(dataset), _ROWS_OF_PART):
+        rows = range(begin, min(begin + _ROWS_OF_PART, len(dataset)))
+        read = functools.partial(_read, dataset, rows, names, files, corpus)
+        parts.append(Part(f"{corpus.path}, rows {rows.start} to {rows.stop - 1}", num_bytes * len(rows), read))
+    identity = {"files": [(f"{address.name}:{address.split}", fingerprint), *files]}
+    return Source(f"{field}={path!r}", identity, corpus.document_per, tuple(parts))
+
+
+def _read(
+    dataset: Any, rows: range, names: tuple[str, ...], files: list[tuple], corpus: CorpusConfig, skipped: Skipped
+) -> Iterator[RawDocument]:
+    tables = (dataset[row : min(row + _ROWS, rows.stop)] for row in rows[::_ROWS])
+    tables = (_with_class_names(table, names) for table in tables)
+    yield from skip_empty(read_rows(tables, corpus.path, rows.start, corpus, skipped), skipped)
+    for file in files:
+        check_unchanged(file)
+
+
+def _with_class_names(table: Any, names: tuple[str, ...]) -> Any:
+    """Returns a table with the names of classes as labels, for names () with the labels that it has.
+
+    -1 is no class, as in test sets whose labels are secret.
+    """
+    if not names:
+        return table
+    ids = table.column("label").to_pylist()
+    labels = [names[i] if i is not None and 0 <= i < len(names) else None for i in ids]
+    return table.set_column(table.schema.get_field_index("label"), "label", [labels])
+
+
+def _parse(path: str) -> _Address:
+    """Returns what data.path names. Raises ConfigError for what is neither a folder nor a name."""
+    where = f"data.path={path!r}"
+    check_path(path, where)
+    if in_bucket(path):
+        raise ConfigError(f"{where} is in a bucket: copy the dataset to this machine, or read its files with 'parquet'")
+    for folder, split in ((path, ""), path.rpartition(":")[::2]):
+        folder = expand_home(folder, where)
+        if os.path.isdir(folder):
+            return _Address(os.path.abspath(folder), None, None, split or "train", is_folder=True)
+    match = _NAME.fullmatch(path)
+    parts = match["name"].split("/") if match else []
+    if match is None or not (1 <= len(parts) <= 3 and all(parts)) or path.startswith("~"):
+        raise ConfigError(f"{where} is no folder and no dataset's name: write OWNER/NAME[/CONFIG][@REVISION][:SPLIT]")
+    name, config = "/".join(parts[:2]), "".join(parts[2:]) or None
+    return _Address(name, config, match["revision"], match["split"] or "train", is_folder=False)
+
+
+def _load(address: _Address, where: str) -> Any:
+    """Returns a datasets.Dataset. Raises ConfigError."""
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError("data.source='hf' needs Hugging Face's datasets: pip install -e '.[hf]'") from None
+    try:
+        with _quiet():
+            if _is_saved(address):
+                saved = datasets.load_from_disk(address.name)
+                if isinstance(saved, datasets.Dataset):  # a single split
+                    saved = {str(saved.split or "train"): saved}
+                if address.split not in saved:
+                    raise ValueError(f"it has no split {address.split!r}, only {sorted(saved)}")
+                return saved[address.split]
+            return datasets.load_dataset(address.name, address.config, revision=address.revision, split=address.split)
+    except Exception as error:  # of the library, or of one that it calls: they have no common class
+        reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
+        raise ConfigError(f"{where}: split {address.split!r} cannot be loaded ({reason}): {_remedy(address)}") from None
+
+
+def _remedy(address: _Address) -> str:
+    if address.is_folder:
+        return "fix the folder, or name another one"
+    return "check the name and the network, or name a dataset of this machine"
+
+
+def _is_saved(address: _Address) -> bool:
+    return address.is_folder and any(os.path.exists(os.path.join(address.name, name)) for name in _SAVED)
+
+
+def _saved_files(dataset: Any, address: _Address) -> list[tuple[str, int, int]]:
+    """Returns the files that save_to_disk wrote; the fingerprint represents the files of other datasets."""
+    return [describe_file(file["filename"]) for file in dataset.cache_files] if _is_saved(address) else []
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Within this context the libraries log nothing, and show progress on terminals alone."""
+    import datasets
+
+    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    shows_progress = datasets.are_progress_bars_disabled() is False
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if shows_progress:
+            datasets.enable_progress_bars()

@@ -1,0 +1,152 @@
+"""Datasets of the Hugging Face library: saved ones, folders of files, and names that cannot be loaded."""
+
+import json
+import os
+import pickle
+import re
+import sys
+
+import pytest
+
+from contract.errors import ConfigError
+from data.raw import Skipped
+from data.sources import open_source
+from data.store import open_or_build
+from data.tokenizer import make_tokenizer
+from tests.data.corpus import corpus_config, write_texts
+
+datasets = pytest.importorskip("datasets")
+
+TEXTS = [f"Text {i}, é.\n\nIts second paragraph." for i in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path_factory, monkeypatch):
+    """A cache of the tests, and no requests."""
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+
+
+def read(corpus):
+    skipped = Skipped()
+    return list(open_source(corpus).documents(skipped)), skipped
+
+
+def hf_config(tmp_path, path, **changes):
+    return corpus_config(tmp_path, source="hf", path=str(path), **changes)
+
+
+def save(folder, records, features=None):
+    datasets.Dataset.from_list(records, features=features).save_to_disk(folder)
+
+
+def save_splits(folder):
+    split = datasets.Dataset.from_list([{"text": text} for text in TEXTS])
+    datasets.DatasetDict({"train": split, "test": datasets.Dataset.from_list([{"text": "held"}])}).save_to_disk(folder)
+
+
+def test_the_store_is_that_of_files(tmp_path):
+    write_texts(tmp_path, TEXTS)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    save(tmp_path / "saved", [{"text": text} for text in TEXTS])
+    corpora = [
+        corpus_config(tmp_path),
+        hf_config(tmp_path, tmp_path / "saved"),
+        hf_config(tmp_path, f"{tmp_path}/files:train"),
+    ]
+    stores = [open_or_build(corpus, make_tokenizer(corpus)) for corpus in corpora]
+    assert len({store.content_digest for store in stores}) == 1 and len({store.name for store in stores}) == 3
+
+
+def test_splits_and_held_out_splits(tmp_path):
+    save_splits(tmp_path / "saved")
+    documents, _ = read(hf_config(tmp_path, tmp_path / "saved", heldout_path="test"))
+    assert [document.text for document in documents if document.is_heldout] == ["held"] and len(documents) == 21
+    documents, _ = read(hf_config(tmp_path, f"{tmp_path}/saved:test"))
+    assert [document.text for document in documents] == ["held"]
+    for path, heldout in ((tmp_path / "saved", "train"), (f"{tmp_path}/saved:test", "test")):
+        with pytest.raises(ConfigError, match=r"held-out text must not be trained on"):
+            open_source(hf_config(tmp_path, path, heldout_path=heldout))
+
+
+def test_classes_have_their_names(tmp_path):
+    kinds = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
+    records = [{"text": "a", "label": 1}, {"text": " ", "label": 0}, {"text": "b", "label": -1}]
+    save(tmp_path / "saved", records, datasets.Features(kinds))
+    documents, skipped = read(hf_config(tmp_path, tmp_path / "saved"))
+    assert [(document.text, document.label) for document in documents] == [("a", "pos"), ("b", "")]
+    assert skipped.empty == 1
+
+
+def test_parts_are_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("data.sources.hf._ROWS_OF_PART", 8)
+    monkeypatch.setattr("data.sources.hf._ROWS", 3)
+    save(tmp_path / "saved", [{"text": text, "n": 1} for text in TEXTS[:19]] + [{"text": None, "n": 2}])
+    source = open_source(hf_config(tmp_path, tmp_path / "saved", on_unreadable="skip"))
+    parts = pickle.loads(pickle.dumps(source)).parts
+    assert [part.name.rpartition(", ")[2] for part in parts] == ["rows 0 to 7", "rows 8 to 15", "rows 16 to 19"]
+    skipped = Skipped()
+    assert [document.text for part in parts for document in part.read(skipped)] == TEXTS[:19]
+    assert skipped.first_line == f"{tmp_path}/saved, row 19"
+    assert source.num_bytes == pytest.approx(sum(len(text.encode()) for text in TEXTS), rel=0.8)
+
+
+def test_identity_follows_the_files(tmp_path):
+    (tmp_path / "files").mkdir()
+    path = tmp_path / "files" / "a.jsonl"
+    identities = []
+    for text in ("a", "a", "b"):
+        if not path.exists() or text not in path.read_text():
+            path.write_text(json.dumps({"text": text}))
+        identities.append(open_source(hf_config(tmp_path, tmp_path / "files")).identity)
+    assert identities[0] == identities[1] != identities[2]
+    save_splits(tmp_path / "saved")
+    splits = [open_source(hf_config(tmp_path, f"{tmp_path}/saved:{split}")).identity for split in ("train", "test")]
+    assert splits[0] != splits[1]
+
+
+def test_a_saved_dataset_that_changes_while_it_is_read(tmp_path):
+    save(tmp_path / "saved", [{"text": text} for text in TEXTS])
+    documents = open_source(hf_config(tmp_path, tmp_path / "saved")).documents(Skipped())
+    next(documents)
+    os.utime(next((tmp_path / "saved").glob("*.arrow")), ns=(1, 1))
+    with pytest.raises(ConfigError, match=r"\.arrow has changed while it was read"):
+        list(documents)
+
+
+def test_what_cannot_be_loaded(tmp_path, capfd):
+    save_splits(tmp_path / "saved")
+    for name, contents in (("torn", '{"text": '), ("void", None), ("numbers", '{"text": 3}')):
+        (tmp_path / name).mkdir()
+        if contents is not None:
+            (tmp_path / name / "a.jsonl").write_text(contents)
+    save(tmp_path / "cut", [{"text": "a"}])
+    [arrow] = (tmp_path / "cut").glob("*.arrow")
+    arrow.write_bytes(arrow.read_bytes()[:100])
+    expected = {
+        "owner/name": r"split 'train' cannot be loaded \(Couldn't reach 'owner/name' on the Hub.*check the name and",
+        "owner/name/config@main:test": r"split 'test' cannot be loaded \(Couldn't reach 'owner/name' on the Hub",
+        "a/b/c/d": r"is no folder and no dataset's name: write OWNER/NAME",
+        "@:": r"is no folder and no dataset's name",
+        f"{tmp_path}/missing": r"is no folder and no dataset's name",
+        "gs://bucket/data": r"is in a bucket: copy the dataset to this machine",
+        "hdfs://host/data": r"has the scheme hdfs",
+        f"{tmp_path}/saved:valid": r"cannot be loaded \(it has no split 'valid', only \['test', 'train'\]\)",
+        f"{tmp_path}/torn": r"cannot be loaded \(.*JSON.*\): fix the folder",
+        f"{tmp_path}/torn:test": r"split 'test' cannot be loaded",
+        f"{tmp_path}/void": r"doesn't contain any data files",
+        f"{tmp_path}/cut": r"split 'train' cannot be loaded \(.*\): fix the folder",
+        f"{tmp_path}/numbers": r"has the type int64 in column 'text', which must be text",
+    }
+    for path, message in expected.items():
+        capfd.readouterr()
+        with pytest.raises(ConfigError, match=re.escape(f"data.path={path!r}") + ".*" + message) as error:
+            open_source(hf_config(tmp_path, path))
+        assert "\n" not in str(error.value) and not capfd.readouterr().err
+
+
+def test_the_package_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match=r"needs Hugging Face's datasets: pip install -e '\.\[hf\]'"):
+        open_source(hf_config(tmp_path, "owner/name"))
