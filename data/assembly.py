@@ -238,7 +238,7 @@ def _skipped_of(shards: Sequence[Shard]) -> Skipped:
     total = Skipped()
     for skipped in (shard.meta.skipped for shard in shards):
         total.empty += skipped.empty
-        total.files += skipped.files
+        total.files += [path for path in skipped.files if path not in total.files[-1:]]  # parts of one file
         total.lines += skipped.lines
         total.first_line = total.first_line or skipped.first_line
     return total

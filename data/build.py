@@ -86,7 +86,7 @@ def build_store(work: Path, folder: Path, build: Build, write: WriteShards = wri
         shutil.rmtree(unfinished)
     missing = []
     for task in tasks:
-        shard = _finished(task.folder)
+        shard = finished_shard(task.folder)
         if shard is None:
             missing.append(task)
         else:
@@ -135,7 +135,7 @@ def _groups(parts: Sequence[Part], size: int) -> Iterator[tuple[Part, ...]]:
         yield tuple(group)
 
 
-def _finished(folder: Path) -> Shard | None:
+def finished_shard(folder: Path) -> Shard | None:
     """Returns the shard in `folder`; None where there is none, or where it is damaged, and is then removed."""
     if not folder.exists():
         return None

@@ -23,7 +23,9 @@ from contract.program import run_program
 from data.build import WriteShards, write_shards
 from data.coverage import coverage_warnings, describe_coverage
 from data.near_duplicates import describe_copies
+from data.prepare_beam import check_beam, write_shards_in_beam
 from data.prepare_flags import PrepareFlags, parse_flags
+from data.prepare_report import check_report, write_report
 from data.prepare_store import prepare_store, remove_work_folder
 from data.sources import Source
 from data.store import TokenStore, open_or_build
@@ -34,6 +36,10 @@ from data.workers import write_shards_in_workers
 def main(argv: list[str]) -> None:
     """Builds the token store, unless it exists, and prints its folder and contents. Raises ConfigError."""
     given = parse_flags(argv, __doc__)
+    if given.report:
+        check_report(given.report)
+    if given.beam is not None:
+        check_beam(given.beam)
     tokenizer = make_tokenizer(given.corpus)
     read = []
 
@@ -45,6 +51,8 @@ def main(argv: list[str]) -> None:
     if given.verify:
         print(f"verified         {store.verify():,} bytes in {len(store.meta['checksums'])} files")
     _print_contents(store)
+    for path in write_report(store, given.report) if given.report else ():
+        print(f"report           {path}")
     for progress in read:
         rates = f"{progress.num_bytes / 1e6 / progress.seconds:.1f} MB/s"
         print(f"read             {progress.num_bytes / 1e6:,.1f} MB in {progress.seconds:,.1f} s ({rates})")
@@ -52,6 +60,8 @@ def main(argv: list[str]) -> None:
 
 def _writer(given: PrepareFlags) -> WriteShards:
     """Returns what writes the shards."""
+    if given.beam is not None:
+        return functools.partial(write_shards_in_beam, arguments=given.beam)
     if given.workers == 1:
         return write_shards
     return functools.partial(write_shards_in_workers, num_workers=given.workers)

@@ -160,10 +160,20 @@ def _types() -> dict[str, str]:
         if not dataclasses.is_dataclass(section):
             types[name] = type_text(hint)
             continue
-        hints = typing.get_type_hints(section, include_extras=True)
-        for field in dataclasses.fields(section):
-            if section is not ModelConfig or field.name not in DERIVED:
-                types[f"{name}.{field.name}"] = type_text(hints[field.name])
+        types |= _types_of(section, name)
+    return types
+
+
+def _types_of(section: type, prefix: str) -> dict[str, str]:
+    """Returns the type of every field of a section, and of the sections in it, as Markdown."""
+    types: dict[str, str] = {}
+    hints = typing.get_type_hints(section, include_extras=True)
+    for field in dataclasses.fields(section):
+        name, hint = f"{prefix}.{field.name}", hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            types |= _types_of(typing.cast(type, hint), name)
+        elif section is not ModelConfig or field.name not in DERIVED:
+            types[name] = type_text(hint)
     return types
 
 

@@ -1,5 +1,6 @@
 """Stores that several processes prepare: equal to those of one, after kills, errors and races too."""
 
+import json
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from contract.errors import ConfigError
 from data import build, prepare_store
 from data.prepare import main
+from data.sources import from_files
 from data.store import TokenStore
 
 ROOT = Path(__file__).parents[2]
@@ -169,3 +171,21 @@ def test_the_work_folder_of_a_finished_store_is_removed(texts, tmp_path, capsys)
     main(flags(texts, tmp_path, "--workers=1"))
     assert [path.name for path in tmp_path.iterdir()] == [store.name]
     assert len(TokenStore(store)) and "read  " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("range_bytes", [40, 97, 1000])
+def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch, range_bytes):
+    """The bounds of ranges are at the start, in the middle and at the end of lines, also of blank ones."""
+    chance = random.Random(0)
+    lines = [json.dumps({"text": f"line {k} " + "x" * chance.randint(0, 150)}) for k in range(60)]
+    for k in (3, 20, 40):
+        lines[k] = ["", "no JSON", "  "][k % 3]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    fields = ["prepare", "--source=jsonl", f"--path={tmp_path}/a.jsonl", "--on_unreadable=skip", "--workers=1"]
+    main([*fields, f"--cache_dir={tmp_path}/whole"])
+    monkeypatch.setattr(from_files, "_RANGE_BYTES", range_bytes)
+    monkeypatch.setattr(build, "_LEAST_BYTES", range_bytes)
+    main([*fields, f"--cache_dir={tmp_path}/parts"])
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    meta = json.loads(contents(tmp_path / "parts")["meta.json"])
+    assert (meta["skipped_lines"], meta["first_skipped_line"]) == (1, f"{tmp_path}/a.jsonl:41")
