@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+_READ_ROWS = 1 << 18
+
 
 class ArrayFile:
     """A .npy file, to which rows are appended."""
@@ -40,10 +42,10 @@ class ArrayFile:
         np.lib.format.write_array_header_1_0(self._file, fields)
 
 
-def read_blocks(path: Path, num_rows: int = 1 << 18) -> Iterator[np.ndarray]:
-    """Yields the rows of a .npy file of one dimension in order, `num_rows` at a time. Raises OSError."""
+def read_blocks(path: Path) -> Iterator[np.ndarray]:
+    """Yields the rows of a .npy file of one dimension in order, a bounded number at a time. Raises OSError."""
     with open(path, "rb") as file:
         np.lib.format.read_magic(file)
         _, _, dtype = np.lib.format.read_array_header_1_0(file)
-        while len(block := np.fromfile(file, dtype, num_rows)):
+        while len(block := np.fromfile(file, dtype, _READ_ROWS)):
             yield block

@@ -7,7 +7,7 @@ disk. The names of files and labels are in memory, as they are in the source and
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,14 +215,19 @@ def _write_duplicate_ids(folder: Path, sorting: Path, writer: _Writer) -> tuple[
     They are those of the first document of each text, and those of all documents of the store.
     """
     ids, distinct = writer.ids.array(), IdsFile(sorting / "distinct.bin")
-    starts = range(0, writer.num_documents, 1 << 18)
-    blocks = zip(read_blocks(folder / "text_digests.npy", 1 << 18), starts, strict=True)
-    numbered = ((block, np.arange(start, start + len(block))) for block, start in blocks)
     with ArrayFile(folder / "duplicate_ids.npy", np.int64) as array:
-        for documents, firsts in first_of_each(sorting, numbered):
+        for documents, firsts in first_of_each(sorting, _numbered(read_blocks(folder / "text_digests.npy"))):
             array.append(firsts)
             distinct.append(ids[documents[documents == firsts]])
     return distinct.array(), ids
+
+
+def _numbered(blocks: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields each block of values, and the numbers of its values from the first of all blocks on."""
+    start = 0
+    for block in blocks:
+        yield block, np.arange(start, start + len(block))
+        start += len(block)
 
 
 def _renumbered(numbers: np.ndarray, texts: list[str], all_texts: dict[str, int]) -> np.ndarray:

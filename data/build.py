@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from data.shard import Shard, write_shard
 from data.sources import Part, Source
 from data.tokenizer import Tokenizer
 
+_STALE_SECONDS = 24 * 3600
 _NUM_SHARDS = 256  # of a corpus that is neither small nor large
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 64 << 20  # of a shard's text
 
@@ -145,3 +147,15 @@ def finished_shard(folder: Path) -> Shard | None:
         return shard
     shutil.rmtree(folder)
     return None
+
+
+def remove_stale_work(folder: Path) -> None:
+    """Removes the folders of killed builds of the store `folder` by training: those that nobody writes to for a day."""
+    for work in folder.parent.glob(f".{folder.name}-*"):
+        newest = work.stat().st_mtime
+        for parent, _, names in os.walk(work):
+            for name in ("", *names):
+                with contextlib.suppress(FileNotFoundError):  # the build may be running
+                    newest = max(newest, os.stat(os.path.join(parent, name)).st_mtime)
+        if newest < time.time() - _STALE_SECONDS:
+            shutil.rmtree(work, ignore_errors=True)

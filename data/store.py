@@ -20,15 +20,12 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | meta.json | | the folder's name, how documents are cut, counts, what was skipped, hashes, sizes and checksums |
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
-import os
 import shutil
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -40,7 +37,7 @@ from contract.errors import ConfigError
 from contract.mapped_files import remember_mapped
 from contract.os_errors import describe_os_error, reason
 from data.bucket_store import download_store, has_store, local_cache, upload_store
-from data.build import Build, build_store
+from data.build import Build, build_store, remove_stale_work
 from data.config import DEFAULT_TEXT_KEY, CorpusConfig
 from data.filters import check_filters
 from data.progress import PrepareProgress
@@ -67,7 +64,7 @@ _ARRAYS = (
     "text_digests",
     "is_heldout",
 )
-_STALE_SECONDS = 24 * 3600
+_BLOCK = 1 << 18  # documents whose columns are in memory at the same time
 
 
 class TokenStore:
@@ -179,9 +176,13 @@ class TokenStore:
         Below 1 where tokens are unknown or the tokenizer's normalization removes characters. Characters that the
         tokenizer adds to one document do not make up for those that it removes from another.
         """
-        index = slice(None) if index is None else index
-        text_bytes, token_bytes = self.text_bytes[index], self.token_bytes[index]
-        return float(np.minimum(text_bytes, token_bytes).sum() / text_bytes.sum())
+        num_covered = num_bytes = 0
+        for start in range(0, len(self) if index is None else len(index), _BLOCK):
+            block = slice(start, start + _BLOCK) if index is None else index[start : start + _BLOCK]
+            text_bytes, token_bytes = self.text_bytes[block], self.token_bytes[block]
+            num_covered += int(np.minimum(text_bytes, token_bytes).sum())
+            num_bytes += int(text_bytes.sum())
+        return num_covered / num_bytes
 
     def in_text(self, index: np.ndarray) -> np.ndarray:
         """float64 [n]: the share of the bytes of the tokens of documents `index`, int64 [n], that are bytes of text.
@@ -282,7 +283,7 @@ def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> 
 
 
 def _build(folder: Path, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, progress: bool) -> None:
-    _remove_stale(folder)
+    remove_stale_work(folder)
     work = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     work.mkdir()
     try:
@@ -290,15 +291,3 @@ def _build(folder: Path, source: Source, corpus: CorpusConfig, tokenizer: Tokeni
             build_store(work, folder, Build(source, corpus, tokenizer, shown))
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _remove_stale(folder: Path) -> None:
-    """Removes the folders of killed builds of this store: those that have not been written to for a day."""
-    for work in folder.parent.glob(f".{folder.name}-*"):
-        newest = work.stat().st_mtime
-        for parent, _, names in os.walk(work):
-            for name in ("", *names):
-                with contextlib.suppress(FileNotFoundError):  # the build may be running
-                    newest = max(newest, os.stat(os.path.join(parent, name)).st_mtime)
-        if newest < time.time() - _STALE_SECONDS:
-            shutil.rmtree(work, ignore_errors=True)
