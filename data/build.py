@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import os
 import shutil
 import time
@@ -13,7 +15,7 @@ from data.assembly import assemble
 from data.config import CorpusConfig
 from data.near_pairs import MAX_DOCUMENTS
 from data.progress import PrepareProgress
-from data.shard import Shard, write_shard
+from data.shard import SHARD_FORMAT, Shard, write_shard
 from data.sources import Part, Source
 from data.tokenizer import Tokenizer
 
@@ -83,7 +85,7 @@ def build_store(work: Path, folder: Path, build: Build, write: WriteShards = wri
     Raises ConfigError for a corpus that cannot be read or has no text, and OSError where a folder cannot be written.
     """
     tasks = plan_shards(build.source, work / "shards")
-    (work / "shards").mkdir(parents=True, exist_ok=True)
+    _check_plan(work, tasks)
     for unfinished in (work / "shards").glob(".*"):  # of workers that were killed
         shutil.rmtree(unfinished)
     missing = []
@@ -121,6 +123,17 @@ def plan_shards(source: Source, folder: Path) -> list[ShardTask]:
     """Returns the shards of a corpus, in order, which depend on its parts alone."""
     size = min(max(source.num_bytes // _NUM_SHARDS, _LEAST_BYTES), _MOST_BYTES)
     return [ShardTask(folder / f"{number:06d}", parts) for number, parts in enumerate(_groups(source.parts, size))]
+
+
+def _check_plan(work: Path, tasks: Sequence[ShardTask]) -> None:
+    """Makes the folder of the shards. Removes those of another plan first, which an earlier version has written."""
+    parts = [[(part.name, part.num_bytes) for part in task.parts] for task in tasks]
+    plan = hashlib.blake2b(json.dumps([SHARD_FORMAT, parts]).encode(), digest_size=16).hexdigest()
+    path, shards = work / "plan", work / "shards"
+    if shards.exists() and not (path.exists() and path.read_text() == plan):
+        shutil.rmtree(shards)
+    shards.mkdir(parents=True, exist_ok=True)
+    path.write_text(plan)
 
 
 def _groups(parts: Sequence[Part], size: int) -> Iterator[tuple[Part, ...]]:

@@ -32,6 +32,7 @@ from data.sources import Part
 from data.tokenizer import Tokenizer
 from data.verification import file_checksum, read_meta, sealed, verify
 
+SHARD_FORMAT = 1  # add 1 where the files of a shard, or what is in them, change
 DOCUMENT = np.dtype(
     [
         ("num_tokens", np.int64),  # with EOS

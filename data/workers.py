@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from contract.errors import ConfigError
-from data.build import Build, ShardTask
+from data.build import Build, ShardTask, write_shards
 from data.config import CorpusConfig
 from data.shard import write_shard
 from data.tokenizer import make_tokenizer
@@ -60,6 +60,9 @@ def write_shards_in_workers(build: Build, tasks: Sequence[ShardTask], num_worker
 
     Raises what a worker raises, and ConfigError for a worker that was killed.
     """
+    if len(tasks) < 2:
+        write_shards(build, tasks)
+        return
     workers: list[_Worker] = []
     left = list(reversed(tasks))
     try:

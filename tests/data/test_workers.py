@@ -164,6 +164,20 @@ def test_a_damaged_shard_is_written_again(texts, expected, tmp_path, monkeypatch
     assert prepared(texts, tmp_path, "--workers=1") == expected
 
 
+def test_shards_of_another_plan_are_not_used(texts, expected, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(build, "assemble", stop)
+        stopped.setattr(build, "_LEAST_BYTES", 8000)
+        stopped.setattr(build, "_MOST_BYTES", 8000)
+        with pytest.raises(KeyboardInterrupt):
+            main(flags(texts, tmp_path, "--workers=1"))
+    assert finished_shards(tmp_path)
+    assert prepared(texts, tmp_path, "--workers=1") == expected
+
+
 def test_the_work_folder_of_a_finished_store_is_removed(texts, tmp_path, capsys):
     prepared(texts, tmp_path, "--workers=1")
     [store] = tmp_path.iterdir()
