@@ -8,6 +8,7 @@ HUGGINGFACE = ["safetensors>=0.4", "tokenizers>=0.21", "sentencepiece>=0.2"]
 LM_EVAL = ["lm-eval>=0.4.13"]
 WANDB = ["wandb>=0.31"]
 TRACKIO = ["trackio>=0.43"]
+HF = ["datasets>=4.0"]
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10"]
 TEST = [
     "pytest>=8",
@@ -29,6 +30,7 @@ INTEROP = [
     *LM_EVAL,
     *WANDB,
     *TRACKIO,
+    *HF,
     *DOCS,
 ]
 
@@ -60,6 +62,10 @@ setup(
         "grain>=0.2.18",
         "ml-collections>=1.1.0",
         "tensorflow-datasets>=4.9.10",
+        # Required by tensorflow-datasets and by Grain as well.
+        "pyarrow>=17",
+        "array_record>=0.8.1; sys_platform != 'win32'",
+        "protobuf>=5.28.3",
         "rich>=13",
         "tensorboardX>=2.6",
         "numpy>=2.0",
@@ -76,6 +82,7 @@ setup(
         "lm_eval": LM_EVAL,
         "wandb": WANDB,
         "trackio": TRACKIO,
+        "hf": HF,
         "docs": DOCS,
         "test": TEST,
         "interop": INTEROP,

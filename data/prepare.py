@@ -74,7 +74,9 @@ def _print_contents(store: TokenStore) -> None:
     print(f"tokens           {meta['num_tokens']:,} as {meta['dtype']}, with one EOS per document")
     print(f"bytes of text    {meta['num_bytes']:,}")
     print(f"unigram entropy  {store.unigram_entropy():.4f} nats per token, without EOS")
-    unreadable = f"{len(meta['skipped_files']):,} unreadable files, {meta['skipped_lines']:,} unreadable lines"
+    unreadable = (
+        f"{len(meta['skipped_files']):,} unreadable files, {meta['skipped_lines']:,} unreadable lines or records"
+    )
     print(f"coverage         {describe_coverage(store)}")
     print(f"copies           {describe_copies(store)}")
     print(f"skipped          {meta['skipped_empty']:,} empty documents, {unreadable}")

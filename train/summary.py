@@ -115,11 +115,13 @@ def print_shares(experiment: Experiment, counters: Counters, display: Display) -
 
 
 def _skipped_input_warnings(run: Run) -> list[str]:
-    """Returns warnings about files and lines that could not be read."""
+    """Returns warnings about files, lines and records that could not be read."""
     meta, warnings = run.store.meta, []
     if files := meta["skipped_files"]:
         warnings.append(f"{len(files)} files could not be read and are excluded; the first is {files[0]}")
     if meta["skipped_lines"]:
         first = meta["first_skipped_line"]
-        warnings.append(f"{meta['skipped_lines']} lines could not be read and are excluded; the first is {first}")
+        warnings.append(
+            f"{meta['skipped_lines']} lines or records could not be read and are excluded; the first is {first}"
+        )
     return warnings

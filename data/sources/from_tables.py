@@ -34,7 +34,9 @@ def document_columns(schema: Any, text_key: str) -> list[str]:
         kind = found.value_type if pyarrow.types.is_dictionary(found) else found
         is_text = any(is_type(kind) for is_type in _text_types(pyarrow.types))
         if not (is_text or (name == "label" and pyarrow.types.is_integer(kind))):
-            raise InvalidTable(f"has the type {found} in column {name!r}, which must be text: set data.text_key")
+            remedy = "rename this column" if name == "label" else "set data.text_key"
+            kinds = "text or integers" if name == "label" else "text"
+            raise InvalidTable(f"has the type {found} in column {name!r}, which must be {kinds}: {remedy}")
     return [name for name in names if name in schema.names]
 
 

@@ -55,10 +55,10 @@ def open_hf(corpus: CorpusConfig, path: str, field: str) -> Source:
         columns = document_columns(dataset.features.arrow_schema, corpus.text_key)
     except InvalidTable as error:
         raise ConfigError(f"{where} {error}") from None
-    num_bytes = dataset.data.nbytes // max(len(dataset), 1)
     label = dataset.features.get("label")
     names = tuple(getattr(label, "names", ())) if "label" in columns else ()
     dataset, files = dataset.select_columns(columns).with_format("arrow"), _saved_files(dataset, address)
+    num_bytes = dataset.data.nbytes // max(len(dataset), 1)  # of a row
     parts = []
     for begin in range(0, len(dataset), _ROWS_OF_PART):
         rows = range(begin, min(begin + _ROWS_OF_PART, len(dataset)))
@@ -151,7 +151,7 @@ def _quiet() -> Iterator[None]:
 
     loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
-    shows_progress = datasets.are_progress_bars_disabled() is False
+    shows_progress = not datasets.are_progress_bars_disabled()
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     if not sys.stderr.isatty():

@@ -10,6 +10,7 @@ from data.sources.from_tables import InvalidTable, document_columns, read_rows
 from data.sources.source import Source
 
 _ROWS = 1024  # in memory at a time
+_READ_AHEAD = 1 << 20  # bytes of a column
 
 
 def open_parquet(corpus: CorpusConfig, path: str, field: str) -> Source:
@@ -32,8 +33,9 @@ def _batches(file: File, text_key: str) -> Iterator[Any]:
     open(file.path, "rb").close()  # for the reason of the operating system
     num_rows = 0
     try:
-        # Checksums are checked where the file has them; writers have to be told to add them.
-        with parquet.ParquetFile(file.path, page_checksum_verification=True) as table:
+        # Checksums are checked where the file has them. Pages are read one at a time, and not a row group, for memory.
+        options = {"page_checksum_verification": True, "pre_buffer": False, "buffer_size": _READ_AHEAD}
+        with parquet.ParquetFile(file.path, **options) as table:
             columns = document_columns(table.schema_arrow, text_key)
             for batch in table.iter_batches(_ROWS, columns=columns):
                 num_rows += batch.num_rows

@@ -1,5 +1,6 @@
 """Every file that a command reads is refused in one line where it is missing, empty, cut off or something else."""
 
+import gzip
 import json
 import shutil
 import sys
@@ -9,6 +10,7 @@ import pytest
 from data import prepare
 from tests.bad_input.answers import check_rows, row, wrong_answer
 from tests.bad_input.test_commands import main_of
+from tests.data.record_files import write_examples, write_parquet, zstd
 
 GARBAGE = bytes(range(256)) * 8
 ANY = {
@@ -160,15 +162,59 @@ CORPORA = {
     "c.jsonl": LINES
     | {"no text": b'{"label": "a"}', "a number as text": b'{"text": 5}', "missing": None, "empty": b""},
     "c.txt": {"missing": None, "empty": b"", "garbage": GARBAGE, "not UTF-8": b"a\xff"},
+    "c.txt.gz": {name: value for name, value in ANY.items() if name != "a folder"},
+    "c.jsonl.gz": {name: value for name, value in ANY.items() if name != "a folder"},
+    "c.jsonl.zst": {name: value for name, value in ANY.items() if name != "a folder"},
+    "c.parquet": {name: value for name, value in ANY.items() if name != "a folder"},
+    "c.array_record": {name: value for name, value in ANY.items() if name != "a folder"},
 }
+
+
+def _write_corpus(path):
+    """Writes documents in the format that the file's name says. Returns data.source."""
+    name, lines = path.name, b'{"text": "a document"}\n' * 9
+    if name.endswith(".parquet"):
+        write_parquet(path, [{"text": "a document"}] * 9)
+    elif name.endswith(".array_record"):
+        write_examples(path, [{"text": "a document"}] * 9)
+    else:
+        compress = gzip.compress if name.endswith(".gz") else zstd if name.endswith(".zst") else bytes
+        path.write_bytes(compress(lines))
+    return {"txt": "text"}.get(name.split(".")[1], name.split(".")[1])
 
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_corpus(name, own, monkeypatch):
-    (own / name).write_bytes(b'{"text": "a document"}\n' * 9)
-    source = "jsonl" if name.endswith(".jsonl") else "text"
+    source = _write_corpus(own / name)
     arguments = _prepare(own, f"--source={source}", f"--path={own}/{name}")
     check_damaged(own / name, CORPORA[name], lambda: prepare.main(sys.argv), arguments, str(own / name), monkeypatch)
+    skipping = [*arguments, "--on_unreadable=skip"]  # the only file, so nothing remains
+    check_damaged(own / name, CORPORA[name], lambda: prepare.main(sys.argv), skipping, str(own / name), monkeypatch)
+    assert not (own / "new_cache").exists() or not list((own / "new_cache").iterdir())
+
+
+def _main():
+    prepare.main(sys.argv)
+
+
+def test_sources_without_their_data(own, monkeypatch):
+    rows = [
+        row(f"{source} {path}", _main, *_prepare(own, f"--source={source}", f"--path={path}"), names=path)
+        for source in ("text", "jsonl", "parquet", "array_record")
+        for path in (f"{own}/nowhere", f"{own}/empty", f"{own}/*.none", "hdfs://host/x")
+    ]
+    rows.append(row("tfds", _main, *_prepare(own, "--source=tfds", "--path=no_such"), names="no_such"))
+    for flags in (["--source=text", f"--path={own}/text.txt"], ["--source=stdlib"]):
+        rows.append(row("text_key", _main, *_prepare(own, *flags, "--text_key=b"), names="data.text_key"))
+    check_rows(rows, monkeypatch)
+
+
+def test_a_hugging_face_dataset_that_is_not_there(own, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    paths = ("owner/name", "owner/name/config@revision:split", f"{own}/nowhere", f"{own}/empty", "gs://bucket/x")
+    rows = [row(path, _main, *_prepare(own, "--source=hf", f"--path={path}"), names=path) for path in paths]
+    check_rows(rows, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])

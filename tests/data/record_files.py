@@ -40,3 +40,11 @@ def example(record) -> bytes:
 def write_examples(path, records):
     """Writes records as tf.train.Examples in ArrayRecord."""
     write_records(path, map(example, records))
+
+
+def zstd(contents) -> bytes:
+    """Returns bytes compressed with Zstandard."""
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(contents)
+    return sink.getvalue().to_pybytes()

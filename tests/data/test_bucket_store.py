@@ -1,6 +1,7 @@
 """Texts, tokenizers and token stores in buckets."""
 
 import dataclasses
+import gzip
 import os
 import pathlib
 import shutil
@@ -14,6 +15,7 @@ from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.bucket_server import BucketServer
 from tests.data.corpus import corpus_config, store_of
+from tests.data.record_files import write_examples, write_jsonl, write_parquet, zstd
 from tests.data.tiny_tokenizers import gpt2
 
 TEXTS = ["one two three\n", "four five\n", "six\n" * 50]
@@ -32,6 +34,25 @@ def server(monkeypatch, tmp_path):
     with server.running():
         yield server
     buckets._open.cache_clear()
+
+
+def test_sources_in_a_bucket(server, tmp_path):
+    """Copies on this machine have other names, and are decompressed as the names in the bucket say."""
+    records, folder = [{"text": text} for text in TEXTS], "gs://test-bucket/records"
+    write_jsonl(tmp_path / "a.jsonl", records)
+    lines = (tmp_path / "a.jsonl").read_bytes()
+    files = {"jsonl": [("a.jsonl.gz", gzip.compress(lines)), ("a.jsonl.zst", zstd(lines))]}
+    for source, write in (("parquet", write_parquet), ("array_record", write_examples)):
+        write(tmp_path / "a", records)
+        files[source] = [(f"a.{source}", (tmp_path / "a").read_bytes())]
+    for source, of_source in files.items():
+        for name, contents in of_source:
+            server.put("test-bucket", f"records/{name}", contents)
+            store = opened(corpus_config(tmp_path, source=source, path=f"{folder}/{name}"))
+            assert [store.tokens.size, store.names] == [sum(map(len, TEXTS)) + 3, [f"{folder}/{name}"]]
+    server.put("test-bucket", "records/torn.parquet", files["parquet"][0][1][:-20])
+    with pytest.raises(ConfigError, match=rf"^{folder}/torn\.parquet is not a whole parquet file"):
+        opened(corpus_config(tmp_path, source="parquet", path=f"{folder}/torn.parquet"))
 
 
 def opened(config):

@@ -18,14 +18,7 @@ from data.sources import open_source
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
-
-
-def zstd(contents):
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(contents)
-    return sink.getvalue().to_pybytes()
-
+from tests.data.record_files import zstd
 
 COMPRESS = {".gz": gzip.compress, ".zst": zstd, ".bz2": bz2.compress}
 TEXT = "".join(f"Line {i} of the text, and é.\n" + "\n" * (i % 3) for i in range(200)).encode()

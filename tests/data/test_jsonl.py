@@ -120,7 +120,7 @@ def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, mess
 
 
 def test_no_valid_line(tmp_path):
-    message = r"no document with text \(skipped 0 empty documents, 0 unreadable files and 2 unreadable lines\): name"
+    message = r"no document with text \(.*, 0 unreadable files and 2 unreadable lines or records\): name"
     with pytest.raises(ConfigError, match=message):
         store_of_lines(tmp_path, "{", "[]", on_unreadable="skip")
 

@@ -2,6 +2,7 @@
 
 import importlib.resources
 import importlib.resources.abc
+import pickle
 import shutil
 import sys
 
@@ -15,28 +16,41 @@ from data.split import Split, split_documents
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
+from tests.data.record_files import write_examples
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
 
-def write_dataset(name, examples, folder, file_format="array_record", validation=(), **features):
-    """Prepares `examples` as dataset name:1.0.0, with split `train` and, if there are such examples, `validation`."""
+def write_dataset(name, examples, folder, file_format="array_record", other_split=("", ()), config=None, **features):
+    """Prepares `examples` as split `train` of the dataset name/config:1.0.0.
+
+    other_split: the name and the examples of another split.
+    """
 
     class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         VERSION = tfds.core.Version("1.0.0")
+        BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=config)] if config else []
 
         def _info(self):
             return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
         def _split_generators(self, dl_manager):
-            splits = {"train": examples} | ({"validation": validation} if validation else {})
-            return {split: self._generate_examples(of_split) for split, of_split in splits.items()}
+            splits = {"train": examples, other_split[0]: other_split[1]}
+            return {split: self._generate_examples(of_split) for split, of_split in splits.items() if split}
 
         def _generate_examples(self, of_split):
             yield from enumerate(of_split)
 
     Builder.name = name
     Builder(data_dir=folder, file_format=file_format).download_and_prepare()
+
+
+# Public datasets: configuration, held-out split and features, as in TFDS' catalog.
+PUBLIC = {
+    "c4": ("en", "validation", ["text", "timestamp", "url", "content-type", "content-length"]),
+    "wikipedia": ("20230601.en", "", ["text", "title"]),
+    "lm1b": (None, "test", ["text"]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +63,14 @@ def prepared(tmp_path_factory):
         examples = [{"text": "one\n\ntwo", "n": 0}, {"text": "  ", "n": 1}, {"text": "drüben", "n": 2}]
         write_dataset("tiny_texts", examples, folder, text=text, n=tfds.features.Scalar(np.int32))
         lines = [{"text": f"first of {k}\n\nsecond of {k}"} for k in range(9)]
-        write_dataset("tiny_splits", lines[:6], folder, validation=lines[6:], text=text)
+        write_dataset("tiny_splits", lines[:6], folder, other_split=("validation", lines[6:]), text=text)
         write_dataset("tiny_labels", [{"label": 3}], folder, label=tfds.features.Scalar(np.int32))
         write_dataset("tiny_latin", [{"text": b"\xff"}], folder, text=text)
+        for name, (config, split, features) in PUBLIC.items():
+            examples = [{feature: f"{feature} {i} of {name}" for feature in features} for i in range(9)]
+            other_split = split, examples[6:] if split else ()
+            features = dict.fromkeys(features, text)
+            write_dataset(name, examples[:6], folder, other_split=other_split, config=config, **features)
         write_dataset("tiny_numbers", [{"text": 3}], folder, text=tfds.features.Scalar(np.int32))
     tfds.core.add_data_dir(folder)
     return folder
@@ -70,6 +89,31 @@ def test_a_split_of_the_dataset_is_held_out(prepared, tmp_path):
     assert len(train) == 6 and heldout == {f"first of {k}\n\nsecond of {k}" for k in (6, 7, 8)}
     with pytest.raises(ConfigError, match=r"has no split 'test', only .*: set data\.heldout_path to one of these"):
         open_source(corpus_config(tmp_path, source="tfds", path="tiny_splits", heldout_path="test"))
+
+
+@pytest.mark.parametrize(("name", "path"), zip(PUBLIC, ["c4/en", "wikipedia/20230601.en:1.0.0", "lm1b"], strict=True))
+def test_public_datasets(prepared, tmp_path, name, path):
+    train, heldout = split_of(corpus_config(tmp_path, source="tfds", path=path, heldout_path=PUBLIC[name][1]))
+    assert len(train | heldout) == (9 if PUBLIC[name][1] else 6)
+    if PUBLIC[name][1]:
+        assert heldout == {f"text {i} of {name}" for i in (6, 7, 8)}
+
+
+def test_shards_are_parts_and_have_their_number_of_examples(prepared, tmp_path):
+    corpus = corpus_config(tmp_path, source="tfds", path="tiny_splits")
+    [part] = pickle.loads(pickle.dumps(open_source(corpus))).parts
+    assert len(list(part.read(Skipped()))) == 6
+    [shard] = (prepared / "tiny_splits").glob("*/*train*")
+    whole = shard.read_bytes()
+    write_examples(shard, [{"text": "a"}] * 5)
+    with pytest.raises(ConfigError, match=rf"{shard} is not a whole ArrayRecord file \(5 records instead of 6\)"):
+        list(open_source(corpus).documents(Skipped()))
+    shard.write_bytes(whole)
+
+
+def test_another_feature(prepared, tmp_path):
+    source = open_source(corpus_config(tmp_path, source="tfds", path="wikipedia/20230601.en", text_key="title"))
+    assert {document.text for document in source.documents(Skipped())} == {f"title {i} of wikipedia" for i in range(6)}
 
 
 def test_paragraphs_follow_their_example(prepared, tmp_path):

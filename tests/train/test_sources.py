@@ -1,0 +1,82 @@
+"""Every source trains two steps through the command line, and equal texts have equal losses."""
+
+import gzip
+import importlib.resources
+import json
+import sys
+
+import pytest
+
+from tests.data.record_files import write_examples, write_jsonl, write_parquet, write_records, zstd
+from tests.data.test_tfds_source import write_dataset
+from train import main
+
+TEXTS = [f"Document {i} is a text of one line, with the number {i * 7919 % 1000} in it." for i in range(40)]
+RECORDS = [{"text": text} for text in TEXTS]
+TINY = ["--config=tests/small_config.py:clm,decoder_only", "--config.data.split_by=document"]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """The flags of every source of TEXTS, and of the standard library's."""
+    folder = tmp_path_factory.mktemp("sources")
+    text, lines = "\n".join(TEXTS).encode(), "".join(json.dumps(record) + "\n" for record in RECORDS).encode()
+    found = {}
+    for name, contents in {
+        "a.txt": text,
+        "a.txt.gz": gzip.compress(text),
+        "a.jsonl.zst": zstd(lines),
+    }.items():
+        (folder / name).write_bytes(contents)
+        flags = {"source": "jsonl"} if "jsonl" in name else {"source": "text", "document_per": "line"}
+        found[name] = flags | {"path": folder / name}
+    write_jsonl(folder / "a.jsonl", RECORDS)
+    write_parquet(folder / "a.parquet", [{"content": text, "n": 1} for text in TEXTS])
+    write_examples(folder / "a.array_record", RECORDS)
+    write_records(folder / "texts.array_record", [text.encode() for text in TEXTS])
+    found |= {
+        "a.jsonl": {"source": "jsonl", "path": folder / "a.jsonl"},
+        "a.parquet": {"source": "parquet", "path": folder / "a.parquet", "text_key": "content"},
+        "array_record": {"source": "array_record", "path": folder / "a.array_record"},
+        "array_record of text": {"source": "array_record", "path": folder / "texts.array_record", "text_key": ""},
+        "tfds": {"source": "tfds", "path": "trained_texts"},
+        "stdlib": {"source": "stdlib"},
+        "stdlib_functions": {"source": "stdlib_functions"},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "importlib_resources", importlib.resources)  # as in tests/data/test_tfds_source.py
+        import tensorflow_datasets as tfds
+
+        write_dataset("trained_texts", RECORDS, folder / "tfds", text=tfds.features.Text())
+    tfds.core.add_data_dir(folder / "tfds")
+    return found
+
+
+def train(flags, workdir, monkeypatch, capsys):
+    """Runs the command in this process. Returns the loss of its evaluation."""
+    arguments = [f"--config.data.{name}={value}" for name, value in flags.items()]
+    monkeypatch.setattr(sys, "argv", ["train.main", *TINY, f"--workdir={workdir}", *arguments])
+    sys.modules.pop("config_config", None)  # the module of the last --config, which ml_collections would keep
+    main.main()
+    printed = capsys.readouterr().out
+    assert "done: 2 steps" in printed
+    metrics = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return next(line["loss"] for line in metrics if line["split"] == "eval")
+
+
+def test_every_source_trains_two_steps(sources, tmp_path, monkeypatch, capsys):
+    losses = {}
+    for number, (name, flags) in enumerate(sources.items()):
+        flags = {"cache_dir": tmp_path / "cache", **flags}
+        losses[name] = train(flags, tmp_path / str(number), monkeypatch, capsys)
+    for name in ("stdlib", "stdlib_functions", "tfds"):  # TFDS shuffles when it writes
+        del losses[name]
+    assert len(losses) == 7 and len(set(losses.values())) == 1, losses
+
+
+def test_a_hugging_face_dataset_trains_two_steps(sources, tmp_path, monkeypatch, capsys):
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(RECORDS).save_to_disk(tmp_path / "saved")
+    flags = {"cache_dir": tmp_path / "cache", "source": "hf", "path": tmp_path / "saved"}
+    loss = train(flags, tmp_path / "hf", monkeypatch, capsys)
+    assert loss == train(flags | sources["a.parquet"], tmp_path / "parquet", monkeypatch, capsys)
