@@ -11,6 +11,7 @@ than 256 MiB is verified whenever it is opened, and a larger one once in the bac
 import dataclasses
 import sys
 import typing
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -56,17 +57,32 @@ def parse_flags(argv: list[str]) -> tuple[CorpusConfig, bool]:
     Prints the usage and exits for --help. Raises ConfigError for an invalid flag or an unexpected argument.
     """
     flag_values = flags.FlagValues()
+    define_corpus_flags(flag_values)
+    flags.DEFINE_bool("verify", False, "Compare all files of the store with their checksums.", flag_values)
+    corpus = read_flags(flag_values, argv, __doc__)
+    return corpus, flag_values["verify"].value
+
+
+def define_corpus_flags(flag_values: flags.FlagValues, *, without: Sequence[str] = ()) -> None:
+    """Defines a flag for each field of a corpus but those in `without`, with the default of the config."""
     types = typing.get_type_hints(CorpusConfig)
-    for name, help_text in _HELP.items():
-        default = getattr(_DEFAULTS, name)
+    for name in _HELP.keys() - set(without):
+        default, help_text = getattr(_DEFAULTS, name), _HELP[name]
         if typing.get_origin(types[name]) is typing.Literal:
             flags.DEFINE_enum(name, default, typing.get_args(types[name]), help_text, flag_values)
         else:
             flags.DEFINE_string(name, default, help_text, flag_values)
-    flags.DEFINE_bool("verify", False, "Compare all files of the store with their checksums.", flag_values)
+
+
+def read_flags(flag_values: flags.FlagValues, argv: list[str], usage: str) -> CorpusConfig:
+    """Parses the command line, with the program's name first, and returns the corpus that it describes.
+
+    Prints the usage and exits for --help. Raises ConfigError for an invalid flag or an unexpected argument.
+    """
     if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
-        print(f"{__doc__.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
+        print(f"{usage.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
         sys.exit(0)
+    flag_values.unparse_flags()  # a second call in one process starts from the defaults again
     try:
         rest = flag_values(argv)
     except flags.Error as error:
@@ -74,8 +90,8 @@ def parse_flags(argv: list[str]) -> tuple[CorpusConfig, bool]:
     check_given_once(flag_values)
     if len(rest) > 1:
         raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
-    corpus = dataclasses.replace(_DEFAULTS, **{name: flag_values[name].value for name in _HELP})
-    return corpus, flag_values["verify"].value
+    given = {name: flag_values[name].value for name in _HELP if name in flag_values}
+    return dataclasses.replace(_DEFAULTS, **given)
 
 
 def main(argv: list[str]) -> None:
