@@ -22,6 +22,7 @@ from absl import flags
 from contract.errors import ConfigError
 from contract.program import run_program
 from data.config import CorpusConfig
+from data.files import expand_home
 from data.prepare import define_corpus_flags, read_flags
 from data.sources import open_source
 from data.split import Split, SplitBy
@@ -84,7 +85,7 @@ flags.DEFINE_enum("split_by", "auto", typing.get_args(SplitBy), "As in config.da
 def main(argv: list[str]) -> None:
     """Trains a tokenizer, writes its file and prints what it does to held-out text. Raises ConfigError."""
     corpus = read_flags(_FLAGS, argv, __doc__ or "")
-    out = _FLAGS.out
+    out = expand_home(_FLAGS.out, f"--out={_FLAGS.out}")
     _check_out(out)
     sentinels = tuple(f"<extra_id_{k}>" for k in reversed(range(_FLAGS.num_sentinels)))  # the last is <extra_id_0>
     options = TrainingOptions(
@@ -127,6 +128,8 @@ def _check_out(out: str) -> None:
     check_writable(folder, where)
     if not in_bucket(folder) and not is_folder(folder):
         raise ConfigError(f"{where}: the folder {folder} does not exist: make it, or name another one")
+    if not in_bucket(folder) and not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{where}: the folder {folder} cannot be written: name another one")
     if exists(out):
         raise _exists(out)
     others = [name for name in _OTHER_FILES if out.endswith(".json") and exists(os.path.join(folder, name))]

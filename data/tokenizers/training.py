@@ -115,11 +115,11 @@ def _sentencepiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
             unk_id=2,
             bos_id=-1,
             control_symbols=list(options.special_tokens),
-            byte_fallback=options.byte_fallback,
+            byte_fallback=options.byte_fallback,  # without it, characters without a piece are unknown tokens
             character_coverage=options.character_coverage,
             normalization_rule_name=options.normalization,
-            remove_extra_whitespaces=False,
-            add_dummy_prefix=False,
+            remove_extra_whitespaces=False,  # runs of spaces are text
+            add_dummy_prefix=False,  # no space before a text
             allow_whitespace_only_pieces=True,
             max_sentence_length=4 * _PART,  # bytes
             num_threads=16,  # the scores depend on it, and not on the number of cores
