@@ -264,7 +264,7 @@ def _items(shards: Sequence[Shard]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _nothing_left(where: str, skipped: Skipped, removed: dict[str, list[int]]) -> str:
-    unreadable = f"{len(skipped.files)} unreadable files and {skipped.lines} unreadable lines"
+    unreadable = f"{len(skipped.files)} unreadable files and {skipped.lines} unreadable lines or records"
     if removed:
         counts = ", ".join(f"{name}: {documents:,}" for name, (documents, _) in removed.items())
         return f"data.filters leaves no document of {where} (removed {counts}): change the filters"

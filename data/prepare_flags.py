@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sys
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -83,34 +84,51 @@ def parse_flags(argv: list[str], usage: str) -> PrepareFlags:
     usage: printed for --help, which exits. Raises ConfigError for an invalid flag or an unexpected argument.
     """
     values = flags.FlagValues()
-    _define(CorpusConfig, "", _DEFAULTS, _HELP, values)
+    define_corpus_flags(values)
     _define(FilterConfig, "filters.", OFF, _FILTER_HELP, values)
     flags.DEFINE_bool("verify", False, "Compare all files of the store with their checksums.", values)
     flags.DEFINE_integer("workers", os.cpu_count() or 1, "Processes that read and tokenize.", flag_values=values)
     flags.DEFINE_string("report", "", "Folder for pictures of lengths and what the filters removed.", values)
     flags.DEFINE_string("beam", None, "Prepare with Apache Beam and these arguments, as in --runner=...", values)
-    if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
-        print(f"{usage.strip()}\n\nFlags:\n{values.get_help(prefix='  ', include_special_flags=False)}")
-        sys.exit(0)
-    try:
-        rest = values(argv)
-    except flags.Error as error:
-        raise ConfigError(" ".join(str(error).split())) from error
-    check_given_once(values)
-    if len(rest) > 1:
-        raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
+    corpus = read_flags(values, argv, usage)
     if not 1 <= values["workers"].value <= 4096:
         raise ConfigError(f"--workers={values['workers'].value} must be between 1 and 4,096")
     fields = {name: values[f"filters.{name}"].value for name in _FILTER_HELP}
     check_ranges(FilterConfig, fields, "data.filters")
-    corpus = {name: values[name].value for name in _HELP} | {"filters": FilterConfig(**fields)}
     return PrepareFlags(
-        dataclasses.replace(_DEFAULTS, **corpus),
+        dataclasses.replace(corpus, filters=FilterConfig(**fields)),
         values["workers"].value,
         values["verify"].value,
         values["report"].value,
         values["beam"].value,
     )
+
+
+def define_corpus_flags(flag_values: flags.FlagValues, *, without: Sequence[str] = ()) -> None:
+    """Defines a flag for each field of a corpus but its filters and those in `without`, with the config's default."""
+    _define(
+        CorpusConfig, "", _DEFAULTS, {name: text for name, text in _HELP.items() if name not in without}, flag_values
+    )
+
+
+def read_flags(flag_values: flags.FlagValues, argv: list[str], usage: str) -> CorpusConfig:
+    """Parses the command line, with the program's name first, and returns the corpus that it describes.
+
+    Prints the usage and exits for --help. Raises ConfigError for an invalid flag or an unexpected argument.
+    """
+    if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
+        print(f"{usage.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
+        sys.exit(0)
+    flag_values.unparse_flags()  # a second call in one process starts from the defaults again
+    try:
+        rest = flag_values(argv)
+    except flags.Error as error:
+        raise ConfigError(" ".join(str(error).split())) from error
+    check_given_once(flag_values)
+    if len(rest) > 1:
+        raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
+    given = {name: flag_values[name].value for name in _HELP if name in flag_values}
+    return dataclasses.replace(_DEFAULTS, **given)
 
 
 def _define(cls: type, prefix: str, defaults: Any, helps: dict[str, str], values: flags.FlagValues) -> None:

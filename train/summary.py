@@ -7,6 +7,7 @@ import numpy as np
 
 from data.coverage import coverage_warnings, describe_coverage
 from data.eligible import describe_excluded
+from data.tokenizers.specials import appended_names
 from data.trigram import trigram_loss
 from models.placement import platform_of
 from train.accelerators import accelerator_warnings
@@ -59,6 +60,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
             f"{len(run.train_documents):,} documents to train on, {len(run.heldout_documents):,} held out"
         ),
         "tokens": describe_coverage(store),
+        "vocabulary": _describe_vocabulary(experiment),
         "copies": str(run.overlap),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": windows,
@@ -77,6 +79,16 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         lines["baseline"] = f"{entropy:.3f} nats per token, {bits:.3f} bits: the unigram entropy of the corpus"
         lines["trigram"] = _trigram_line(run)
     return lines
+
+
+def _describe_vocabulary(experiment: Experiment) -> str:
+    """Returns the numbers of ids and of rows in the tables of tokens, whose last rows are no token."""
+    size, rows = experiment.vocab.size, experiment.model.vocab_size
+    appended = len(appended_names(experiment.vocab))
+    return (
+        f"{size:,} ids, {appended:,} of them appended to the tokenizer's; tables of {rows:,} rows, the last "
+        f"{rows - size:,} of no token"
+    )
 
 
 def _trigram_line(run: Run) -> str:
