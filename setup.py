@@ -77,6 +77,7 @@ setup(
         "tpu": ["jax[tpu]>=0.9.0"],
         "sentencepiece": ["sentencepiece>=0.2", "protobuf>=4"],
         "plot": ["matplotlib>=3.8"],
+        "beam": ["apache-beam>=2.70"],
         "huggingface": HUGGINGFACE,
         "lm_eval": LM_EVAL,
         "wandb": WANDB,

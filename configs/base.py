@@ -84,6 +84,22 @@ def get_config() -> ConfigDict:
     # are counted at the start in both cases, and the held-out documents are the same. See data/near_duplicates.py.
     config.data.near_duplicates = "keep"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
+    # Documents that the token store leaves out, as in Gopher and C4 (data/filters.py has the papers' values). 0: off. A
+    # document with a prompt is prompt, space and text. The corpus' own held-out text (heldout_path) is never filtered.
+    config.data.filters = ConfigDict()
+    config.data.filters.min_characters = 0  # least number of characters
+    config.data.filters.max_characters = 0  # greatest number of characters
+    config.data.filters.min_mean_word_length = 0.0  # least mean number of characters of words; white space ends a word
+    config.data.filters.max_mean_word_length = 0.0  # greatest mean number of characters of words
+    config.data.filters.max_symbol_fraction = 0.0  # greatest number of "#" and ellipses, divided by that of words
+    config.data.filters.min_punctuated_line_fraction = 0.0  # least share of lines that end in .!?"
+    config.data.filters.max_duplicate_line_fraction = 0.0  # greatest share of lines that repeat an earlier one
+    config.data.filters.max_duplicate_ngram_fraction = 0.0  # greatest share of characters in repeated 5-grams of words
+    config.data.filters.min_tokens = 0  # least number of tokens, without EOS
+    config.data.filters.max_tokens = 0  # greatest number of tokens, without EOS
+    # Copies of an earlier document: "none" are left out, "exact": identical texts, "near": near-identical ones too.
+    config.data.filters.remove_duplicates = "none"
+    config.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
     config.data.reader_threads = 2  # threads that make batches
     config.data.prefetch_batches = 16  # batches made in advance
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Annotated, Literal
 
 from contract.vocab import DecoderStart
+from data.filters import OFF, FilterConfig
 
 DEFAULT_CACHE_DIR = "~/.cache/cloze"  # data.cache_dir in configs/base.py
 DEFAULT_TEXT_KEY = "text"  # data.text_key in configs/base.py
@@ -29,6 +30,7 @@ class CorpusConfig:
     append_special_tokens: bool
     decoder_start_token: DecoderStart
     cache_dir: str
+    filters: FilterConfig = dataclasses.field(metadata={"as_before": dataclasses.asdict(OFF)})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """What of a corpus is in its tokens: unknown tokens, bytes that are spelled, and texts that do not round-trip."""
 
 from data.store import TokenStore
-from data.tokenizers.sentencepiece_model import SENTENCEPIECE_FLAGS
 
 
 def describe_coverage(store: TokenStore) -> str:
@@ -18,14 +17,13 @@ def coverage_warnings(store: TokenStore) -> list[str]:
     if store.meta["num_unknown"]:
         warnings.append(
             f"{store.unknown_fraction:.2%} of the corpus's tokens are unknown (unk), and their bytes are not in "
-            "bits per byte: use a tokenizer with byte fallback, such as a SentencePiece model trained with "
-            "--byte_fallback=true (docs/tokenizers.md)"
+            "bits per byte: use a tokenizer with byte fallback, which python -m data.train_tokenizer trains "
+            "(docs/tokenizers.md)"
         )
     if changed:
         text, decoded = changed[0]
         warnings.append(
             f"the tokenizer changes {len(changed)} of {store.meta['sampled_texts']} sampled texts, such as {text!r} to "
-            f"{decoded!r}: use one that loses no text, such as a SentencePiece model trained with "
-            f"{SENTENCEPIECE_FLAGS} (docs/tokenizers.md)"
+            f"{decoded!r}: use one that loses no text, which python -m data.train_tokenizer trains (docs/tokenizers.md)"
         )
     return warnings

@@ -1,4 +1,4 @@
-"""Held-out documents that the training side contains too, identical or near-identical (data/minhash.py).
+"""Held-out documents that the training side contains too, identical or near-identical (data/near_pairs.py).
 
 A model can recite such documents. They are counted at the start of every run, and `data.near_duplicates` decides
 whether the training side keeps its copies.
@@ -11,9 +11,10 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.documents import Documents
-from data.minhash import JACCARD, MAX_DOCUMENTS
+from data.near_pairs import JACCARD, MAX_DOCUMENTS
 from data.store import TokenStore
 
+_BLOCK = 1 << 18
 NearDuplicates = Literal["keep", "drop"]  # the values of data.near_duplicates
 
 
@@ -66,7 +67,7 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
     if choice == "drop" and not searched:
         raise ConfigError(
             f"data.near_duplicates='drop' is for corpora of up to {MAX_DOCUMENTS:,} documents, and this one has "
-            f"{len(store):,}: deduplicate its files, and set data.near_duplicates='keep'"
+            f"{len(store):,}: set data.filters.remove_duplicates='near', or data.near_duplicates='keep'"
         )
     identical, near_identical = _copies(heldout, train)
     in_heldout = np.logical_or(*_copies(train, heldout))
@@ -88,7 +89,10 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
 
 def describe_copies(store: TokenStore) -> str:
     """One line: how many documents of a store are copies of earlier ones."""
-    identical = (store.duplicate_ids != np.arange(len(store))).sum()
+    identical = 0
+    for start in range(0, len(store), _BLOCK):  # of a store that may be larger than memory
+        ids = store.duplicate_ids[start : start + _BLOCK]
+        identical += int((ids != np.arange(start, start + len(ids))).sum())
     near = len(np.unique(store.near_duplicate_pairs[:, 1]))
     line = f"{identical:,} of {len(store):,} documents are identical to an earlier one"
     if not store.meta["near_duplicates_searched"]:

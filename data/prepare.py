@@ -4,89 +4,67 @@ Builds the token store of a corpus, unless the store exists, and prints its cont
 store. Run this command first if the corpus is large, or if many processes would build the store at the same time. The
 flags have the names and the defaults of the fields of config.data, and training with the same values finds the store.
 
+The corpus is read in parts by --workers processes, by default one for each core. A part that is finished is kept: a
+command that was stopped or killed continues where it was when it is run again. --filters.NAME and
+--filters.remove_duplicates leave documents out, and --report=FOLDER writes how many, and pictures of the lengths.
+
 --verify reads all files of the store again and compares them with their checksums. Without this flag, a store of less
 than 256 MiB is verified whenever it is opened, and a larger one once in the background of a training run.
+
+--beam=ARGUMENTS prepares the parts in a pipeline of Apache Beam, on the machines of its runner, which must share the
+folder --cache_dir: --beam='--runner=DirectRunner --direct_num_workers=4'. The store is the same.
 """
 
-import dataclasses
+import functools
 import sys
-import typing
+from pathlib import Path
 
-from absl import flags
-
-from contract.errors import ConfigError
 from contract.program import run_program
-from data.config import DEFAULT_CACHE_DIR, DEFAULT_TEXT_KEY, CorpusConfig
+from data.build import WriteShards, write_shards
 from data.coverage import coverage_warnings, describe_coverage
-from data.flags_given import check_given_once
 from data.near_duplicates import describe_copies
-from data.sources import SOURCES
+from data.prepare_beam import check_beam, write_shards_in_beam
+from data.prepare_flags import PrepareFlags, parse_flags
+from data.prepare_report import check_report, write_report
+from data.prepare_store import prepare_store, remove_work_folder
+from data.sources import Source
 from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
-
-# The defaults of configs/base.py, which this package does not import; tests/data/test_prepare.py compares them.
-# A token store does not depend on the fields of special tokens, which have no flags.
-_DEFAULTS = CorpusConfig(
-    source="stdlib",
-    path="",
-    heldout_path="",
-    document_per="file",
-    text_key=DEFAULT_TEXT_KEY,
-    on_unreadable="error",
-    tokenizer="byte",
-    num_sentinels=0,
-    mode_tokens=(),
-    append_special_tokens=True,
-    decoder_start_token="pad",
-    cache_dir=DEFAULT_CACHE_DIR,
-)
-_HELP = {
-    "source": f"The corpus: {', '.join(SOURCES)}.",
-    "path": "Files, folders or globs, separated by commas; tfds: name/config:version; hf: name/config@revision:split.",
-    "heldout_path": "The corpus' own held-out text, as path; tfds, hf: the name of its held-out split.",
-    "document_per": "Whether a whole text is a document, a line, or a paragraph between blank lines. Not for jsonl.",
-    "text_key": "The key of the text in a JSON object, a column's or a feature's name.",
-    "on_unreadable": "For unreadable files, and invalid lines, rows and records: raise an error, or skip them.",
-    "tokenizer": "'byte', or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json.",
-    "cache_dir": "Folder of the token stores.",
-}
-
-
-def parse_flags(argv: list[str]) -> tuple[CorpusConfig, bool]:
-    """Returns the corpus that the command line, with the program's name first, describes, and the value of --verify.
-
-    Prints the usage and exits for --help. Raises ConfigError for an invalid flag or an unexpected argument.
-    """
-    flag_values = flags.FlagValues()
-    types = typing.get_type_hints(CorpusConfig)
-    for name, help_text in _HELP.items():
-        default = getattr(_DEFAULTS, name)
-        if typing.get_origin(types[name]) is typing.Literal:
-            flags.DEFINE_enum(name, default, typing.get_args(types[name]), help_text, flag_values)
-        else:
-            flags.DEFINE_string(name, default, help_text, flag_values)
-    flags.DEFINE_bool("verify", False, "Compare all files of the store with their checksums.", flag_values)
-    if any(argument in ("--help", "-help", "-h") for argument in argv[1:]):
-        print(f"{__doc__.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
-        sys.exit(0)
-    try:
-        rest = flag_values(argv)
-    except flags.Error as error:
-        raise ConfigError(" ".join(str(error).split())) from error
-    check_given_once(flag_values)
-    if len(rest) > 1:
-        raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
-    corpus = dataclasses.replace(_DEFAULTS, **{name: flag_values[name].value for name in _HELP})
-    return corpus, flag_values["verify"].value
+from data.workers import write_shards_in_workers
 
 
 def main(argv: list[str]) -> None:
     """Builds the token store, unless it exists, and prints its folder and contents. Raises ConfigError."""
-    corpus, verifies = parse_flags(argv)
-    store = open_or_build(corpus, make_tokenizer(corpus))
-    if verifies:
+    given = parse_flags(argv, __doc__)
+    if given.report:
+        check_report(given.report)
+    if given.beam is not None:
+        check_beam(given.beam)
+    tokenizer = make_tokenizer(given.corpus)
+    read = []
+
+    def make(folder: Path, source: Source) -> None:
+        read.append(prepare_store(folder, source, given.corpus, tokenizer, _writer(given)))
+
+    store = open_or_build(given.corpus, tokenizer, make=make)
+    remove_work_folder(store.folder)
+    if given.verify:
         print(f"verified         {store.verify():,} bytes in {len(store.meta['checksums'])} files")
     _print_contents(store)
+    for path in write_report(store, given.report) if given.report else ():
+        print(f"report           {path}")
+    for progress in read:
+        rates = f"{progress.num_bytes / 1e6 / progress.seconds:.1f} MB/s"
+        print(f"read             {progress.num_bytes / 1e6:,.1f} MB in {progress.seconds:,.1f} s ({rates})")
+
+
+def _writer(given: PrepareFlags) -> WriteShards:
+    """Returns what writes the shards."""
+    if given.beam is not None:
+        return functools.partial(write_shards_in_beam, arguments=given.beam)
+    if given.workers == 1:
+        return write_shards
+    return functools.partial(write_shards_in_workers, num_workers=given.workers)
 
 
 def _print_contents(store: TokenStore) -> None:
@@ -104,6 +82,8 @@ def _print_contents(store: TokenStore) -> None:
     print(f"skipped          {meta['skipped_empty']:,} empty documents, {unreadable}")
     for path in [*meta["skipped_files"], *filter(None, [meta["first_skipped_line"]])]:
         print(f"  unreadable: {path}")
+    for name, counts in meta.get("removed", {}).items():
+        print(f"removed          {counts['documents']:,} documents, {counts['bytes']:,} bytes: {name}")
     for warning in coverage_warnings(store):
         print(f"warning: {warning}")
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from data.files import text_digest
 from data.store import TokenStore
 
 Unit = Literal["file", "document", "label"]
+SplitBy = Literal["auto", "file", "document", "label"]
 
 _NOT_BY_CHANCE = 100  # bytes of a text that two documents hardly have in common by chance
 
@@ -29,7 +31,7 @@ class Split:
 
     heldout_fraction: float
     seed: int
-    split_by: Literal["auto", "file", "document", "label"]
+    split_by: SplitBy
 
 
 def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documents]:
@@ -51,42 +53,53 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
     labels that are split by label.
     """
     if store.is_heldout.any():
-        is_heldout = store.is_heldout
-        if is_heldout.all():
+        heldout = store.is_heldout
+        if heldout.all():
             raise ConfigError("data.path has no document besides those of data.heldout_path: name other text")
     else:
-        is_heldout = _is_heldout(store, split)
+        heldout = _is_heldout(store, split)
     # Equal documents have equal digests; without their numbers they would be next to each other.
     keys = store.digests ^ np.uint64(seed_bits(split.seed, "order"))
     order = np.argsort(mix64(mix64(keys) + np.arange(len(store), dtype=np.uint64)), kind="stable")
     return (
-        Documents(store, order[~is_heldout[order]], "training"),
-        Documents(store, order[is_heldout[order]], "held-out"),
+        Documents(store, order[~heldout[order]], "training"),
+        Documents(store, order[heldout[order]], "held-out"),
     )
 
 
 def unit_of(store: TokenStore, split: Split) -> Unit:
+    """Returns the unit of the split: that of `unit_of_texts` for the texts that the documents are cut from."""
+    is_one_text = bool((store.file_digests == store.file_digests[0]).all())
+    return unit_of_texts(split, store.meta["cut"], is_one_text=is_one_text)
+
+
+def unit_of_texts(split: Split, cut: str, *, is_one_text: bool) -> Unit:
     """Returns the unit of the split.
 
     "auto" is "file", the text that documents are cut from: a file, or an example of a TFDS dataset. It is "document"
     for JSON lines, and for a corpus of a single file.
+
+    cut: Source.cut. is_one_text: whether all documents are cut from equal texts.
     """
     if split.split_by != "auto":
         return split.split_by
-    is_one_text = bool((store.file_digests == store.file_digests[0]).all())
-    return "document" if store.meta["cut"] == "JSON line" or is_one_text else "file"
+    return "document" if cut == "JSON line" or is_one_text else "file"
 
 
 def unit_digests(store: TokenStore, unit: Unit) -> np.ndarray:
     """Returns a digest of the contents of each document's unit, uint64 [documents]."""
     if unit == "label":
-        if not all(store.labels):
-            raise ConfigError(
-                "data.split_by='label' needs a label for every document: set it to 'file' or 'document', or add labels"
-            )
-        digests = [text_digest(label.encode("utf-8")) for label in store.labels]
-        return np.array(digests, np.uint64)[store.label_ids]
+        return label_digests(store.labels)[store.label_ids]
     return store.file_digests if unit == "file" else store.digests
+
+
+def label_digests(labels: Sequence[str]) -> np.ndarray:
+    """Returns a digest of each label, uint64 [labels]. Raises ConfigError for a document without a label, ""."""
+    if not all(labels):
+        raise ConfigError(
+            "data.split_by='label' needs a label for every document: set it to 'file' or 'document', or add labels"
+        )
+    return np.array([text_digest(label.encode("utf-8")) for label in labels], np.uint64)
 
 
 def heldout_digest(heldout: Documents, split: Split) -> str:
@@ -119,21 +132,51 @@ def is_trained_on(documents: Documents, train: Documents, heldout: Documents) ->
 
 def _is_heldout(store: TokenStore, split: Split) -> np.ndarray:
     """bool [documents]."""
-    fraction = split.heldout_fraction
-    if not 0 < fraction < 1:
-        raise ConfigError(f"data.heldout_fraction={fraction} must lie between 0 and 1, both excluded")
+    check_fraction(split)
     unit = unit_of(store, split)
-    ranks = mix64(unit_digests(store, unit) ^ np.uint64(seed_bits(split.seed, "split")))
+    ranks = ranks_of(unit_digests(store, unit), split)
     least, greatest = ranks.min(), ranks.max()
-    if least == greatest:
-        remedy = "add text to data.path, or set data.heldout_path"
-        if unit != "document" and len(store) > 1:
-            remedy = "set data.split_by='document', or data.heldout_path"
-        elif len(store) == 1:
-            remedy = f"set data.document_per='line' or 'paragraph', or {remedy}"
-        raise ConfigError(
-            f"nothing can be held out: data.split_by={unit!r} needs two different {unit}s, and the corpus of "
-            f"{len(store):,} document{'s' * (len(store) > 1)} has one: {remedy}"
-        )
-    is_heldout = ranks < np.uint64(min(int(fraction * 2.0**64), 2**64 - 1))
-    return (is_heldout | (ranks == least)) & (ranks != greatest)
+    check_two_units(unit, len(store), least, greatest)
+    return is_heldout(ranks, split, least, greatest)
+
+
+def check_fraction(split: Split) -> None:
+    """Raises ConfigError for a fraction outside (0, 1)."""
+    if not 0 < split.heldout_fraction < 1:
+        raise ConfigError(f"data.heldout_fraction={split.heldout_fraction} must lie between 0 and 1, both excluded")
+
+
+def ranks_of(digests: np.ndarray, split: Split) -> np.ndarray:
+    """Returns the places of units in a random order, uint64 [n], which depend on the seed and the units alone.
+
+    digests: uint64 [n], of the units' contents.
+    """
+    return mix64(digests ^ np.uint64(seed_bits(split.seed, "split")))
+
+
+def check_two_units(unit: Unit, num_documents: int, least: np.uint64, greatest: np.uint64) -> None:
+    """Raises ConfigError where a corpus has one unit, whose rank is `least` and `greatest`."""
+    if least != greatest:
+        return
+    remedy = "add text to data.path, or set data.heldout_path"
+    if unit != "document" and num_documents > 1:
+        remedy = "set data.split_by='document', or data.heldout_path"
+    elif num_documents == 1:
+        remedy = f"set data.document_per='line' or 'paragraph', or {remedy}"
+    raise ConfigError(
+        f"nothing can be held out: data.split_by={unit!r} needs two different {unit}s, and the corpus of "
+        f"{num_documents:,} document{'s' * (num_documents > 1)} has one: {remedy}"
+    )
+
+
+def is_heldout(ranks: np.ndarray, split: Split, least: np.uint64, greatest: np.uint64) -> np.ndarray:
+    """Returns which units are held out, bool [n]: those below the fraction, but one at least, and not all.
+
+    ranks: uint64 [n], of `ranks_of`. least, greatest: the extremes of the ranks of all units of the corpus.
+    """
+    return (is_below_fraction(ranks, split) | (ranks == least)) & (ranks != greatest)
+
+
+def is_below_fraction(ranks: np.ndarray, split: Split) -> np.ndarray:
+    """Returns which units a corpus with many units holds out, bool [n]."""
+    return ranks < np.uint64(min(int(split.heldout_fraction * 2.0**64), 2**64 - 1))

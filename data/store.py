@@ -9,7 +9,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
 | text_digests.npy | uint64 [documents] | BLAKE2b of the document's prompt and text |
 | duplicate_ids.npy | int64 [documents] | the first document with the same prompt and text, or itself |
-| near_duplicate_pairs.npy | int64 [pairs, 2] | near-identical (data/minhash.py): the first documents with two texts |
+| near_duplicate_pairs.npy | int64 [pairs, 2] | near-identical (data/near_pairs.py): the first ones with two texts |
 | text_bytes.npy, token_bytes.npy | int64 [documents] | UTF-8 bytes of the text; of its tokens without dummy bytes |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
 | file_digests.npy | uint64 [documents] | BLAKE2b of the text that the document is cut from: a file, a TFDS example |
@@ -24,12 +24,10 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 import shutil
 import sys
-import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,12 +37,14 @@ from contract.errors import ConfigError
 from contract.mapped_files import remember_mapped
 from contract.os_errors import describe_os_error, reason
 from data.bucket_store import download_store, has_store, local_cache, upload_store
+from data.build import Build, build_store, remove_stale_work
 from data.config import DEFAULT_TEXT_KEY, CorpusConfig
+from data.filters import check_filters
+from data.progress import PrepareProgress
 from data.sources import Source, open_source
 from data.storage import check_access, check_path, check_writable, in_bucket
 from data.tokenizer import Tokenizer
 from data.verification import BackgroundVerification, damaged, is_small, read_meta, remember_verified, verify
-from data.writer import write_store
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ _ARRAYS = (
     "text_digests",
     "is_heldout",
 )
-_STALE_SECONDS = 24 * 3600
+_BLOCK = 1 << 18  # documents whose columns are in memory at the same time
 
 
 class TokenStore:
@@ -176,9 +176,13 @@ class TokenStore:
         Below 1 where tokens are unknown or the tokenizer's normalization removes characters. Characters that the
         tokenizer adds to one document do not make up for those that it removes from another.
         """
-        index = slice(None) if index is None else index
-        text_bytes, token_bytes = self.text_bytes[index], self.token_bytes[index]
-        return float(np.minimum(text_bytes, token_bytes).sum() / text_bytes.sum())
+        num_covered = num_bytes = 0
+        for start in range(0, len(self) if index is None else len(index), _BLOCK):
+            block = slice(start, start + _BLOCK) if index is None else index[start : start + _BLOCK]
+            text_bytes, token_bytes = self.text_bytes[block], self.token_bytes[block]
+            num_covered += int(np.minimum(text_bytes, token_bytes).sum())
+            num_bytes += int(text_bytes.sum())
+        return num_covered / num_bytes
 
     def in_text(self, index: np.ndarray) -> np.ndarray:
         """float64 [n]: the share of the bytes of the tokens of documents `index`, int64 [n], that are bytes of text.
@@ -197,7 +201,12 @@ def check_cache_dir(cache_dir: str) -> None:
 
 
 def open_or_build(
-    corpus: CorpusConfig, tokenizer: Tokenizer, *, progress: bool = True, new_store_dir: str | None = None
+    corpus: CorpusConfig,
+    tokenizer: Tokenizer,
+    *,
+    progress: bool = True,
+    new_store_dir: str | None = None,
+    make: Callable[[Path, Source], None] | None = None,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
 
@@ -212,12 +221,14 @@ def open_or_build(
       tokenizer: that of the corpus.
       progress: show a bar while building, if standard error is a terminal.
       new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
+      make: builds the store in a folder from the source, in another way than in this process alone.
 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
     """
     check_cache_dir(corpus.cache_dir)
     check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
+    check_filters(corpus.filters)
     source = open_source(corpus)
     name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     try:
@@ -232,7 +243,10 @@ def open_or_build(
                 download_store(shared, folder, _note)
             else:
                 check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
-                _build(folder, source, tokenizer, progress)
+                if make is not None:
+                    make(folder, source)
+                else:
+                    _build(folder, source, corpus, tokenizer, progress)
         if shared is not None and not in_cache:
             upload_store(folder, shared, _note)
     except OSError as error:
@@ -263,28 +277,17 @@ def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> 
     contents = [_FORMAT, source.identity, corpus.document_per, corpus.on_unreadable, tokenizer.fingerprint]
     if corpus.text_key != DEFAULT_TEXT_KEY:  # stores that were made before this field existed keep their names
         contents.append(corpus.text_key)
+    filters = corpus.filters.identity()
+    contents += [filters] if filters else []
     return hashlib.blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def _build(folder: Path, source: Source, tokenizer: Tokenizer, progress: bool) -> None:
-    _remove_stale(folder)
-    building = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
-    building.mkdir()
+def _build(folder: Path, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, progress: bool) -> None:
+    remove_stale_work(folder)
+    work = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
+    work.mkdir()
     try:
-        write_store(building, source, tokenizer, name=folder.name, progress=progress)
-        try:
-            os.rename(building, folder)
-        except OSError:
-            if not folder.exists():
-                raise
-            # Another process finished first, and its store is equal to this one.
+        with PrepareProgress(source.num_bytes, bar=progress) as shown:
+            build_store(work, folder, Build(source, corpus, tokenizer, shown))
     finally:
-        shutil.rmtree(building, ignore_errors=True)
-
-
-def _remove_stale(folder: Path) -> None:
-    """Removes the folders of killed builds of this store: those that have not been written to for a day."""
-    for building in folder.parent.glob(f".{folder.name}-*"):
-        newest = max((path.stat().st_mtime for path in [building, *building.glob("*")]), default=0)
-        if newest < time.time() - _STALE_SECONDS:
-            shutil.rmtree(building, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)

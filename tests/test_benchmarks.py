@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks import compile as compile_benchmark
-from benchmarks import corruption, huggingface, loss, pipeline, processes, seeds, step
+from benchmarks import corruption, huggingface, loss, pipeline, prepare, processes, seeds, step
 from benchmarks.named_configs import every_variant, named_config
 from contract.errors import ConfigError
 
@@ -217,3 +217,17 @@ def _program(order, name, rates):
 def test_commands_without_a_json_line_raise(command, message):
     with pytest.raises(ConfigError, match=message):
         processes.json_lines(command)
+
+
+def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):
+    (tmp_path / "text").mkdir()
+    for k in range(3):
+        (tmp_path / "text" / f"{k}.txt").write_text("the same words in every file")
+    arguments = ["--source=text", f"--path={tmp_path}/text", "--workers=1", "--filters.remove_duplicates=exact"]
+    prepare._measure(tmp_path, {"measured": "filter"}, arguments)
+    line = json.loads(capsys.readouterr().out)
+    assert (line["benchmark"], line["measured"], line["documents"]) == ("prepare", "filter", 1)
+    assert line["removed"] == {"exact_duplicates": 2} and line["mb_per_second"] >= 0 and line["peak_mb"] > 10
+    copies = prepare._copied(tmp_path, arguments[:2], 3).read_text().splitlines()
+    texts = [json.loads(copy)["text"] for copy in copies]
+    assert len(texts) == 9 and len(set(texts)) == 3 and texts[-1].startswith("vjg ucog")  # two letters on

@@ -1,6 +1,7 @@
 """Checks of the fields of a section against each other, and of texts, before anything is made from them."""
 
 from contract.errors import ConfigError
+from data.filters import check_filters
 from data.store import check_cache_dir
 from train.config import ExperimentConfig
 from train.optimizer import make_optimizer
@@ -12,6 +13,7 @@ def check_sections(sections: ExperimentConfig) -> None:
     data, train, mesh = sections.data, sections.train, sections.mesh
     check_sources(sections)
     check_cache_dir(data.cache_dir)
+    check_filters(data.filters)
     if len(set(train.trackers)) < len(train.trackers):
         raise ConfigError(f"train.trackers={train.trackers} must name each tracker once")
     if not train.tracker_project:

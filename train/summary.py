@@ -7,6 +7,7 @@ import numpy as np
 
 from data.coverage import coverage_warnings, describe_coverage
 from data.eligible import describe_excluded
+from data.tokenizers.specials import appended_names
 from data.trigram import trigram_loss
 from models.config import ModelConfig
 from models.placement import platform_of
@@ -59,6 +60,7 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]), run.mesh)),
         "layers": _layers_text(model, *choose_unroll(model, platform_of(devices[0]))),
         **_corpus_lines(run),
+        "vocabulary": _describe_vocabulary(experiment),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": _windows_line(experiment),
     }
@@ -120,6 +122,16 @@ def _windows_line(experiment: Experiment) -> str:
     if all(spec.documents == "whole" for spec in experiment.window_specs):
         return "whole documents, as many as fit in a row"
     return f"{', '.join(found.values())} raw tokens"
+
+
+def _describe_vocabulary(experiment: Experiment) -> str:
+    """Returns the numbers of ids and of rows in the tables of tokens, whose last rows are no token."""
+    size, rows = experiment.vocab.size, experiment.model.vocab_size
+    appended = len(appended_names(experiment.vocab))
+    return (
+        f"{size:,} ids, {appended:,} of them appended to the tokenizer's; tables of {rows:,} rows, the last "
+        f"{rows - size:,} of no token"
+    )
 
 
 def _trigram_line(run: Run, number: int) -> str:

@@ -1,6 +1,7 @@
 """Corpora that are files: on this machine, or copied to it from a bucket. Each file is a part."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from data.raw import RawDocument, Skipped
 from data.sources.source import Part, Source, skip_empty
 from data.storage import in_bucket, real_path
 
+_RANGE_BYTES = 1 << 20  # of a large file that is read in several parts, about
 _EXPANSION = 3  # bytes of text for a byte of a compressed file, about
 
 
@@ -47,8 +49,13 @@ class UnreadableFile(Exception):
 ReadFile = Callable[[File, CorpusConfig, Skipped], Iterator[RawDocument]]
 
 
-def files_source(corpus: CorpusConfig, path: str, field: str, cut: str, read_file: ReadFile) -> Source:
+def files_source(
+    corpus: CorpusConfig, path: str, field: str, cut: str, read_file: ReadFile, *, has_ranges: bool = False
+) -> Source:
     """Returns the corpus of the files that `path`, the value of the config field `field`, names.
+
+    has_ranges: whether `read_file` reads a part of a file too: it takes the arguments `start` and `end`, in bytes, and
+    reads the lines that begin there. A large file is then several parts, unless it is compressed.
 
     Raises ConfigError for a path that names no file, or a file in a bucket that cannot be copied.
     """
@@ -61,7 +68,13 @@ def files_source(corpus: CorpusConfig, path: str, field: str, cut: str, read_fil
         _, size, modified = describe_file(file.path)
         # The version of an object, which is the same on all hosts, in place of the time of its copy.
         described.append((name, size, copies[name][1] if name in copies else modified))
-        parts.append(file_part(file, max(size, 0) * (_EXPANSION if is_compressed(name) else 1), read_file, corpus))
+        if is_compressed(name) or not has_ranges:
+            num_bytes = max(size, 0) * (_EXPANSION if is_compressed(name) else 1)
+            parts.append(file_part(file, num_bytes, read_file, corpus))
+            continue
+        for start, end in _ranges(size):
+            read_range = functools.partial(read_file, start=start, end=end)
+            parts.append(file_part(file, max(end - start, 0), read_range, corpus))
     return Source(f"{field}={path!r}", {"files": described}, cut, tuple(parts))
 
 
@@ -69,6 +82,13 @@ def file_part(file: File, num_bytes: int, read_file: ReadFile, corpus: CorpusCon
     """Returns the part of a corpus that is a file. With data.on_unreadable='skip' an unreadable file is counted."""
     state = None if file.is_fixed else describe_file(file.path)
     return Part(file.name, num_bytes, functools.partial(_read, read_file, file, state, corpus))
+
+
+def _ranges(size: int) -> list[tuple[int, int]]:
+    """Returns the start and the end of each part of a file of `size` bytes."""
+    count = max(size // _RANGE_BYTES, 1)
+    bounds = [size * k // count for k in range(count + 1)]
+    return list(itertools.pairwise(bounds))
 
 
 def check_disjoint(source: Source, heldout: Source) -> None:

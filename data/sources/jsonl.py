@@ -3,11 +3,12 @@
 Blank lines are ignored. The files may be compressed.
 """
 
+import functools
 from collections.abc import Iterator
 
 from data.compressed import open_contents
 from data.config import CorpusConfig
-from data.files import file_digest
+from data.files import describe_file, file_digest
 from data.raw import RawDocument, Skipped
 from data.records import InvalidRecord, document_of, read_object
 from data.sources.from_files import File, files_source
@@ -17,23 +18,48 @@ from data.sources.source import Source
 
 def open_jsonl(corpus: CorpusConfig, path: str, field: str) -> Source:
     """Returns the corpus of the JSON-lines files `path`."""
-    return files_source(corpus, path, field, "JSON line", _read_jsonl)
+    return files_source(corpus, path, field, "JSON line", _read_jsonl, has_ranges=True)
 
 
-def _read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
-    """Yields the documents of a file, in the file's order.
+def _read_jsonl(
+    file: File, corpus: CorpusConfig, skipped: Skipped, start: int = 0, end: int | None = None
+) -> Iterator[RawDocument]:
+    """Yields the documents of the lines that begin in bytes `start` to `end` of a file, in the file's order.
 
     Raises ConfigError, with file and line number, for an invalid line. With data.on_unreadable='skip' such lines are
     counted instead. Raises OSError before the first document.
     """
-    digest = file_digest(file.path, file.name)
+    digest = _digest(file, describe_file(file.path))
     with open_contents(file.path, file.name) as lines:
+        place = start
+        if start:
+            lines.seek(start - 1)
+            place += len(lines.readline()) - 1  # the rest of a line that begins before; none if a line ends there
         for number, line in enumerate(lines, start=1):
+            if end is not None and place >= end:
+                return
+            place += len(line)
             if not line.strip():
                 continue
             try:
                 document = document_of(file.name, read_object(line), corpus.text_key, may_be_blank=False)
             except InvalidRecord as error:
+                number += _lines_before(file, start)
                 count_or_raise(error, f"{file.name}:{number}", "line", corpus, skipped)
             else:
                 yield document._replace(file_digest=digest)
+
+
+@functools.lru_cache(maxsize=16)
+def _digest(file: File, state: tuple) -> int:
+    """Returns the digest of a file, of which several parts are read one after another. state: to notice a change."""
+    return file_digest(file.path, file.name)
+
+
+def _lines_before(file: File, start: int) -> int:
+    """Returns how many lines begin before byte `start`."""
+    count = 0
+    with open(file.path, "rb") as contents:
+        while chunk := contents.read(min(1 << 20, start - 1 - contents.tell()) if start else 0):
+            count += chunk.count(b"\n")
+    return count + bool(start)

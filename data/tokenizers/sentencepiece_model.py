@@ -19,15 +19,6 @@ from data.tokenizers.specials import (
     with_substitutes,
 )
 
-# Flags of SentencePiece's trainer with which every text round-trips. Without the last four, characters that the model
-# has no piece for are unknown tokens, line ends and runs of spaces are lost, and a space is put before every text. See
-# docs/tokenizers.md.
-SENTENCEPIECE_FLAGS = (
-    "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1 "
-    "--byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false "
-    "--add_dummy_prefix=false"
-)
-
 
 class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model with its own ids for eos and unk, and for other special tokens if the model has them.
@@ -124,7 +115,7 @@ class SentencePieceTokenizer(Tokenizer):
         roles = known_roles(specials) | {role: id_ for role, id_ in ids.items() if id_ >= 0}
         roles = with_substitutes(roles)
         if "eos" not in roles:
-            raise ConfigError(f"{self.where} has no eos id: train it with {SENTENCEPIECE_FLAGS}")
+            raise ConfigError(f"{self.where} has no eos id: train one by python -m data.train_tokenizer")
         content = {id_: self._text(id_) for id_ in range(size) if self._is_text(id_)}
         return ModelTokens(size, roles, specials, content)
 

@@ -15,6 +15,7 @@ from typing import Any
 from configs import base
 from contract.ranges import range_in_words
 from data.config import CorpusConfig
+from data.filters import FilterConfig
 from models.config import ModelConfig
 from objectives import OBJECTIVES
 from train.config import ExperimentConfig
@@ -159,10 +160,20 @@ def _types() -> dict[str, str]:
         if not dataclasses.is_dataclass(section):
             types[name] = type_text(hint)
             continue
-        hints = typing.get_type_hints(section, include_extras=True)
-        for field in dataclasses.fields(section):
-            if section is not ModelConfig or field.name not in DERIVED:
-                types[f"{name}.{field.name}"] = type_text(hints[field.name])
+        types |= _types_of(section, name)
+    return types
+
+
+def _types_of(section: type, prefix: str) -> dict[str, str]:
+    """Returns the type of every field of a section, and of the sections in it, as Markdown."""
+    types: dict[str, str] = {}
+    hints = typing.get_type_hints(section, include_extras=True)
+    for field in dataclasses.fields(section):
+        name, hint = f"{prefix}.{field.name}", hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            types |= _types_of(typing.cast(type, hint), name)
+        elif section is not ModelConfig or field.name not in DERIVED:
+            types[name] = type_text(hint)
     return types
 
 
@@ -215,4 +226,4 @@ def config_dataclasses() -> tuple[type, ...]:
     """Returns the dataclasses whose fields are config fields, for tests."""
     hints = typing.get_type_hints(ExperimentConfig)
     sections = [hint for hint in hints.values() if dataclasses.is_dataclass(hint)]
-    return (ExperimentConfig, *sections, CorpusConfig, ModelConfig, *OBJECTIVES.values())
+    return (ExperimentConfig, *sections, CorpusConfig, FilterConfig, ModelConfig, *OBJECTIVES.values())

@@ -21,6 +21,7 @@ COMMANDS = {
     "train.scaling.__main__": ["--study=configs/studies/scaling.py", "--out={place}/run"],
     "train.export": ["--workdir={place}/run", "--out={place}/new"],
     "train.convert": ["--from={place}/export", "--workdir={place}/new"],
+    "data.train_tokenizer": ["--source=text", "--path={place}/text.txt", "--out={place}/new.model"],
     "benchmarks.step": [],
     "benchmarks.seeds": [],
     "benchmarks.loss": [],
@@ -38,8 +39,8 @@ def arguments_of(command, place):
 
 
 def main_of(command):
-    if command == "data.prepare":
-        return lambda: prepare.main(sys.argv)
+    if command in ("data.prepare", "data.train_tokenizer"):
+        return lambda: importlib.import_module(command).main(sys.argv)
     return importlib.import_module(command).main
 
 
@@ -129,6 +130,8 @@ OUTPUTS = [
     ("train.scaling.__main__", "--figure={}", ("none/figure.svg", "empty", "figure.jpg")),
     ("train.export", "--out={}", ("file", "others", "export", "run", "file/none", "gs://bucket/export")),
     ("train.convert", "--workdir={}", ("file", "others", "export", "run", "file/none")),
+    ("data.train_tokenizer", "--out={}", ("none/t.model", "file/t.model", "t", "t.txt", "", "gs://bucket/t.model")),
+    ("data.train_tokenizer", "--out={}", ("hdfs://host/t.model", "export/t.json", "export/tokenizer.json")),
 ]
 
 
@@ -152,6 +155,8 @@ def test_flags_of_data_prepare(place, monkeypatch):
     needed = ["--source=text", f"--path={place}/text.txt", f"--cache_dir={place}/cache"]
     wrong = {"source": "none", "document_per": "word", "on_unreadable": "", "tokenizer": "none", "cache_dir": ""}
     wrong |= {"path": f"{place}/none", "heldout_path": f"{place}/none"}
+    wrong |= {"workers": 0, "report": f"{place}/file", "beam": "--no_such_argument"}
+    wrong |= {"filters.min_tokens": -1, "filters.jaccard": 2.0, "filters.remove_duplicates": "all"}
     rows = [
         row("unknown flag", main, *needed, "--no_such_flag=1", names="no_such_flag"),
         row("a flag without its dashes", main, *needed, "no_such_flag=1", names="no_such_flag"),
@@ -159,5 +164,60 @@ def test_flags_of_data_prepare(place, monkeypatch):
         row("a cache_dir that is a file", main, *needed[:2], f"--cache_dir={place}/file", names=f"{place}/file"),
     ]
     for name, value in wrong.items():
-        rows.append(row(f"{name}={value}", main, *without(needed, name), f"--{name}={value}", names=(name, value)))
+        rows.append(row(f"{name}={value}", main, *without(needed, name), f"--{name}={value}", names=(name, str(value))))
     check_rows(rows, monkeypatch)
+
+
+def test_flags_of_data_train_tokenizer(place, monkeypatch):
+    pytest.importorskip("sentencepiece")
+    pytest.importorskip("tokenizers")
+    (place / "blank.txt").write_text(" \n")
+    (place / "taken.model").write_text("")
+    wrong = {
+        "path": (f"{place}/none", f"{place}/blank.txt", f"{place}/empty"),
+        "source": ("none",),
+        "kind": ("wordpiece",),
+        "vocab_size": ("0", "1", "300", "-5", "90000", str(2**40)),
+        "num_sentinels": ("-1", "70000"),
+        "special_tokens": ("a", "[A],[A]", "[A B]", "</s>", "<pad>", "<extra_id_0>", "[]"),
+        "normalization": ("nfc",),
+        "character_coverage": ("0.5", "1.1"),
+        "max_bytes": ("0", "-1"),
+        "num_documents": ("0",),
+        "heldout_fraction": ("0", "1", "nan"),
+        "split_by": ("label",),
+        "out": (f"{place}/taken.model",),
+    }
+    main, needed = (
+        main_of("data.train_tokenizer"),
+        [*arguments_of("data.train_tokenizer", place), "--document_per=line"],
+    )
+    rows = [
+        row(
+            f"{name}={value}",
+            main,
+            *without(needed, name),
+            f"--{name}={value}",
+            names=(f"--{name}", f"data.{name}", value),
+        )
+        for name, values in wrong.items()
+        for value in values
+    ]
+    for kind, size in {"bpe": "1000000", "wordpiece": "1000000", "bpe ": "300", "wordpiece ": "110"}.items():
+        flags = [f"--out={place}/new.json", f"--kind={kind.strip()}", f"--vocab_size={size}"]
+        rows.append(row(f"{kind} {size}", main, *without(needed, "out"), *flags, names=f"--vocab_size={size}"))
+    no_bytes = [f"--out={place}/new.json", "--kind=bpe", "--nobyte_fallback"]
+    rows.append(row("bytes that are needed", main, *without(needed, "out"), *no_bytes, names="--nobyte_fallback"))
+    unigram = [f"--out={place}/new.json", "--kind=unigram"]
+    rows.append(row("unigram as .json", main, *without(needed, "out"), *unigram, names="--out=NAME.model"))
+    check_rows(rows, monkeypatch)
+    assert not list(place.glob("new.*")) and not list(place.glob("*.tmp"))
+
+
+@pytest.mark.parametrize(("library", "end"), [("sentencepiece", "model"), ("tokenizers", "json")])
+def test_data_train_tokenizer_without_its_library(library, end, place, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    extra = {"tokenizers": "huggingface"}.get(library, library)
+    arguments = ["--source=text", f"--path={place}/text.txt", f"--out={place}/new.{end}", "--kind=bpe"]
+    names = f"needs {library}: pip install -e '.[{extra}]'"
+    check_rows([row(library, main_of("data.train_tokenizer"), *arguments, names=names)], monkeypatch)

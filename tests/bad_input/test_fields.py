@@ -9,6 +9,7 @@ from absl import flags
 
 from configs import base, multitask
 from data.config import CorpusConfig, SourceConfig
+from data.filters import FilterConfig
 from docs.site.fields import DERIVED
 from models.config import ModelConfig
 from objectives import OBJECTIVES, Mixture
@@ -23,7 +24,8 @@ from train.run_config import flatten
 
 SECTIONS = {
     "": hints_of(ExperimentConfig, "", ("data", "objective", "model", "loss", "optimizer", "train", "mesh")),
-    "data": hints_of(DataConfig, "data", ("sources",)),
+    "data": hints_of(DataConfig, "data", ("sources", "filters")),
+    "data.filters": hints_of(FilterConfig, "data.filters"),
     "model": hints_of(ModelConfig, "model", DERIVED),
     "loss": hints_of(LossConfig, "loss"),
     "optimizer": hints_of(OptimizerConfig, "optimizer"),
@@ -52,7 +54,8 @@ def rows_of(config, hints):
 def test_the_declarations_have_every_field_of_the_config():
     declared = {name for hints in SECTIONS.values() for name in hints}
     assert declared == {name for name in flatten(base.get_config().to_dict()) if not name.startswith("objective")}
-    assert {field.name for field in dataclasses.fields(CorpusConfig)} <= {name.split(".")[-1] for name in declared}
+    parts = {part for name in declared for part in name.split(".")}
+    assert {field.name for field in dataclasses.fields(CorpusConfig)} <= parts
 
 
 def test_fields_of_a_corpus(monkeypatch):

@@ -6,6 +6,7 @@ from contract.windows import BatchSpec
 from data.batches import Batches, batches
 from data.config import CorpusConfig
 from data.documents import Documents
+from data.filters import OFF
 from data.store import TokenStore, open_or_build
 from data.tokenizer import make_tokenizer
 from data.windows import WindowReader, gather
@@ -26,6 +27,7 @@ def corpus_config(tmp_path, **changes) -> CorpusConfig:
         "append_special_tokens": True,
         "decoder_start_token": "pad",
         "cache_dir": str(tmp_path / "cache"),
+        "filters": OFF,
     }
     return CorpusConfig(**(fields | changes))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data import minhash
+from data import assembly, build
 from data import near_duplicates as module
 from data.documents import Documents
 from data.near_duplicates import describe_copies, near_duplicates
@@ -100,7 +100,7 @@ def test_pairs_do_not_depend_on_the_tokenizer(tmp_path):
 
 
 def test_beyond_the_limit_identical_documents_are_counted_and_drop_is_refused(tmp_path, monkeypatch):
-    for owner in (minhash, module):
+    for owner in (assembly, build, module):
         monkeypatch.setattr(owner, "MAX_DOCUMENTS", 3)
     a, b = texts(2)
     store = store_of(tmp_path, [a, edited(a), b, b])

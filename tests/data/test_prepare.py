@@ -15,7 +15,9 @@ import pytest
 from configs.base import get_config
 from contract.errors import ConfigError
 from data.config import CorpusConfig
-from data.prepare import main, parse_flags
+from data.filters import FilterConfig
+from data.prepare import main
+from data.prepare_flags import parse_flags
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config, write_texts
@@ -30,9 +32,10 @@ def run(*flags):
 
 
 def test_the_defaults_are_those_of_the_config():
-    config, defaults = get_config().data, dataclasses.asdict(parse_flags(["prepare"])[0])
-    names = defaults.keys() - NOT_IN_A_STORE
+    config, defaults = get_config().data, dataclasses.asdict(parse_flags(["prepare"], "").corpus)
+    names = defaults.keys() - NOT_IN_A_STORE - {"filters"}
     assert {name: defaults[name] for name in names} == {name: config[name] for name in names}
+    assert defaults["filters"] == config.filters.to_dict()
 
 
 def test_every_field_of_the_corpus_has_a_flag():
@@ -46,10 +49,14 @@ def test_every_field_of_the_corpus_has_a_flag():
         "tokenizer": "y.model",
         "cache_dir": "z",
     }
-    assert set(fields) == {field.name for field in dataclasses.fields(CorpusConfig)} - NOT_IN_A_STORE
-    corpus, _ = parse_flags(["prepare", *(f"--{name}={value}" for name, value in fields.items())])
+    assert set(fields) == {field.name for field in dataclasses.fields(CorpusConfig)} - NOT_IN_A_STORE - {"filters"}
+    filters = {field.name: k + 1 for k, field in enumerate(dataclasses.fields(FilterConfig))}
+    filters |= {name: 0.25 for name in filters if name.endswith("fraction")}
+    filters |= {"remove_duplicates": "near", "jaccard": 0.5}
+    given = fields | {f"filters.{name}": value for name, value in filters.items()}
+    corpus = parse_flags(["prepare", *(f"--{name}={value}" for name, value in given.items())], "").corpus
     special = {"num_sentinels": 0, "mode_tokens": (), "append_special_tokens": True, "decoder_start_token": "pad"}
-    assert corpus == CorpusConfig(**fields, **special)
+    assert corpus == CorpusConfig(**fields, **special, filters=FilterConfig(**filters))
 
 
 @pytest.mark.parametrize(
@@ -58,11 +65,13 @@ def test_every_field_of_the_corpus_has_a_flag():
         ("--document_per=page", r"--document_per=page: value should be one of <file\|line\|paragraph>"),
         ("--paths=x", "Unknown command line flag 'paths'. Did you mean: path"),
         ("corpus.txt", "unexpected argument 'corpus.txt': flags are written --name=value"),
+        ("--workers=0", "--workers=0 must be between 1 and 4,096"),
+        ("--filters.jaccard=0", r"data\.filters\.jaccard=0\.0 must be"),
     ],
 )
 def test_invalid_arguments(argument, message):
     with pytest.raises(ConfigError, match=message) as error:
-        parse_flags(["prepare", argument])
+        parse_flags(["prepare", argument], "")
     assert "\n" not in str(error.value)
 
 
@@ -71,7 +80,7 @@ def test_training_finds_what_was_prepared(tmp_path, capsys, monkeypatch):
     corpus = corpus_config(tmp_path, num_sentinels=100)
     main(["prepare", "--source=text", f"--path={corpus.path}", f"--cache_dir={corpus.cache_dir}"])
     printed = capsys.readouterr().out
-    monkeypatch.setattr("data.store.write_store", None)  # building again would raise
+    monkeypatch.setattr("data.store.build_store", None)  # building again would raise
     store = open_or_build(corpus, make_tokenizer(corpus))
     assert re.search(rf"store +{store.folder}\n", printed)
     for line in (r"documents +2", r"tokens +5 as uint16", r"bytes of text +3", r"unigram entropy +0\.6365 nats"):
@@ -99,7 +108,7 @@ def test_help_is_the_usage_and_the_flags():
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("python -m data.prepare --source=text")
     for field in dataclasses.fields(CorpusConfig):
-        assert (f"--{field.name}:" in done.stdout) == (field.name not in NOT_IN_A_STORE)
+        assert (f"--{field.name}:" in done.stdout) == (field.name not in NOT_IN_A_STORE | {"filters"})
 
 
 @pytest.mark.parametrize("size", [100, 24_050], ids=["tokens.bin", "offsets.npy"])
@@ -148,11 +157,12 @@ def test_a_store_that_is_truncated_while_it_is_read_ends_in_one_line(corpus, tmp
     program = f"""
 import glob, os
 from contract.program import run_program
-from data.prepare import parse_flags
+from data.prepare_flags import parse_flags
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 def main():
-    fields, _ = parse_flags(["prepare", "--source=text", "--path={corpus / "text"}", "--cache_dir={tmp_path}"])
+    argv = ["prepare", "--source=text", "--path={corpus / "text"}", "--cache_dir={tmp_path}"]
+    fields = parse_flags(argv, "").corpus
     store = open_or_build(fields, make_tokenizer(fields))
     [tokens] = glob.glob("{tmp_path}/*/tokens.bin")
     os.truncate(tokens, 10)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import data.build
 import data.store
 from contract.errors import ConfigError
 from data.store import TokenStore, open_or_build
@@ -45,7 +46,7 @@ def test_arrays_are_memory_maps(tmp_path):
 def test_many_flushes_give_the_same_store(tmp_path, monkeypatch):
     texts = [chr(97 + i % 26) * (i % 7 + 1) for i in range(50)]
     whole = store_of(tmp_path, texts)
-    monkeypatch.setattr("data.writer._FLUSH_TOKENS", 5)
+    monkeypatch.setattr("data.shard._FLUSH_TOKENS", 5)
     pieces = store_of(tmp_path, texts, cache_dir=str(tmp_path / "other"))
     assert pieces.tokens.tolist() == whole.tokens.tolist()
     assert pieces.unigram_counts.tolist() == whole.unigram_counts.tolist()
@@ -54,7 +55,7 @@ def test_many_flushes_give_the_same_store(tmp_path, monkeypatch):
 @pytest.mark.parametrize("texts", [["ab", "cd"], ["ab", "cx"], ["abc", "d"], ["cd", "ab"], ["ab", "cd", "cd"]])
 def test_the_content_digest_depends_on_the_texts_alone(tmp_path, texts, monkeypatch):
     first = store_of(tmp_path / "one", ["ab", "cd"])
-    monkeypatch.setattr("data.writer._FLUSH_TOKENS", 1)
+    monkeypatch.setattr("data.shard._FLUSH_TOKENS", 1)
     second = store_of(tmp_path / "other", texts)
     assert first.folder.name != second.folder.name
     assert (first.content_digest == second.content_digest) == (texts == ["ab", "cd"])
@@ -67,7 +68,7 @@ def test_equal_texts_have_equal_digests(tmp_path):
 
 def test_built_once_and_found_again(tmp_path, monkeypatch):
     store = store_of(tmp_path, ["ab"])
-    monkeypatch.setattr(data.store, "write_store", None)  # building again would raise
+    monkeypatch.setattr(data.store, "build_store", None)  # building again would raise
     assert build(corpus_config(tmp_path)).folder == store.folder
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [store.folder.name]
 
@@ -119,16 +120,17 @@ def test_cache_dir_that_cannot_be_written(tmp_path):
 
 KILLED = """
 import os, signal, sys
-import data.writer
+import data.assembly
+from data.filters import OFF
 from data.config import CorpusConfig
 from data.store import open_or_build
 from data.verification import sealed
 from data.tokenizer import make_tokenizer
-data.writer._write_json = lambda path, value: os.kill(os.getpid(), signal.SIGKILL)
+data.assembly._write_json = lambda path, value: os.kill(os.getpid(), signal.SIGKILL)
 corpus = CorpusConfig(source="text", heldout_path="", document_per="file", text_key="text",
                       on_unreadable="error", tokenizer="byte",
                       num_sentinels=0, mode_tokens=(), append_special_tokens=True, decoder_start_token="pad",
-                      path=sys.argv[1], cache_dir=sys.argv[2])
+                      path=sys.argv[1], cache_dir=sys.argv[2], filters=OFF)
 open_or_build(corpus, make_tokenizer(corpus))
 """
 
@@ -138,7 +140,7 @@ def test_a_killed_build_is_not_used_as_a_store(tmp_path):
     command = [sys.executable, "-c", KILLED, str(tmp_path / "text"), str(tmp_path / "cache")]
     assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
     [left] = (tmp_path / "cache").iterdir()
-    assert (left / "tokens.bin").stat().st_size == 12
+    assert (left / "store" / "tokens.bin").stat().st_size == 12
     assert build(corpus_config(tmp_path)).tokens.tolist() == [100, 101, 1, 102, 103, 1]
     assert left.exists()  # its build may still be running
 
@@ -160,13 +162,13 @@ def test_the_folders_of_killed_builds_are_removed_after_a_day(tmp_path):
 
 def test_builders_that_finish_at_the_same_time_all_get_the_store(tmp_path, monkeypatch):
     write_texts(tmp_path, ["ab", "cd"])
-    together, write = threading.Barrier(4), data.store.write_store
+    together, assemble = threading.Barrier(4), data.build.assemble
 
-    def write_and_wait(*args, **kwargs):
-        write(*args, **kwargs)
+    def assemble_and_wait(*args, **kwargs):
+        assemble(*args, **kwargs)
         together.wait(timeout=20)
 
-    monkeypatch.setattr(data.store, "write_store", write_and_wait)
+    monkeypatch.setattr(data.build, "assemble", assemble_and_wait)
     stores = []
     threads = [threading.Thread(target=lambda: stores.append(build(corpus_config(tmp_path)))) for _ in range(4)]
     for thread in threads:
@@ -228,6 +230,11 @@ def test_meta_is_what_prepare_prints(tmp_path):
         "skipped_files": [],
         "skipped_lines": 0,
         "first_skipped_line": "",
+        "filters": {},
+        "removed": {},
+        "bytes_before_filters": {"2": 2},
+        "bytes_of_documents": {"2": 2},
+        "tokens_of_documents": {"2": 2},
     }
     assert sizes["tokens.bin"] == 12 and set(sizes) == {path.name for path in store.folder.iterdir()} - {"meta.json"}
     assert TokenStore(store.folder).meta["num_tokens"] == 6

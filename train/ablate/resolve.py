@@ -14,7 +14,7 @@ from train.run_config import flatten
 # What a fine-tuned or scored model shares with the run whose parameters it has.
 VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
 SPLIT = ("heldout_fraction", "split_seed", "split_by")
-CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir")
+CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 
 
 def resolve(config: str, overrides: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from contract.errors import ConfigError
 from contract.vocab import DecoderStart, Vocab, sentinel_name
 from data.config import CorpusConfig
+from data.filters import OFF
 from data.tokenizer import Tokenizer, make_tokenizer
 from models.config import ModelConfig
 from models.parameters import Params
@@ -197,6 +198,7 @@ def _tokenizer_fields(file: Path, num_sentinels: int, start: DecoderStart) -> Co
         append_special_tokens=False,
         decoder_start_token=start,
         cache_dir="",
+        filters=OFF,
     )
 
 

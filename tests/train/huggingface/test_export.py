@@ -79,6 +79,25 @@ def test_transformers_generates_the_same_greedy_text(exported, capsys, name, pro
     assert printed.startswith(expected)
 
 
+def test_padding_and_rows_that_are_no_token_are_never_generated(exported, capsys):
+    run, out = exported("gpt2")
+    experiment = load_experiment(str(run))
+    vocab, rows = experiment.vocab, experiment.model.vocab_size
+    assert vocab.size % 128 and rows == -(-vocab.size // 128) * 128
+    never = [vocab.pad, *range(vocab.size, rows)]
+    assert json.loads((out / "generation_config.json").read_text())["suppress_tokens"] == never
+    # Nearly uniform draws: 200 of them without a row of `never` by chance have a probability of 2 in 100,000.
+    printed = printed_by_generate(capsys, run, "def f", "--temperature=99", "--max_tokens=25", "--num_samples=8")
+    assert len(printed) > 200 and "<id " not in printed and "<pad>" not in printed
+    model = transformers.AutoModelForCausalLM.from_pretrained(out)
+    inputs = transformers.AutoTokenizer.from_pretrained(out)("def f", return_tensors="pt")
+    transformers.set_seed(0)
+    drawn = model.generate(**inputs, do_sample=True, temperature=99.0, max_new_tokens=25, num_return_sequences=8)
+    new = drawn[:, inputs.input_ids.shape[1] :].numpy()
+    until_end = np.cumsum(new == vocab.eos, axis=1) - (new == vocab.eos) == 0  # then transformers writes pad
+    assert until_end.sum() > 150 and not np.isin(new[until_end], never).any()
+
+
 def test_transformers_fills_the_same_masks(exported, capsys):
     run, out = exported("bert")
     prompt = "import [MASK][MASK]s"

@@ -1,0 +1,118 @@
+"""Identical and near-identical documents of the shards of a corpus, found with files in place of memory.
+
+Documents are numbered in the order of the corpus, over all shards: whichever worker wrote a shard, the same document
+of a group is the first.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data.external_sort import ExternalSort
+from data.filters import FilterConfig
+from data.near_pairs import NearPairs
+from data.shard import Shard
+
+REMOVED_AS = {1: "exact_duplicates", 2: "near_duplicates"}  # values of `copies_to_remove`
+
+
+class IdsFile:
+    """A file of int64, which grows at its end and is then an array."""
+
+    def __init__(self, path: Path):
+        """Creates the file. Raises OSError."""
+        self._path = path
+        self._file = open(path, "wb")  # noqa: SIM115  closed by `array`
+
+    def append(self, ids: np.ndarray) -> None:
+        """Appends int64 [n]. Raises OSError."""
+        self._file.write(ids.astype(np.int64, copy=False).tobytes())
+
+    def array(self) -> np.ndarray:
+        """Returns all numbers, a memory map. Nothing can be appended any more."""
+        self._file.close()
+        return np.memmap(self._path, np.int64, "r") if self._path.stat().st_size else np.zeros(0, np.int64)
+
+
+def first_of_each(
+    folder: Path, values: Iterable[tuple[np.ndarray, np.ndarray]]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields (ids, firsts), int64 [n] each, by ascending id: firsts[i] is the least id with the value of ids[i].
+
+    folder: for temporary files. values: arrays (values, ids), integers [n] each; ids differ. Raises OSError.
+    """
+    by_value, by_id = ExternalSort(folder, 2), ExternalSort(folder, 2)
+    for block, ids in values:
+        by_value.add(block, ids)
+    before = None  # the last value, and its first id
+    for rows in by_value.blocks():
+        starts = np.flatnonzero(np.concatenate([[True], rows[1:, 0] != rows[:-1, 0]]))
+        firsts = rows[starts, 1]
+        if before is not None and before[0] == rows[0, 0]:
+            firsts[0] = before[1]
+        before = rows[-1, 0], firsts[-1]
+        by_id.add(rows[:, 1], np.repeat(firsts, np.diff(np.append(starts, len(rows)))))
+    for rows in by_id.blocks():
+        ids, of_each = rows.astype(np.int64).T
+        yield ids, of_each
+
+
+def near_pairs_of(folder: Path, shards: Sequence[Shard]) -> NearPairs:
+    """Returns a search among all documents of `shards`, which have signatures. Raises OSError.
+
+    folder: for temporary files.
+    """
+    search = NearPairs(folder)
+    for shard in shards:
+        for signatures, sets, sizes in shard.signatures():
+            search.add(signatures, sets, sizes)
+    return search
+
+
+def copies_to_remove(
+    folder: Path, shards: Sequence[Shard], filters: FilterConfig, search: NearPairs | None
+) -> np.ndarray | None:
+    """Returns why each document is to be removed: uint8 [documents], a key of REMOVED_AS, or 0 for one that stays.
+
+    The first document of each text stays, in the order of the corpus. With remove_duplicates="near", a document is
+    removed if it is near-identical to an earlier one that stays, so that each removed document has a copy in the store.
+    The corpus' own held-out documents (data.heldout_path) stay, and remove no others.
+
+    Args:
+      folder: for temporary files, and for that of the result, a memory map.
+      shards: the corpus.
+      filters: what to remove; None is returned for remove_duplicates="none".
+      search: that of `near_pairs_of`, for "near".
+
+    Raises OSError.
+    """
+    if filters.remove_duplicates == "none":
+        return None
+    removed = np.memmap(folder / "removed.bin", np.uint8, "w+", shape=(sum(map(len, shards)),))
+    for ids, firsts in first_of_each(folder, _texts(shards)):
+        removed[ids[ids != firsts]] = 1
+    if filters.remove_duplicates == "near":
+        assert search is not None
+        documents = IdsFile(folder / "compared.bin")
+        for _, ids in _texts(shards):
+            documents.append(ids[removed[ids] == 0])
+        by_second = ExternalSort(folder, 2)
+        for pairs in search.pairs(documents.array(), filters.jaccard, with_first=True):
+            by_second.add(pairs[:, 1], pairs[:, 0])
+        for rows in by_second.blocks():
+            for second, first in rows.tolist():
+                if not removed[first]:
+                    removed[second] = 2
+    return removed
+
+
+def _texts(shards: Sequence[Shard]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the digests of the documents' texts and their numbers, without the corpus' own held-out documents."""
+    start = 0
+    for shard in shards:
+        for block in shard.documents():
+            ids = np.arange(start, start + len(block))
+            chosen = ~block["is_heldout"]
+            yield block["text_digest"][chosen], ids[chosen]
+            start += len(block)

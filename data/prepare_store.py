@@ -1,0 +1,91 @@
+"""Builds a token store in several processes, so that a build that was stopped continues where it was."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from contract.errors import ConfigError
+from data.build import Build, WriteShards, build_store
+from data.config import CorpusConfig
+from data.progress import PrepareProgress
+from data.sources import Source
+from data.tokenizer import Tokenizer
+from data.workers import WorkerEndedError
+
+
+def prepare_store(
+    folder: Path, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, write: WriteShards
+) -> PrepareProgress:
+    """Builds the token store `folder`, and returns what was read. Its shards are in a folder next to it meanwhile.
+
+    Raises ConfigError as `data.build.build_store` does, and where another process prepares the same store; OSError.
+    """
+    with _locked(work_folder(folder)) as work:
+        is_useful = False  # whether the shards are, to the same command
+        try:
+            with PrepareProgress(source.num_bytes, lines=True) as progress:
+                build_store(work, folder, Build(source, corpus, tokenizer, progress), write)
+        except WorkerEndedError:
+            is_useful = True
+            raise
+        except ConfigError:  # of the corpus: when its files are changed, it has another store
+            raise
+        except BaseException:
+            is_useful = True
+            raise
+        finally:
+            if not (is_useful and any((work / "shards").glob("[!.]*"))):
+                shutil.rmtree(work)
+    return progress
+
+
+def work_folder(folder: Path) -> Path:
+    """Returns the folder of the shards of the token store `folder`, while it is prepared."""
+    return folder.parent / f".{folder.name}.prepare"
+
+
+def remove_work_folder(folder: Path) -> None:
+    """Removes the shards of a finished store, which a process that was killed at its very end has left."""
+    if work_folder(folder).exists():
+        with contextlib.suppress(ConfigError), _locked(work_folder(folder)) as work:
+            shutil.rmtree(work)
+
+
+@contextlib.contextmanager
+def _locked(work: Path) -> Iterator[Path]:
+    """Yields the folder `work`, made unless it exists, which no other process has at the same time."""
+    path = work / "lock"
+    while True:
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            file = open(path, "a+")  # noqa: SIM115  closed below
+        except FileNotFoundError:  # the process that had the folder has just removed it
+            continue
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise ConfigError(
+                    f"{file.read().strip() or 'another process'} prepares the token store {work.parent}/"
+                    f"{work.name.removeprefix('.').removesuffix('.prepare')}: wait until it has ended"
+                ) from None
+            if not _is_file_at(path, file.fileno()):
+                continue
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+            yield work
+            return
+
+
+def _is_file_at(path: Path, descriptor: int) -> bool:
+    """Returns whether the open file is the one that `path` names now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,183 @@
+"""python -m data.train_tokenizer --source=text --path='corpus/*.txt' --vocab_size=8000 --kind=unigram --out=my.model
+
+Trains a tokenizer on random documents of a corpus, and writes it to a new file. The end of --out decides the library:
+
+  --kind=unigram, bpe   --out=NAME.model   SentencePiece, with byte fallback: no text is lost
+  --kind=bpe            --out=NAME.json    Hugging Face's tokenizers, byte-level BPE as GPT-2's: no text is lost
+  --kind=wordpiece      --out=NAME.json    Hugging Face's tokenizers, WordPiece as BERT's, which loses white space
+
+Only text that a run with the same fields trains on is read for training: give --heldout_fraction, --split_seed and
+--split_by, or --heldout_path, the values of that run's config.data. The tokens of held-out text are counted at the end.
+The same command writes the same file. Runs read it with --config.data.tokenizer=FILE.
+"""
+
+import dataclasses
+import os
+import sys
+import tempfile
+import typing
+
+from absl import flags
+
+from contract.errors import ConfigError
+from contract.program import run_program
+from data.config import CorpusConfig
+from data.files import expand_home
+from data.prepare_flags import define_corpus_flags, read_flags
+from data.sources import open_source
+from data.split import Split, SplitBy
+from data.storage import check_writable, exists, in_bucket, is_folder, write_bytes
+from data.text_sample import Limits, TextSample, draw_samples
+from data.tokenizer import Tokenizer, make_tokenizer
+from data.tokenizers.specials import appended_names
+from data.tokenizers.training import Kind, Normalization, TrainingOptions, check_options, train
+
+_HELDOUT = Limits(max_bytes=1 << 20, num_documents=1000)  # of the text that the result is measured on
+_OTHER_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # read with a tokenizer.json in the same folder
+
+_FLAGS = flags.FlagValues()
+define_corpus_flags(_FLAGS, without=("tokenizer", "cache_dir"))
+flags.DEFINE_string("out", "", "The new file: NAME.model or NAME.json.", _FLAGS)
+flags.DEFINE_enum("kind", "unigram", typing.get_args(Kind), "The tokenizer's model.", _FLAGS)
+flags.DEFINE_integer(
+    "vocab_size",
+    32_000,
+    "Number of ids in the file, with special tokens.",
+    lower_bound=1,
+    upper_bound=2**26,
+    flag_values=_FLAGS,
+)
+flags.DEFINE_integer(
+    "num_sentinels",
+    100,
+    "Sentinels among them: <extra_id_0> and so on.",
+    lower_bound=0,
+    upper_bound=2**16,
+    flag_values=_FLAGS,
+)
+flags.DEFINE_list(
+    "special_tokens", [], "More special tokens, such as [CLS],[SEP],[MASK], which wordpiece always has.", _FLAGS
+)
+flags.DEFINE_enum(
+    "normalization",
+    "identity",
+    typing.get_args(Normalization),
+    "Unicode's normal form of encoded text; identity: text is encoded as it is, and decoded exactly.",
+    _FLAGS,
+)
+flags.DEFINE_bool("byte_fallback", True, "NAME.model: characters without a piece are tokens of their bytes.", _FLAGS)
+flags.DEFINE_float(
+    "character_coverage",
+    0.9995,
+    "NAME.model, wordpiece: share of the text's characters that have a piece, the most frequent ones.",
+    flag_values=_FLAGS,
+)
+flags.DEFINE_integer(
+    "max_bytes", 50_000_000, "Bytes of text to train on, in random documents.", lower_bound=1, flag_values=_FLAGS
+)
+flags.DEFINE_integer("num_documents", 2**31, "Documents to train on, at most.", lower_bound=1, flag_values=_FLAGS)
+flags.DEFINE_integer("seed", 0, "Of the choice of the documents.", flag_values=_FLAGS)
+flags.DEFINE_float("heldout_fraction", 0.1, "As in config.data of the runs.", flag_values=_FLAGS)
+flags.DEFINE_integer("split_seed", 0, "As in config.data of the runs.", flag_values=_FLAGS)
+flags.DEFINE_enum("split_by", "auto", typing.get_args(SplitBy), "As in config.data of the runs.", _FLAGS)
+
+
+def main(argv: list[str]) -> None:
+    """Trains a tokenizer, writes its file and prints what it does to held-out text. Raises ConfigError."""
+    corpus = read_flags(_FLAGS, argv, __doc__ or "")
+    out = expand_home(_FLAGS.out, f"--out={_FLAGS.out}")
+    _check_out(out)
+    sentinels = tuple(f"<extra_id_{k}>" for k in reversed(range(_FLAGS.num_sentinels)))  # the last is <extra_id_0>
+    options = TrainingOptions(
+        kind=_FLAGS.kind,
+        is_json=out.endswith(".json"),
+        vocab_size=_FLAGS.vocab_size,
+        special_tokens=(*_FLAGS.special_tokens, *sentinels),
+        normalization=_FLAGS.normalization,
+        byte_fallback=_FLAGS.byte_fallback,
+        character_coverage=_FLAGS.character_coverage,
+    )
+    check_options(options)
+    if not 0 < _FLAGS.heldout_fraction < 1:
+        raise ConfigError(f"--heldout_fraction={_FLAGS.heldout_fraction} must lie between 0 and 1, both excluded")
+    training, heldout = draw_samples(
+        open_source(corpus),
+        Split(_FLAGS.heldout_fraction, _FLAGS.split_seed, _FLAGS.split_by),
+        seed=_FLAGS.seed,
+        train=Limits(_FLAGS.max_bytes, _FLAGS.num_documents),
+        heldout=_HELDOUT,
+        has_heldout_text=bool(corpus.heldout_path),
+    )
+    print(f"training on   {_describe(training)}", flush=True)
+    contents = train(training.texts, options)
+    tokenizer = _loaded(contents, corpus, os.path.basename(out))
+    try:
+        write_bytes(out, contents, replace=False)
+    except FileExistsError:  # since the start
+        raise _exists(out) from None
+    print(f"wrote         {out}: {options.vocab_size:,} ids, {len(contents):,} bytes")
+    _print_measures(tokenizer, heldout, out)
+
+
+def _check_out(out: str) -> None:
+    """Raises ConfigError unless --out names a new file in a folder that exists."""
+    where = f"--out={out}"
+    if not out.endswith((".model", ".json")):
+        raise ConfigError(f"{where} must end in .model or .json")
+    folder = os.path.dirname(out) or "."
+    check_writable(folder, where)
+    if not in_bucket(folder) and not is_folder(folder):
+        raise ConfigError(f"{where}: the folder {folder} does not exist: make it, or name another one")
+    if not in_bucket(folder) and not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{where}: the folder {folder} cannot be written: name another one")
+    if exists(out):
+        raise _exists(out)
+    others = [name for name in _OTHER_FILES if out.endswith(".json") and exists(os.path.join(folder, name))]
+    if others:
+        raise ConfigError(f"{where}: the folder has the {others[0]} of another tokenizer: name another folder")
+
+
+def _exists(out: str) -> ConfigError:
+    return ConfigError(f"--out={out} exists: name a new file")
+
+
+def _describe(sample: TextSample) -> str:
+    part = "all training documents" if sample.is_whole else "a random sample of the training documents"
+    return f"{sample.num_documents:,} documents, {sample.num_bytes:,} bytes: {part}"
+
+
+def _loaded(contents: bytes, corpus: CorpusConfig, name: str) -> Tokenizer:
+    """Returns the tokenizer as a run reads it. Raises ConfigError as `make_tokenizer` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, name)
+        write_bytes(path, contents)
+        return make_tokenizer(
+            dataclasses.replace(corpus, tokenizer=path, num_sentinels=_FLAGS.num_sentinels, append_special_tokens=True)
+        )
+
+
+def _print_measures(tokenizer: Tokenizer, heldout: TextSample, out: str) -> None:
+    """Prints what the tokens of held-out text are, and how the file is used."""
+    vocab, num_tokens, num_unknown, num_spelled, num_changed = tokenizer.vocab, 0, 0, 0, 0
+    for text in heldout.texts:
+        ids = tokenizer.encode(text)
+        num_tokens += ids.size
+        num_unknown += int((ids == vocab.unk).sum())
+        num_spelled += min(tokenizer.num_bytes(ids) - tokenizer.dummy_bytes, len(text.encode("utf-8")))
+        num_changed += tokenizer.decode(ids) != text
+    print(f"held out      {heldout.num_documents:,} documents, {heldout.num_bytes:,} bytes")
+    print(f"tokens        {num_tokens / heldout.num_bytes:.4f} per byte of held-out text")
+    print(
+        f"coverage      {num_unknown / max(num_tokens, 1):.2%} of its tokens are unknown; the tokens spell "
+        f"{num_spelled / heldout.num_bytes:.2%} of its bytes"
+    )
+    exact = "all texts" if not num_changed else f"{len(heldout.texts) - num_changed:,} of {len(heldout.texts):,} texts"
+    print(f"round trip    {exact} are the same after encoding and decoding")
+    appended = ", ".join(appended_names(vocab).values())
+    if appended:
+        print(f"not in it     {appended}: a run with data.append_special_tokens=True adds these ids")
+    print(f"use           --config.data.tokenizer={out}")
+
+
+if __name__ == "__main__":
+    run_program(lambda: main(sys.argv))

@@ -1,0 +1,190 @@
+"""Filters measure what the papers define, remove what the fields say, and leave the rest of the store as it is."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from data.filters import (
+    OFF,
+    LengthCounts,
+    check_filters,
+    duplicate_line_fraction,
+    duplicate_ngram_fraction,
+    mean_word_length,
+    punctuated_line_fraction,
+    symbol_fraction,
+)
+from data.prepare import main
+from data.split import Split, split_documents
+from data.store import open_or_build
+from data.tokenizer import make_tokenizer
+from tests.data.corpus import corpus_config, store_of, write_texts
+
+
+@pytest.mark.parametrize(
+    ("measure", "text", "value"),
+    [
+        (mean_word_length, "ab  abcd\nü", 7 / 3),
+        (mean_word_length, " \n", 0),
+        (symbol_fraction, "# a ... b\u2026 c", 3 / 5),
+        (symbol_fraction, "", 0),
+        (punctuated_line_fraction, 'one.\n\n two! \nthree\n"four"\nfive,', 3 / 5),
+        (punctuated_line_fraction, "\n", 0),
+        (duplicate_line_fraction, "a\nb\n\na\n a \n", 2 / 4),
+        (duplicate_ngram_fraction, "a b c d e", 0),
+        (duplicate_ngram_fraction, "a b c d e x a b c d e", 10 / 11),
+        (duplicate_ngram_fraction, "aa bb cc dd ee x aa bb cc dd ee", 20 / 21),
+        (duplicate_ngram_fraction, "a a a a a a a", 1),
+        (duplicate_ngram_fraction, "a b c d e f g h", 0),
+    ],
+)
+def test_measures_by_hand(measure, text, value):
+    assert measure(text) == pytest.approx(value)
+
+
+def filtered(tmp_path, texts, **fields):
+    """The texts of the store, by the last part of the files' names, and the store."""
+    changes = {name: fields.pop(name) for name in ("heldout_path", "document_per", "cache_dir") if name in fields}
+    store = store_of(tmp_path, texts, filters=dataclasses.replace(OFF, **fields), **changes)
+    return [int(store.names[k].rpartition("/")[2][:3]) for k in store.name_ids], store
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({"min_characters": 8}, [0, 2, 3]),
+        ({"max_characters": 8}, [1, 3]),
+        ({"min_tokens": 9}, [0, 2]),
+        ({"max_tokens": 7}, [1]),
+        ({"min_mean_word_length": 3.0}, [0, 2]),
+        ({"max_mean_word_length": 3.7}, [0, 1, 3]),
+        ({"max_symbol_fraction": 0.2}, [0, 1, 2]),
+        ({"min_punctuated_line_fraction": 1.0}, [0, 3]),
+        ({"max_duplicate_line_fraction": 0.3, "min_characters": 3}, [0, 2, 3]),
+    ],
+)
+def test_each_field_removes_its_documents(tmp_path, fields, kept):
+    texts = ["one two four.", "a\na", "abcdefghijkl", "a # b c."]
+    numbers, store = filtered(tmp_path, texts, **fields)
+    assert numbers == kept
+    removed = store.meta["removed"]
+    assert sum(counts["documents"] for counts in removed.values()) == 4 - len(kept) and set(removed) <= set(fields)
+    assert sum(counts["bytes"] for counts in removed.values()) + store.meta["num_bytes"] == sum(map(len, texts))
+    assert sum(store.meta["bytes_before_filters"].values()) == 4
+    assert sum(store.meta["bytes_of_documents"].values()) == len(kept)
+
+
+WORDS = [f"w{k}" for k in range(400)]
+LONG, OTHER = " ".join(WORDS[:200]), " ".join(WORDS[200:])
+NEAR = LONG.replace(" w7 ", " x7 ")
+NEARLY = NEAR.replace(" w90 ", " x90 ").replace(" w150 ", " x150 ")
+TEXTS = [LONG, OTHER, NEAR, LONG, "short", NEARLY, "short", OTHER + " end"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "jaccard", "kept"),
+    [
+        ("none", 0.8, [0, 1, 2, 3, 4, 5, 6, 7]),
+        ("exact", 0.8, [0, 1, 2, 4, 5, 7]),
+        ("near", 0.8, [0, 1, 4]),
+        ("near", 0.94, [0, 1, 4, 5]),
+        ("near", 1.0, [0, 1, 2, 4, 5, 7]),
+    ],
+)
+def test_the_first_of_copies_stays(tmp_path, choice, jaccard, kept):
+    numbers, store = filtered(tmp_path, TEXTS, remove_duplicates=choice, jaccard=jaccard)
+    assert numbers == kept
+    # What remains is the store of the files that remain.
+    write_texts(tmp_path / "rest", [TEXTS[k] for k in kept])
+    rest = open_or_build(corpus_config(tmp_path / "rest"), make_tokenizer(corpus_config(tmp_path)))
+    assert rest.content_digest == store.content_digest
+    for name in ("tokens.bin", "duplicate_ids.npy", "near_duplicate_pairs.npy", "unigram_counts.npy", "text_bytes.npy"):
+        assert (rest.folder / name).read_bytes() == (store.folder / name).read_bytes()
+
+
+def test_a_removed_document_has_a_copy_that_stays(tmp_path):
+    """In a chain of edits, neighbours are near-identical and the ends are not."""
+    version, texts = list(WORDS), []
+    for k in range(40):
+        version[k * 10 : k * 10 + 10] = [f"new{k}-{i}" for i in range(10)]
+        texts.append(" ".join(version))
+    numbers, _ = filtered(tmp_path, texts, remove_duplicates="near")
+    grams = [{tuple(text.split()[i : i + 5]) for i in range(396)} for text in texts]
+
+    def similarity(a, b):
+        return len(grams[a] & grams[b]) / len(grams[a] | grams[b])
+
+    assert numbers[0] == 0 and 5 < len(numbers) < 20
+    assert all(similarity(a, b) < 0.8 for a in numbers for b in numbers if a < b)
+    for k in set(range(40)) - set(numbers):
+        assert any(similarity(j, k) >= 0.8 for j in numbers if j < k)
+
+
+SPLIT = Split(0.3, 0, "document")
+
+
+def test_sides_of_the_split_stay(tmp_path):
+    texts = [f"text {k % 25}" for k in range(50)]
+    sides = []
+    for choice in ("none", "exact"):
+        _, store = filtered(tmp_path, texts, remove_duplicates=choice)
+        sides.append([set(side.store.text_digests[side.index].tolist()) for side in split_documents(store, SPLIT)])
+    assert sides[0] == sides[1] and all(sides[0])
+
+
+def test_heldout_text_of_the_corpus_is_not_filtered(tmp_path):
+    write_texts(tmp_path / "held", ["out", "out", LONG])
+    options = {"heldout_path": str(tmp_path / "held" / "text"), "min_characters": 10, "remove_duplicates": "exact"}
+    _, store = filtered(tmp_path, [LONG, "train"], **options)
+    assert store.is_heldout.tolist() == [False, True, True, True] and store.offsets[-1] == 2 * len(LONG) + 2 + 8
+    assert store.meta["removed"] == {"min_characters": {"documents": 1, "bytes": 5}}
+
+
+def test_the_store_has_a_key_of_its_own_only_if_a_filter_is_on(tmp_path):
+    write_texts(tmp_path, TEXTS)
+    fields = [{}, {"jaccard": 0.5}, {"min_tokens": 1}, {"min_characters": 1}]
+    fields += [{"remove_duplicates": "near", "jaccard": jaccard} for jaccard in (0.5, 0.8)]
+    names = []
+    for changes in fields:
+        corpus = corpus_config(tmp_path, filters=dataclasses.replace(OFF, **changes))
+        names.append(open_or_build(corpus, make_tokenizer(corpus)).name)
+    assert names[0] == names[1] and len(set(names)) == 5
+
+
+def test_nothing_left_and_contradictions(tmp_path):
+    with pytest.raises(ConfigError, match=r"data\.filters leaves no document of data.path=.*\(removed min_tokens: 1\)"):
+        filtered(tmp_path, ["short"], min_tokens=100)
+    with pytest.raises(ConfigError, match=r"min_tokens=5 is above data\.filters\.max_tokens=4"):
+        check_filters(dataclasses.replace(OFF, min_tokens=5, max_tokens=4))
+
+
+def test_length_counts():
+    one, all_at_once = LengthCounts(), LengthCounts()
+    lengths = [1, 2, 3, 4, 7, 8, 1023, 1024, 2**40, 2**53 - 1]
+    for length in lengths:
+        one.add(length)
+    all_at_once.add_all(np.array(lengths))
+    all_at_once.add_all(np.zeros(0, np.int64))
+    assert one == all_at_once
+    assert list(one.counts.items())[:4] == [("1", 1), ("2", 2), ("4", 2), ("8", 1)]
+
+
+def test_the_report(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    write_texts(tmp_path, TEXTS)
+    flags = [f"--path={tmp_path}/text", f"--cache_dir={tmp_path}/c", "--workers=1", f"--report={tmp_path}/report"]
+    main(["prepare", "--source=text", *flags, "--filters.min_tokens=10", "--filters.remove_duplicates=near"])
+    printed = capsys.readouterr().out
+    assert "removed          2 documents, 10 bytes: min_tokens\n" in printed
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert {name: counts["documents"] for name, counts in report["removed"].items()} == {
+        "min_tokens": 2,
+        "exact_duplicates": 1,
+        "near_duplicates": 3,
+    }
+    assert report["num_documents"] == 2 and sum(report["bytes_before_filters"].values()) == 8
+    for name in ("lengths.svg", "removed.svg"):
+        assert (tmp_path / "report" / name).read_text().rstrip().endswith("</svg>")

@@ -1,0 +1,133 @@
+"""A sample of text is of the training side of the split that a run makes, random, and bounded."""
+
+import json
+
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from data.raw import RawDocument
+from data.sources import Source, open_source
+from data.split import Split, split_documents
+from data.store import open_or_build
+from data.text_sample import Limits, draw_samples
+from data.tokenizer import make_tokenizer
+from tests.data.corpus import corpus_config, write_texts
+
+ALL = Limits(max_bytes=10**9, num_documents=10**9)
+
+
+def samples(corpus, split, **changes):
+    arguments = {"seed": 0, "train": ALL, "heldout": ALL, "has_heldout_text": bool(corpus.heldout_path)} | changes
+    return draw_samples(open_source(corpus), split, **arguments)
+
+
+def sides(corpus, split):
+    """The texts of the two sides of a run's split, each in the order of the store."""
+    tokenizer = make_tokenizer(corpus)
+    for documents in split_documents(open_or_build(corpus, tokenizer, progress=False), split):
+        index = sorted(range(len(documents)), key=lambda i: documents.index[i])
+        yield [tokenizer.decode(documents.tokens(i)) for i in index]
+
+
+def corpus_of(kind, tmp_path):
+    texts = [f"document {k}\n\n{k * k}\n\nits end {k % 7}" for k in range(60)]
+    if kind == "pairs":
+        # Responses to one prompt are on one side, with text that is in no other document.
+        pairs = [{"prompt": f"prompt {k // 3}, ", "response": f"response {k}"} for k in range(60)]
+        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+        return corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "c.jsonl"))
+    if kind == "labels":
+        lines = [{"text": text, "label": f"l{k % 9}"} for k, text in enumerate(texts)]
+        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        return corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "c.jsonl"))
+    write_texts(tmp_path, ["\n\n".join(texts)] if kind == "one file" else texts)
+    if kind == "held-out path":
+        write_texts(tmp_path / "other", ["other 1", "other 2"])
+        return corpus_config(tmp_path, heldout_path=str(tmp_path / "other"))
+    return corpus_config(tmp_path, document_per="paragraph" if kind in ("one file", "paragraphs") else "file")
+
+
+@pytest.mark.parametrize("kind", ["files", "paragraphs", "one file", "pairs", "labels", "held-out path"])
+@pytest.mark.parametrize("fraction", [0.001, 0.3])
+def test_the_sides_are_those_of_a_run(kind, fraction, tmp_path):
+    corpus = corpus_of(kind, tmp_path)
+    split = Split(fraction, 5, "label" if kind == "labels" else "auto")
+    for sample, expected in zip(samples(corpus, split), sides(corpus, split), strict=True):
+        parts = 2 if kind == "pairs" else 1  # the prompt and the response
+        texts = ["".join(sample.texts[k : k + parts]) for k in range(0, len(sample.texts), parts)]
+        assert texts == expected
+        assert sample.is_whole and sample.num_documents == len(expected)
+        assert sample.num_bytes == sum(len(text.encode()) for text in expected)
+
+
+def source_of(texts, read):
+    """A source of one file per text, which counts the documents that are read."""
+
+    def documents(_):
+        for k, text in enumerate(texts):
+            read.append(k)
+            yield RawDocument(f"{k}", text, file_digest=k * 0x9E3779B97F4A7C15 % 2**64)
+
+    return Source("data.path='x'", {}, 0, "file", documents)
+
+
+def test_a_sample_is_random_deterministic_and_as_large_as_its_limits():
+    texts, split = [f"{k:05}" * 2 for k in range(3000)], Split(0.1, 0, "auto")
+
+    def draw(seed, **limits):
+        limits = Limits(**({"max_bytes": 10**9, "num_documents": 10**9} | limits))
+        return draw_samples(source_of(texts, []), split, seed=seed, train=limits, heldout=ALL, has_heldout_text=False)[
+            0
+        ]
+
+    sample = draw(0, max_bytes=995)
+    assert (sample.num_documents, sample.num_bytes, sample.is_whole) == (100, 1000, False), (
+        "the document that reaches it"
+    )
+    assert sample == draw(0, num_documents=100) == draw(0, num_documents=100, max_bytes=2000)
+    assert sample.texts == sorted(sample.texts) and len(set(sample.texts)) == 100
+    assert sample.texts != draw(1, num_documents=100).texts
+    assert draw(0, max_bytes=1).num_documents == 1
+    assert set(draw(0, num_documents=50).texts) < set(sample.texts), "a smaller sample is a part of a larger one"
+    places = np.array([int(text[:5]) for seed in range(10) for text in draw(seed, num_documents=100).texts])
+    assert abs(places.mean() - 1500) < 110, "uniform: four standard errors"
+
+
+def test_the_first_pass_reads_no_more_than_the_sides_need():
+    read = []
+    source = source_of([f"text {k} " * 4000 for k in range(200)], read)
+    draw_samples(source, Split(0.2, 0, "auto"), seed=0, train=ALL, heldout=ALL, has_heldout_text=False)
+    first_pass = len(read) - 200
+    assert 2 <= first_pass < 150 and read == [*range(first_pass), *range(200)]
+
+
+def test_a_sample_holds_no_more_text_than_its_limit_and_one_document(monkeypatch):
+    """The most that a sample holds at any time, whatever the order of documents."""
+    import data.text_sample as module
+
+    held, push = [], module.heapq.heappush
+
+    def counted(heap, entry):
+        push(heap, entry)
+        held.append(sum(entry[3] for entry in heap))
+
+    monkeypatch.setattr(module.heapq, "heappush", counted)
+    texts = ["x" * (1 + k * 37 % 500) for k in range(2000)]
+    limits = Limits(max_bytes=3000, num_documents=10**9)
+    draw_samples(
+        source_of(texts, []), Split(0.1, 0, "auto"), seed=0, train=limits, heldout=limits, has_heldout_text=False
+    )
+    assert max(held) < 3000 + 2 * 500
+
+
+def test_a_corpus_that_cannot_be_split_is_refused_as_in_a_run(tmp_path):
+    write_texts(tmp_path, ["only one"])
+    with pytest.raises(ConfigError, match=r"nothing can be held out: data\.split_by='document' needs two different"):
+        samples(corpus_config(tmp_path), Split(0.1, 0, "auto"))
+    with pytest.raises(ConfigError, match=r"data\.heldout_fraction=1\.0 must lie between 0 and 1"):
+        samples(corpus_config(tmp_path), Split(1.0, 0, "auto"))
+    write_texts(tmp_path, ["  ", "\n"])
+    with pytest.raises(ConfigError, match=r"text' contains no document with text to train .*skipped [12] empty doc"):
+        (tmp_path / "text" / "000.txt").write_text(" ")
+        samples(corpus_config(tmp_path), Split(0.1, 0, "auto"))

@@ -1,0 +1,201 @@
+"""`python -m data.train_tokenizer`: its files, that they are reproducible, and what it prints and refuses."""
+
+import contextlib
+import io
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs.base import get_config
+from data.split import Split, split_documents
+from data.store import open_or_build
+from data.tokenizer import make_tokenizer
+from data.train_tokenizer import _FLAGS, main
+from tests.data.corpus import corpus_config, write_texts
+from tests.data.tiny_tokenizers import SPECIAL_LOOKING, hostile_texts
+
+ROOT = Path(__file__).parents[2]
+KINDS = {"unigram": "u.model", "bpe": "b.model", "byte-level bpe": "b.json", "wordpiece": "w.json"}
+LOSSLESS = ["unigram", "bpe", "byte-level bpe"]
+CHARACTERS = "\u2585\u2581\u2047<s>\x00\t\r"  # of which SentencePiece reserves some
+
+
+def arguments(kind, folder, out=None, **flags):
+    """The command line for a tokenizer of `kind`, in `folder` by default, on folder/text."""
+    values = {"source": "text", "path": folder / "text", "out": (out or folder) / KINDS[kind], "vocab_size": 450}
+    values |= {"kind": kind.split()[-1], "num_sentinels": 5, "special_tokens": "[CLS],[SEP],[MASK],[NLU]"}
+    return ["command", *(f"--{name}={value}" for name, value in (values | flags).items())]
+
+
+def train(kind, folder, **flags):
+    """Trains, and returns what is printed."""
+    pytest.importorskip("sentencepiece")
+    pytest.importorskip("tokenizers")
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        main(arguments(kind, folder, **flags))
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What the command prints for each kind, and the folder of the tokenizers, which has their corpus."""
+    folder, generator = tmp_path_factory.mktemp("trained"), random.Random(0)
+    words = ["".join(generator.choices("abcdefghijklmno", k=generator.randint(1, 8))) for _ in range(300)]
+    texts = [" ".join(generator.choices(words, k=60)) + f"\n    é{CHARACTERS} {k}" for k in range(60)]
+    write_texts(folder, texts)
+    return {kind: train(kind, folder) for kind in KINDS} | {"folder": folder}
+
+
+@pytest.fixture(scope="module")
+def folder(printed):
+    return printed["folder"]
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    return {kind: tokenizer_of(folder, KINDS[kind]) for kind in KINDS}
+
+
+def tokenizer_of(folder, name, **changes):
+    fields = {"num_sentinels": 5, "mode_tokens": ("[NLU]",)} | changes
+    return make_tokenizer(corpus_config(folder, tokenizer=str(folder / name), **fields))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_file_has_the_special_tokens_and_as_many_ids_as_were_asked_for(trained, kind):
+    vocab, own = trained[kind].vocab, dict(trained[kind].vocab.own_names)
+    assert max(vocab.content_end, *own) == 450 or vocab.content_end == 450
+    names = {role: own.get(getattr(vocab, role)) for role in ("pad", "eos", "mask", "cls", "sep")}
+    as_bert = {"pad": "[PAD]", "eos": "[SEP]"} if kind == "wordpiece" else {"pad": "<pad>", "eos": "</s>"}
+    assert names == as_bert | {"mask": "[MASK]", "cls": "[CLS]", "sep": "[SEP]"}
+    assert [own[id_] for id_ in vocab.sentinel_ids] == [f"<extra_id_{k}>" for k in range(5)]
+    assert own[vocab.mode("[NLU]")] == "[NLU]"
+    assert (vocab.unk >= 0) == (kind != "byte-level bpe")
+    assert vocab.size == 450 and vocab.bos == vocab.cls, "nothing is appended: [CLS] is BOS too, as in BERT"
+
+
+@pytest.mark.parametrize("kind", LOSSLESS)
+@settings(deadline=None, max_examples=60)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_every_text_round_trips(trained, kind, text):
+    tokenizer = trained[kind]
+    # SentencePiece writes a space as U+2581, so that it reads this character as a space.
+    expected = text.replace("\u2581", " ") if kind != "byte-level bpe" else text
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == expected
+    assert tokenizer.num_bytes(ids) == len(expected.encode())
+    assert not (ids == tokenizer.vocab.unk).any()
+
+
+HOSTILE = {
+    "emoji with joiners": "👩\u200d👩\u200d👧\u200d👦 🏳\ufe0f\u200d🌈 👍🏽",
+    "NUL": "\x00a\x00\x00b\x00",
+    "right to left": "שלום \u202eעולם\u202c مرحبا",
+    "whitespace": " \t \n\r\n \u3000\xa0 ",
+    "CRLF": "a\r\n\r\nb\r",
+    "control characters": "".join(map(chr, [*range(32), *range(0x7F, 0xA0)])),
+    "decomposed": "e\u0301 ﬁ ½ \u1e9b\u0323 \uac00 \u1100\u1161",
+    "separators and specials": "\u2028\u2029\ufeff\ufffd\uffff\ufdd0\U0010ffff",
+    "special tokens": SPECIAL_LOOKING + " <0x0A> [NLU]",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_hostile_texts_round_trip(trained, kind):
+    tokenizer = trained[kind]
+    specials = [id_ for id_ in dict(tokenizer.vocab.own_names) if id_ != tokenizer.vocab.unk]
+    for text in [*HOSTILE.values(), *hostile_texts(100)]:
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text, text
+        assert tokenizer.num_bytes(ids) == len(text.encode())
+        assert not np.isin(ids, specials).any()
+
+
+def test_wordpiece_loses_white_space_and_what_it_lacks_and_says_so(trained, printed):
+    tokenizer = trained["wordpiece"]
+    assert tokenizer.decode(tokenizer.encode("abc\r\n\t abc")) == "abc abc"
+    assert tokenizer.encode("漢").tolist() == [tokenizer.vocab.unk]
+    for text in HOSTILE.values():
+        assert not np.isin(tokenizer.encode(text), [tokenizer.vocab.cls, *tokenizer.vocab.sentinel_ids]).any()
+    assert re.search(r"round trip +0 of \d+ texts are the same", printed["wordpiece"])
+    assert re.search(r"the tokens spell [78]\d\.\d\d% of its bytes", printed["wordpiece"])
+    assert float(re.search(r"coverage +([\d.]+)%", printed["wordpiece"])[1]) > 0, "the characters after the words"
+
+
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_the_summary_of_a_lossless_tokenizer(folder, trained, printed, kind):
+    lines = dict(re.split(r"  +", line, maxsplit=1) for line in printed[kind].splitlines())
+    corpus = corpus_config(folder, tokenizer=str(folder / KINDS[kind]))
+    train, heldout = split_documents(open_or_build(corpus, trained[kind], progress=False), Split(0.1, 0, "auto"))
+    num_bytes = [documents.store.text_bytes[documents.index].sum() for documents in (train, heldout)]
+    # Each text has U+2581, of three bytes, which SentencePiece reads as a space.
+    same = "all" if kind == "byte-level bpe" else f"0 of {len(heldout)}"
+    covered = 1 - (kind != "byte-level bpe") * 2 * len(heldout) / num_bytes[1]
+    tokens = sum(len(heldout.tokens(i)) for i in range(len(heldout)))
+    assert lines == {
+        "training on": f"{len(train)} documents, {num_bytes[0]:,} bytes: all training documents",
+        "wrote": f"{folder / KINDS[kind]}: 450 ids, {(folder / KINDS[kind]).stat().st_size:,} bytes",
+        "held out": f"{len(heldout)} documents, {num_bytes[1]:,} bytes",
+        "tokens": f"{tokens / num_bytes[1]:.4f} per byte of held-out text",
+        "coverage": f"0.00% of its tokens are unknown; the tokens spell {covered:.2%} of its bytes",
+        "round trip": f"{same} texts are the same after encoding and decoding",
+        "use": f"--config.data.tokenizer={folder / KINDS[kind]}",
+    }
+
+
+def test_another_process_writes_the_same_files(folder, tmp_path):
+    """WordPiece's trainer alone would not: its ids follow the order of a hash map."""
+    commands = [arguments(kind, folder, out=tmp_path) for kind in KINDS]
+    program = f"from data.train_tokenizer import main\nfor command in {commands}: main(command)"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=120)
+    for name in KINDS.values():
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "text", "expected"),
+    [
+        ("unigram", "nfkc", "ﬁ e\u0301", "fi é"),
+        ("byte-level bpe", "nfc", "ﬁ e\u0301", "ﬁ é"),
+        ("byte-level bpe", "nfkc", "ﬁ e\u0301", "fi é"),
+        ("wordpiece", "nfkc", "ﬁ", "fi"),
+    ],
+)
+def test_normal_forms_change_text_and_the_summary_says_so(tmp_path, kind, form, text, expected):
+    write_texts(tmp_path, [f"fifi cafe ﬁ e\u0301 {k}" for k in range(40)])
+    size = {"unigram": 288, "bpe": 280, "wordpiece": 50}[kind.split()[-1]]
+    printed = train(kind, tmp_path, normalization=form, vocab_size=size)
+    tokenizer = tokenizer_of(tmp_path, KINDS[kind])
+    assert tokenizer.decode(tokenizer.encode(text)) == expected
+    assert re.search(r"round trip +0 of \d+ texts are the same", printed)
+
+
+def test_without_byte_fallback_rare_characters_are_unknown(folder, tmp_path):
+    printed = train("unigram", folder, out=tmp_path, byte_fallback=False, vocab_size=330)
+    assert "coverage      0.00% of its tokens" not in printed
+    tokenizer = tokenizer_of(tmp_path, KINDS["unigram"])
+    assert tokenizer.encode("漢").tolist()[-1] == tokenizer.vocab.unk
+
+
+def test_a_word_of_a_million_letters_is_trained_on_in_parts(tmp_path):
+    write_texts(tmp_path, ["ab" * 500_000, "cd" * 500_000, *(f"abc cab {k}" for k in range(20))])
+    for kind, size in (("unigram", 275), ("bpe", 275), ("byte-level bpe", 275), ("wordpiece", 40)):
+        began = time.process_time()
+        train(kind, tmp_path, vocab_size=size)
+        assert time.process_time() - began < 10
+
+
+def test_defaults_are_those_of_the_config():
+    config = get_config().data
+    names = ("source", "path", "heldout_path", "document_per", "on_unreadable", "heldout_fraction", "split_seed")
+    for name in (*names, "split_by", "num_sentinels"):
+        assert _FLAGS[name].default == config[name], name

@@ -1,0 +1,78 @@
+"""Every kind of tokenizer trains through the command line, and a tokenizer that cannot is refused in one line."""
+
+import re
+import sys
+
+import jax
+import pytest
+
+from data import train_tokenizer
+from tests.data import tiny_tokenizers
+from tests.make_checkpoint_fixture import ROOT
+from train import main as train_main
+from train.metrics_file import read_metrics
+
+TRAINED = {"unigram": "unigram.model", "bpe": "bpe.model", "byte-level bpe": "bpe.json", "wordpiece": "wordpiece.json"}
+ROWS = 512  # of every model, so that all runs have the same compiled programs
+
+
+@pytest.fixture(scope="module")
+def folder(corpus, tmp_path_factory):
+    """A folder with a tokenizer of every kind."""
+    pytest.importorskip("sentencepiece")
+    pytest.importorskip("tokenizers")
+    folder = tmp_path_factory.mktemp("tokenizers")
+    source = ["--source=text", f"--path={corpus / 'text'}", "--document_per=paragraph", "--max_bytes=50000"]
+    for kind, name in TRAINED.items():
+        flags = [f"--kind={kind.split()[-1]}", f"--out={folder / name}", "--vocab_size=500"]
+        train_tokenizer.main(["train_tokenizer", *source, *flags])
+    tiny_tokenizers.t5(folder / "t5")  # Unigram of Hugging Face, with sentinels
+    tiny_tokenizers.llama(folder / "llama")  # BPE with byte fallback, without pad
+    return folder
+
+
+def train(corpus, monkeypatch, workdir, tokenizer, **changes):
+    """Runs train.main for two steps. changes: fields of the config."""
+    fields = {"data.tokenizer": tokenizer, "data.path": corpus / "text", "data.cache_dir": corpus / "cache"}
+    fields |= {"model.vocab_size": ROWS, "model.num_layers": 1} | changes
+    overrides = [f"--config.{name}={value}" for name, value in fields.items()]
+    config = f"--config={ROOT}/tests/small_config.py:clm,decoder_only"
+    monkeypatch.setattr(sys, "argv", ["train.main", config, f"--workdir={workdir}", *overrides])
+    train_main.main()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """Also keeps programs that compile in less than the half second of tests/conftest.py."""
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    jax.config.update(name, 0)
+    yield
+    jax.config.update(name, before)
+
+
+# The numbers of ids with the default of 100 sentinels, and those of them that the file lacks.
+IDS = {
+    "byte": (366, 107),
+    "unigram.model": (507, 7),
+    "bpe.model": (507, 7),
+    "bpe.json": (507, 7),
+    "wordpiece.json": (503, 3),
+    "t5": (101, 7),
+    "llama": (406, 107),
+}
+
+
+@pytest.mark.parametrize("name", ["byte", *TRAINED.values(), "t5", "llama"])
+def test_every_kind_trains_two_steps(corpus, folder, monkeypatch, capsys, tmp_path, name):
+    tokenizer = name if name == "byte" else folder / name
+    changes = {"data.num_sentinels": 10} if name == "t5" else {}
+    train(corpus, monkeypatch, tmp_path / "run", tokenizer, **changes)
+    out, err = capsys.readouterr()
+    assert "done: 2 steps" in out
+    said = re.search(r"vocabulary  (\d+) ids, (\d+) of them appended .*; tables of 512 rows, the last (\d+) of no", out)
+    size, appended, unused = map(int, said.groups())
+    assert size + unused == ROWS and (size, appended) == IDS[name]
+    losses = [line["loss"] for line in read_metrics(tmp_path / "run", "train")]
+    assert len(losses) == 2 and all(0 < loss < 10 for loss in losses)
+    assert ("the tokenizer changes" in out + err) == (name in ("wordpiece.json", "t5"))
