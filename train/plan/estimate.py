@@ -271,8 +271,8 @@ def _collectives(
 
     slices: the slice of each device of the program.
 
-    Both are None if jaxlib cannot read what the TPU compiler has written: jaxlib 0.10.2 expects one operand where libtpu
-    0.0.52 writes asynchronous collectives with several.
+    Both are None if jaxlib cannot read what the TPU compiler has written: jaxlib 0.10.2 expects one operand where
+    libtpu 0.0.52 writes asynchronous collectives with several.
     """
     try:
         text = program.as_text()
