@@ -114,7 +114,8 @@ NAMES += ["cudnn", "cudnn of one segment", "cudnn in parts of rows"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_and_gradients_are_those_of_one_device(results, name):
-    assert results[name] < 1e-5
+    # Parts add the gradients of keys and values in another order.
+    assert results[name] < (5e-5 if "parts of rows" in name else 1e-5)
 
 
 def test_heads_that_do_not_divide_are_replicated(results):
