@@ -123,7 +123,7 @@ print(json.dumps(results))
 
 
 NAMES = ("splash", "flash", "flash in split rows", "triton with dropout", "cudnn", "cudnn of one segment")
-NAMES += ["flash in parts of rows", "cudnn in parts of rows"]
+NAMES += ("flash in parts of rows", "cudnn in parts of rows")
 
 
 @pytest.fixture(scope="module")
