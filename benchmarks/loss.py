@@ -9,12 +9,12 @@ median over the pairs of adjacent runs.
 
 import json
 import statistics
-import time
 
 import jax
 import jax.numpy as jnp
 from absl import flags
 
+from benchmarks.timing import alternating_seconds
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, scored_tokens
 from train.command import parse_flags, run_command
@@ -54,13 +54,7 @@ def measure(vocabulary: int) -> dict[str, float]:
     arguments = table_VxD, hidden_BxLxD, batch
     step = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)), static_argnums=3)
     compiled = {name: step.lower(*arguments, size).compile() for name, size in (("plain", 0), ("chunked", CHUNK_SIZE))}
-    seconds = {name: [] for name in compiled}
-    for run in range(RUNS + 1):
-        for name, function in compiled.items():
-            start = time.perf_counter()
-            jax.block_until_ready(function(*arguments))
-            if run:  # the first run is a warm-up
-                seconds[name].append(time.perf_counter() - start)
+    seconds = alternating_seconds(compiled, arguments, RUNS)
     memory = {name: function.memory_analysis() for name, function in compiled.items()}
     size = {name: stats.temp_size_in_bytes + stats.output_size_in_bytes for name, stats in memory.items()}
     pairs = zip(seconds["chunked"], seconds["plain"], strict=True)

@@ -145,9 +145,9 @@ def get_config() -> ConfigDict:
     # True: all positions of a row share one dropout mask, and all queries that of the attention probabilities (T5).
     # False: every element has its own draw (BERT, GPT-2, BART).
     config.model.dropout_broadcast_positions = True
-    # Or "xla"; "cudnn" (NVIDIA GPUs) or "triton" (NVIDIA GPUs: also dropout, and a bias apart from any mask; not yet
-    # run on a GPU); "splash" (TPUs: masks by segments and causality) or "flash" (TPUs: also relative positions,
-    # prefixes, attention orders and dropout). See models/kernels.py.
+    # Or "xla"; "cudnn" (NVIDIA GPUs) or "triton" (NVIDIA GPUs: also dropout, a bias apart from any mask; not yet run
+    # on a GPU); "splash" (TPUs: masks by segments and causality) or "flash" (TPUs: also relative positions, prefixes,
+    # attention orders and dropout). See models/kernels.py.
     config.model.attention = "auto"
     config.model.remat = "none"  # what the backward pass recomputes: "none", "dots", "full"; see models/remat.py
     # Layers per iteration of the loop over layers; more: faster on CPU, slower to compile. 0: all layers on a CPU, if

@@ -245,9 +245,8 @@ class Attention(nnx.Module):
                 **(dropout_options if rate else {}),  # some kernels have no dropout
             )
 
-        if position_parts() > 1:
-            attend = gathering_again(attend)
-        output_BxHxQxK = attend(query_BxHxQxK, keys_values)
+        gather_and_attend = gathering_again(attend) if position_parts() > 1 else attend
+        output_BxHxQxK = gather_and_attend(query_BxHxQxK, keys_values)
         B, H, Q, K = output_BxHxQxK.shape
         y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
         return dropout(y.reshape(B, Q, -1), rate, output_key, broadcast_positions=broadcast_positions)

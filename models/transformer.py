@@ -16,7 +16,7 @@ from models.config import ModelConfig
 from models.layers import Embedding, Linear, Norm, PredictionHead, dropout, split_key
 from models.logits_product import logits_product
 from models.parameters import Params, bind_module, init_module
-from models.placement import constrain_activations
+from models.placement import constrain_activations, position_parts
 from models.stack import AttentionContext, Stack
 
 Batch = Mapping[str, Array]
@@ -142,9 +142,10 @@ class Transformer(nnx.Module):
         config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
         prefix = f"{stack}_" if config.embeds_per_stack else ""
         if config.positions == "learned":
-            if tokens_BxL.shape[1] > config.max_length:
+            length = tokens_BxL.shape[1] * position_parts()
+            if length > config.max_length:
                 raise ValueError(
-                    f"a row of {tokens_BxL.shape[1]} tokens is longer than the table of learned positions: shorten the "
+                    f"a row of {length} tokens is longer than the table of learned positions: shorten the "
                     f"row to {config.max_length} tokens, or train with a larger model.max_length"
                 )
             x_BxLxD += getattr(self, f"{prefix}position_embedder")(positions_BxL)

@@ -3,10 +3,12 @@
 import json
 import sys
 
+import jax
+import numpy as np
 import pytest
 
+from benchmarks import attention, corruption, huggingface, loss, operations, pipeline, prepare, processes, seeds, step
 from benchmarks import compile as compile_benchmark
-from benchmarks import corruption, huggingface, loss, pipeline, prepare, processes, seeds, step
 from benchmarks.named_configs import every_variant, named_config
 from contract.errors import ConfigError
 
@@ -144,6 +146,41 @@ def test_loss_reports_memory_and_time_ratios(monkeypatch, capsys):
     assert line["vocabulary"] == 1024 and 0 < line["memory_ratio"] < 1 and line["time_ratio"] > 0
     with pytest.raises(ConfigError, match="argument 'large' must be of type int"):
         lines_of(loss, ["large"], monkeypatch, capsys)
+
+
+def test_attention_measures_each_kernel_or_says_why_not(monkeypatch, capsys):
+    sizes = ["--rows=2", "--length=32", "--heads=2", "--head_dim=8", "--runs=1", "--precision=float32"]
+    lines = lines_of(attention, [*sizes, "prefix", "dropout", "--kernels=xla,triton"], monkeypatch, capsys)
+    assert [(line["case"], line["kernel"]) for line in lines] == [
+        (case, kernel) for case in ("prefix", "dropout") for kernel in ("xla", "triton")
+    ]
+    for of_xla, of_triton in (lines[:2], lines[2:]):
+        assert of_xla["milliseconds"] > 0 and of_xla["forward_milliseconds"] > 0 and of_xla["temporary_bytes"] > 0
+        assert of_triton["milliseconds"] is None and "needs an NVIDIA GPU" in of_triton["reason"]
+    for argument, message in (("sliding", "case 'sliding' is unknown: use causal"), ("--kernels=cuda", "'cuda' must")):
+        with pytest.raises(ConfigError, match=message):
+            lines_of(attention, [*sizes, argument], monkeypatch, capsys)
+
+
+def test_operations_run_beside_their_plain_forms(monkeypatch, capsys):
+    sizes = ["--rows=2", "--length=8", "--d_model=16", "--heads=2", "--vocab_size=64", "--runs=1"]
+    lines = lines_of(operations, sizes, monkeypatch, capsys)
+    assert [line["operation"] for line in lines] == ["queries_keys_values", "cross_entropy"]
+    for line in lines:
+        assert line["ratio"] == pytest.approx(line["ours_milliseconds"] / line["plain_milliseconds"], rel=0.05)
+    with pytest.raises(ConfigError, match="operation 'x' is unknown: use queries_keys_values, cross_entropy"):
+        lines_of(operations, [*sizes, "x"], monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("name", operations.OPERATIONS)
+def test_both_forms_of_an_operation_compute_the_same(name):
+    operations.parse_flags(
+        operations._FLAGS, "", ["x", "--rows=2", "--length=8", "--d_model=16", "--heads=2", "--precision=float32"]
+    )
+    functions, arguments = operations.OPERATIONS[name]()
+    ours, plain = (jax.tree.leaves(jax.jit(functions[form])(*arguments)) for form in ("ours", "plain"))
+    for x, y in zip(ours, plain, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
 
 
 def test_huggingface_compares_both_ways(monkeypatch, capsys):

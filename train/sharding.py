@@ -216,7 +216,7 @@ def over_devices(
             mesh=context,
             in_specs=tuple(in_specs),
             out_specs=out_specs,
-            axis_names={*rows, "tensor"},
+            axis_names=set(AXES) - set(jax.sharding.get_abstract_mesh().manual_axes),  # no axis is the compiler's
             check_vma=False,
         )
         return partitioned(*arrays)

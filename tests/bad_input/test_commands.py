@@ -25,13 +25,15 @@ COMMANDS = {
     "benchmarks.step": [],
     "benchmarks.seeds": [],
     "benchmarks.loss": [],
+    "benchmarks.attention": [],
+    "benchmarks.operations": [],
     "benchmarks.compile": [],
     "benchmarks.corruption": [],
     "benchmarks.pipeline": [],
     "benchmarks.huggingface": [],
 }
 POSITIONAL = {"train.plot", "benchmarks.loss", "benchmarks.compile", "benchmarks.corruption", "benchmarks.pipeline"}
-POSITIONAL |= {"benchmarks.huggingface"}
+POSITIONAL |= {"benchmarks.huggingface", "benchmarks.attention", "benchmarks.operations"}
 
 
 def arguments_of(command, place):

@@ -116,3 +116,23 @@ def test_a_program_that_exceeds_the_memory_is_refused_with_its_size():
     assert plan.compiled.refused and plan.fits is False
     assert plan.total_bytes > plan.topology.chip.usable_bytes
     assert plan.total_bytes == plan.compiled.argument_bytes + plan.temporary_bytes
+
+
+def test_devices_that_share_a_row_gather_keys_and_values():
+    """CLM, rows of 2,048 positions, in float32: the kernel that takes parts of rows compiles."""
+    fields = small_config("clm", "decoder_only", mesh__data=1, mesh__context=4, data__inputs_length=2048)
+    fields["data"]["targets_length"] = 2048
+    plan = estimate(make_experiment(fields), parse_topology("v5e:2x2"))
+    assert plan.attention[0] == "flash" and not plan.compiled.refused
+    assert plan.compiled.collectives["all-gather"] and plan.compiled.between_slices is None
+
+
+def test_gradients_alone_cross_the_network_between_slices():
+    """Two slices of four chips, which shard the state within a slice."""
+    fields = small_config("clm", "decoder_only", mesh__data=2, mesh__fsdp=-1)
+    fields["model"] |= {"d_model": 512, "d_ff": 1024, "num_heads": 4, "num_kv_heads": 4, "head_dim": 128}
+    plan = estimate(make_experiment(fields), parse_topology("v5e:2x2:2"))
+    assert plan.topology.num_slices == 2 and plan.topology.num_devices == 8
+    between, parameters = plan.compiled.between_slices, plan.parameter_bytes
+    assert parameters <= sum(between.values()) < 1.1 * parameters
+    assert sum(between.values()) < sum(plan.compiled.collectives.values())

@@ -7,7 +7,8 @@ from tests.train.subprocesses import run
 PROGRAM = """
 import dataclasses, functools, json
 import jax, jax.numpy as jnp, numpy as np
-from models import kernel_cudnn, kernels
+from models import kernel_cudnn, kernel_triton, kernels
+from models.attention import KeysValues, attention_mask
 from models.placement import compiled_for
 from models.transformer import apply
 from tests.models import tiny
@@ -69,6 +70,24 @@ results["flash in parts of rows"] = max(
     difference_in_split_rows(tiny.config(attention="flash"), context=4),
 )
 
+def with_triton(over_devices):
+    "the sum of squares of the output of packed causal rows, with a bias and dropout, and its gradients"
+    ids = jnp.asarray(segments)
+    options = {"bidirectional_mask_BxS": None, "order_BxL": None}
+    def loss(query, keys, values, bias):
+        mask = attention_mask(ids, ids, causal=True)
+        arrays = kernel_triton.mask_and_bias_arrays(8, mask, ids, ids, **options, bias_1xHxQxS=bias)
+        dropout = {"dropout_rate": 0.2, "dropout_key": jax.random.key(5)}
+        kernel = functools.partial(kernel_triton.triton_attention, mask_and_bias=arrays, causal=True, scale=0.5)
+        output = kernel(query, KeysValues(keys, values), over_devices=over_devices, interpret=True, **dropout)
+        return jnp.square(output).sum()
+    shapes = (4, 4, 8, 8), (4, 2, 8, 8), (4, 2, 8, 8), (1, 4, 8, 8)
+    arrays = [jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate(shapes)]
+    return jax.tree.leaves(jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))(*arrays))
+
+pairs = zip(with_triton(over_devices), with_triton(lambda function, *_: function), strict=True)
+results["triton with dropout"] = max(float(abs(a - b).max() / abs(b).max()) for a, b in pairs)
+
 def shapes_on_a_device(heads, key_heads):
     shapes = []
     function = lambda query, keys: shapes.append((query.shape, keys.shape)) or query
@@ -103,18 +122,19 @@ print(json.dumps(results))
 """
 
 
+NAMES = ("splash", "flash", "flash in split rows", "triton with dropout", "cudnn", "cudnn of one segment")
+NAMES += ("flash in parts of rows", "cudnn in parts of rows")
+
+
 @pytest.fixture(scope="module")
 def results():
     return run(PROGRAM, devices=8, timeout=300)[0]
 
 
-NAMES = ["splash", "flash", "flash in split rows", "flash in parts of rows"]
-NAMES += ["cudnn", "cudnn of one segment", "cudnn in parts of rows"]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_and_gradients_are_those_of_one_device(results, name):
-    assert results[name] < 1e-5
+    # Parts add the gradients of keys and values in another order.
+    assert results[name] < (5e-5 if "parts of rows" in name else 1e-5)
 
 
 def test_heads_that_do_not_divide_are_replicated(results):

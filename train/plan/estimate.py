@@ -251,7 +251,9 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
             seconds=time.perf_counter() - begin,
         )
     memory = program.memory_analysis()
-    collectives, between_slices = _collectives(program, [device.slice_index for device in mesh.devices.flat])
+    collectives, between_slices = _collectives(
+        program, [getattr(device, "slice_index", 0) for device in mesh.devices.flat]
+    )
     return Compiled(
         refused=False,
         argument_bytes=memory.argument_size_in_bytes,

@@ -46,7 +46,7 @@ class Topology:
     @property
     def num_slices(self) -> int:
         """The number of TPU slices, which only a data center network connects."""
-        return max(1, len({device.slice_index for device in self.devices}))
+        return max(1, len({getattr(device, "slice_index", 0) for device in self.devices}))
 
     @property
     def has_pool(self) -> bool:
