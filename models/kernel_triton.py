@@ -4,7 +4,7 @@ The mathematics is FlashAttention 2's (Dao 2023), and `dot_product_attention`'s:
 from vectors; a bias [1, H, Q, S] apart from the mask, whose gradient is summed over rows in float32; dropout. No array
 has an entry for each row, head, query and key.
 
-Checked in Pallas's interpreter and compiled for Hopper, but never yet run on a GPU.
+Checked in Pallas's interpreter, and compiled by Triton for A100 and H100, but never yet run on a GPU.
 """
 
 import functools

@@ -15,8 +15,8 @@ from models.attention_dropout import keeps
 
 _MASKED = -1e30  # the score of a masked key; the kernel subtracts scores, so that it must be finite
 
-# Axes: B rows, H query heads, G key/value heads, Q queries, S keys, K head dim, N blocks of queries or keys; 2 is a
-# size.
+# Axes: B rows, H query heads, G key/value heads, Q queries, S keys, K head dim, N blocks of queries or keys; 2 is
+# a size.
 DIMENSIONS = {
     "query": "BHQK",
     "keys": "BGSK",

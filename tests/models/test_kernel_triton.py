@@ -12,7 +12,7 @@ from models import attention, kernels
 from models.attention import KeysValues, attention_mask
 from models.attention_dropout import dropout_seeds, keeps
 from models.kernel_triton import mask_and_bias_arrays, triton_attention
-from models.placement import compiled_for, part_of_rows
+from models.placement import compiled_for, part_of_rows, platform_of
 from models.transformer import apply, init_params
 from tests.models import tiny
 from tests.models.test_kernels import ENCODER, PACKED, PREFIX, check, inputs, on_one_device
@@ -36,7 +36,19 @@ def keep_mask(key, rows, heads, queries, keys, rate):
 
 @pytest.mark.parametrize("broadcast_positions", [True, False])
 def test_dropout_against_dot_product_attention_with_the_same_keep_mask(broadcast_positions):
+    check_dropout(broadcast_positions, interpret=True)
+
+
+@pytest.mark.skipif(platform_of(jax.devices()[0]) not in ("cuda", "hopper"), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("broadcast_positions", [True, False])
+def test_dropout_on_a_gpu(broadcast_positions):
+    check_dropout(broadcast_positions, dtype="bfloat16", tolerance=5e-2)
+
+
+def check_dropout(broadcast_positions, *, interpret=False, dtype="float32", tolerance=2e-5):
+    """Asserts that values and gradients with dropout are those of XLA's attention that keeps the same entries."""
     query, key, value, bias, output_bar = map(jnp.asarray, inputs("cross", with_bias=True))
+    query, key, value, output_bar = (x.astype(dtype) for x in (query, key, value, output_bar))
     (B, H, Q, K), (G, S) = query.shape, key.shape[1:3]
     queries, keys, dropout_key = jnp.asarray(PACKED), jnp.asarray(ENCODER), jax.random.key(3)
     mask = attention_mask(queries, keys, causal=False)
@@ -55,7 +67,7 @@ def test_dropout_against_dot_product_attention_with_the_same_keep_mask(broadcast
             dropout_rate=RATE,
             dropout_broadcast_positions=broadcast_positions,
             dropout_key=dropout_key,
-            interpret=True,
+            interpret=interpret,
         )
 
     def plain(query, key, value, bias):
@@ -69,9 +81,9 @@ def test_dropout_against_dot_product_attention_with_the_same_keep_mask(broadcast
 
     actual, expected = (jax.jit(functools.partial(output_and_gradients, f))() for f in (fused, plain))
     for ours, theirs in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(*(np.asarray(x, np.float32) for x in (ours, theirs)), rtol=tolerance, atol=tolerance)
     without = jax.jit(lambda *arrays: plain(*arrays[:-1], 0 * arrays[-1]))(query, key, value, bias)
-    assert np.abs(expected[0] - without).max() > 0.1  # the bias matters
+    assert np.abs(np.asarray(expected[0] - without, np.float32)).max() > 0.1  # the bias matters
 
 
 def test_the_draws_of_dropout_by_definition():

@@ -19,7 +19,7 @@ _PLATFORMS = {
     "gpu": ("gpu", "t4"),
     "tpu": tuple(_TPU_DIMENSIONS),
 }
-_GPUS = ("gb200", "b200", "gh200-144gb", "gh200", "h100", "h200", "a100", "a100-40gb", "l4", "t4")
+_GPUS = (*_PLATFORMS["hopper"], *_PLATFORMS["cuda"], "t4")
 # JAX's pool on a GPU is this share of the memory, unless one of the variables has another. The first one is newer.
 _POOL_SHARE = 0.75
 _POOL_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
