@@ -8,9 +8,7 @@ import numpy as np
 from data.coverage import coverage_warnings, describe_coverage
 from data.eligible import describe_excluded
 from data.trigram import trigram_loss
-from models.config import ModelConfig
 from models.placement import platform_of
-from models.unroll import choose_unroll
 from train.accelerators import accelerator_warnings
 from train.counters import Counters
 from train.display import Display
@@ -56,7 +54,6 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
         "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {model.dtype}",
         "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
-        "layers": _layers_text(model, *choose_unroll(model, platform_of(devices[0]))),
         "corpus": (
             f"{data.source}: {count_text(store.meta['num_tokens'])} tokens; "
             f"{len(run.train_documents):,} documents to train on, {len(run.heldout_documents):,} held out"
@@ -80,13 +77,6 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         lines["baseline"] = f"{entropy:.3f} nats per token, {bits:.3f} bits: the unigram entropy of the corpus"
         lines["trigram"] = _trigram_line(run)
     return lines
-
-
-def _layers_text(model: ModelConfig, unroll: int, reason: str) -> str:
-    """Returns how the loop over layers is compiled, and the reason."""
-    if unroll == model.num_layers:
-        return f"{model.num_layers} a stack, unrolled ({reason})"
-    return f"{model.num_layers} a stack, in a loop of {unroll} at a time ({reason})"
 
 
 def _trigram_line(run: Run) -> str:
