@@ -2,8 +2,8 @@
 
 Prints one JSON line for each experiment of configs/, or for each variant of an experiment that has variants: the raw
 tokens per second of the collator (corruption and layout, without reading and without a model), in batches of 64 rows of
-512 tokens of the standard library's source. OBJECTIVE is a file of configs/, with or without a variant, as in
-"bart:token_deletion".
+512 tokens of the standard library's source. Planned rows have the windows of their plan. OBJECTIVE is a file of
+configs/, with or without a variant, as in "bart:token_deletion".
 """
 
 import json
@@ -46,19 +46,25 @@ def source_text(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windows:
-    """Returns full windows of `text` for the rows of a batch, with denoisers drawn by weight.
+    """Returns full windows of `text` for the rows of a batch, with denoisers drawn by weight, or those of planned rows.
 
     If documents are packed, each window is two documents.
     """
     generator, specs, vocab = np.random.default_rng(seed), experiment.window_specs, experiment.vocab
-    weights = np.asarray([spec.weight + spec.final_weight for spec in specs])
-    denoiser_ids = generator.choice(len(specs), ROWS, p=weights / weights.sum()).astype(np.int32)
-    lengths, row_ids = np.asarray([specs[k].raw_length for k in denoiser_ids]), np.arange(ROWS)
+    plan, parts = experiment.batch_spec.plan, None
+    if plan is None:
+        weights = np.asarray([spec.weight + spec.final_weight for spec in specs])
+        denoiser_ids = generator.choice(len(specs), ROWS, p=weights / weights.sum()).astype(np.int32)
+        lengths, row_ids = np.asarray([specs[k].raw_length for k in denoiser_ids]), np.arange(ROWS)
+    else:
+        rows = np.arange(seed * ROWS, (seed + 1) * ROWS) % len(plan.raw_lengths)
+        denoiser_ids, lengths, parts = (column[rows].ravel() for column in plan)
+        row_ids = np.repeat(np.arange(ROWS), plan.raw_lengths.shape[1])
     if experiment.data.documents == "pack":
         first = generator.integers(1, lengths)
         lengths = np.stack([first, lengths - first], axis=1).ravel()
         row_ids, denoiser_ids = np.repeat(row_ids, 2), np.repeat(denoiser_ids, 2)
-    positions = np.arange(max(spec.raw_length for spec in specs))
+    positions = np.arange(max(int(lengths.max()), *(spec.raw_length for spec in specs)))
     tokens = text[generator.integers(0, len(text) - len(positions), len(row_ids))[:, None] + positions]
     tokens[positions >= lengths[:, None]] = vocab.pad
     if experiment.denoisers[0].objective.eos_in_windows:
@@ -72,7 +78,7 @@ def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windo
         "begins_document": np.zeros(len(row_ids), bool),
         "ends_document": np.zeros(len(row_ids), bool),
     }
-    return Windows(tokens, lengths, row_ids, keys, denoiser_ids, **extra_columns)
+    return Windows(tokens, lengths, row_ids, keys, denoiser_ids, parts=parts, **extra_columns)
 
 
 def tokens_per_second(experiment: Experiment, text: np.ndarray) -> list[float]:

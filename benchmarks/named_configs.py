@@ -26,7 +26,7 @@ def named_config(name: str, default_preset: str) -> ConfigDict:
 
 def every_variant() -> Iterator[str]:
     """Yields the name of every experiment in configs/: "name", or "name:variant" for each of its variants."""
-    modules = {module.name for module in pkgutil.iter_modules(configs.__path__)}
+    modules = {module.name for module in pkgutil.iter_modules(configs.__path__) if not module.ispkg}
     for name in sorted(modules - _NOT_EXPERIMENTS):
         variants = getattr(importlib.import_module(f"configs.{name}"), "VARIANTS", {})
         yield from (f"{name}:{variant}" for variant in variants) if variants else (name,)

@@ -43,7 +43,7 @@ class ModelConfig:
     dropout_rate: Annotated[float, "[0, 1)"]
     dropout_broadcast_positions: bool
     remat: Literal["none", "dots", "full"]
-    scan_unroll: Annotated[int, "[0, 10000]"]  # 0: see models/unroll.py
+    scan_unroll: Annotated[int, "[1, 10000]"]
     attention: Literal["auto", "xla", "cudnn", "triton", "splash", "flash"]
 
     # In configs these two may be 0: the caller then derives them.
@@ -93,9 +93,6 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
     elif name == "num_token_types":
         if value < 0:
             raise ValueError(f"model.num_token_types={value} must be at least 0 (0: no token type table)")
-    elif name == "scan_unroll":
-        if value < 0:
-            raise ValueError(f"model.scan_unroll={value} must be at least 0 (0: by platform and depth)")
     elif name == "embedding_size":
         if value < 0:
             raise ValueError(f"model.embedding_size={value} must be at least 0 (0: model.d_model)")

@@ -11,10 +11,9 @@ from models.attention import Attention, AttentionFn, KeysValues
 from models.config import ModelConfig
 from models.kernels import make_attention_fn
 from models.layers import MLP, Norm, dropout, split_key
-from models.placement import constrain_activations, first_position, target_platform, whole_rows
+from models.placement import constrain_activations, first_position, whole_rows
 from models.positions import RelativePositionBias, Rotation, rotation
 from models.remat import rematerialized
-from models.unroll import choose_unroll
 
 AnyLayer = TypeVar("AnyLayer", bound="Layer")
 
@@ -228,7 +227,7 @@ class Stack(nnx.Module):
             rematerialized(self.config, body),
             x_BxLxD,
             (layers, cross, cached, layer_keys(layers_key, self.config.num_layers)),
-            unroll=choose_unroll(self.config, target_platform())[0],
+            unroll=self.config.scan_unroll,
         )
         if self.config.norm_position == "pre":
             x_BxLxD = self.final_norm(x_BxLxD, dropout_key=final_key)

@@ -126,6 +126,15 @@ def test_corruption_reports_the_speed_of_each_named_config(monkeypatch, capsys):
     assert all(0 < line["raw_tokens_per_second"] <= line["fastest_run"] for line in lines)
 
 
+def test_corruption_fills_planned_rows():
+    experiment = corruption.make_benchmark_experiment("ul2:packed")
+    windows = corruption.random_windows(experiment, corruption.source_text(experiment.tokenizer), seed=0)
+    batch = experiment.collate(windows, corruption.ROWS)
+    assert len(windows.lengths) == 4 * corruption.ROWS
+    assert (batch["encoder_segment_ids"] > 0).mean() > 0.95
+    assert (batch["encoder_segment_ids"].max(axis=1) == 4).all()
+
+
 def test_seeds_compares_the_step_of_several_seeds_with_as_many_steps(monkeypatch, capsys):
     arguments = [*ARGUMENTS, "--seeds=2", "--architecture=decoder_only", "--config.seed=4"]
     (line,) = lines_of(seeds, arguments, monkeypatch, capsys)
@@ -199,6 +208,7 @@ def test_huggingface_compares_both_ways(monkeypatch, capsys):
 def test_a_config_name_contains_its_preset_and_unknown_names_raise():
     names = list(every_variant())
     assert {"clm", "bart:token_deletion", "ul2:packed"} <= set(names) and len(names) == len(set(names))
+    assert all(named_config(name, "tiny") for name in names)
     assert named_config("ul2:base", "tiny").model.d_model == named_config("ul2", "base").model.d_model == 768
     for name in ("ul3", "base", "ul2:huge"):
         with pytest.raises(ConfigError, match=f"{name!r} must be a file of configs/"):

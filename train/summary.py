@@ -9,9 +9,7 @@ from data.coverage import coverage_warnings, describe_coverage
 from data.eligible import describe_excluded
 from data.tokenizers.specials import appended_names
 from data.trigram import trigram_loss
-from models.config import ModelConfig
 from models.placement import platform_of
-from models.unroll import choose_unroll
 from train.accelerators import accelerator_warnings
 from train.corpus import Corpus, describe_rates, of_corpus
 from train.counters import Counters
@@ -58,7 +56,6 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
         "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {model.dtype}",
         "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]), run.mesh)),
-        "layers": _layers_text(model, *choose_unroll(model, platform_of(devices[0]))),
         **_corpus_lines(run),
         "vocabulary": _describe_vocabulary(experiment),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
@@ -81,13 +78,6 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
             )
             lines[_line_name("trigram", corpus)] = _trigram_line(run, number)
     return lines
-
-
-def _layers_text(model: ModelConfig, unroll: int, reason: str) -> str:
-    """Returns how the loop over layers is compiled, and the reason."""
-    if unroll == model.num_layers:
-        return f"{model.num_layers} a stack, unrolled ({reason})"
-    return f"{model.num_layers} a stack, in a loop of {unroll} at a time ({reason})"
 
 
 def _line_name(name: str, corpus: Corpus) -> str:

@@ -67,7 +67,7 @@ class _Runs:
 
         Each example must be one run of lengths[e] positions.
         """
-        into = np.full(self.filled.shape, padding, dtype)
+        into: np.ndarray = np.full(self.filled.shape, padding, dtype)
         if self._one_per_row:
             width = min(array.shape[1], into.shape[1])
             np.copyto(into[:, :width], array[:, :width], where=self.filled[:, :width])

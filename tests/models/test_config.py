@@ -23,7 +23,6 @@ def test_the_fields_are_those_of_config_model_and_three_that_the_caller_derives(
         (dict(relative_num_buckets=8, relative_max_distance=4), "model.relative_max_distance=4"),
         (dict(num_layers=0), "model.num_layers=0"),
         (dict(num_layers=2, scan_unroll=3), "model.scan_unroll=3"),
-        (dict(scan_unroll=-1), "model.scan_unroll=-1"),
         (dict(norm_epsilon=0.0), "model.norm_epsilon=0.0"),
         (dict(mlp="geglu"), "model.mlp='geglu'"),
         (dict(architecture="decoder-only"), "model.architecture='decoder-only'"),

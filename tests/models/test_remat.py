@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from models.transformer import apply
-from models.unroll import choose_unroll
 from tests.models.tiny import config, params, rows
 
 LENGTH = 12
@@ -57,25 +56,3 @@ def test_unrolling_does_not_change_gradients(scan_unroll):
     assert f"unroll={scan_unroll}" in str(jax.make_jaxpr(unrolled)(initial))
     expected, found = looped(initial), unrolled(initial)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), found, expected)
-
-
-@pytest.mark.parametrize(
-    ("platform", "fields", "layers"),
-    [
-        ("cpu", dict(num_layers=6), 6),
-        ("cpu", dict(num_layers=12), 12),
-        ("cpu", dict(num_layers=13), 1),
-        ("cpu", dict(num_layers=6, remat="full"), 1),
-        ("cuda", dict(num_layers=6), 1),
-        ("tpu", dict(num_layers=6, scan_unroll=3), 3),
-        ("cpu", dict(num_layers=6, scan_unroll=1), 1),
-    ],
-)
-def test_layers_are_unrolled_on_a_cpu_alone(platform, fields, layers):
-    assert choose_unroll(config(**{"scan_unroll": 0} | fields), platform)[0] == layers
-
-
-def test_by_default_the_program_for_a_cpu_has_no_loop():
-    initial = params(config(num_layers=6))
-    assert "unroll=6" in str(jax.make_jaxpr(gradients_of("none", scan_unroll=0))(initial))
-    assert "unroll=1" in str(jax.make_jaxpr(gradients_of("full", scan_unroll=0))(initial))
