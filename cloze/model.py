@@ -113,7 +113,7 @@ class Model:
             num_examples = max(3, len(experiment.tasks)) if num_examples is None else num_examples
             documents = open_corpora(experiment, show_progress=False).train_documents
             return Shown(make_page(experiment, documents, title=self._source, num_examples=num_examples))
-        texts, _ = listed(texts, has_pairs=takes_pairs(experiment))
+        texts, _ = listed(texts, has_pairs=takes_pairs(experiment, denoiser))
         windows, _, _ = text_windows(experiment, texts, denoiser=denoiser, seed=seed)
         chunk = Chunk(windows, batch_of(experiment, windows))
         return Shown(make_page_of_rows(experiment, chunk, title=self._source))
@@ -129,7 +129,7 @@ class Model:
           denoiser: the name of a mixture's denoiser; None: drawn for each text with the shares of the mixture.
           seed: of the draws.
         """
-        texts, _ = listed(texts, has_pairs=takes_pairs(self.experiment))
+        texts, _ = listed(texts, has_pairs=takes_pairs(self.experiment, denoiser))
         windows, _, _ = text_windows(self.experiment, texts, denoiser=denoiser, seed=seed)
         return batch_of(self.experiment, windows)
 
@@ -152,7 +152,7 @@ class Model:
         The sums are those of train.evaluate for the same windows: a longer text is cut into windows. Arguments as for
         `batch`.
         """
-        texts, is_one = listed(texts, has_pairs=takes_pairs(self.experiment))
+        texts, is_one = listed(texts, has_pairs=takes_pairs(self.experiment, denoiser))
         found = text_losses(self.experiment, self.params, self.mesh, texts, denoiser=denoiser, seed=seed)
         return found[0] if is_one else found
 

@@ -108,12 +108,16 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
         except ConfigError as error:
             raise corpus_error(error, name) if name else error from None
         found.append(Corpus(name, store, train_documents, heldout_documents, overlap))
-    check_different([(corpus.name, frozenset(corpus.store.file_digests.tolist())) for corpus in found])
+    if data.sources:
+        check_different({corpus.name: np.unique(corpus.store.file_digests) for corpus in found})
+        found = _compared(found, drop=data.near_duplicates == "drop")
     counts = [len(corpus.train_documents) for corpus in found]
     factors = rate_factors(data.rates, counts, maximum=data.rates_maximum, temperature=data.rates_temperature)
     if data.sources:
-        rates([source.weight for source in data.sources.values()], factors, list(data.sources))
-    return Corpora(tuple(_compared(found, drop=data.near_duplicates == "drop")), factors, data.split)
+        rates(
+            [source.weight for source in data.sources.values()], factors, list(data.sources)
+        )  # raises for a rate of 0
+    return Corpora(tuple(found), factors, data.split)
 
 
 def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:

@@ -6,8 +6,11 @@ in each of them. A run of one corpus has a task for each denoiser.
 """
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from contract.errors import ConfigError
 from data.config import OF_EACH_CORPUS
@@ -121,13 +124,11 @@ def mixed_by(objective: Objective | Mixture, data: DataConfig) -> str:
     return objective.mix_by
 
 
-def check_different(digests: Sequence[tuple[str, frozenset[int]]]) -> None:
-    """Raises ConfigError for two corpora of the same texts. digests: of each corpus its name and its files' digests."""
-    seen: dict[frozenset[int], str] = {}
-    for name, files in digests:
-        first = seen.setdefault(files, name)
-        if first != name:
-            raise _same_files(first, name)
+def check_different(files: Mapping[str, np.ndarray]) -> None:
+    """Raises ConfigError for two corpora of the same files. files: name -> digests of a corpus' files, ascending."""
+    for (first, of_first), (second, of_second) in itertools.combinations(files.items(), 2):
+        if np.array_equal(of_first, of_second):
+            raise _same_files(first, second)
 
 
 def corpus_error(error: ConfigError, name: str) -> ConfigError:

@@ -53,9 +53,10 @@ def text_windows(
                 f"objective.name={experiment.objective_name!r} makes examples of {_UNAVAILABLE[name]}, which a text "
                 "alone is not: read the batches of the run's corpus instead"
             )
-    specs = experiment.heldout_spec.windows
+    specs, has_prompt = experiment.heldout_spec.windows, takes_pairs(experiment, denoiser)
     tokens, prompt_lengths = zip(
-        *(_tokens(experiment, text, f"text {number}") for number, text in enumerate(texts, start=1)), strict=True
+        *(_tokens(experiment, text, has_prompt, f"text {number}") for number, text in enumerate(texts, start=1)),
+        strict=True,
     )
     keys = np.array([_hash(ids) for ids in tokens], np.uint64) ^ np.uint64(rng.seed_bits(seed, "texts"))
     chosen = _denoiser_ids(experiment, denoiser, rng.mix64(keys))
@@ -84,9 +85,21 @@ def text_windows(
     return TextWindows(windows, owners, chosen)
 
 
-def takes_pairs(experiment: Experiment) -> bool:
-    """Returns whether a text of the run is a pair of strings, a prompt and its response."""
-    return any("prompt_lengths" in row.objective.extra_columns for row in experiment.denoisers)
+def takes_pairs(experiment: Experiment, denoiser: str | None = None) -> bool:
+    """Returns whether a text of the run is a pair of strings, a prompt and its response.
+
+    denoiser: the name of the denoiser that reads it; None: any. Raises ConfigError for None if they differ.
+    """
+    reads_prompts = {row.name: "prompt_lengths" in row.objective.extra_columns for row in experiment.denoisers}
+    if denoiser in reads_prompts:
+        return reads_prompts[denoiser]
+    if len(set(reads_prompts.values())) > 1:
+        of_pairs = [name for name, reads in reads_prompts.items() if reads]
+        raise ConfigError(
+            f"denoiser={denoiser!r} must be one of {', '.join(map(repr, reads_prompts))}: a text of "
+            f"{', '.join(map(repr, of_pairs))} is a pair of a prompt and its response, and one of the others is not"
+        )
+    return all(reads_prompts.values())
 
 
 def batch_of(experiment: Experiment, windows: Windows) -> Batch:
@@ -95,10 +108,9 @@ def batch_of(experiment: Experiment, windows: Windows) -> Batch:
     return collate.place(collate.examples(windows), windows, len(windows.row_ids))
 
 
-def _tokens(experiment: Experiment, text: Text, where: str) -> tuple[np.ndarray, int]:
+def _tokens(experiment: Experiment, text: Text, has_prompt: bool, where: str) -> tuple[np.ndarray, int]:
     """Returns the ids of a text, and the number of those of its prompt."""
     nothing = np.zeros(0, np.int32)
-    has_prompt = takes_pairs(experiment)
     is_pair = isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text)
     if is_pair != has_prompt or not (is_pair or isinstance(text, str | np.ndarray)):
         expected = "a pair of strings, a prompt and its response" if has_prompt else "a string or an array of ids"
@@ -134,18 +146,18 @@ def _cut(ids: np.ndarray, prompt_length: int, spec: WindowSpec, where: str, cut:
 
 
 def _denoiser_ids(experiment: Experiment, name: str | None, keys: np.ndarray) -> np.ndarray:
-    """Returns the denoiser of each text, int [T]. keys: uint64 [T]."""
-    names = experiment.denoiser_names
+    """Returns the number of the task of each text, int [T]. keys: uint64 [T]."""
     if name is not None:
-        if name not in names:
-            raise ConfigError(f"denoiser={name!r} must be one of {', '.join(map(repr, names))}")
-        return np.full(len(keys), names.index(name))
+        tasks = experiment.tasks_of_denoisers
+        if name not in tasks:
+            raise ConfigError(f"denoiser={name!r} must be one of {', '.join(map(repr, tasks))}")
+        return np.full(len(keys), tasks[name][0])  # of several corpora the first: the text is of neither
     spec = experiment.heldout_spec
     by_token = spec.mix_by == "token"
     weights = [windows.final_weight / (windows.raw_length if by_token else 1) for windows in spec.windows]
     ends = np.cumsum(weights) / sum(weights)
     drawn = rng.uniform(rng.fold_in(keys, _DENOISER), 1)[:, 0]
-    return np.minimum(np.searchsorted(ends, drawn, side="right"), len(names) - 1)
+    return np.minimum(np.searchsorted(ends, drawn, side="right"), len(ends) - 1)
 
 
 def _hash(ids: np.ndarray) -> int:

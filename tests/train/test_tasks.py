@@ -217,3 +217,16 @@ def test_corpora_that_cannot_be_read(corpus, tmp_path):
         experiment = make_experiment(config_of(objective, sources, data__cache_dir=str(corpus / "cache")))
         with pytest.raises(ConfigError, match=message):
             open_corpora(experiment, show_progress=False)
+
+
+def test_texts_of_a_run_that_reads_prompts_and_texts(corpus):
+    from train.text_batches import text_windows
+
+    rows = {"p": ROW | SFT | {"corpora": ("a",)}, "r": ROW | SPANS}
+    sources = {"a": CORPORA["a"] | {"documents": "whole"}, "c": CORPORA["c"]}
+    rows["r"]["corpora"] = ("c",)
+    experiment = make_experiment(config_of(mixture(rows), sources))
+    with pytest.raises(ConfigError, match=r"^denoiser=None must be one of 'p', 'r': a text of 'p' is a pair"):
+        text_windows(experiment, ["a text"])
+    assert text_windows(experiment, ["a text"], denoiser="r").windows.denoiser_ids.tolist() == [1]
+    assert text_windows(experiment, [("a prompt", "a text")], denoiser="p").windows.denoiser_ids.tolist() == [0]
