@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from contract.errors import ConfigError
 from data.assembly import assemble
 from data.config import CorpusConfig
 from data.near_pairs import MAX_DOCUMENTS
@@ -22,6 +23,10 @@ from data.tokenizer import Tokenizer
 _STALE_SECONDS = 24 * 3600
 _NUM_SHARDS = 256  # of a corpus that is neither small nor large
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 64 << 20  # of a shard's text
+
+
+class WorkerEndedError(ConfigError):
+    """A worker ended before it had written its shard, not because of the corpus. What is finished stays useful."""
 
 
 class ShardTask(NamedTuple):

@@ -96,9 +96,9 @@ def read_documents(path: str, document_per: str, name: str = "") -> Iterator[str
             yield file.read().decode("utf-8")
         return
     with open_contents(path, name) as file:
-        _check_utf8(file)
+        check_utf8(file)
     with io.TextIOWrapper(open_contents(path, name), encoding="utf-8", newline="\n") as lines:
-        yield from _split_lines(lines, document_per)
+        yield from split_lines(lines, document_per)
 
 
 def split_text(text: str, document_per: str) -> Iterable[str]:
@@ -107,10 +107,11 @@ def split_text(text: str, document_per: str) -> Iterable[str]:
     document_per: "file": the whole text, unchanged. "line": the lines, without their line ends. "paragraph": the blocks
     between blank lines, with lines joined by "\\n". Only "\\n" and "\\r\\n" end a line.
     """
-    return (text,) if document_per == "file" else _split_lines(text.split("\n"), document_per)
+    return (text,) if document_per == "file" else split_lines(text.split("\n"), document_per)
 
 
-def _split_lines(lines: Iterable[str], document_per: str) -> Iterator[str]:
+def split_lines(lines: Iterable[str], document_per: str) -> Iterator[str]:
+    """Yields the lines, without their line ends, or the paragraphs of the lines of a text, as `split_text` does."""
     block: list[str] = []
     for line in lines:
         line = line.rstrip("\r\n")
@@ -125,7 +126,7 @@ def _split_lines(lines: Iterable[str], document_per: str) -> Iterator[str]:
         yield "\n".join(block)
 
 
-def _check_utf8(file: BinaryIO) -> None:
+def check_utf8(file: BinaryIO) -> None:
     """Raises UnicodeDecodeError for a file that is not UTF-8, before any of its documents is used."""
     decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
     while True:

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Sequence
 
 from contract.errors import ConfigError
-from data.build import Build, ShardTask, finished_shard
+from data.build import Build, ShardTask, WorkerEndedError, finished_shard
 from data.config import CorpusConfig
 from data.shard import write_shard
 from data.tokenizer import Tokenizer, make_tokenizer
@@ -25,7 +25,7 @@ def check_beam(arguments: str) -> None:
     try:
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError:
-        raise ConfigError("--beam needs Apache Beam: pip install -e '.[beam]'") from None
+        raise ConfigError(f"--beam={arguments!r} needs Apache Beam: pip install -e '.[beam]'") from None
     unknown = PipelineOptions(shlex.split(arguments)).get_all_options(retain_unknown_options=True, drop_default=True)
     known = PipelineOptions(shlex.split(arguments)).get_all_options(drop_default=True)
     if extra := sorted(set(unknown) - set(known)):
@@ -37,7 +37,7 @@ def write_shards_in_beam(build: Build, tasks: Sequence[ShardTask], arguments: st
 
     arguments: of the pipelines, separated by spaces, as in "--runner=FlinkRunner --parallelism=64".
 
-    Raises ConfigError with the first line of the error where a worker fails.
+    Raises ConfigError for a corpus that cannot be read, and WorkerEndedError where the pipeline fails.
     """
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
     first = -(-len(tasks) // _FIRST)
@@ -91,5 +91,7 @@ def _in_one_line(error: Exception) -> ConfigError:
     """Returns the error of a worker, which Beam puts into a message with the traceback."""
     text = str(error)
     found = re.search(r"ConfigError: (.*)", text)
-    line = found[1] if found else text.strip().splitlines()[-1] if text.strip() else type(error).__name__
-    return ConfigError(re.sub(r" \[while running .*", "", line))
+    if found or isinstance(error, ConfigError):
+        return ConfigError(re.sub(r" \[while running .*", "", found[1] if found else text))
+    lines = text.strip().splitlines() or [""]
+    return WorkerEndedError(f"--beam: {type(error).__name__}: {lines[-1]}: run the same command again")

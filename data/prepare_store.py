@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from contract.errors import ConfigError
-from data.build import Build, WriteShards, build_store
+from data.build import Build, WorkerEndedError, WriteShards, build_store
 from data.config import CorpusConfig
 from data.progress import PrepareProgress
 from data.sources import Source
 from data.tokenizer import Tokenizer
-from data.workers import WorkerEndedError
 
 
 def prepare_store(
@@ -22,23 +21,22 @@ def prepare_store(
 ) -> PrepareProgress:
     """Builds the token store `folder`, and returns what was read. Its shards are in a folder next to it meanwhile.
 
+    After a signal, a full disk or the end of a worker process, that folder stays, and the next call continues.
+
     Raises ConfigError as `data.build.build_store` does, and where another process prepares the same store; OSError.
     """
     with _locked(work_folder(folder)) as work:
-        is_useful = False  # whether the shards are, to the same command
+        keeps_shards = True
         try:
             with PrepareProgress(source.num_bytes, lines=True) as progress:
                 build_store(work, folder, Build(source, corpus, tokenizer, progress), write)
-        except WorkerEndedError:
-            is_useful = True
-            raise
-        except ConfigError:  # of the corpus: when its files are changed, it has another store
-            raise
-        except BaseException:
-            is_useful = True
+            keeps_shards = False
+        except ConfigError as error:
+            # Other errors are of the corpus, which has another store when its files are corrected.
+            keeps_shards = isinstance(error, WorkerEndedError)
             raise
         finally:
-            if not (is_useful and any((work / "shards").glob("[!.]*"))):
+            if not (keeps_shards and any((work / "shards").glob("[!.]*"))):
                 shutil.rmtree(work)
     return progress
 

@@ -9,14 +9,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from contract.errors import ConfigError
-from data.build import Build, ShardTask, write_shards
+from data.build import Build, ShardTask, WorkerEndedError, write_shards
 from data.config import CorpusConfig
 from data.shard import write_shard
 from data.tokenizer import make_tokenizer
-
-
-class WorkerEndedError(ConfigError):
-    """A worker process ended before it had written its shard. What is finished stays useful."""
 
 
 class _Worker:
@@ -128,7 +124,7 @@ def _picklable(error: Exception, task: ShardTask | None) -> Exception:
         return OSError(error.errno, error.strerror, error.filename)
     where = "".join(getattr(error, "__notes__", [])) or (task.where if task else "the tokenizer")
     message = " ".join(str(error).split())
-    return ConfigError(
+    return WorkerEndedError(
         f"{where}: {type(error).__name__}: {message} (an error in this program: --workers=1 shows its traceback)"
     )
 

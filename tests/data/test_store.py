@@ -1,5 +1,6 @@
 """The contents of a token store, and that it is complete or absent: kills, races, damage, changed inputs."""
 
+import hashlib
 import json
 import os
 import signal
@@ -35,6 +36,15 @@ def test_store_by_hand(tmp_path):
     assert len(store) == 2 and store.meta["num_bytes"] == 3 and store.meta["skipped_empty"] == 1
     # a once, b twice: -(1/3 log 1/3 + 2/3 log 2/3)
     assert store.unigram_entropy() == pytest.approx(0.636514, abs=1e-6)
+
+
+def test_files_are_those_of_earlier_versions(tmp_path):
+    """Version 8 wrote them in one pass. A change of these files needs another store._FORMAT."""
+    long = " ".join(f"w{k}" for k in range(300))
+    store = store_of(tmp_path, [long, "bü", long.replace(" w7 ", " x "), "bü", " ", long[:700]])
+    checksums = {name: checksum for name, checksum in store.meta["checksums"].items() if name != "names.json"}
+    digest = hashlib.blake2b(json.dumps(checksums, sort_keys=True).encode(), digest_size=8).hexdigest()
+    assert (data.store._FORMAT, digest, store.content_digest) == (8, "5a33e0a2069665a9", "fee1b2b509d450b3")
 
 
 def test_arrays_are_memory_maps(tmp_path):

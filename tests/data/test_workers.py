@@ -14,9 +14,13 @@ import pytest
 
 from contract.errors import ConfigError
 from data import build, prepare_store
+from data.files import split_text
 from data.prepare import main
-from data.sources import from_files
+from data.raw import Skipped
+from data.sources import from_files, open_source
+from data.sources import text as text_source
 from data.store import TokenStore
+from tests.data.corpus import corpus_config
 
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT = 60.0
@@ -203,3 +207,23 @@ def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch, range_bytes):
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
     meta = json.loads(contents(tmp_path / "parts")["meta.json"])
     assert (meta["skipped_lines"], meta["first_skipped_line"]) == (1, f"{tmp_path}/a.jsonl:41")
+
+
+@pytest.mark.parametrize("document_per", ["line", "paragraph"])
+def test_parts_of_a_text_are_the_text(tmp_path, monkeypatch, document_per):
+    """Paragraphs across several ranges, ranges without a paragraph, and blank lines of spaces of more than one byte."""
+    chance = random.Random(0)
+    lines = [
+        "\u00fc" * chance.randint(1, 20) if chance.random() < 0.7 else chance.choice(["", " ", "\u3000\u3000"])
+        for _ in range(200)
+    ]
+    text = "\n".join(lines).replace("\n \n", "\r\n\r\n")
+    expected = [part for part in split_text(text, document_per) if part.strip()]
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    fields = {"path": f"{tmp_path}/a.txt", "document_per": document_per}
+    for range_bytes in (1, 2, 3, 7, 50, 1000, 10**6):
+        monkeypatch.setattr(from_files, "_RANGE_BYTES", range_bytes)
+        monkeypatch.setattr(text_source, "_BACKWARD_BYTES", 5)
+        source = open_source(corpus_config(tmp_path, **fields))
+        assert [document.text for document in source.documents(Skipped())] == expected
+        assert len(source.parts) == max(len(text.encode()) // range_bytes, 1)
