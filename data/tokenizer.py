@@ -53,5 +53,5 @@ def _tokenizer(corpus: CorpusConfig) -> Tokenizer:
         return HuggingFaceTokenizer(corpus.tokenizer, **options)
     raise ConfigError(
         f"data.tokenizer={corpus.tokenizer!r} must be 'byte' or the path of a SentencePiece .model file, of a Hugging "
-        "Face tokenizer.json or of a folder with a tokenizer.json"
+        "Face tokenizer.json or of a folder with a tokenizer.json; tokenizers are not downloaded by name"
     )

@@ -47,6 +47,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self.files, settings = read_folder(path, self.where)
         contents = list(self.files.values())[-1]
         self.json = parse_tokenizer(contents, self.where)
+        _library_tokenizer(self.json, self.where)  # what follows relies on the format of the parts
         tokens = read_tokens(self.json, settings, mode_tokens, self.where)
         self.adds_pad = "pad" not in tokens.roles and append_special_tokens
         self.vocab = make_vocab(
@@ -95,15 +96,22 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._library.decode(ids.tolist(), skip_special_tokens=False)
 
 
-def _load(data: Mapping[str, Any], where: str) -> Any:
+def _library_tokenizer(data: Mapping[str, Any], where: str) -> Any:
+    """Returns the library's tokenizer of a tokenizer.json. Raises ConfigError for contents that the library refuses."""
     try:
         import tokenizers
     except ImportError:
         raise ConfigError(f"{where} needs Hugging Face's tokenizers: pip install -e '.[huggingface]'") from None
     try:
-        library = tokenizers.Tokenizer.from_str(json.dumps(data))
+        return tokenizers.Tokenizer.from_str(json.dumps(data))
     except Exception as error:  # the library raises Exception itself
-        raise ConfigError(f"{where} cannot be read by tokenizers {tokenizers.__version__}: {error}") from None
+        message = " ".join(str(error).split())
+        raise ConfigError(f"{where} cannot be read by tokenizers {tokenizers.__version__}: {message}") from None
+
+
+def _load(data: Mapping[str, Any], where: str) -> Any:
+    """Returns the library's tokenizer, which finds no special token in text."""
+    library = _library_tokenizer(data, where)
     for token in data["added_tokens"]:
         id_ = library.token_to_id(token["content"])
         if id_ != token["id"]:

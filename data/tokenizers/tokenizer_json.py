@@ -1,5 +1,6 @@
 """Reads a Hugging Face tokenizer.json: the bytes of its ordinary tokens, and its special tokens."""
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from data.files import expand_home, read_regular_file
 from data.storage import exists, is_folder
 from data.tokenizers.specials import ModelTokens, is_special_name, known_roles, with_substitutes
 
+_MOST_IDS = 2**26  # as model.vocab_size
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
 _UNUSED = re.compile(r"\[unused[0-9]+\]")  # BERT's spare ids, which no text contains
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
@@ -107,6 +109,8 @@ def read_tokens(data: Mapping[str, Any], settings: Mapping[str, Any], mode_token
     """
     vocab, added = vocabulary(data), data.get("added_tokens") or []
     ids = vocab | {token["content"]: token["id"] for token in added}
+    if (largest := max(ids.values(), default=0)) >= _MOST_IDS:
+        raise ConfigError(f"{where} has the id {largest}: ids must be less than {_MOST_IDS}")
     named = _named_roles(data, settings, ids, where)
     specials = {id_: text for text, id_ in named.values()}
     specials |= {token["id"]: token["content"] for token in added if token["special"]}
@@ -119,9 +123,10 @@ def read_tokens(data: Mapping[str, Any], settings: Mapping[str, Any], mode_token
     if "eos" not in roles:
         _check_no_specials(specials, roles, where)
     content, begins_word = _content(data, {i: t for t, i in ids.items() if i not in specials}, where)
-    missing = sorted(set(range(min(content), max(content) + 1)) - content.keys() - specials.keys())
-    if missing:
-        raise ConfigError(f"{where} has no token with the id {missing[0]}: its ids must have no gaps")
+    used = sorted(content.keys() | {id_ for id_ in specials if min(content) < id_ < max(content)})
+    gap = next((id_ + 1 for id_, following in itertools.pairwise(used) if following != id_ + 1), None)
+    if gap is not None:
+        raise ConfigError(f"{where} has no token with the id {gap}: its ids must have no gaps")
     return ModelTokens(max(ids.values()) + 1, roles, specials, content, begins_word)
 
 
@@ -143,7 +148,11 @@ def _named_roles(
         names |= {"cls": post["cls"][0], "sep": post["sep"][0]}
     for role in _ROLES:
         token = settings.get(f"{role}_token")
-        text = token["content"] if isinstance(token, dict) else token
+        text = token.get("content") if isinstance(token, dict) else token
+        if text is not None and not isinstance(text, str):
+            raise ConfigError(
+                f"{where}: the files next to it have {token!r:.40} for {role}_token, which must be a text"
+            )
         if text:
             names[role] = text
     unk = model.get("unk_token")

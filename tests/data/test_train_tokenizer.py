@@ -120,6 +120,16 @@ def test_hostile_texts_round_trip(trained, kind):
         assert not np.isin(ids, specials).any()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_time_is_linear_in_the_length_of_a_word(trained, kind):
+    """A million letters take less than a second; quadratic time would be hours."""
+    text, began = "ab" * 500_000, time.process_time()
+    ids = trained[kind].encode(text)
+    if kind in LOSSLESS:
+        assert trained[kind].decode(ids) == text
+    assert time.process_time() - began < 10
+
+
 def test_wordpiece_loses_white_space_and_what_it_lacks_and_says_so(trained, printed):
     tokenizer = trained["wordpiece"]
     assert tokenizer.decode(tokenizer.encode("abc\r\n\t abc")) == "abc abc"

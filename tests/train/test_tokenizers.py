@@ -1,12 +1,15 @@
 """Every kind of tokenizer trains through the command line, and a tokenizer that cannot is refused in one line."""
 
 import re
+import shutil
 import sys
 
 import jax
 import pytest
 
-from data import train_tokenizer
+from contract.errors import ConfigError
+from data import prepare, train_tokenizer
+from data.store import TokenStore
 from tests.data import tiny_tokenizers
 from tests.make_checkpoint_fixture import ROOT
 from train import main as train_main
@@ -53,7 +56,6 @@ def quick_compilation():
 
 # The numbers of ids with the default of 100 sentinels, and those of them that the file lacks.
 IDS = {
-    "byte": (366, 107),
     "unigram.model": (507, 7),
     "bpe.model": (507, 7),
     "bpe.json": (507, 7),
@@ -63,11 +65,10 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("name", ["byte", *TRAINED.values(), "t5", "llama"])
+@pytest.mark.parametrize("name", [*TRAINED.values(), "t5", "llama"])  # bytes train in all other tests
 def test_every_kind_trains_two_steps(corpus, folder, monkeypatch, capsys, tmp_path, name):
-    tokenizer = name if name == "byte" else folder / name
     changes = {"data.num_sentinels": 10} if name == "t5" else {}
-    train(corpus, monkeypatch, tmp_path / "run", tokenizer, **changes)
+    train(corpus, monkeypatch, tmp_path / "run", folder / name, **changes)
     out, err = capsys.readouterr()
     assert "done: 2 steps" in out
     said = re.search(r"vocabulary  (\d+) ids, (\d+) of them appended .*; tables of 512 rows, the last (\d+) of no", out)
@@ -76,3 +77,35 @@ def test_every_kind_trains_two_steps(corpus, folder, monkeypatch, capsys, tmp_pa
     losses = [line["loss"] for line in read_metrics(tmp_path / "run", "train")]
     assert len(losses) == 2 and all(0 < loss < 10 for loss in losses)
     assert ("the tokenizer changes" in out + err) == (name in ("wordpiece.json", "t5"))
+
+
+def test_a_run_does_not_continue_with_a_tokenizer_that_has_changed(corpus, folder, monkeypatch, tmp_path):
+    shutil.copy(folder / "unigram.model", tmp_path / "own.model")
+    train(corpus, monkeypatch, tmp_path / "run", tmp_path / "own.model")
+    shutil.copy(folder / "bpe.model", tmp_path / "own.model")
+    with pytest.raises(ConfigError, match="tokenizer") as error:
+        train(corpus, monkeypatch, tmp_path / "run", tmp_path / "own.model", **{"train.steps": 4})
+    assert "\n" not in str(error.value)
+
+
+def test_a_changed_tokenizer_has_a_store_of_its_own(corpus, folder, tmp_path, capsys):
+    """And the store of the file before is found again, when that file is put back."""
+
+    def prepared(name):
+        shutil.copy(folder / name, tmp_path / "own.model")
+        flags = ["--source=text", f"--path={corpus / 'text'}", f"--cache_dir={tmp_path / 'cache'}"]
+        prepare.main(["prepare", *flags, f"--tokenizer={tmp_path / 'own.model'}"])
+        return TokenStore(max((tmp_path / "cache").iterdir(), key=lambda path: path.stat().st_ctime))
+
+    first, other = prepared("unigram.model"), prepared("bpe.model")
+    assert first.name != other.name and first.content_digest != other.content_digest
+    prepared("unigram.model")
+    assert capsys.readouterr().out.count(str(first.folder)) == 2
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_a_tokenizer_that_is_larger_than_the_model_is_refused(corpus, folder, monkeypatch, tmp_path):
+    message = "model.vocab_size=384 must be at least 507, the number of the tokenizer's ids, or 0"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        train(corpus, monkeypatch, tmp_path / "run", folder / "bpe.json", **{"model.vocab_size": 384})
+    assert not (tmp_path / "run").exists()
