@@ -54,7 +54,7 @@ def test_flash_attention_needs_less_memory_than_xlas(config):
 
 @pytest.mark.parametrize("queries", [114, 512, 2048])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("topology", ["v5e:1x1", "v5p:2x2x1", "v4:2x2x1", "v6e:1x1"])
+@pytest.mark.parametrize("topology", ["v5e:1x1"])
 def test_flash_attention_compiles_with_everything_at_once(topology, dtype, queries):
     """Grouped queries, segments, a prefix in causal rows, a bias and dropout; 256 features of a head."""
     devices = parse_topology(topology).devices[:1]
