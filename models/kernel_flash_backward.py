@@ -1,6 +1,6 @@
 """The backward pass of flash attention: probabilities are computed again, block by block, from queries and keys."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -24,26 +24,26 @@ def backward(options: Options, arrays: Mapping[str, Array]) -> dict[str, Array]:
     Each kernel computes all gradients that its order of the grid allows to add up. One kernel computes all of them if
     queries and keys are one block each and a key/value head serves one query head.
     """
-    blocks, gradients = Blocks.of(arrays), {}
+    blocks, gradients = Blocks.of(arrays), dict[str, Array]()
     for order in _ORDERS[0 if "bias" in arrays else 1 :]:
-        outputs = {}
+        outputs, summed_axes = {}, {}
         for name, source in _INPUT_OF.items():
-            if source not in arrays or name in gradients or blocks.accumulates(name, order) is None:
-                continue
-            dtype = jnp.float32 if blocks.accumulates(name, order) else arrays[source].dtype
-            outputs[name] = jax.ShapeDtypeStruct(arrays[source].shape, dtype)
+            axes = blocks.summed_axes(name, order)
+            if source in arrays and name not in gradients and axes is not None:
+                dtype = jnp.float32 if axes else arrays[source].dtype
+                outputs[name], summed_axes[name] = jax.ShapeDtypeStruct(arrays[source].shape, dtype), axes
         if outputs:
             products = 2 + len(outputs.keys() - {"bias_bar"})
-            gradients |= call(_make_body(order), order, options, arrays, outputs, products=products)
+            gradients |= call(_make_body(summed_axes), order, options, arrays, outputs, products=products)
     return {name: array.astype(arrays[_INPUT_OF[name]].dtype) for name, array in gradients.items()}
 
 
-def _make_body(order: str):
-    """Returns the body of a kernel that adds to the gradients that the step's refs contain."""
+def _make_body(summed_axes: Mapping[str, str]) -> Callable[[Step], None]:
+    """Returns the body of a kernel of these outputs. summed_axes: the axes over which the steps add up each of them."""
 
     def body(step: Step) -> None:
-        for name in _INPUT_OF.keys() & step.refs.keys():
-            _clear(step, name, step.blocks.accumulates(name, order))
+        for name, axes in summed_axes.items():
+            _clear(step, name, axes)
 
         @pl.loop(0, step.blocks.sizes["b"])
         def _(i):

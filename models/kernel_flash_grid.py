@@ -83,7 +83,7 @@ class Blocks:
         steps = {"b": B // rows, "g": G, "r": H // G, "q": num_q, "s": num_s}
         return cls(steps, {"b": rows, "q": block_q, "s": block_s})
 
-    def accumulates(self, name: str, order: str) -> str | None:
+    def summed_axes(self, name: str, order: str) -> str | None:
         """Returns the axes over which the steps of a grid of this order add up output `name`; None if they cannot.
 
         They can if these axes are the innermost ones: a kernel keeps a block of an output in its memory only as long
@@ -137,7 +137,7 @@ def call(
         body(Step(options, blocks, at, dict(zip(names, refs, strict=True))))
 
     (B, H, Q, K), S = arrays["query"].shape, arrays["keys"].shape[2]
-    of_bytes = [x.size * x.dtype.itemsize for x in (*arrays.values(), *outputs.values())]
+    sizes = [x.size * x.dtype.itemsize for x in arrays.values()] + [x.size * x.dtype.itemsize for x in outputs.values()]
     results = pl.pallas_call(
         kernel,
         out_shape=list(outputs.values()),
@@ -145,9 +145,11 @@ def call(
         in_specs=[blocks.spec(name, array.shape, order) for name, array in arrays.items()],
         out_specs=[blocks.spec(name, array.shape, order) for name, array in outputs.items()],
         scratch_shapes=[pltpu.VMEM(shape, jnp.float32) for shape in scratch.values()],
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", *["arbitrary"] * (len(order) - 1))),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=[pltpu.PARALLEL] + [pltpu.ARBITRARY] * (len(order) - 1)
+        ),
         cost_estimate=pl.CostEstimate(
-            flops=2 * products * B * H * Q * S * K, transcendentals=B * H * Q * S, bytes_accessed=sum(of_bytes)
+            flops=2 * products * B * H * Q * S * K, transcendentals=B * H * Q * S, bytes_accessed=sum(sizes)
         ),
         interpret=options.interpret,
     )(*arrays.values())
