@@ -19,8 +19,6 @@ A size and a variant, as in "base,replay". Sizes: those of configs/ul2.py. Varia
 In your own data each line of `pairs` is {"prompt": ..., "response": ...}. By default `text` is the source code of the
 standard library and `pairs` its documented functions. Both are cut from the same files, so a file is training text or
 held-out text in both.
-
-Tiny, t5, on two CPU cores: FIGURES
 """
 
 from ml_collections import ConfigDict

@@ -50,8 +50,14 @@ class Collator:
     def examples(self, windows: Windows) -> InputsTargets | Masked:
         """Returns the corrupted examples, in the windows' order, before `place` puts them into rows."""
         examples, chosen = [], []
-        undivided = [(denoiser,) for denoiser in self.denoisers]
-        for denoiser_id, parts in enumerate(undivided if windows.parts is None else self._planned_parts):
+        if windows.parts is None:
+            for denoiser, ids in self._alike:
+                places = np.flatnonzero(np.isin(windows.denoiser_ids, ids))
+                if places.size:
+                    chosen.append(places)
+                    examples.append(self._corrupt(denoiser, windows, places))
+            return _interleave(examples, chosen)
+        for denoiser_id, parts in enumerate(self._planned_parts):
             for part, denoiser in enumerate(parts):
                 is_chosen = windows.denoiser_ids == denoiser_id
                 if len(parts) > 1:
@@ -60,6 +66,15 @@ class Collator:
                     chosen.append(np.flatnonzero(is_chosen))
                     examples.append(self._corrupt(denoiser, windows, chosen[-1]))
         return _interleave(examples, chosen)
+
+    @functools.cached_property
+    def _alike(self) -> list[tuple[Denoiser, list[int]]]:
+        """The denoisers that corrupt alike, which are one denoiser on several corpora, and their numbers."""
+        alike: dict[tuple[str, Objective, str], tuple[Denoiser, list[int]]] = {}
+        for k, denoiser in enumerate(self.denoisers):
+            key = (denoiser.field, denoiser.objective, denoiser.mode)
+            alike.setdefault(key, (denoiser, []))[1].append(k)
+        return list(alike.values())
 
     @functools.cached_property
     def _planned_parts(self) -> list[tuple[Denoiser, ...]]:

@@ -57,16 +57,16 @@ def make_batch_spec(
     capacities = [
         _capacities(denoiser, row_shape) if whole else () for denoiser, whole in zip(denoisers, is_whole, strict=True)
     ]
-    raw_lengths = np.zeros(len(denoisers), np.int64)
-    for k in np.flatnonzero(is_whole):
+    raw_lengths = [0] * len(denoisers)
+    cut = [k for k, whole in enumerate(is_whole) if not whole]
+    for k in set(range(len(denoisers))) - set(cut):
         raw_lengths[k] = longest_document(capacities[k], row_shape, denoisers[k].name)
     if plan:
-        raw_lengths = np.array([int(plan.lengths_of(k).max()) for k in range(len(denoisers))])
-    elif not all(is_whole):
-        cut = np.flatnonzero(~np.array(is_whole))
-        names = [denoisers[k].name for k in cut]
-        raw_lengths[cut] = longest_windows([denoisers[k].output_lengths for k in cut], row_shape, names)
-    raw_lengths = raw_lengths.tolist()
+        raw_lengths = [int(plan.lengths_of(k).max()) for k in range(len(denoisers))]
+    elif cut:
+        lengths, names = [denoisers[k].output_lengths for k in cut], [denoisers[k].name for k in cut]
+        for k, length in zip(cut, longest_windows(lengths, row_shape, names), strict=True):
+            raw_lengths[k] = length
     for denoiser, raw_length in zip(denoisers, raw_lengths, strict=True):
         denoiser.objective.check_window(raw_length, denoiser.field)
     _check_sentinels(denoisers, raw_lengths, row_shape, vocab)
