@@ -49,6 +49,15 @@ _FILTERS = {
     "remove_duplicates=exact": "",
     "remove_duplicates=near": "",
 }
+# Runs a command, and prints the peak of its memory and that of its processes. In a small process, because the peak of a
+# process begins with the memory of the one that starts it.
+_PEAK = """
+import os, sys
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
+_, status, usage = os.wait4(pid, 0)
+print(usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
 _TRAINING_BYTES = 2_000_000  # of text, for the tokenizers
 
 
@@ -80,12 +89,10 @@ def _measure(folder: pathlib.Path, fields: dict[str, object], arguments: list[st
     with tempfile.TemporaryDirectory(dir=folder) as cache:
         command = [sys.executable, "-m", "data.prepare", *arguments, f"--cache_dir={cache}"]
         began = time.monotonic()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        errors = process.stderr.read() if process.stderr else ""
-        _, status, usage = os.wait4(process.pid, 0)
+        done = subprocess.run([sys.executable, "-S", "-c", _PEAK, *command], capture_output=True, text=True)
         seconds = time.monotonic() - began
-        if status:
-            raise ConfigError(f"{' '.join(command)} failed: {errors.strip().splitlines()[-1:]}")
+        if done.returncode:
+            raise ConfigError(f"{' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
         [meta] = pathlib.Path(cache).glob("*/meta.json")
         store = json.loads(meta.read_text())
     read = store["num_bytes"] + sum(counts["bytes"] for counts in store["removed"].values())
@@ -93,7 +100,7 @@ def _measure(folder: pathlib.Path, fields: dict[str, object], arguments: list[st
     line = {"benchmark": "prepare", **fields, "mb": round(read / 1e6, 1), "documents": store["num_documents"]}
     line |= {"removed": {name: counts["documents"] for name, counts in store["removed"].items()}}
     line |= {"seconds": round(seconds, 2), "mb_per_second": round(read / 1e6 / seconds, 2)}
-    print(json.dumps(line | {"peak_mb": round(usage.ru_maxrss / unit)}), flush=True)
+    print(json.dumps(line | {"peak_mb": round(int(done.stdout.splitlines()[-1]) / unit)}), flush=True)
 
 
 def _texts(corpus: list[str]) -> Iterator[str]:
