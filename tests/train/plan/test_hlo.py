@@ -82,7 +82,7 @@ def test_collectives_count_as_often_as_their_loop_runs():
 TWO_SLICES = """
 ENTRY %main (p: f32[4]) -> f32[4] {
   %within = f32[10]{0} all-reduce(%a), replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=%add
-  %send = (f32[5,8]{1,0:T(8,128)}, u32[], token[]) send(%b, %t), frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}
+  %send = (f32[5,8]{1,0}, u32[], token[]) send(%b, %t), frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}
   %received = (f32[5,8]{1,0}, u32[], token[]) recv(%t), frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}
   %done = token[] send-done(%send), frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime"}
   %log = (f32[7]{0}, u32[], token[]) send(%c, %t), is_host_transfer=true
