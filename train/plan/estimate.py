@@ -37,8 +37,6 @@ class Compiled:
     code_bytes: int  # the program
     collectives: dict[str, int] | None  # kind -> bytes per step; None if jaxlib cannot read the compiler's program
     seconds: float  # of compilation
-    # The part of `collectives` between devices of several TPU slices; None if there is one slice, or as above
-    between_slices: dict[str, int] | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -231,8 +229,7 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
     """Compiles the train step for the devices of the shardings of `state` and `batch`."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
     state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-    rows = next(iter(batch.values())).sharding
-    mesh, step = rows.mesh, compiled_train_step(experiment, optimizer, state_shardings, rows)
+    step = compiled_train_step(experiment, optimizer, state_shardings, next(iter(batch.values())).sharding)
     begin = time.perf_counter()
     try:
         program = step.lower(state, batch, seed_array(experiment.seed)).compile()
@@ -251,36 +248,26 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
             seconds=time.perf_counter() - begin,
         )
     memory = program.memory_analysis()
-    collectives, between_slices = _collectives(
-        program, [getattr(device, "slice_index", 0) for device in mesh.devices.flat]
-    )
     return Compiled(
         refused=False,
         argument_bytes=memory.argument_size_in_bytes,
         temporary_bytes=memory.temp_size_in_bytes,
         result_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         code_bytes=memory.generated_code_size_in_bytes,
-        collectives=collectives,
+        collectives=_collectives(program),
         seconds=seconds,
-        between_slices=between_slices,
     )
 
 
-def _collectives(
-    program: jax.stages.Compiled, slices: Sequence[int]
-) -> tuple[dict[str, int] | None, dict[str, int] | None]:
-    """Returns the bytes of a program's collectives, and those between slices, None if there is one slice.
+def _collectives(program: jax.stages.Compiled) -> dict[str, int] | None:
+    """Returns the bytes of a program's collectives; None if jaxlib cannot read what the TPU compiler has written.
 
-    slices: the slice of each device of the program.
-
-    Both are None if jaxlib cannot read what the TPU compiler has written: jaxlib 0.10.2 expects one operand where
-    libtpu 0.0.52 writes asynchronous collectives with several.
+    jaxlib 0.10.2 expects one operand where libtpu 0.0.52 writes asynchronous collectives with several.
     """
     try:
-        text = program.as_text()
+        return collective_bytes(program.as_text())
     except jax.errors.JaxRuntimeError:
-        return None, None
-    return collective_bytes(text), collective_bytes(text, slices) if len(set(slices)) > 1 else None
+        return None
 
 
 def _bytes_needed(error: str) -> int | None:

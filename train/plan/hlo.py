@@ -3,10 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8}
@@ -19,8 +16,8 @@ _LESS_THAN = re.compile(r"ROOT .* compare\(.*?%?([\w.-]+)\), direction=LT")
 _CALLED = re.compile(r"(?:calls|to_apply|branch_computations)=\{?%?([\w.-]+)")
 _COLLECTIVE = re.compile(rf"^\s*(?:ROOT )?%?([\w.-]+) = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _ASYNC_START = re.compile(r" custom-call\(%?([\w.-]+).*custom_call_target=\"AsyncCollectiveStart\"")
-_LISTED_GROUPS = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})?\}")
-_IOTA_GROUPS = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+# Part of a collective that a device exchanges with the other TPU slices, through the data center network.
+_BETWEEN_SLICES = re.compile(r" = \((\w+\[[\d,]*\]).* send\(.*_xla_megascale_transfer_type=")
 _ASYNC_REST = re.compile(r" async-(?:update|done)\(")
 
 
@@ -45,7 +42,7 @@ class _Computation:
         return True
 
 
-def collective_bytes(hlo_text: str, slices: Sequence[int] | None = None) -> dict[str, int]:
+def collective_bytes(hlo_text: str) -> dict[str, int]:
     """Returns kind -> bytes of the results of a device's collectives in one run of the program, largest first.
 
     The results of all-gather and all-reduce are whole arrays; that of reduce-scatter is a device's part of one. An
@@ -53,18 +50,14 @@ def collective_bytes(hlo_text: str, slices: Sequence[int] | None = None) -> dict
     part of the result ("all-reduce-scatter") is counted as reduce-scatter. The TPU compiler may gather by an all-reduce
     of arrays padded with zeros, as on v5p:4x4x4, which is counted as all-reduce.
 
+    On several TPU slices, a collective is one within a slice and an exchange of the results with the other slices. The
+    kind "between-slices" is what a device sends for the latter; the other kinds are those within a slice.
+
     A collective in a loop, such as the scan over layers, is counted for each iteration. The number of iterations is the
     one that the compiler recorded, or else the one in the loop's condition; if neither is found, 1.
 
-    Args:
-      hlo_text: `compiled.as_text()`.
-      slices: the slice of each device, in the order of the program's devices. If given, only collectives between
-        devices of several slices are counted.
+    hlo_text: `compiled.as_text()`.
     """
-
-    def is_counted(line: str) -> bool:
-        return slices is None or _is_between(line, slices)
-
     computations: dict[str, _Computation] = {}
     entry = current = None
     for line in hlo_text.splitlines():
@@ -73,33 +66,30 @@ def collective_bytes(hlo_text: str, slices: Sequence[int] | None = None) -> dict
             entry = current if line.startswith("ENTRY") else entry
         elif current is not None:
             current.lines.append(line)
-    total = _collectives(entry, computations, {}, is_counted) if entry is not None else Counter()
+    total = _collectives(entry, computations, {}) if entry is not None else Counter()
     return dict(total.most_common())
 
 
 def _collectives(
-    caller: _Computation,
-    computations: dict[str, _Computation],
-    known: dict[str, Counter[str]],
-    is_counted: Callable[[str], bool],
+    caller: _Computation, computations: dict[str, _Computation], known: dict[str, Counter[str]]
 ) -> Counter[str]:
     """Returns kind -> bytes in one run of `caller` with all that it calls.
 
-    known: the results for other computations by name, to which this function adds. is_counted: whether the collective
-    of a line is counted.
+    known: the results for other computations by name, to which this function adds.
     """
     if caller.name in known:
         return known[caller.name]
     total = known[caller.name] = Counter()
     if caller.name.startswith("all-reduce-scatter"):
-        if any(_COLLECTIVE.search(line) and is_counted(line) for line in caller.lines):
-            total["reduce-scatter"] = _bytes(caller.result)
+        total["reduce-scatter"] = _bytes(caller.result)
         return total
     for line in caller.lines:
         # A regular expression for every long line of a large program would take minutes; a substring search is fast.
         has_kind = any(kind in line for kind in COLLECTIVES)
-        if has_kind and (match := _COLLECTIVE.search(line)) and caller.is_counted(match[1]) and is_counted(line):
+        if has_kind and (match := _COLLECTIVE.search(line)) and caller.is_counted(match[1]):
             total[match[3]] += _bytes(_result_of_start(match[2], match[3]) if match[4] else match[2])
+        if " send(" in line and (match := _BETWEEN_SLICES.search(line)):
+            total["between-slices"] += _bytes(match[1])
         if " while(" in line and (match := _WHILE.search(line)):
             called, runs = match[2], _trip_count(line, computations.get(match[1]))
         elif (match := _CALLED.search(line)) and not _ASYNC_REST.search(line):
@@ -107,23 +97,9 @@ def _collectives(
         else:
             continue
         if called in computations:
-            for kind, size in _collectives(computations[called], computations, known, is_counted).items():
+            for kind, size in _collectives(computations[called], computations, known).items():
                 total[kind] += runs * size
     return total
-
-
-def _is_between(line: str, slices: Sequence[int]) -> bool:
-    """Returns whether a group of the collective of this line has devices of several slices."""
-    if match := _IOTA_GROUPS.search(line):
-        shape, dimensions, order = (
-            [int(size) for size in part.split(",")] if part else None for part in match.groups()
-        )
-        groups = np.arange(math.prod(dimensions)).reshape(dimensions).transpose(order).reshape(shape).tolist()
-    elif (match := _LISTED_GROUPS.search(line)) and match[1]:
-        groups = [[int(device) for device in re.findall(r"\d+", group)] for group in match[1].split("}")]
-    else:  # one group of all devices
-        groups = [range(len(slices))]
-    return any(len({slices[device] for device in group}) > 1 for group in groups)
 
 
 def _trip_count(line: str, condition: _Computation | None) -> int:

@@ -35,8 +35,6 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
         yield f"  roofline           {plan.roofline_seconds * 1e3:,.1f} ms per step at best, {rate:,.0f} positions/s"
     if plan.compiled is not None and not plan.compiled.refused:
         yield f"  collectives        {_collectives_text(plan.compiled.collectives)}"
-        if plan.compiled.between_slices is not None:
-            yield f"  between slices     {_collectives_text(plan.compiled.between_slices)}"
     if plan.fits is None:
         yield f"  fits               unknown: {topology.name} does not specify the memory of a device"
     elif plan.fits:
@@ -50,7 +48,6 @@ def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
 
     A field whose value is not known, such as the memory of a device of gpu:8, is None. "collectives" maps each kind to
     bytes per device and step; None if the step was not compiled, or jaxlib cannot read the compiler's program.
-    "collectives_between_slices" has the part of them between devices of several TPU slices; None also for one slice.
     """
     chip, compiled = plan.topology.chip, plan.compiled
     kernel, reason = plan.attention
@@ -75,7 +72,6 @@ def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
         "roofline_seconds": roofline,
         "roofline_positions_per_second": None if roofline is None else plan.positions_per_step / roofline,
         "collectives": None if compiled is None else compiled.collectives,
-        "collectives_between_slices": None if compiled is None else compiled.between_slices,
         "fits": plan.fits,
     }
 

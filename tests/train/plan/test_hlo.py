@@ -79,33 +79,17 @@ def test_collectives_count_as_often_as_their_loop_runs():
     }
 
 
-BETWEEN = """
-%add (a: f32[], b: f32[]) -> f32[] {
-  ROOT %sum = f32[] add(%a, %b)
-}
-
+TWO_SLICES = """
 ENTRY %main (p: f32[4]) -> f32[4] {
-  %within = f32[10]{0} all-reduce(%a), replica_groups={{0,1,2,3},{4,5,6,7}}, use_global_device_ids=true, to_apply=%add
-  %between = f32[20]{0} all-reduce(%a), replica_groups={{0,4},{1,5},{2,6},{3,7}}, to_apply=%add
-  %all = f32[30]{0} all-reduce(%a), replica_groups={}, to_apply=%add
-  %rows = f32[40]{0} all-gather(%a), replica_groups=[2,4]<=[8], dimensions={0}
-  %columns = f32[50]{0} all-gather(%a), replica_groups=[4,2]<=[2,4]T(1,0), dimensions={0}
-  %near = f32[60]{0} collective-permute(%a), source_target_pairs={{0,1},{1,0},{4,5}}
-  %far = f32[70]{0} collective-permute(%a), source_target_pairs={{0,1},{3,4}}
+  %within = f32[10]{0} all-reduce(%a), replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=%add
+  %send = (f32[5,8]{1,0}, u32[], token[]) send(%b, %t), frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}
+  %received = (f32[5,8]{1,0}, u32[], token[]) recv(%t), frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}
+  %done = token[] send-done(%send), frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime"}
+  %log = (f32[7]{0}, u32[], token[]) send(%c, %t), is_host_transfer=true
 }
 """
 
 
-def test_collectives_between_slices_are_those_of_a_group_with_several_slices():
-    """Eight devices, of which the first four are one slice."""
-    assert collective_bytes(BETWEEN, [0] * 4 + [1] * 4) == {
-        "all-reduce": 4 * (20 + 30),
-        "all-gather": 4 * 50,
-        "collective-permute": 4 * 70,
-    }
-    # With every second device in another slice, the groups {0, 4}, {1, 5}, ... are within slices.
-    assert collective_bytes(BETWEEN, [0, 1] * 4) == {
-        "all-reduce": 4 * (10 + 30),
-        "all-gather": 4 * 40,
-        "collective-permute": 4 * (60 + 70),
-    }
+def test_what_a_device_sends_to_other_slices_is_a_kind_of_its_own():
+    """Lines of libtpu 0.0.52's program for v5e:2x2:2. A transfer to the host is not between slices."""
+    assert collective_bytes(TWO_SLICES) == {"all-reduce": 40, "between-slices": 4 * 5 * 8}

@@ -202,7 +202,7 @@ def test_collectives_that_jaxlib_cannot_read_are_unknown():
         def as_text(self):
             raise jax.errors.JaxRuntimeError("INTERNAL: async-update instruction should have 1 operands but sees 3")
 
-    compiled = Compiled(False, 1, 2, 3, 4, _collectives(Program(), [0])[0], seconds=6.0)
+    compiled = Compiled(False, 1, 2, 3, 4, _collectives(Program()), seconds=6.0)
     plan = dataclasses.replace(small_plan(), compiled=compiled)
     assert report_fields("configs/some.py", plan)["collectives"] is None
     assert any(line.startswith("  collectives        unknown: ") for line in report_lines("configs/some.py", plan))
