@@ -115,14 +115,14 @@ def make_attention_fn(
         kernel, _ = choose_attention(
             config, target_platform(), length=length, per_row_masks=per_row_masks, parts=position_parts()
         )
-        query_offset = first_position(query_segment_ids_BxQ.shape[1])
+    first_query = first_position(query_segment_ids_BxQ.shape[1]) if query_offset is None else query_offset
     mask_Bx1xQxS = attention_mask(
         query_segment_ids_BxQ,
         key_segment_ids_BxS,
         causal=causal,
         bidirectional_mask_BxS=bidirectional_mask_BxS,
         order_BxL=order_BxL,
-        query_offset=query_offset,
+        query_offset=first_query,
     )
     has_keys_BxQ = mask_Bx1xQxS[:, 0].any(-1)
     if kernel == "splash":

@@ -5,8 +5,8 @@ Models name no mesh axis. The caller traces the model within the context manager
 
 import contextlib
 import contextvars
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,8 @@ _first_row: contextvars.ContextVar[Callable[[int], Array | int]] = contextvars.C
 )
 
 
-class PositionParts(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class PositionParts:
     """The equal parts into which devices divide the positions of rows, and how a device reaches the others' parts."""
 
     count: int
