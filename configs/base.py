@@ -147,7 +147,7 @@ def get_config() -> ConfigDict:
     config.model.dropout_broadcast_positions = True
     # Or "xla"; "cudnn" (NVIDIA GPUs) or "triton" (NVIDIA GPUs: also dropout, a bias apart from any mask; not yet run
     # on a GPU); "splash" (TPUs: masks by segments and causality) or "flash" (TPUs: also relative positions, prefixes,
-    # attention orders and dropout). See models/kernels.py.
+    # attention orders and dropout). See models/kernels/choice.py.
     config.model.attention = "auto"
     config.model.remat = "none"  # what the backward pass recomputes: "none", "dots", "full"; see models/remat.py
     config.model.scan_unroll = (

@@ -31,7 +31,7 @@ class KeysValues(NamedTuple):
 
 
 # (query [B, H, Q, K], keys_values, *, scale[, dropout_rate, dropout_broadcast_positions, dropout_key]) -> [B, H, Q, K].
-# One of the attention kernels with the mask and the bias bound; see models/kernels.py.
+# One of the attention kernels with the mask and the bias bound; see models/kernels/choice.py.
 AttentionFn = Callable[..., Array]
 
 

@@ -15,7 +15,7 @@ from contract.errors import ConfigError
 from data.batches import Batches, WindowCounts, loader
 from data.documents import Documents, MixedDocuments
 from data.heldout import Heldout
-from models.kernels import choose_attention
+from models.kernels.choice import choose_attention
 from models.placement import activation_constraint, compiled_for, platform_of, running_by_rows
 from train import sharding
 from train.checkpoint import abstract

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from models.attention import KeysValues
-from models.kernel_flash import flash_attention, flash_mask
+from models.kernels.flash import flash_attention, flash_mask
 from tests.table import CONFIGS, small_config
 from train.experiment import make_experiment
 from train.plan.estimate import estimate

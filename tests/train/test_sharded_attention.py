@@ -7,7 +7,7 @@ from tests.train.subprocesses import run
 PROGRAM = """
 import dataclasses, functools, json
 import jax, jax.numpy as jnp, numpy as np
-from models import kernel_cudnn, kernel_triton, kernels
+from models.kernels import choice, cudnn, triton
 from models.attention import KeysValues, attention_mask
 from models.placement import compiled_for
 from models.transformer import apply
@@ -18,8 +18,8 @@ from train.split_rows import split_axes, split_rows
 
 mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=2))
 over_devices = functools.partial(sharding.over_devices, mesh=mesh)
-kernels.splash_attention = functools.partial(kernels.splash_attention, interpret=True)
-kernels.flash_attention = functools.partial(kernels.flash_attention, interpret=True)
+choice.splash_attention = functools.partial(choice.splash_attention, interpret=True)
+choice.flash_attention = functools.partial(choice.flash_attention, interpret=True)
 segments = np.array([[1, 1, 2, 2, 2, 0, 0, 0], [1, 2, 2, 2, 3, 3, 3, 3]] * 2)
 batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(32).reshape(4, 8))
 batch |= tiny.rows("encoder", segments[:, ::-1].tolist(), 5 + np.arange(32).reshape(4, 8))
@@ -76,9 +76,9 @@ def with_triton(over_devices):
     options = {"bidirectional_mask_BxS": None, "order_BxL": None}
     def loss(query, keys, values, bias):
         mask = attention_mask(ids, ids, causal=True)
-        arrays = kernel_triton.mask_and_bias_arrays(8, mask, ids, ids, **options, bias_1xHxQxS=bias)
+        arrays = triton.mask_and_bias_arrays(8, mask, ids, ids, **options, bias_1xHxQxS=bias)
         dropout = {"dropout_rate": 0.2, "dropout_key": jax.random.key(5)}
-        kernel = functools.partial(kernel_triton.triton_attention, mask_and_bias=arrays, causal=True, scale=0.5)
+        kernel = functools.partial(triton.triton_attention, mask_and_bias=arrays, causal=True, scale=0.5)
         output = kernel(query, KeysValues(keys, values), over_devices=over_devices, interpret=True, **dropout)
         return jnp.square(output).sum()
     shapes = (4, 4, 8, 8), (4, 2, 8, 8), (4, 2, 8, 8), (1, 4, 8, 8)
@@ -106,8 +106,8 @@ results["cudnn's calls"] = [line for line in text.splitlines() if "@__cudnn$" in
 
 attention = jax.nn.dot_product_attention  # cudnn cannot run on a CPU: XLA gets its arguments
 jax.nn.dot_product_attention = lambda *args, implementation, **options: attention(*args, **options)
-kernels._unsupported = lambda *_: None
-kernel_cudnn._MASK_VALUE["float32"] = -1e9
+choice._unsupported = lambda *_: None
+cudnn._MASK_VALUE["float32"] = -1e9
 results["cudnn"] = largest_difference(dataclasses.replace(relative, dtype="float32", **decoder), "cuda")
 segments = np.array([[1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]] * 2)
 batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(32).reshape(4, 8))

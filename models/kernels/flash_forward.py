@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
 
-from models.kernel_blocks import TILE
-from models.kernel_flash_grid import Blocks, Options, Step, call, product, to_row
-from models.kernel_flash_scores import MASKED, dropped, masked_scores
+from models.kernels.flash_grid import Blocks, Options, Step, call, product, to_row
+from models.kernels.flash_scores import MASKED, dropped, masked_scores
+from models.kernels.tpu_blocks import TILE
 
 
 def forward(options: Options, arrays: Mapping[str, Array]) -> tuple[Array, Array]:

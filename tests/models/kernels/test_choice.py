@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import kernel_cudnn, kernel_flash, kernel_splash, kernels
 from models.attention import KeysValues
-from models.kernels import choose_attention, make_attention_fn
+from models.kernels import choice, cudnn, flash, splash
+from models.kernels.choice import choose_attention, make_attention_fn
 from models.placement import compiled_for, platform_of
 from models.transformer import apply, init_params
 from tests.models import tiny
@@ -125,8 +125,8 @@ def test_xla(name):
 
 @pytest.mark.parametrize("name", ["causal", "cross"])
 def test_splash_on_rows_of_two_padded_blocks(name, monkeypatch):
-    monkeypatch.setattr(kernel_splash, "LARGEST_BLOCK", 128)
-    monkeypatch.setattr(kernels, "splash_attention", functools.partial(kernel_splash.splash_attention, interpret=True))
+    monkeypatch.setattr(splash, "LARGEST_BLOCK", 128)
+    monkeypatch.setattr(choice, "splash_attention", functools.partial(splash.splash_attention, interpret=True))
     with compiled_for("tpu", on_one_device):
         check(name, "splash", with_bias=False)
 
@@ -136,8 +136,8 @@ def test_splash_on_rows_of_two_padded_blocks(name, monkeypatch):
     [("causal", True), ("prefix", True), ("prefix", False), ("order", True), ("order", False), ("cross", False)],
 )
 def test_flash_on_rows_of_two_padded_blocks(name, with_bias, monkeypatch):
-    monkeypatch.setattr(kernel_flash, "LARGEST_BLOCK", 128)
-    monkeypatch.setattr(kernels, "flash_attention", functools.partial(kernel_flash.flash_attention, interpret=True))
+    monkeypatch.setattr(flash, "LARGEST_BLOCK", 128)
+    monkeypatch.setattr(choice, "flash_attention", functools.partial(flash.flash_attention, interpret=True))
     with compiled_for("tpu", on_one_device):
         check(name, "flash", with_bias=with_bias)
 
@@ -170,8 +170,8 @@ def test_the_arguments_of_cudnn_by_xlas_implementation(name, with_bias, monkeypa
 
     dot_product_attention = jax.nn.dot_product_attention
     monkeypatch.setattr(jax.nn, "dot_product_attention", of_xla)
-    monkeypatch.setattr(kernels, "_unsupported", lambda *_: None)
-    monkeypatch.setitem(kernel_cudnn._MASK_VALUE, "float32", -1e9)
+    monkeypatch.setattr(choice, "_unsupported", lambda *_: None)
+    monkeypatch.setitem(cudnn._MASK_VALUE, "float32", -1e9)
     check(name, "cudnn", with_bias=with_bias)
 
 

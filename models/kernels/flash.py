@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from models.attention import KeysValues
-from models.attention_dropout import dropout_seeds
-from models.kernel_blocks import block_and_padded_length, pad
-from models.kernel_flash_backward import backward
-from models.kernel_flash_forward import forward
-from models.kernel_flash_grid import Options
+from models.kernels.dropout import dropout_seeds
+from models.kernels.flash_backward import backward
+from models.kernels.flash_forward import forward
+from models.kernels.flash_grid import Options
+from models.kernels.tpu_blocks import block_and_padded_length, pad
 from models.placement import OverDevices, first_position, position_parts, whole_rows
 
 LARGEST_BLOCK = 512  # queries or keys that a core holds in its memory at a time

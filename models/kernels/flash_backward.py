@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
 
-from models.kernel_flash_grid import Blocks, Options, Step, call, is_first, product, to_column
-from models.kernel_flash_scores import dropped, masked_scores, scaled_queries
+from models.kernels.flash_grid import Blocks, Options, Step, call, is_first, product, to_column
+from models.kernels.flash_scores import dropped, masked_scores, scaled_queries
 
 _INPUT_OF = {"query_bar": "query", "keys_bar": "keys", "values_bar": "values", "bias_bar": "bias"}
 # Orders of the grid. The first adds up the gradient of the bias over rows, the second those of keys and values over

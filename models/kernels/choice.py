@@ -10,11 +10,11 @@ from jax import Array
 
 from models.attention import AttentionFn, attention_mask, dot_product_attention
 from models.config import ModelConfig
-from models.kernel_blocks import TILE
-from models.kernel_cudnn import cudnn_attention, lengths_and_bias, mask_or_bias
-from models.kernel_flash import flash_attention, flash_mask
-from models.kernel_splash import LARGEST_BLOCK, splash_attention
-from models.kernel_triton import LARGEST_HEAD_DIM, mask_and_bias_arrays, triton_attention
+from models.kernels.cudnn import cudnn_attention, lengths_and_bias, mask_or_bias
+from models.kernels.flash import flash_attention, flash_mask
+from models.kernels.splash import LARGEST_BLOCK, splash_attention
+from models.kernels.tpu_blocks import TILE
+from models.kernels.triton import LARGEST_HEAD_DIM, mask_and_bias_arrays, triton_attention
 from models.placement import first_position, over_devices, position_parts, target_platform
 
 # Those of "auto" by platform; the first that can run is chosen.

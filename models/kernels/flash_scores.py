@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from models.attention_dropout import keeps
-from models.kernel_flash_grid import Step, product, to_column
+from models.kernels.dropout import keeps
+from models.kernels.flash_grid import Step, product, to_column
 
 MASKED = -2e38  # the score of a masked key: exp(MASKED - x) is exactly 0 in float32 for every score x
 

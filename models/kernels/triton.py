@@ -1,4 +1,4 @@
-"""A fused attention kernel for NVIDIA GPUs, in Pallas, compiled by Triton; the programs are in models/triton_blocks.py.
+"""A fused attention kernel for NVIDIA GPUs, in Pallas, compiled by Triton; triton_blocks.py has its programs.
 
 The mathematics is FlashAttention 2's (Dao 2023), and `dot_product_attention`'s: any mask of `attention_mask`, computed
 from vectors; a bias [1, H, Q, S] apart from the mask, whose gradient is summed over rows in float32; dropout. No array
@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
 
-from models import triton_blocks
 from models.attention import KeysValues
-from models.attention_dropout import dropout_seeds
+from models.kernels import triton_blocks
+from models.kernels.dropout import dropout_seeds
+from models.kernels.triton_blocks import DIMENSIONS, Options
 from models.placement import OverDevices
-from models.triton_blocks import DIMENSIONS, Options
 
 LARGEST_HEAD_DIM = 256
 
@@ -84,7 +84,7 @@ def triton_attention(
     over_devices: see models/placement.py.
     interpret: run the kernel in Pallas's interpreter, slowly but on any platform, for tests.
 
-    Deviation from `dot_product_attention`: dropout draws from models/attention_dropout.py, so that the two functions
+    Deviation from `dot_product_attention`: dropout draws from models/kernels/dropout.py, so that the two functions
     keep different probabilities for the same key.
     """
     B, H, Q, K = query_BxHxQxK.shape

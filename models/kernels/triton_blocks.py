@@ -1,4 +1,4 @@
-"""The programs of models/kernel_triton.py: each computes one block of an output from blocks of queries and keys.
+"""The programs of models/kernels/triton.py: each computes one block of an output from blocks of queries and keys.
 
 A program gets two dictionaries of Pallas references by name: its inputs and its outputs. `DIMENSIONS` has their axes.
 """
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
 
-from models.attention_dropout import keeps
+from models.kernels.dropout import keeps
 
 _MASKED = -1e30  # the score of a masked key; the kernel subtracts scores, so that it must be finite
 

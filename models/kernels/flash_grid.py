@@ -15,7 +15,7 @@ from jax import Array
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from models.kernel_blocks import TILE
+from models.kernels.tpu_blocks import TILE
 
 _LARGEST_PART = 256 * 1024  # bytes of the rows of a step, of one array of queries or keys
 
@@ -73,7 +73,7 @@ class Blocks:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> "Blocks":
-        """Returns the blocks for the arrays of `_attend` in models/kernel_flash.py."""
+        """Returns the blocks for the arrays of `_attend` in models/kernels/flash.py."""
         B, H, Q, K = arrays["query"].shape
         G, S = arrays["keys"].shape[1:3]
         num_q, num_s = arrays["visible_blocks"].shape[1:]

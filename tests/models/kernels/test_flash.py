@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import kernel_flash
 from models.attention import KeysValues, attention_mask, dot_product_attention
-from models.attention_dropout import dropout_seeds, keeps
-from models.kernel_blocks import TILE
+from models.kernels import flash as flash_kernel
+from models.kernels.dropout import dropout_seeds, keeps
+from models.kernels.tpu_blocks import TILE
 
 on_one_device = lambda function, *_: function  # noqa: E731
 K = 8
@@ -78,11 +78,11 @@ def test_values_and_gradients_are_those_of_the_definition(case, largest_block, m
     segments, keys, options, arrays, output_bar = random_arrays(case)
     if largest_block > TILE and max(segments.shape[1], keys.shape[1]) <= TILE:
         pytest.skip("rows of one block in either case")
-    monkeypatch.setattr(kernel_flash, "LARGEST_BLOCK", largest_block)
+    monkeypatch.setattr(flash_kernel, "LARGEST_BLOCK", largest_block)
     key = jax.random.key(3)
     flash = functools.partial(
-        kernel_flash.flash_attention,
-        mask=kernel_flash.flash_mask(segments, keys, **options),
+        flash_kernel.flash_attention,
+        mask=flash_kernel.flash_mask(segments, keys, **options),
         over_devices=on_one_device,
         interpret=True,
         dropout_rate=rate,
@@ -113,7 +113,7 @@ def test_blocks_without_visible_keys_are_known():
     """Causal rows of four blocks: two segments of two blocks each; one segment with a prefix in its third block."""
     segments = jnp.asarray(np.stack([np.repeat([1, 2], 1024), np.repeat([1, 0], [1600, 448])]))
     prefix = jnp.zeros(segments.shape, bool).at[1, 1100].set(True)
-    mask = kernel_flash.flash_mask(segments, segments, causal=True, bidirectional_mask_BxS=prefix, order_BxL=None)
+    mask = flash_kernel.flash_mask(segments, segments, causal=True, bidirectional_mask_BxS=prefix, order_BxL=None)
     np.testing.assert_array_equal(
         mask.visible_blocks,
         [
@@ -140,9 +140,9 @@ def test_draws_of_dropout_have_their_rate_and_are_independent():
 def test_vmap_over_stacked_runs():
     """As in training of several seeds side by side."""
     segments, keys, options, arrays, output_bar = random_arrays("t5 1.0")
-    options |= {"mask": kernel_flash.flash_mask(segments, keys, **options)}
+    options |= {"mask": flash_kernel.flash_mask(segments, keys, **options)}
     flash = functools.partial(
-        kernel_flash.flash_attention, mask=options["mask"], over_devices=on_one_device, interpret=True
+        flash_kernel.flash_attention, mask=options["mask"], over_devices=on_one_device, interpret=True
     )
     stacked = [jnp.stack([x, 2 * x]) for x in arrays]
     run = functools.partial(value_and_gradients, flash, output_bar=output_bar)

@@ -8,14 +8,15 @@ import jaxlib.version
 import numpy as np
 import pytest
 
-from models import attention, kernels
+from models import attention
 from models.attention import KeysValues, attention_mask
-from models.attention_dropout import dropout_seeds, keeps
-from models.kernel_triton import mask_and_bias_arrays, triton_attention
+from models.kernels import choice
+from models.kernels.dropout import dropout_seeds, keeps
+from models.kernels.triton import mask_and_bias_arrays, triton_attention
 from models.placement import compiled_for, part_of_rows, platform_of
 from models.transformer import apply, init_params
 from tests.models import tiny
-from tests.models.test_kernels import ENCODER, PACKED, PREFIX, check, inputs, on_one_device
+from tests.models.kernels.test_choice import ENCODER, PACKED, PREFIX, check, inputs, on_one_device
 
 RATE = 0.3
 
@@ -23,8 +24,8 @@ RATE = 0.3
 @pytest.mark.parametrize(("name", "with_bias"), [("causal", True), ("prefix", False), ("order", True), ("cross", True)])
 def test_values_and_gradients(name, with_bias, monkeypatch):
     """Rows of 130 are three blocks, the last of them with two positions; heads of 8 are padded."""
-    monkeypatch.setattr(kernels, "triton_attention", functools.partial(triton_attention, interpret=True))
-    monkeypatch.setattr(kernels, "_unsupported", lambda *_: None)
+    monkeypatch.setattr(choice, "triton_attention", functools.partial(triton_attention, interpret=True))
+    monkeypatch.setattr(choice, "_unsupported", lambda *_: None)
     check(name, "triton", with_bias=with_bias)
 
 
