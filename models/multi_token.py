@@ -60,7 +60,8 @@ class IndependentHeads(nnx.Module):
         )
         x_NxBxLxD = jnp.concatenate([next_BxLxD[None], further_NxBxLxD])
         if self.config.norm_position == "pre":
-            x_NxBxLxD = decoder.final_norm(x_NxBxLxD, dropout_key=final_key)
+            keys = layer_keys(final_key, 1 + self.num_heads)
+            x_NxBxLxD = jax.vmap(lambda x, key: decoder.final_norm(x, dropout_key=key))(x_NxBxLxD, keys)
         return x_NxBxLxD
 
 

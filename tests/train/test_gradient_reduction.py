@@ -63,7 +63,10 @@ CASES = {  # learner -> config, architecture, fields, fields of the run on sever
         "span_corruption", "encoder_decoder", {}, {"mesh__context": 2, "mesh__fsdp": 2}
     ),
     "context; attention order": ("unilm", "encoder_only", {}, {"mesh__context": 8}),
-    "multi_token_prediction": ("multi_token_prediction", "decoder_only", {}, {"mesh__context": 2}),
+    "multi_token_prediction": (
+        "multi_token_prediction", "decoder_only",
+        {"model__dropout_rate": 0.1}, {"train__grad_accum_steps": 1, "mesh__context": 2},
+    ),
     "electra": (
         "electra", "encoder_only", {"model__dropout_rate": 0.1}, {"train__grad_accum_steps": 1, "mesh__context": 2}
     ),
