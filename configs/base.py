@@ -150,9 +150,7 @@ def get_config() -> ConfigDict:
     # attention orders and dropout). See models/kernels/choice.py.
     config.model.attention = "auto"
     config.model.remat = "none"  # what the backward pass recomputes: "none", "dots", "full"; see models/remat.py
-    config.model.scan_unroll = (
-        1  # layers per iteration of the loop over layers; more: faster on some CPUs, slow to compile
-    )
+    config.model.scan_unroll = 1  # layers per iteration of the loop over layers; more are slower to compile
 
     config.loss = ConfigDict()
     config.loss.z_loss = 1e-4  # coefficient of log(Z)^2, where Z is the softmax's denominator; 0: off

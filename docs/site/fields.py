@@ -64,7 +64,8 @@ def base_fields() -> dict[str, list[Field]]:
 
     Raises ValueError for a field without a comment, and where the fields are not those of the dataclasses.
     """
-    comments, types = _base_comments(), _types()
+    types = _types()
+    comments = _base_comments(types)
     if differing := sorted(comments.keys() ^ types.keys()):
         raise ValueError(f"configs/base.py and the dataclasses differ in the config fields {', '.join(differing)}")
     sections: dict[str, list[Field]] = {}
@@ -177,8 +178,11 @@ def _types_of(section: type, prefix: str) -> dict[str, str]:
     return types
 
 
-def _base_comments() -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    """Returns each field that configs/base.py assigns: the default, as source, the comment next to it, those above."""
+def _base_comments(fields: Iterable[str]) -> dict[str, tuple[str, str, tuple[str, ...]]]:
+    """Returns each field that configs/base.py assigns: the default, as source, the comment next to it, those above.
+
+    fields: of the dataclasses; what base.py assigns a call to, and is none of them, is a section.
+    """
     source = Path(inspect.getfile(base)).read_text(encoding="utf-8")
     comments, alone = {}, set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -192,10 +196,9 @@ def _base_comments() -> dict[str, tuple[str, str, tuple[str, ...]]]:
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign):
             continue
-        target = ast.unparse(node.targets[0])
-        if isinstance(node.value, ast.Call) and target.count(".") < 2:  # the config, or a section of it
+        name = ast.unparse(node.targets[0]).removeprefix("config.")
+        if isinstance(node.value, ast.Call) and name not in fields:
             continue
-        name = target.removeprefix("config.")
         first = node.lineno
         while first - 1 in alone:
             first -= 1

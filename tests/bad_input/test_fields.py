@@ -1,6 +1,7 @@
 """Every field of a config refuses every kind of bad value, in one line that names the field."""
 
 import dataclasses
+import functools
 import importlib
 import typing
 
@@ -92,11 +93,19 @@ def test_many_sentinels_are_accepted_without_a_wait(monkeypatch):
     assert answer.startswith("accepted"), answer
 
 
+def with_section(config, section, fields):
+    """A copy of a config in which a section, such as "data.filters", has these fields; "" is the whole config."""
+    if not section:
+        return fields
+    first, _, rest = section.partition(".")
+    return config | {first: with_section(config[first], rest, fields)}
+
+
 @pytest.mark.parametrize("value", [None, 5, "text", [], ["a"]])
 def test_a_section_that_is_no_group_of_fields(value, monkeypatch):
     config = config_of("clm")
     sections = [name for name in SECTIONS if name] + ["objective"]
-    changed = {name: config | {name: value} for name in sections}
+    changed = {name: with_section(config, name, value) for name in sections}
     check_rows(
         (row(name, lambda name=name: make_experiment(changed[name]), names=name) for name in sections), monkeypatch
     )
@@ -106,10 +115,10 @@ def test_missing_and_unknown_fields(monkeypatch):
     config, rows = config_of("clm"), []
     for name in flatten(config):
         section, _, field = name.rpartition(".")
-        group = config[section] if section else config
+        group = functools.reduce(dict.__getitem__, section.split(".") if section else (), config)
         without = {key: value for key, value in group.items() if key != field}
         for case, fields in {"missing": without, "unknown": without | {field + "x": 1}}.items():
-            changed = config | {section: fields} if section else fields
+            changed = with_section(config, section, fields)
             rows.append(row(f"{name}: {case}", lambda changed=changed: make_experiment(changed), names=name))
     check_rows(rows, monkeypatch)
 

@@ -40,9 +40,9 @@ def test_a_field_has_type_default_and_both_comments():
 
 
 def test_a_field_without_a_comment_is_an_error(monkeypatch):
-    comments = dict(fields._base_comments())
+    comments = dict(fields._base_comments(fields._types()))
     comments["train.steps"] = ("600", "", ())
-    monkeypatch.setattr(fields, "_base_comments", lambda: comments)
+    monkeypatch.setattr(fields, "_base_comments", lambda _: comments)
     with pytest.raises(ValueError, match=r"train\.steps has no comment"):
         fields.base_fields()
     del comments["train.steps"]
