@@ -10,7 +10,7 @@ from train.config import MeshConfig
 from train.hardware import GIB
 from train.plan.estimate import Estimate
 from train.plan.topology import Topology, with_pool
-from train.sharding import mesh_shape
+from train.sharding import AXES, mesh_shape
 
 # A compiled program needs less memory than the estimate from shapes, because the compiler fuses operations. A change is
 # not compiled if its estimate from shapes exceeds the memory by more than this factor.
@@ -67,10 +67,9 @@ def _changes(config: dict[str, Any], topology: Topology) -> Iterator[dict[str, A
         changes["model.remat"] = "dots"
         yield dict(changes)
     data, fsdp, context, tensor = mesh_shape(MeshConfig(**config["mesh"]), topology.num_devices)
-    if data > 1:
-        if config["mesh"]["backend"] == "pmap":
-            changes["mesh.backend"] = "jit"
-        changes |= {"mesh.data": 1, "mesh.fsdp": data * fsdp, "mesh.context": context, "mesh.tensor": tensor}
+    slices = topology.num_slices  # each must be a part of "data" (train.sharding.order_devices)
+    if data > slices:
+        changes |= _mesh_fields(config, slices, data * fsdp // slices, context, tensor)
         yield dict(changes)
     accumulations = list(_larger_accumulations(config["train"], data * fsdp))
     for steps in accumulations:
@@ -80,6 +79,12 @@ def _changes(config: dict[str, Any], topology: Topology) -> Iterator[dict[str, A
         yield dict(changes)
         for steps in accumulations:
             yield changes | {"train.grad_accum_steps": steps}
+
+
+def _mesh_fields(config: dict[str, Any], *sizes: int) -> dict[str, Any]:
+    """Returns the fields of a mesh whose axes, in the order of AXES, have these sizes."""
+    fields: dict[str, Any] = {"mesh.backend": "jit"} if config["mesh"]["backend"] == "pmap" else {}
+    return fields | {f"mesh.{axis}": size for axis, size in zip(AXES, sizes, strict=True)}
 
 
 def _larger_accumulations(train: dict[str, Any], devices: int) -> Iterator[int]:
