@@ -24,7 +24,8 @@ def find_remedy(config: dict[str, Any], topology: Topology, estimate_of: Callabl
 
     The changes, from the one that costs the least time: a larger memory pool on a GPU (an environment variable);
     recompute attention probabilities, split the state over the devices, use smaller microbatches, recompute whole
-    layers. Each of the latter is added to the previous ones, and is skipped if rows or dimensions do not divide.
+    layers, split the positions of rows over devices of a slice. Each of the latter is added to the previous ones, and
+    is skipped if rows, positions or dimensions do not divide.
 
     Args:
       config: nested dicts of fields.
@@ -79,6 +80,22 @@ def _changes(config: dict[str, Any], topology: Topology) -> Iterator[dict[str, A
         yield dict(changes)
         for steps in accumulations:
             yield changes | {"train.grad_accum_steps": steps}
+    for sizes in _meshes_with_more_context(data, fsdp, context, tensor, slices=slices):
+        steps = config["train"]["batch_size"] // (sizes[0] * sizes[1])  # microbatches of one row for all parts of it
+        yield changes | _mesh_fields(config, *sizes) | {"train.grad_accum_steps": steps}
+
+
+def _meshes_with_more_context(
+    data: int, fsdp: int, context: int, tensor: int, *, slices: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yields sizes of AXES with a larger "context", the smallest first, for the devices of the given sizes."""
+    within_slice = data * fsdp * context // slices
+    for larger in range(context + 1, within_slice + 1):
+        if within_slice % larger == 0:
+            others = within_slice // larger
+            yield slices, others, larger, tensor
+            if others > 1:  # check_mesh refuses "fsdp" together with "tensor"
+                yield slices * others, 1, larger, tensor
 
 
 def _mesh_fields(config: dict[str, Any], *sizes: int) -> dict[str, Any]:

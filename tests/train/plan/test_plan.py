@@ -119,6 +119,34 @@ def test_the_state_is_split_within_each_slice():
     assert all(change["mesh.data"] % 2 == 0 for change in meshes)
 
 
+def test_the_last_remedy_for_long_rows_is_to_split_their_positions():
+    """One row of 4,096 per device, of four; with the axis "context", half a row."""
+    long_rows = {"data__inputs_length": 4096, "train__batch_size": 4, "model__remat": "full"}
+    fields = small_config("clm", "decoder_only", mesh__data=1, mesh__fsdp=4, **long_rows)
+
+    def plan_of(fields, topology):
+        return estimate(make_experiment(fields), topology)
+
+    topology = Topology("v5e:2x2", 4, CHIPS["v5e"], ())
+    small = dataclasses.replace(CHIPS["v5e"], memory_bytes=plan_of(fields, topology).total_bytes - 1, reserved_bytes=0)
+    remedy = find_remedy(fields, dataclasses.replace(topology, chip=small), plan_of)
+    mesh = "--config.mesh.data=1 --config.mesh.fsdp=2 --config.mesh.context=2 --config.mesh.tensor=1"
+    assert remedy.startswith(f"{mesh} --config.train.grad_accum_steps=2: ")
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_positions_are_split_within_each_slice(tensor):
+    """Two slices of eight devices, and 16 rows."""
+    changes = changes_on_slices(2, 16, mesh__tensor=tensor, train__batch_size=16)
+    changes = [change for change in changes if change.get("mesh.context", 1) > 1]
+    assert {change["mesh.context"] for change in changes} == {n for n in (2, 4, 8) if n * tensor <= 8}
+    for change in changes:
+        data, fsdp = change["mesh.data"], change["mesh.fsdp"]
+        assert data % 2 == 0 and data * fsdp * change["mesh.context"] * tensor == 16
+        assert data * fsdp * change["train.grad_accum_steps"] == 16
+    assert any(change["mesh.fsdp"] == 1 for change in changes)
+
+
 def test_a_compilers_refusal_counts_arguments_once():
     """Errors of libtpu for 8 GiB of temporaries and 10 GiB of arguments on a v5e chip, and of an older version."""
     error = "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (18.00G) "
