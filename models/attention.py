@@ -168,8 +168,9 @@ def dot_product_attention(
     """Returns [B, H, Q, K] in the dtype of the queries; scores and softmax are float32.
 
     H must be a multiple of G, the number of key/value heads. A masked key has probability 0 and gradient 0, and the
-    output of a query whose keys are all masked (padding) is 0, all exactly. Dropout is applied to the probabilities;
-    with `dropout_broadcast_positions` all queries share one draw, as in T5. No dropout if `dropout_key` is None.
+    output of a query whose keys are all masked (padding) is 0, all exactly while a query's scores, with the bias,
+    differ by less than 9e9. Dropout is applied to the probabilities; with `dropout_broadcast_positions` all queries
+    share one draw, as in T5. No dropout if `dropout_key` is None.
     """
     B, H, Q, K = query_BxHxQxK.shape
     G = keys_values.keys.shape[1]

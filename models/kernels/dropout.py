@@ -1,8 +1,8 @@
 """Dropout of attention probabilities within fused kernels: draws by a hash of each entry's row, head, query and key.
 
 A fused kernel never has all probabilities in memory, and computes them once more in its backward pass. It computes
-which of them dropout keeps from indices alone, so that both passes keep the same entries, whatever the sizes of the
-kernel's blocks, the microbatches and the mesh.
+which of them dropout keeps from a key and from indices alone, so that both passes keep the same entries, whatever the
+sizes of the kernel's blocks and the mesh. Each microbatch has a key of its own (train/step.py).
 """
 
 import jax
@@ -13,22 +13,25 @@ from models.placement import row_keys
 
 
 def dropout_seeds(key: Array, rows: int, heads: int) -> Array:
-    """Returns a number for each row and head from which the kernels draw, int32 [B, H].
+    """Returns two seeds for each row and head, for queries and for keys: int32 [B, 2, H].
 
-    It depends on `key`, on the row's index in the batch and on the head alone.
+    They depend on `key`, on the row's index in the batch and on the head alone.
     """
-    bits = jax.vmap(lambda key: jax.random.bits(key, (heads,), jnp.uint32))(row_keys(key, rows))
+    bits = jax.vmap(lambda key: jax.random.bits(key, (2, heads), jnp.uint32))(row_keys(key, rows))
     return jax.lax.bitcast_convert_type(bits, jnp.int32)
 
 
-def keeps(seed: Array, query_index: Array, key_index: Array, rate: float) -> Array:
+def keeps(seeds: tuple[Array, Array], query_index: Array, key_index: Array, rate: float) -> Array:
     """Returns True with probability 1 - rate: a draw that depends on nothing but the arguments.
 
-    seed, query_index, key_index: int32 arrays, broadcast against each other. Kernels call this function on blocks: it
-    has only operations that Pallas can compile for TPUs and GPUs, hence no unsigned integers.
+    The two seeds, query_index and key_index are int32 arrays, broadcast against each other. Kernels call this function
+    on blocks: it has only operations that Pallas can compile for TPUs and GPUs, hence no unsigned integers.
     """
-    # Mixed on both sides: the draws of two queries are not those of one sequence, begun at two places.
-    bits = _mixed(_mixed(seed + query_index) + _mixed(key_index - seed))
+    # An index is mixed before its seed is added: otherwise seeds that differ by d would have the same draws, d apart.
+    of_queries, of_keys = (
+        _mixed(_mixed(index) + seed) for seed, index in zip(seeds, (query_index, key_index), strict=True)
+    )
+    bits = _mixed(of_queries + of_keys)
     return _shift_right(bits, 8) >= round(rate * 2**24)
 
 

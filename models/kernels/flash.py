@@ -17,7 +17,7 @@ from models.kernels.flash_backward import backward
 from models.kernels.flash_forward import forward
 from models.kernels.flash_grid import Options
 from models.kernels.tpu_blocks import block_and_padded_length, pad
-from models.placement import OverDevices, first_position, position_parts, whole_rows
+from models.placement import OverDevices, first_position, whole_rows
 
 LARGEST_BLOCK = 512  # queries or keys that a core holds in its memory at a time
 
@@ -30,7 +30,8 @@ _ON_DEVICES = {
     "query_vectors": "BVQ",
     "key_vectors": "BVS",
     "visible_blocks": "BXY",
-    "seeds": "BH",
+    "seeds": "B2H",
+    "first_query": "11",
 }
 
 
@@ -126,9 +127,8 @@ def flash_attention(
     if bias_1xHxQxS is not None:
         arrays["bias"] = pad(pad(bias_1xHxQxS[0].astype(jnp.float32), 1, padded_q), 2, padded_s)
     if dropout_key is not None and dropout_rate:
-        if position_parts() > 1 and not dropout_broadcast_positions:  # other draws for the queries of each part
-            dropout_key = jax.random.fold_in(dropout_key, first_position(Q))
         arrays["seeds"] = dropout_seeds(dropout_key, B, H)
+        arrays["first_query"] = jnp.full((1, 1), first_position(Q), jnp.int32)
     options = Options(scale, dropout_rate, dropout_broadcast_positions, interpret)
     names = tuple(arrays)
 
@@ -141,13 +141,14 @@ def flash_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(options: Options, arrays: dict[str, Array]) -> Array:
-    """Returns the output [B, H, Q, K]. arrays: by the names of _ON_DEVICES; bias and seeds may be absent."""
+    """Returns the output [B, H, Q, K].
+
+    arrays: by the names of _ON_DEVICES; "bias" may be absent, and "seeds" with "first_query".
+    """
     return _attend_forward(options, arrays)[0]
 
 
 def _attend_forward(options, arrays):
-    if "seeds" in arrays:
-        arrays = arrays | {"seeds": arrays["seeds"][:, None]}
     output, logsumexp = forward(options, arrays)
     return output, arrays | {"output": output, "logsumexp": logsumexp}
 

@@ -28,7 +28,8 @@ DIMENSIONS = {
     "query_vectors": "bvq",
     "key_vectors": "bvs",
     "visible_blocks": "bxy",
-    "seeds": "bvx",
+    "seeds": "b2x",
+    "first_query": "11",  # the index in the row of the first query, for dropout
     "output": "bhqk",
     "logsumexp": "bhvq",
     "output_bar": "bhqk",
@@ -37,7 +38,7 @@ DIMENSIONS = {
     "values_bar": "bgsk",
     "bias_bar": "hqs",
 }
-_SCALARS = ("visible_blocks", "seeds")
+_SCALARS = ("visible_blocks", "seeds", "first_query")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,6 +40,8 @@ def dropped(x: Array, step: Step, i: Array) -> Array:
     key_index = step.at["s"] * sizes["s"] + jax.lax.broadcasted_iota(jnp.int32, (1, sizes["s"]), 1)
     query_index = jnp.zeros((1, 1), jnp.int32)
     if not step.options.dropout_broadcast_positions:
-        query_index = step.at["q"] * sizes["q"] + jax.lax.broadcasted_iota(jnp.int32, (sizes["q"], 1), 0)
-    keep = keeps(step.refs["seeds"][i, 0, step.at["h"]], query_index, key_index, rate)
+        first = step.refs["first_query"][0, 0] + step.at["q"] * sizes["q"]
+        query_index = first + jax.lax.broadcasted_iota(jnp.int32, (sizes["q"], 1), 0)
+    seeds = step.refs["seeds"][i, 0, step.at["h"]], step.refs["seeds"][i, 1, step.at["h"]]
+    keep = keeps(seeds, query_index, key_index, rate)
     return jnp.where(keep, x * (1 / (1 - rate)), 0)

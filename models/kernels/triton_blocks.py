@@ -29,7 +29,7 @@ DIMENSIONS = {
     "key_order": "BS",
     "key_blocks": "BN2",  # for each block of queries: the first block of its keys, and one more than the last
     "query_blocks": "BN2",  # for each block of keys: likewise the blocks of its queries
-    "seeds": "BH",
+    "seeds": "B2H",
     "output": "BHQK",
     "log_sums": "BHQ",  # of the exponentials of all scores of a query
     "output_bar": "BHQK",
@@ -195,7 +195,8 @@ def _dropout_factors(inputs: dict[str, Any], place: _Place, options: Options) ->
     query_index, key_index = _indices(place, options)
     if options.dropout_broadcast_positions:
         query_index = jnp.zeros_like(query_index)
-    keep = keeps(inputs["seeds"][(*place.row, *place.head)], query_index, key_index, options.dropout_rate)
+    seeds = inputs["seeds"][(*place.row, 0, *place.head)], inputs["seeds"][(*place.row, 1, *place.head)]
+    keep = keeps(seeds, query_index, key_index, options.dropout_rate)
     return jnp.where(keep, 1 / (1 - options.dropout_rate), 0.0)
 
 

@@ -68,6 +68,9 @@ results["flash in split rows"] = difference_in_split_rows(tiny.config(attention=
 results["flash in parts of rows"] = max(
     difference_in_split_rows(tiny.config(attention="flash", **prefix), context=2),
     difference_in_split_rows(tiny.config(attention="flash"), context=4),
+    difference_in_split_rows(
+        tiny.config(attention="flash", dropout_rate=0.2, dropout_broadcast_positions=False, **prefix), context=2
+    ),
 )
 
 def with_triton(over_devices):

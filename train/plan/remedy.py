@@ -10,7 +10,7 @@ from train.config import MeshConfig
 from train.hardware import GIB
 from train.plan.estimate import Estimate
 from train.plan.topology import Topology, with_pool
-from train.sharding import mesh_shape
+from train.sharding import AXES, mesh_shape
 
 # A compiled program needs less memory than the estimate from shapes, because the compiler fuses operations. A change is
 # not compiled if its estimate from shapes exceeds the memory by more than this factor.
@@ -24,7 +24,8 @@ def find_remedy(config: dict[str, Any], topology: Topology, estimate_of: Callabl
 
     The changes, from the one that costs the least time: a larger memory pool on a GPU (an environment variable);
     recompute attention probabilities, split the state over the devices, use smaller microbatches, recompute whole
-    layers. Each of the latter is added to the previous ones, and is skipped if rows or dimensions do not divide.
+    layers, split the positions of rows over devices of a slice. Each of the latter is added to the previous ones, and
+    is skipped if rows, positions or dimensions do not divide.
 
     Args:
       config: nested dicts of fields.
@@ -67,10 +68,9 @@ def _changes(config: dict[str, Any], topology: Topology) -> Iterator[dict[str, A
         changes["model.remat"] = "dots"
         yield dict(changes)
     data, fsdp, context, tensor = mesh_shape(MeshConfig(**config["mesh"]), topology.num_devices)
-    if data > 1:
-        if config["mesh"]["backend"] == "pmap":
-            changes["mesh.backend"] = "jit"
-        changes |= {"mesh.data": 1, "mesh.fsdp": data * fsdp, "mesh.context": context, "mesh.tensor": tensor}
+    slices = topology.num_slices  # each must be a part of "data" (train.sharding.order_devices)
+    if data > slices:
+        changes |= _mesh_fields(config, slices, data * fsdp // slices, context, tensor)
         yield dict(changes)
     accumulations = list(_larger_accumulations(config["train"], data * fsdp))
     for steps in accumulations:
@@ -80,6 +80,28 @@ def _changes(config: dict[str, Any], topology: Topology) -> Iterator[dict[str, A
         yield dict(changes)
         for steps in accumulations:
             yield changes | {"train.grad_accum_steps": steps}
+    for sizes in _meshes_with_more_context(data, fsdp, context, tensor, slices=slices):
+        steps = config["train"]["batch_size"] // (sizes[0] * sizes[1])  # microbatches of one row for all parts of it
+        yield changes | _mesh_fields(config, *sizes) | {"train.grad_accum_steps": steps}
+
+
+def _meshes_with_more_context(
+    data: int, fsdp: int, context: int, tensor: int, *, slices: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yields sizes of AXES with a larger "context", the smallest first, for the devices of the given sizes."""
+    within_slice = data * fsdp * context // slices
+    for larger in range(context + 1, within_slice + 1):
+        if within_slice % larger == 0:
+            others = within_slice // larger
+            yield slices, others, larger, tensor
+            if others > 1:  # check_mesh refuses "fsdp" together with "tensor"
+                yield slices * others, 1, larger, tensor
+
+
+def _mesh_fields(config: dict[str, Any], *sizes: int) -> dict[str, Any]:
+    """Returns the fields of a mesh whose axes, in the order of AXES, have these sizes."""
+    fields: dict[str, Any] = {"mesh.backend": "jit"} if config["mesh"]["backend"] == "pmap" else {}
+    return fields | {f"mesh.{axis}": size for axis, size in zip(AXES, sizes, strict=True)}
 
 
 def _larger_accumulations(train: dict[str, Any], devices: int) -> Iterator[int]:

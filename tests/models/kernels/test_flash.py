@@ -9,8 +9,8 @@ import pytest
 
 from models.attention import KeysValues, attention_mask, dot_product_attention
 from models.kernels import flash as flash_kernel
-from models.kernels.dropout import dropout_seeds, keeps
 from models.kernels.tpu_blocks import TILE
+from tests.models.kernels.test_dropout import keep_mask
 
 on_one_device = lambda function, *_: function  # noqa: E731
 K = 8
@@ -92,8 +92,7 @@ def test_values_and_gradients_are_those_of_the_definition(case, largest_block, m
     (B, H, Q, _), S = arrays[0].shape, keys.shape[1]
     mask = attention_mask(segments, keys, **options)
     if rate:
-        seeds = dropout_seeds(key, B, H)[:, :, None, None]
-        keep = keeps(seeds, jnp.arange(1 if broadcast else Q)[:, None], jnp.arange(S), rate)
+        keep = keep_mask(key, B, H, 1 if broadcast else Q, S, rate)
         plain = functools.partial(attention_with_draws, mask=mask, keep=keep, rate=rate)
     else:
         plain = functools.partial(dot_product_attention, mask_Bx1xQxS=mask)
@@ -121,20 +120,6 @@ def test_blocks_without_visible_keys_are_known():
             [[1, 0, 1, 0], [1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1]],
         ],
     )
-
-
-def test_draws_of_dropout_have_their_rate_and_are_independent():
-    seeds = dropout_seeds(jax.random.key(0), 4, 8)[:, :, None, None]
-    keep = np.asarray(keeps(seeds, jnp.arange(128)[:, None], jnp.arange(256), 0.1), np.float64)
-    standard_error = (0.09 / keep.size) ** 0.5
-    assert abs(keep.mean() - 0.9) < 4 * standard_error
-    centered = keep - 0.9
-    for axis in range(4):  # neighbours along rows, heads, queries and keys
-        first, second = (np.take(centered, range(k, keep.shape[axis] - 1 + k), axis) for k in (0, 1))
-        assert abs((first * second).mean()) < 4 * 0.09 / first.size**0.5
-    for axes in ((0, 1, 2), (0, 1, 3), (2, 3)):  # no key, no query and no head is kept too often
-        means = keep.mean(axes)
-        assert means.std() == pytest.approx((0.09 / (keep.size / means.size)) ** 0.5, rel=0.35)
 
 
 def test_vmap_over_stacked_runs():

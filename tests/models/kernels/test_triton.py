@@ -11,12 +11,12 @@ import pytest
 from models import attention
 from models.attention import KeysValues, attention_mask
 from models.kernels import choice
-from models.kernels.dropout import dropout_seeds, keeps
 from models.kernels.triton import mask_and_bias_arrays, triton_attention
-from models.placement import compiled_for, part_of_rows, platform_of
+from models.placement import compiled_for, platform_of
 from models.transformer import apply, init_params
 from tests.models import tiny
 from tests.models.kernels.test_choice import ENCODER, PACKED, PREFIX, check, inputs, on_one_device
+from tests.models.kernels.test_dropout import keep_mask
 
 RATE = 0.3
 
@@ -27,12 +27,6 @@ def test_values_and_gradients(name, with_bias, monkeypatch):
     monkeypatch.setattr(choice, "triton_attention", functools.partial(triton_attention, interpret=True))
     monkeypatch.setattr(choice, "_unsupported", lambda *_: None)
     check(name, "triton", with_bias=with_bias)
-
-
-def keep_mask(key, rows, heads, queries, keys, rate):
-    """bool [rows, heads, queries, keys]: the probabilities that the kernel keeps."""
-    seeds = dropout_seeds(key, rows, heads)[..., None, None]
-    return keeps(seeds, jnp.arange(queries)[:, None], jnp.arange(keys), rate)
 
 
 @pytest.mark.parametrize("broadcast_positions", [True, False])
@@ -85,24 +79,6 @@ def check_dropout(broadcast_positions, *, interpret=False, dtype="float32", tole
         np.testing.assert_allclose(*(np.asarray(x, np.float32) for x in (ours, theirs)), rtol=tolerance, atol=tolerance)
     without = jax.jit(lambda *arrays: plain(*arrays[:-1], 0 * arrays[-1]))(query, key, value, bias)
     assert np.abs(np.asarray(expected[0] - without, np.float32)).max() > 0.1  # the bias matters
-
-
-def test_the_draws_of_dropout_by_definition():
-    """In Python's integers; and the draws of a part of the batch's rows."""
-
-    def mixed(x):
-        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-            x = ((x ^ (x >> shift)) * factor) % 2**32
-        return x ^ (x >> 16)
-
-    key = jax.random.key(5)
-    seeds, keep = np.asarray(dropout_seeds(key, 3, 2)), np.asarray(keep_mask(key, 3, 2, 7, 9, RATE))
-    for row, head, query, index in np.ndindex(keep.shape):
-        seed = int(seeds[row, head])
-        bits = mixed((mixed((seed + query) % 2**32) + mixed((index - seed) % 2**32)) % 2**32)
-        assert keep[row, head, query, index] == (bits >> 8 >= RATE * 2**24)
-    with part_of_rows(lambda rows: 3 - rows):
-        assert (np.asarray(dropout_seeds(key, 2, 2)) == seeds[1:]).all()
 
 
 def calls_for_a_gpu(config, batch, *, vmap=False):

@@ -80,11 +80,16 @@ def test_collectives_count_as_often_as_their_loop_runs():
 
 
 TWO_SLICES = """
+%body (arg: (s32[], bf16[6])) -> (s32[], bf16[6]) {
+  %sent = (bf16[6]{0}, u32[], token[]) send(%x, %t), frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}
+}
+
 ENTRY %main (p: f32[4]) -> f32[4] {
   %within = f32[10]{0} all-reduce(%a), replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=%add
   %send = (f32[5,8]{1,0}, u32[], token[]) send(%b, %t), frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}
   %received = (f32[5,8]{1,0}, u32[], token[]) recv(%t), frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}
   %done = token[] send-done(%send), frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime"}
+  %loop = (s32[], bf16[6]) while(%t), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"3"}}
   %log = (f32[7]{0}, u32[], token[]) send(%c, %t), is_host_transfer=true
 }
 """
@@ -92,4 +97,4 @@ ENTRY %main (p: f32[4]) -> f32[4] {
 
 def test_what_a_device_sends_to_other_slices_is_a_kind_of_its_own():
     """Lines of libtpu 0.0.52's program for v5e:2x2:2. A transfer to the host is not between slices."""
-    assert collective_bytes(TWO_SLICES) == {"all-reduce": 40, "between-slices": 4 * 5 * 8}
+    assert collective_bytes(TWO_SLICES) == {"all-reduce": 40, "between-slices": 4 * 5 * 8 + 3 * 2 * 6}

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -14,7 +15,7 @@ from train.command import TRAINING_MEMORY, run_command
 from train.experiment import make_experiment
 from train.hardware import CHIPS, GIB
 from train.plan.estimate import Compiled, _bytes_needed, _collectives, estimate
-from train.plan.remedy import find_remedy
+from train.plan.remedy import _changes, find_remedy
 from train.plan.report import report_fields, report_lines
 from train.plan.topology import Topology, parse_topology, pool_share, with_pool
 
@@ -102,6 +103,48 @@ def test_the_last_remedies_are_smaller_microbatches():
     small = dataclasses.replace(CHIPS["h100"], memory_bytes=plan_of(fields, topology).total_bytes - 1)
     remedy = find_remedy(fields, dataclasses.replace(topology, chip=small), plan_of)
     assert "--config.train.grad_accum_steps=2: " in remedy
+
+
+def changes_on_slices(num_slices, num_devices, **overrides):
+    devices = tuple(SimpleNamespace(slice_index=i % num_slices) for i in range(num_devices))
+    return list(
+        _changes(small_config("clm", "decoder_only", **overrides), Topology("some", num_devices, None, devices))
+    )
+
+
+def test_the_state_is_split_within_each_slice():
+    """Two slices of four devices; order_devices refuses a mesh.data that is no multiple of two."""
+    meshes = [change for change in changes_on_slices(2, 8) if "mesh.data" in change]
+    assert meshes[0]["mesh.data"] == 2 and meshes[0]["mesh.fsdp"] == 4
+    assert all(change["mesh.data"] % 2 == 0 for change in meshes)
+
+
+def test_the_last_remedy_for_long_rows_is_to_split_their_positions():
+    """One row of 4,096 per device, of four; with the axis "context", half a row."""
+    long_rows = {"data__inputs_length": 4096, "train__batch_size": 4, "model__remat": "full"}
+    fields = small_config("clm", "decoder_only", mesh__data=1, mesh__fsdp=4, **long_rows)
+
+    def plan_of(fields, topology):
+        return estimate(make_experiment(fields), topology)
+
+    topology = Topology("v5e:2x2", 4, CHIPS["v5e"], ())
+    small = dataclasses.replace(CHIPS["v5e"], memory_bytes=plan_of(fields, topology).total_bytes - 1, reserved_bytes=0)
+    remedy = find_remedy(fields, dataclasses.replace(topology, chip=small), plan_of)
+    mesh = "--config.mesh.data=1 --config.mesh.fsdp=2 --config.mesh.context=2 --config.mesh.tensor=1"
+    assert remedy.startswith(f"{mesh} --config.train.grad_accum_steps=2: ")
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_positions_are_split_within_each_slice(tensor):
+    """Two slices of eight devices, and 16 rows."""
+    changes = changes_on_slices(2, 16, mesh__tensor=tensor, train__batch_size=16)
+    changes = [change for change in changes if change.get("mesh.context", 1) > 1]
+    assert {change["mesh.context"] for change in changes} == {n for n in (2, 4, 8) if n * tensor <= 8}
+    for change in changes:
+        data, fsdp = change["mesh.data"], change["mesh.fsdp"]
+        assert data % 2 == 0 and data * fsdp * change["mesh.context"] * tensor == 16
+        assert data * fsdp * change["train.grad_accum_steps"] == 16
+    assert any(change["mesh.fsdp"] == 1 for change in changes)
 
 
 def test_a_compilers_refusal_counts_arguments_once():
