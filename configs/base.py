@@ -38,7 +38,7 @@ def get_config() -> ConfigDict:
     config.data.rates = "weight"
     config.data.rates_maximum = 0  # "num_examples": T5's K, the artificial limit of documents; 0: no limit
     config.data.rates_temperature = 1.0  # "num_examples": T; 1: in proportion to n, large: nearly equal rates
-    config.data.mix_by = "example"  # what rates are shares of: "example" (windows) or raw "token", as objective.mix_by
+    config.data.mix_by = "example"  # what rates are shares of: "example" or raw "token", as objective.mix_by
     # "byte", or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json (docs/tokenizers.md).
     config.data.tokenizer = "byte"
     config.data.num_sentinels = 100  # sentinels in the vocabulary: the model's own (<extra_id_0>, ...) if it has any

@@ -164,7 +164,7 @@ def describe_rates(data: DataConfig, factors: Sequence[float]) -> str:
     if data.rates == "num_examples":
         limit = f", at most {data.rates_maximum:,}" if data.rates_maximum else ""
         determined = f"weight and number of training documents{limit}, at temperature {data.rates_temperature:g}"
-    return f"{shares} of the {'raw tokens' if data.mix_by == 'token' else 'windows'}, by {determined}"
+    return f"{shares} of the {'raw tokens' if data.mix_by == 'token' else 'examples'}, by {determined}"
 
 
 def describe_changed_corpus(workdir: str | os.PathLike, experiment: Experiment, corpora: Corpora) -> str:

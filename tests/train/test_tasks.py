@@ -1,5 +1,7 @@
 """Tasks: denoisers divided by corpora, the rates that result, and tables that cannot work."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
 from data.store import open_or_build
 from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, SPANS
-from train.corpus import open_corpora
+from train.corpus import describe_rates, open_corpora
 from train.experiment import make_experiment
 
 CORPORA = {"c": a_corpus(source="text", path="c", weight=1.0), "a": a_corpus(source="text", path="a", weight=3.0)}
@@ -230,3 +232,28 @@ def test_texts_of_a_run_that_reads_prompts_and_texts(corpus):
         text_windows(experiment, ["a text"])
     assert text_windows(experiment, ["a text"], denoiser="r").windows.denoiser_ids.tolist() == [1]
     assert text_windows(experiment, [("a prompt", "a text")], denoiser="p").windows.denoiser_ids.tolist() == [0]
+
+
+@pytest.mark.parametrize("rates", ["num_examples", "weight"])
+def test_rates_of_whole_documents_are_shares_of_examples_and_not_of_rows(rates, tmp_path):
+    """T5 mixes examples and packs them afterwards: rows with many short pairs count as many examples."""
+    for name, words, count in (("short", 3, 300), ("long", 30, 200)):
+        pairs = [
+            {"prompt": f"{name} {k}", "response": " ".join(f"w{k * j}" for j in range(words))} for k in range(count)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    table = {
+        name: a_corpus(source="jsonl", path=str(tmp_path / f"{name}.jsonl"), documents="whole", weight=weight)
+        for name, weight in (("long", 2.0), ("short", 1.0))
+    }
+    fields = {"data__inputs_length": 256, "data__targets_length": 256, "data__cache_dir": str(tmp_path / "cache")}
+    experiment = make_experiment(config_of(SFT, table, data__rates=rates, **fields))
+    corpora = open_corpora(experiment, show_progress=False)
+    counts = experiment.batches(corpora.train_documents).count_windows(0, 100)
+    weights = np.multiply([2.0, 1.0], [len(text.train_documents) for text in corpora.each] if rates != "weight" else 1)
+    assert counts.examples / counts.examples.sum() == pytest.approx(weights / weights.sum(), rel=0.01)
+    assert counts.windows[0] > 2 * counts.windows[1], "rows of short pairs hold more of them"
+    assert f"long {weights[0] / weights.sum():.2%}, short" in describe_rates(experiment.data, corpora.factors)
+    heldout = experiment.heldout(corpora.heldout_documents)
+    lengths = [text.heldout_documents.ends(False)[-1] / len(text.heldout_documents) for text in corpora.each]
+    assert heldout.shares == pytest.approx(weights * lengths / (weights @ lengths), abs=0.05)
