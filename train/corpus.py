@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Corpus:
       train_documents, heldout_documents: the two sides.
       overlap: of the two sides, before `data.near_duplicates` drops documents.
       elsewhere: how many of the held-out documents are training text of the other corpora, before the same.
+      trained_by: the other corpora of which held-out documents are training text, and how many of each.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Corpus:
     heldout_documents: Documents
     overlap: Overlap
     elsewhere: int = 0
+    trained_by: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,13 +123,18 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
 
 
 def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
-    """Returns the corpora with `elsewhere`; with `drop`, without training text that another corpus holds out."""
+    """Returns the corpora with `elsewhere` and `trained_by`.
+
+    drop: whether to leave out training text that another corpus holds out.
+    """
     compared = []
     for corpus in corpora:
         others = [other for other in corpora if other is not corpus]
         train, heldout = corpus.train_documents, corpus.heldout_documents
         found = [is_trained_on(heldout, other.train_documents, other.heldout_documents) for other in others]
         elsewhere = int(functools.reduce(np.logical_or, found).sum()) if found else 0
+        counts = {other.name: int(trained.sum()) for other, trained in zip(others, found, strict=True)}
+        trained_by = {name: count for name, count in counts.items() if count}
         if drop and others:
             held_out = [is_trained_on(train, other.heldout_documents, other.train_documents) for other in others]
             kept = ~functools.reduce(np.logical_or, held_out)
@@ -137,7 +144,7 @@ def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
                     f"{len(train):,} are held-out text of the other corpora; set it to 'keep'"
                 )
             train = train.subset(kept)
-        compared.append(dataclasses.replace(corpus, train_documents=train, elsewhere=elsewhere))
+        compared.append(dataclasses.replace(corpus, train_documents=train, elsewhere=elsewhere, trained_by=trained_by))
     return compared
 
 

@@ -1,6 +1,7 @@
 """A run does not start from a run that trained on its held-out text."""
 
 import json
+import re
 
 import pytest
 
@@ -8,11 +9,13 @@ from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
 from tests.table import small_config
 from train.corpus import open_corpora
+from train.display import Display
 from train.experiment import make_experiment
 from train.overlap import check_start, describe_trained_on
 from train.restore import load_experiment
 from train.run import make_run
 from train.run_config import read_config, write_config
+from train.summary import print_summary
 
 
 def fields(corpus, name="clm", architecture="decoder_only", **overrides):
@@ -156,7 +159,7 @@ def test_held_out_text_that_another_corpus_trains_on_is_counted_and_dropped(corp
     assert len(after["copies"]) > 10 and len(after["files"]) > 10
 
 
-def test_short_text_that_another_corpus_trains_on_is_counted_and_dropped(corpus, tmp_path):
+def test_short_text_that_another_corpus_trains_on_is_counted_and_dropped(corpus, tmp_path, capsys):
     """Within one run equal texts are not equal by chance: without them a held-out loss could be that of a copy."""
     lines = [f"word{k} and {k}" for k in range(60)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
@@ -174,6 +177,17 @@ def test_short_text_that_another_corpus_trains_on_is_counted_and_dropped(corpus,
     kept = opened(corpus, sources)
     assert [text.elsewhere for text in kept.each] == leaked(kept) and min(leaked(kept)) > 5
     assert leaked(opened(corpus, sources, data__near_duplicates="drop")) == [0, 0]
+    for choice, counts in {"keep": leaked(kept), "drop": []}.items():
+        fields = several(corpus, sources, data__near_duplicates=choice)
+        print_summary(make_run(make_experiment(fields), show_progress=False), Display(1, 0), str(tmp_path))
+        printed = capsys.readouterr()
+        found = re.findall(
+            r"(\d+) of \d+ held-out documents of corpus '(\w+)' are training text of corpus '(\w+)', so held-out "
+            r"losses may be too low: data\.near_duplicates='drop'",
+            " ".join((printed.out + printed.err).split()),
+        )
+        both = [("lines", "rows"), ("rows", "lines")]
+        assert found == [(str(count), *names) for count, names in zip(counts, both, strict=False)]
 
 
 def test_a_held_out_file_that_another_corpus_trains_on(corpus):
