@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from contract.errors import ConfigError
 from data.config import OF_EACH_CORPUS
@@ -53,7 +54,8 @@ def make_tasks(denoisers: Sequence[Denoiser], data: DataConfig) -> tuple[Denoise
             final_weight=source.weight * denoiser.final_weight / totals[name][1],
             corpus=corpus,
             documents=source.documents or None,
-            documents_field=f"data.sources.{name}.documents",
+            documents_field=f"data.sources.{name}.documents"
+            + ("" if source.documents else "='' and so data.documents"),
         )
         for denoiser in denoisers
         for corpus, (name, source) in enumerate(data.sources.items())
@@ -81,8 +83,11 @@ def check_sources(sections: ExperimentConfig) -> None:
             )
     seen: dict[tuple[str, ...], str] = {}
     for name, source in data.sources.items():
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise ConfigError(f"data.sources names a corpus {name!r}: use letters, digits, '_' and '-' alone")
+        if not (name.isidentifier() and name.isascii()) or hasattr(ConfigDict(), name):
+            raise ConfigError(
+                f"data.sources names a corpus {name!r}, and the command line has no fields of that name: use letters, "
+                "digits and '_', no digit first, and no attribute of a ConfigDict"
+            )
         try:
             check_source(source.source)
         except ConfigError as error:
