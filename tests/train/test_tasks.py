@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from configs import multitask
+from configs import base, multitask
 from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
 from data.store import open_or_build
@@ -136,7 +136,11 @@ WRONG = {
     ),
     "a name that is no metric": (
         config_of(sources={"a/b": CORPORA["a"]}),
-        r"^data\.sources names a corpus 'a/b': use letters",
+        r"^data\.sources names a corpus 'a/b', and the command line has no fields of that name: use letters",
+    ),
+    "a name that is a method of the table": (
+        config_of(sources={"items": CORPORA["a"]}),
+        r"^data\.sources names a corpus 'items', .*: use letters, .* no attribute of a ConfigDict$",
     ),
     "an unknown source": (
         config_of(sources={"a": CORPORA["a"] | {"source": "txt"}}),
@@ -148,11 +152,11 @@ WRONG = {
     ),
     "a weight of 0": (
         config_of(sources={"a": CORPORA["a"] | {"weight": 0.0}}),
-        r"^data\.sources\.a\.weight=0\.0 must be above 0",
+        r"^data\.sources\.a\.weight=0\.0 must be in \[1e-30, 1e30\]",
     ),
     "a weight that is not a number": (
         config_of(sources={"a": CORPORA["a"] | {"weight": float("nan")}}),
-        r"^data\.sources\.a\.weight=nan must be above 0",
+        r"^data\.sources\.a\.weight=nan must be in \[1e-30, 1e30\]",
     ),
     "a path of one corpus": (
         config_of(data__path="corpus/"),
@@ -172,7 +176,7 @@ WRONG = {
     ),
     "a temperature out of range": (
         config_of(data__rates_temperature=0.0),
-        r"^data\.rates_temperature=0\.0 must be above 0",
+        r"^data\.rates_temperature=0\.0 must be in \[0\.001, 1e9\]",
     ),
     "planned rows by numbers of documents": (
         config_of(data__rates="num_examples", data__packing="planned", data__examples_per_row=2),
@@ -188,7 +192,11 @@ WRONG = {
     ),
     "documents that an objective cannot read": (
         config_of(mixture({"p": ROW | SFT | {"corpora": ("a",)}, "r": ROW | SPANS | {"corpora": ("c",)}})),
-        r"^data\.sources\.a\.documents='join' does not go with objective\.denoisers\.p \(SFT\): use 'whole'$",
+        r"^data\.sources\.a\.documents='' and so data\.documents='join' does not go with objective\.denoisers\.p",
+    ),
+    "documents of a corpus that an objective cannot read": (
+        config_of(SFT, {"a": CORPORA["a"] | {"documents": "split"}}),
+        r"^data\.sources\.a\.documents='split' does not go with objective \(SFT\): use 'whole'$",
     ),
 }
 
@@ -232,6 +240,25 @@ def test_texts_of_a_run_that_reads_prompts_and_texts(corpus):
         text_windows(experiment, ["a text"])
     assert text_windows(experiment, ["a text"], denoiser="r").windows.denoiser_ids.tolist() == [1]
     assert text_windows(experiment, [("a prompt", "a text")], denoiser="p").windows.denoiser_ids.tolist() == [0]
+
+
+def test_a_text_needs_a_denoiser_where_the_shares_depend_on_the_corpora():
+    from train.text_batches import text_windows
+
+    rows = {"r": ROW | SPANS | {"corpora": ("a",)}, "s": ROW | PREFIX_LM | {"corpora": ("c",)}}
+    experiment = make_experiment(config_of(mixture(rows), data__rates="num_examples"))
+    with pytest.raises(ConfigError, match=r"^denoiser=None must be one of 'r', 's': with data\.rates='num_examples'"):
+        text_windows(experiment, ["a text"])
+    assert text_windows(experiment, ["a text"], denoiser="s").windows.denoiser_ids.tolist() == [1]
+    by_weight = make_experiment(config_of(mixture(rows)))
+    drawn = text_windows(by_weight, [f"text {k}" for k in range(400)]).denoiser_ids
+    assert np.mean(drawn == 0) == pytest.approx(3 / 4, abs=0.07)
+
+
+@pytest.mark.parametrize("name", ["my-web", "0", "items", "keys", "get", "a.b", "", "__class__"])
+def test_names_of_corpora_that_the_command_line_cannot_address(name):
+    with pytest.raises(ValueError, match=rf"^data\.sources names a corpus '{name}', .*: use letters"):
+        base.use_corpora(base.get_config(), {name: CORPORA["a"]})
 
 
 @pytest.mark.parametrize("rates", ["num_examples", "weight"])
