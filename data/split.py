@@ -117,8 +117,9 @@ def is_trained_on(
 
     The stores may differ. A document that is equal to one of the training side is such text. A document of a file that
     the corpus contains is such text too if the file is on the training side. If the file is on both sides, because its
-    documents were split, the document must be on neither, because it was cut in another way. Text that is contained in
-    a longer document or was edited is not found.
+    documents were split, the document must be on neither, because it was cut in another way. JSON lines are documents
+    however they are read, and with another data.text_key they are other text: they are compared as documents alone.
+    Text that is contained in a longer document or was edited is not found.
 
     not_by_chance: for the training text of another run, the bytes from which on a document of a file that the corpus
       does not contain counts if it is equal to one of the training side: shorter texts may be equal by chance. A text
@@ -129,6 +130,8 @@ def is_trained_on(
     in_train, in_heldout = (np.isin(files, theirs.file_digests[side.index]) for side in (train, heldout))
     text_in_train, text_in_heldout = (np.isin(texts, theirs.text_digests[side.index]) for side in (train, heldout))
     is_trained = in_train & ~(in_heldout & text_in_heldout)
+    if ours.meta["cut"] == theirs.meta["cut"] == "JSON line":
+        is_trained &= text_in_train
     if not_by_chance is None:
         return is_trained | text_in_train
     is_long = ours.text_bytes[documents.index] >= not_by_chance

@@ -93,7 +93,7 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
     show_progress: whether to show a bar while a token store is built.
 
     Raises ConfigError for a corpus that cannot be read, split or used by its denoisers, and for two corpora of the same
-    files.
+    documents.
     """
     data = experiment.data
     found = []
@@ -111,7 +111,7 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
             raise corpus_error(error, name) if name else error from None
         found.append(Corpus(name, store, train_documents, heldout_documents, overlap))
     if data.sources:
-        check_different({corpus.name: np.unique(corpus.store.file_digests) for corpus in found})
+        check_different({corpus.name: corpus.store for corpus in found}, data)
         found = _compared(found, drop=data.near_duplicates == "drop")
     counts = [len(corpus.train_documents) for corpus in found]
     factors = rate_factors(data.rates, counts, maximum=data.rates_maximum, temperature=data.rates_temperature)

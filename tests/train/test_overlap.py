@@ -190,6 +190,28 @@ def test_short_text_that_another_corpus_trains_on_is_counted_and_dropped(corpus,
         assert found == [(str(count), *names) for count, names in zip(counts, both, strict=False)]
 
 
+def test_one_set_of_files_read_in_two_ways(corpus, tmp_path):
+    """Another text of the same rows is other text; the same text, cut in another way, is not."""
+    rows = [{"text": f"the text of row {k}", "summary": f"summary {k // 2}", "label": "x"} for k in range(80)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = a_corpus(source="jsonl", path=str(tmp_path / "rows.jsonl"))
+    files = a_corpus(source="text", path=str(corpus / "text"))
+
+    def elsewhere(first, second, **overrides):
+        table = {"a": first, "b": second}
+        config = fields(corpus, data__source="", data__path="", data__sources=table, **overrides)
+        found = open_corpora(make_experiment(config), show_progress=False)
+        return [part.elsewhere for part in found.each], [len(part.heldout_documents) for part in found.each]
+
+    assert elsewhere(text, text | {"text_key": "summary"})[0] == [0, 0]
+    assert elsewhere(text, text | {"documents": "split"})[0] == [0, 0], "both hold out the same documents"
+    assert elsewhere(files, files | {"document_per": "line"})[0][0] == 0
+    counts, heldout = elsewhere(
+        files | {"document_per": "paragraph"}, files | {"document_per": "line"}, data__split_by="document"
+    )
+    assert counts[0] > heldout[0] / 2, "its lines are training text"
+
+
 def test_a_held_out_file_that_another_corpus_trains_on(corpus):
     files = sorted((corpus / "text").glob("*.txt"))
     sources = {"a": ("text", files[0], "line", files[1]), "b": ("text", f"{files[1]},{files[2]}", "line", "")}

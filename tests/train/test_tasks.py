@@ -146,9 +146,9 @@ WRONG = {
         config_of(sources={"a": CORPORA["a"] | {"source": "txt"}}),
         r"^corpus 'a': data\.sources\.a\.source='txt' must be one of .*text",
     ),
-    "the same files": (
-        config_of(sources={"a": CORPORA["a"], "b": CORPORA["a"] | {"weight": 9.0, "document_per": "line"}}),
-        r"^data\.sources\.a and data\.sources\.b are the same files, .*: remove one of them$",
+    "the same documents": (
+        config_of(sources={"a": CORPORA["a"], "b": CORPORA["a"] | {"weight": 9.0}}),
+        r"^data\.sources\.a and data\.sources\.b are the same documents of the same files, .*: remove one of them$",
     ),
     "a weight of 0": (
         config_of(sources={"a": CORPORA["a"] | {"weight": 0.0}}),
@@ -217,7 +217,11 @@ def test_corpora_that_cannot_be_read(corpus, tmp_path):
     rows = {"p": ROW | SFT | {"corpora": ("a",)}, "r": ROW | SPANS | {"corpora": ("c",)}}
     for sources, objective, message in (
         ({"a": text, "c": a_corpus(source="text", path="no/such")}, "clm", r"^corpus 'c': data\.sources\.c\.path"),
-        ({"a": text, "c": text | {"path": str(tmp_path / "copies")}}, "clm", r"data\.sources\.c are the same files"),
+        (
+            {"a": text, "c": text | {"path": str(tmp_path / "copies")}},
+            "clm",
+            r"data\.sources\.c are the same documents",
+        ),
         (
             {"a": text | whole, "c": text | {"path": str(tmp_path / "copies" / "a*.txt")}},
             mixture(rows),
