@@ -38,7 +38,7 @@ def get_config() -> ConfigDict:
     config.data.rates = "weight"
     config.data.rates_maximum = 0  # "num_examples": T5's K, the artificial limit of documents; 0: no limit
     config.data.rates_temperature = 1.0  # "num_examples": T; 1: in proportion to n, large: nearly equal rates
-    config.data.mix_by = "example"  # what rates are shares of: "example" (windows) or raw "token", as objective.mix_by
+    config.data.mix_by = "example"  # what rates are shares of: "example" or raw "token", as objective.mix_by
     # "byte", or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json (docs/tokenizers.md).
     config.data.tokenizer = "byte"
     config.data.num_sentinels = 100  # sentinels in the vocabulary: the model's own (<extra_id_0>, ...) if it has any
@@ -275,7 +275,16 @@ def corpus(
 
 
 def use_corpora(config: ConfigDict, corpora: dict[str, dict]) -> None:
-    """Sets config.data to several corpora, by name, in place of data.source."""
+    """Sets config.data to several corpora, by name, in place of data.source.
+
+    Raises ValueError for a name that --config.data.sources.NAME.weight=... and so on cannot have.
+    """
+    for name in corpora:
+        if not (name.isidentifier() and name.isascii()) or hasattr(ConfigDict(), name):
+            raise ValueError(
+                f"data.sources names a corpus {name!r}, and the command line has no fields of that name: use letters, "
+                "digits and '_', no digit first, and no attribute of a ConfigDict"
+            )
     config.data.source = ""
     config.data.sources = ConfigDict(corpora)
 

@@ -12,13 +12,16 @@ A size and a variant, as in "base,replay". Sizes: those of configs/ul2.py. Varia
            `text`; the denoiser `sft` reads the prompts of the corpus `pairs` and predicts their responses. Rates are
            examples-proportional: in proportion to the numbers of documents, of which data.rates_maximum count at most.
   ul2_sft  UL2's seven denoisers (configs/ul2.py) on `text`, and supervised prompts and responses on `pairs`, which have
-           a tenth of the windows: data.sources.pairs.weight
-  replay   fine-tuning on prompts and responses with a tenth of the windows from the text of pre-training, by its
+           a tenth of the examples: data.sources.pairs.weight
+  replay   fine-tuning on prompts and responses with a tenth of the examples from the text of pre-training, by its
            objective, against forgetting. Start from a run with train.init_from.
 
 In your own data each line of `pairs` is {"prompt": ..., "response": ...}. By default `text` is the source code of the
 standard library and `pairs` its documented functions. Both are cut from the same files, so a file is training text or
 held-out text in both.
+
+Tiny on one CPU core: 300 steps of t5, held-out loss 2.981 in span corruption (standard error 0.028) and 1.748 per token
+of the response (0.035).
 """
 
 from ml_collections import ConfigDict

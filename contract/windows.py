@@ -95,7 +95,8 @@ class BatchSpec:
       windows: a WindowSpec for each denoiser, in the order of `Windows.denoiser_ids`.
       examples_per_row: windows in a row.
       pad_id: the token id after the end of an example.
-      mix_by: what the weights of the windows are shares of: "example" (windows) or "token" (their raw tokens).
+      mix_by: what the weights of the windows are shares of: "token" (their raw tokens) or "example" (windows; with
+        several corpora, a window of whole documents counts as its documents).
       plan: which windows share a row, in place of the specs' own weights and lengths; None to draw them by weight.
     """
 

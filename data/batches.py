@@ -87,13 +87,19 @@ def example_weights(
     factors: MixedDocuments.factors.
 
     If spec.mix_by is "token", the weights of `spec` are shares of the raw tokens: each is divided by the mean length of
-    the denoiser's windows, which with "split" and "whole" depends on the documents.
+    the denoiser's windows, which with "split" and "whole" depends on the documents. If it is "example", a weight of
+    whole documents is a share of the documents where there are several corpora, as in T5, which mixes examples before
+    it packs them: it is divided by the mean number of documents in a window. In one corpus it is one of the windows.
     """
-    tokens = [reader.mean_length if spec.mix_by == "token" else 1.0 for reader in readers]
-    weights = [windows.weight * factors[windows.corpus] / n for windows, n in zip(spec.windows, tokens, strict=True)]
+    sizes = [1.0] * len(readers)
+    if spec.mix_by == "token":
+        sizes = [reader.mean_length for reader in readers]
+    elif len(factors) > 1:
+        sizes = [reader.mean_documents for reader in readers]
+    weights = [windows.weight * factors[windows.corpus] / n for windows, n in zip(spec.windows, sizes, strict=True)]
     ramps = [
         windows.ramp and windows.ramp._replace(weight=windows.ramp.weight * factors[windows.corpus] / n)
-        for windows, n in zip(spec.windows, tokens, strict=True)
+        for windows, n in zip(spec.windows, sizes, strict=True)
     ]
     return weights, ramps
 

@@ -46,7 +46,7 @@ class SourceConfig:
     document_per: Literal["file", "line", "paragraph"]
     text_key: str
     documents: Literal["", "join", "pack", "split", "whole"]  # "": as data.documents
-    weight: Annotated[float, "(0, inf)"]
+    weight: Annotated[float, "[1e-30, 1e30]"]
 
 
 # The fields of config.data that each of several corpora has for itself, with the values that config.data then has.

@@ -1,4 +1,4 @@
-"""The rates of several corpora in one run: the share of the windows, or of their raw tokens, that each corpus has.
+"""The rates of several corpora in one run: the share of the examples, or of their raw tokens, that each corpus has.
 
 A corpus has a rate in proportion to its `weight` in `data.sources`. With data.rates="num_examples" the weight is
 multiplied by min(n, K)^(1/T), where n is the number of the corpus' training documents, K is data.rates_maximum and T is

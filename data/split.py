@@ -16,8 +16,6 @@ from data.store import TokenStore
 Unit = Literal["file", "document", "label"]
 SplitBy = Literal["auto", "file", "document", "label"]
 
-_NOT_BY_CHANCE = 100  # bytes of a text that two documents hardly have in common by chance
-
 
 @dataclasses.dataclass(frozen=True)
 class Split:
@@ -112,21 +110,31 @@ def heldout_digest(heldout: Documents, split: Split) -> str:
     return hashlib.blake2b(np.unique(contents[heldout.index]).tobytes(), digest_size=8).hexdigest()
 
 
-def is_trained_on(documents: Documents, train: Documents, heldout: Documents) -> np.ndarray:
+def is_trained_on(
+    documents: Documents, train: Documents, heldout: Documents, *, not_by_chance: int | None = None
+) -> np.ndarray:
     """Returns which of `documents` are text of `train`, where a corpus is split into `train` and `heldout`: bool [n].
 
-    The stores may differ. A document of a file that the corpus contains is such text if the file is on the training
-    side. If the file is on both sides, because its documents were split, the document must be on the training side, or
-    on neither, because it was cut in another way. A document of another file must be equal to one of the training side
-    and have 100 bytes or more; shorter texts may be equal by chance. Text that is contained in a longer document or was
-    edited is not found.
+    The stores may differ. A document that is equal to one of the training side is such text. A document of a file that
+    the corpus contains is such text too if the file is on the training side. If the file is on both sides, because its
+    documents were split, the document must be on neither, because it was cut in another way. JSON lines are documents
+    however they are read, and with another data.text_key they are other text: they are compared as documents alone.
+    Text that is contained in a longer document or was edited is not found.
+
+    not_by_chance: for the training text of another run, the bytes from which on a document of a file that the corpus
+      does not contain counts if it is equal to one of the training side: shorter texts may be equal by chance. A text
+      of a file of the corpus that is on both sides then counts as held out. None: every equal text counts.
     """
     ours, theirs = documents.store, train.store
     files, texts = ours.file_digests[documents.index], ours.text_digests[documents.index]
     in_train, in_heldout = (np.isin(files, theirs.file_digests[side.index]) for side in (train, heldout))
     text_in_train, text_in_heldout = (np.isin(texts, theirs.text_digests[side.index]) for side in (train, heldout))
     is_trained = in_train & ~(in_heldout & text_in_heldout)
-    is_long = ours.text_bytes[documents.index] >= _NOT_BY_CHANCE
+    if ours.meta["cut"] == theirs.meta["cut"] == "JSON line":
+        is_trained &= text_in_train
+    if not_by_chance is None:
+        return is_trained | text_in_train
+    is_long = ours.text_bytes[documents.index] >= not_by_chance
     return is_trained | (~in_train & ~in_heldout & text_in_train & is_long)
 
 

@@ -26,6 +26,7 @@ class WindowReader:
       tokens: the tokens of the documents' store.
       longest: the length of the longest possible example.
       mean_length: the mean number of tokens in a window.
+      mean_documents: the mean number of documents in a window of whole documents; 1 for other windows.
       cut: where the documents are cut.
     """
 
@@ -51,6 +52,7 @@ class WindowReader:
         is_whole = spec.documents == "whole"
         self.longest = int(np.diff(self.cut.ends, prepend=0).max()) if is_whole else spec.raw_length
         self.mean_length = num_tokens / len(self)
+        self.mean_documents = len(self.documents) / len(self) if is_whole else 1.0
 
     def __len__(self) -> int:
         return len(self.cut)

@@ -42,7 +42,7 @@ class DataConfig(CorpusConfig):
     mix_by: Literal["example", "token"] = dataclasses.field(metadata={"as_before": "example"})
     rates: RateKind = dataclasses.field(metadata={"as_before": "weight"})
     rates_maximum: Annotated[int, "[0, 2**63)"] = dataclasses.field(metadata={"as_before": 0})
-    rates_temperature: Annotated[float, "(0, inf)"] = dataclasses.field(metadata={"as_before": 1.0})
+    rates_temperature: Annotated[float, "[0.001, 1e9]"] = dataclasses.field(metadata={"as_before": 1.0})
 
     def __post_init__(self):
         # The order of the corpora determines the batches, and must not depend on how the config was written.

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Corpus:
       train_documents, heldout_documents: the two sides.
       overlap: of the two sides, before `data.near_duplicates` drops documents.
       elsewhere: how many of the held-out documents are training text of the other corpora, before the same.
+      trained_by: the other corpora of which held-out documents are training text, and how many of each.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Corpus:
     heldout_documents: Documents
     overlap: Overlap
     elsewhere: int = 0
+    trained_by: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +93,7 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
     show_progress: whether to show a bar while a token store is built.
 
     Raises ConfigError for a corpus that cannot be read, split or used by its denoisers, and for two corpora of the same
-    files.
+    documents.
     """
     data = experiment.data
     found = []
@@ -109,7 +111,7 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
             raise corpus_error(error, name) if name else error from None
         found.append(Corpus(name, store, train_documents, heldout_documents, overlap))
     if data.sources:
-        check_different({corpus.name: np.unique(corpus.store.file_digests) for corpus in found})
+        check_different({corpus.name: corpus.store for corpus in found}, data)
         found = _compared(found, drop=data.near_duplicates == "drop")
     counts = [len(corpus.train_documents) for corpus in found]
     factors = rate_factors(data.rates, counts, maximum=data.rates_maximum, temperature=data.rates_temperature)
@@ -121,13 +123,18 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
 
 
 def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
-    """Returns the corpora with `elsewhere`; with `drop`, without training text that another corpus holds out."""
+    """Returns the corpora with `elsewhere` and `trained_by`.
+
+    drop: whether to leave out training text that another corpus holds out.
+    """
     compared = []
     for corpus in corpora:
         others = [other for other in corpora if other is not corpus]
         train, heldout = corpus.train_documents, corpus.heldout_documents
         found = [is_trained_on(heldout, other.train_documents, other.heldout_documents) for other in others]
         elsewhere = int(functools.reduce(np.logical_or, found).sum()) if found else 0
+        counts = {other.name: int(trained.sum()) for other, trained in zip(others, found, strict=True)}
+        trained_by = {name: count for name, count in counts.items() if count}
         if drop and others:
             held_out = [is_trained_on(train, other.heldout_documents, other.train_documents) for other in others]
             kept = ~functools.reduce(np.logical_or, held_out)
@@ -137,7 +144,7 @@ def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
                     f"{len(train):,} are held-out text of the other corpora; set it to 'keep'"
                 )
             train = train.subset(kept)
-        compared.append(dataclasses.replace(corpus, train_documents=train, elsewhere=elsewhere))
+        compared.append(dataclasses.replace(corpus, train_documents=train, elsewhere=elsewhere, trained_by=trained_by))
     return compared
 
 
@@ -164,7 +171,7 @@ def describe_rates(data: DataConfig, factors: Sequence[float]) -> str:
     if data.rates == "num_examples":
         limit = f", at most {data.rates_maximum:,}" if data.rates_maximum else ""
         determined = f"weight and number of training documents{limit}, at temperature {data.rates_temperature:g}"
-    return f"{shares} of the {'raw tokens' if data.mix_by == 'token' else 'windows'}, by {determined}"
+    return f"{shares} of the {'raw tokens' if data.mix_by == 'token' else 'examples'}, by {determined}"
 
 
 def describe_changed_corpus(workdir: str | os.PathLike, experiment: Experiment, corpora: Corpora) -> str:

@@ -76,7 +76,7 @@ class Counters:
         """Returns example_share/<name> and token_share/<name>, each denoiser's share of `examples` and `raw_tokens`.
 
         In a run of several corpora each corpus has these shares too, and
-          window_share/<name>: its share of the windows, of which rates by "example" are shares. Denoisers have it too.
+          window_share/<name>: its share of the windows that were drawn. Denoisers have it too.
           raw_tokens/<corpus>: the raw tokens that were read from it.
           epochs/<corpus>: how often its training text was read, as a mean over its tokens: 1.5 is one and a half times.
 

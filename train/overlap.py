@@ -15,6 +15,8 @@ from train.restore import load_experiment
 from train.run import Run
 from train.run_config import is_imported, read_config
 
+_NOT_BY_CHANCE = 100  # bytes of a text that two documents hardly have in common by chance
+
 
 def check_start(run: Run) -> list[str]:
     """Checks that the run of `train.init_from` did not train on held-out text of `run`, and returns notes.
@@ -80,5 +82,8 @@ def _count_trained(trained: Experiment, workdir: str, run: Run) -> tuple[int, st
 
 def _num_trained(documents: Documents, corpora: Corpora) -> int:
     """Returns how many of `documents` are training text of at least one of `corpora`."""
-    found = [is_trained_on(documents, corpus.train_documents, corpus.heldout_documents) for corpus in corpora.each]
+    found = [
+        is_trained_on(documents, corpus.train_documents, corpus.heldout_documents, not_by_chance=_NOT_BY_CHANCE)
+        for corpus in corpora.each
+    ]
     return int(np.logical_or.reduce(found).sum())

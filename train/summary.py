@@ -33,6 +33,8 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
             for reason in describe_excluded(documents, specs):
                 display.message(f"{'excluded':>{width}}  {of}{reason}")
         corpus_warnings += [of + line for line in (*_skipped_input_warnings(corpus), *coverage_warnings(corpus.store))]
+        if run.experiment.data.near_duplicates == "keep":
+            corpus_warnings += _trained_text_warnings(corpus)
     for warning in (*run.experiment.warnings, *corpus_warnings, *accelerator_warnings()):
         display.warn(warning)
 
@@ -176,6 +178,15 @@ def _set_shares(run: Run, *, final: bool) -> dict[str, float]:
     experiment, factors = run.experiment, run.corpora.factors
     weights = [(task.final_weight if final else task.weight) * factors[task.corpus] for task in experiment.tasks]
     return {name: sum(weights[k] for k in tasks) / sum(weights) for name, tasks in experiment.metric_groups.items()}
+
+
+def _trained_text_warnings(corpus: Corpus) -> list[str]:
+    """Returns a warning for each other corpus that trains on held-out text of `corpus`."""
+    return [
+        f"{count:,} of {len(corpus.heldout_documents):,} held-out documents of corpus {corpus.name!r} are training "
+        f"text of corpus {other!r}, so held-out losses may be too low: data.near_duplicates='drop' drops them"
+        for other, count in corpus.trained_by.items()
+    ]
 
 
 def _skipped_input_warnings(corpus: Corpus) -> list[str]:

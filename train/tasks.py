@@ -11,10 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from contract.errors import ConfigError
-from data.config import OF_EACH_CORPUS
+from contract.rng import mix64
+from data.config import OF_EACH_CORPUS, SourceConfig
 from data.sources import check_source
+from data.store import TokenStore
 from objectives import Denoiser, Mixture, Objective
 from train.config import DataConfig, ExperimentConfig
 
@@ -53,7 +56,8 @@ def make_tasks(denoisers: Sequence[Denoiser], data: DataConfig) -> tuple[Denoise
             final_weight=source.weight * denoiser.final_weight / totals[name][1],
             corpus=corpus,
             documents=source.documents or None,
-            documents_field=f"data.sources.{name}.documents",
+            documents_field=f"data.sources.{name}.documents"
+            + ("" if source.documents else "='' and so data.documents"),
         )
         for denoiser in denoisers
         for corpus, (name, source) in enumerate(data.sources.items())
@@ -79,17 +83,20 @@ def check_sources(sections: ExperimentConfig) -> None:
                 f"data.{field}={getattr(data, field)!r} is not read, because data.sources names the corpora: set it to "
                 f"{unread!r}, and data.sources.*.{field} instead"
             )
-    seen: dict[tuple[str, ...], str] = {}
+    seen: dict[SourceConfig, str] = {}
     for name, source in data.sources.items():
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise ConfigError(f"data.sources names a corpus {name!r}: use letters, digits, '_' and '-' alone")
+        if not (name.isidentifier() and name.isascii()) or hasattr(ConfigDict(), name):
+            raise ConfigError(
+                f"data.sources names a corpus {name!r}, and the command line has no fields of that name: use letters, "
+                "digits and '_', no digit first, and no attribute of a ConfigDict"
+            )
         try:
             check_source(source.source)
         except ConfigError as error:
             raise corpus_error(error, name) from None
-        first = seen.setdefault((source.source, source.path, source.heldout_path), name)
+        first = seen.setdefault(dataclasses.replace(source, weight=1.0), name)
         if first != name:
-            raise _same_files(first, name)
+            raise _same_documents(first, name)
     if data.rates == "weight":
         for field in ("rates_maximum", "rates_temperature"):
             if getattr(data, field) != _OF_SEVERAL[field]:
@@ -124,11 +131,15 @@ def mixed_by(objective: Objective | Mixture, data: DataConfig) -> str:
     return objective.mix_by
 
 
-def check_different(files: Mapping[str, np.ndarray]) -> None:
-    """Raises ConfigError for two corpora of the same files. files: name -> digests of a corpus' files, ascending."""
-    for (first, of_first), (second, of_second) in itertools.combinations(files.items(), 2):
-        if np.array_equal(of_first, of_second):
-            raise _same_files(first, second)
+def check_different(stores: Mapping[str, TokenStore], data: DataConfig) -> None:
+    """Raises ConfigError for two corpora of the same documents of the same files, read in the same way.
+
+    stores: the token store of each corpus, by name. data: of the run.
+    """
+    for first, second in itertools.combinations(stores, 2):
+        handling = {data.sources[name].documents or data.documents for name in (first, second)}
+        if len(handling) == 1 and _equal_documents(stores[first], stores[second]):
+            raise _same_documents(first, second)
 
 
 def corpus_error(error: ConfigError, name: str) -> ConfigError:
@@ -137,11 +148,19 @@ def corpus_error(error: ConfigError, name: str) -> ConfigError:
     return ConfigError(f"corpus {name!r}: " + re.sub(fields, rf"data.sources.{name}.\1", str(error)))
 
 
-def _same_files(first: str, second: str) -> ConfigError:
+def _same_documents(first: str, second: str) -> ConfigError:
     return ConfigError(
-        f"data.sources.{first} and data.sources.{second} are the same files, which one corpus with a higher weight "
-        "means too: remove one of them"
+        f"data.sources.{first} and data.sources.{second} are the same documents of the same files, which one corpus "
+        "with a higher weight means too: remove one of them"
     )
+
+
+def _equal_documents(first: TokenStore, second: TokenStore) -> bool:
+    """Returns whether two stores have the same documents of the same files, with the same prompts, in any order."""
+    if len(first) != len(second) or not np.array_equal(*(np.unique(s.file_digests) for s in (first, second))):
+        return False
+    digests = (np.sort(mix64(store.digests + store.is_heldout) ^ store.text_digests) for store in (first, second))
+    return np.array_equal(*digests)
 
 
 def _reads(denoiser: Denoiser, corpus: str) -> bool:

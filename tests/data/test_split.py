@@ -167,12 +167,13 @@ def test_files_on_both_sides(tmp_path):
         open_or_build(stdlib, make_tokenizer(stdlib))
 
 
-def count_trained(documents, digests, train, heldout, *, text_bytes=200):
+def count_trained(documents, digests, train, heldout, *, text_bytes=200, not_by_chance=100):
     """is_trained_on, for documents and a run of documents (text, file)."""
     ours, theirs = (memory_store(*zip(*pairs, strict=True)) for pairs in (documents, digests))
     ours.text_bytes = np.full(len(documents), text_bytes)
     sides = (Documents(theirs, np.array(side, int), "x") for side in (train, heldout))
-    return int(is_trained_on(Documents(ours, np.arange(len(documents)), "held-out"), *sides).sum())
+    documents = Documents(ours, np.arange(len(documents)), "held-out")
+    return int(is_trained_on(documents, *sides, not_by_chance=not_by_chance).sum())
 
 
 RUN = [(1, 10), (2, 10), (3, 20), (2, 20)]  # texts of two files; text 2 is in both
@@ -197,6 +198,12 @@ def test_documents_of_a_file_that_was_split_itself():
 def test_equal_texts_of_other_files_are_trained_on_unless_they_are_short():
     assert count_trained([(1, 30), (3, 30), (5, 30)], RUN, [0, 1], [2, 3]) == 1
     assert count_trained([(1, 30)], RUN, [0, 1], [2, 3], text_bytes=99) == 0
+
+
+def test_in_one_run_every_equal_text_is_trained_on():
+    """Held-out text of one corpus that another one of the same run reads, however short it is."""
+    assert count_trained([(1, 30), (3, 30), (5, 30)], RUN, [0, 1], [2, 3], text_bytes=1, not_by_chance=None) == 1
+    assert count_trained(RUN[2:], RUN, [0, 1], [2, 3], not_by_chance=None) == 1, "text 2 is on both sides"
 
 
 def test_the_digest_of_held_out_text_is_of_its_contents():

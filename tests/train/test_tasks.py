@@ -1,14 +1,16 @@
 """Tasks: denoisers divided by corpora, the rates that result, and tables that cannot work."""
 
+import json
+
 import numpy as np
 import pytest
 
-from configs import multitask
+from configs import base, multitask
 from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
 from data.store import open_or_build
 from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, SPANS
-from train.corpus import open_corpora
+from train.corpus import describe_rates, open_corpora
 from train.experiment import make_experiment
 
 CORPORA = {"c": a_corpus(source="text", path="c", weight=1.0), "a": a_corpus(source="text", path="a", weight=3.0)}
@@ -134,23 +136,27 @@ WRONG = {
     ),
     "a name that is no metric": (
         config_of(sources={"a/b": CORPORA["a"]}),
-        r"^data\.sources names a corpus 'a/b': use letters",
+        r"^data\.sources names a corpus 'a/b', and the command line has no fields of that name: use letters",
+    ),
+    "a name that is a method of the table": (
+        config_of(sources={"items": CORPORA["a"]}),
+        r"^data\.sources names a corpus 'items', .*: use letters, .* no attribute of a ConfigDict$",
     ),
     "an unknown source": (
         config_of(sources={"a": CORPORA["a"] | {"source": "txt"}}),
         r"^corpus 'a': data\.sources\.a\.source='txt' must be one of .*text",
     ),
-    "the same files": (
-        config_of(sources={"a": CORPORA["a"], "b": CORPORA["a"] | {"weight": 9.0, "document_per": "line"}}),
-        r"^data\.sources\.a and data\.sources\.b are the same files, .*: remove one of them$",
+    "the same documents": (
+        config_of(sources={"a": CORPORA["a"], "b": CORPORA["a"] | {"weight": 9.0}}),
+        r"^data\.sources\.a and data\.sources\.b are the same documents of the same files, .*: remove one of them$",
     ),
     "a weight of 0": (
         config_of(sources={"a": CORPORA["a"] | {"weight": 0.0}}),
-        r"^data\.sources\.a\.weight=0\.0 must be above 0",
+        r"^data\.sources\.a\.weight=0\.0 must be in \[1e-30, 1e30\]",
     ),
     "a weight that is not a number": (
         config_of(sources={"a": CORPORA["a"] | {"weight": float("nan")}}),
-        r"^data\.sources\.a\.weight=nan must be above 0",
+        r"^data\.sources\.a\.weight=nan must be in \[1e-30, 1e30\]",
     ),
     "a path of one corpus": (
         config_of(data__path="corpus/"),
@@ -170,7 +176,7 @@ WRONG = {
     ),
     "a temperature out of range": (
         config_of(data__rates_temperature=0.0),
-        r"^data\.rates_temperature=0\.0 must be above 0",
+        r"^data\.rates_temperature=0\.0 must be in \[0\.001, 1e9\]",
     ),
     "planned rows by numbers of documents": (
         config_of(data__rates="num_examples", data__packing="planned", data__examples_per_row=2),
@@ -186,7 +192,11 @@ WRONG = {
     ),
     "documents that an objective cannot read": (
         config_of(mixture({"p": ROW | SFT | {"corpora": ("a",)}, "r": ROW | SPANS | {"corpora": ("c",)}})),
-        r"^data\.sources\.a\.documents='join' does not go with objective\.denoisers\.p \(SFT\): use 'whole'$",
+        r"^data\.sources\.a\.documents='' and so data\.documents='join' does not go with objective\.denoisers\.p",
+    ),
+    "documents of a corpus that an objective cannot read": (
+        config_of(SFT, {"a": CORPORA["a"] | {"documents": "split"}}),
+        r"^data\.sources\.a\.documents='split' does not go with objective \(SFT\): use 'whole'$",
     ),
 }
 
@@ -207,7 +217,11 @@ def test_corpora_that_cannot_be_read(corpus, tmp_path):
     rows = {"p": ROW | SFT | {"corpora": ("a",)}, "r": ROW | SPANS | {"corpora": ("c",)}}
     for sources, objective, message in (
         ({"a": text, "c": a_corpus(source="text", path="no/such")}, "clm", r"^corpus 'c': data\.sources\.c\.path"),
-        ({"a": text, "c": text | {"path": str(tmp_path / "copies")}}, "clm", r"data\.sources\.c are the same files"),
+        (
+            {"a": text, "c": text | {"path": str(tmp_path / "copies")}},
+            "clm",
+            r"data\.sources\.c are the same documents",
+        ),
         (
             {"a": text | whole, "c": text | {"path": str(tmp_path / "copies" / "a*.txt")}},
             mixture(rows),
@@ -230,3 +244,47 @@ def test_texts_of_a_run_that_reads_prompts_and_texts(corpus):
         text_windows(experiment, ["a text"])
     assert text_windows(experiment, ["a text"], denoiser="r").windows.denoiser_ids.tolist() == [1]
     assert text_windows(experiment, [("a prompt", "a text")], denoiser="p").windows.denoiser_ids.tolist() == [0]
+
+
+def test_a_text_needs_a_denoiser_where_the_shares_depend_on_the_corpora():
+    from train.text_batches import text_windows
+
+    rows = {"r": ROW | SPANS | {"corpora": ("a",)}, "s": ROW | PREFIX_LM | {"corpora": ("c",)}}
+    experiment = make_experiment(config_of(mixture(rows), data__rates="num_examples"))
+    with pytest.raises(ConfigError, match=r"^denoiser=None must be one of 'r', 's': with data\.rates='num_examples'"):
+        text_windows(experiment, ["a text"])
+    assert text_windows(experiment, ["a text"], denoiser="s").windows.denoiser_ids.tolist() == [1]
+    by_weight = make_experiment(config_of(mixture(rows)))
+    drawn = text_windows(by_weight, [f"text {k}" for k in range(400)]).denoiser_ids
+    assert np.mean(drawn == 0) == pytest.approx(3 / 4, abs=0.07)
+
+
+@pytest.mark.parametrize("name", ["my-web", "0", "items", "keys", "get", "a.b", "", "__class__"])
+def test_names_of_corpora_that_the_command_line_cannot_address(name):
+    with pytest.raises(ValueError, match=rf"^data\.sources names a corpus '{name}', .*: use letters"):
+        base.use_corpora(base.get_config(), {name: CORPORA["a"]})
+
+
+@pytest.mark.parametrize("rates", ["num_examples", "weight"])
+def test_rates_of_whole_documents_are_shares_of_examples_and_not_of_rows(rates, tmp_path):
+    """T5 mixes examples and packs them afterwards: rows with many short pairs count as many examples."""
+    for name, words, count in (("short", 3, 300), ("long", 30, 200)):
+        pairs = [
+            {"prompt": f"{name} {k}", "response": " ".join(f"w{k * j}" for j in range(words))} for k in range(count)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    table = {
+        name: a_corpus(source="jsonl", path=str(tmp_path / f"{name}.jsonl"), documents="whole", weight=weight)
+        for name, weight in (("long", 2.0), ("short", 1.0))
+    }
+    fields = {"data__inputs_length": 256, "data__targets_length": 256, "data__cache_dir": str(tmp_path / "cache")}
+    experiment = make_experiment(config_of(SFT, table, data__rates=rates, **fields))
+    corpora = open_corpora(experiment, show_progress=False)
+    counts = experiment.batches(corpora.train_documents).count_windows(0, 100)
+    weights = np.multiply([2.0, 1.0], [len(text.train_documents) for text in corpora.each] if rates != "weight" else 1)
+    assert counts.examples / counts.examples.sum() == pytest.approx(weights / weights.sum(), rel=0.01)
+    assert counts.windows[0] > 2 * counts.windows[1], "rows of short pairs hold more of them"
+    assert f"long {weights[0] / weights.sum():.2%}, short" in describe_rates(experiment.data, corpora.factors)
+    heldout = experiment.heldout(corpora.heldout_documents)
+    lengths = [text.heldout_documents.ends(False)[-1] / len(text.heldout_documents) for text in corpora.each]
+    assert heldout.shares == pytest.approx(weights * lengths / (weights @ lengths), abs=0.05)
