@@ -7,17 +7,17 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.windows import WindowSpec
 from data.documents import Documents
+from data.store import TokenStore
 
 
 def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[str]]:
     """The documents that `spec` can use, in their order, and a sentence for each reason to exclude documents.
 
-    Raises ConfigError where documents are excluded and spec.on_unusable is "error", where all are excluded, where the
-    spec needs prompts and no document has one, and where a class of the spec has no document.
+    Raises ConfigError where documents are excluded and spec.on_unusable is "error", where all are excluded, and where
+    the spec needs prompts and no document has one.
     """
     reasons: list[str] = []
     if "labels" in spec.extra_columns:
-        _check_classes(documents, spec)
         has_no_class = classes_of(documents, spec) < 0
         documents = _exclude(documents, has_no_class, spec, reasons, _describe_other_labels)
     if "prompt_lengths" in spec.extra_columns and not documents.store.prompt_lengths.any():
@@ -51,8 +51,9 @@ def classes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:
     return of_label[documents.store.label_ids[documents.index]]
 
 
-def _check_classes(documents: Documents, spec: WindowSpec) -> None:
-    labels = {label: None for label in documents.store.labels if label}
+def check_classes(stores: Sequence[TokenStore], spec: WindowSpec) -> None:
+    """Raises ConfigError for a class of `spec` that no document has. stores: of all corpora that its denoiser reads."""
+    labels = {label: None for store in stores for label in store.labels if label}
     for name in spec.classes:
         if name not in labels:
             some = ", ".join(map(repr, list(labels)[:8])) + (", ..." if len(labels) > 8 else "")

@@ -10,7 +10,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.documents import Documents, MixedDocuments
-from data.eligible import eligible
+from data.eligible import check_classes, eligible
 from data.near_duplicates import Overlap, near_duplicates
 from data.rates import rate_factors, rates
 from data.split import Split, heldout_digest, is_trained_on, split_documents
@@ -110,6 +110,9 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
         except ConfigError as error:
             raise corpus_error(error, name) if name else error from None
         found.append(Corpus(name, store, train_documents, heldout_documents, overlap))
+    for tasks in experiment.tasks_of_denoisers.values():
+        specs = [experiment.window_specs[k] for k in tasks]
+        check_classes([found[spec.corpus].store for spec in specs], specs[0])
     if data.sources:
         check_different({corpus.name: corpus.store for corpus in found}, data)
         found = _compared(found, drop=data.near_duplicates == "drop")

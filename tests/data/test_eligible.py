@@ -5,7 +5,7 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.windows import Capacity, WindowSpec
-from data.eligible import describe_excluded, eligible
+from data.eligible import check_classes, describe_excluded, eligible
 from data.windows import WindowReader
 from tests.data.corpus import batches_of, examples_of_window
 from tests.data.test_windows import documents_of
@@ -121,9 +121,17 @@ def test_labels_are_indices_of_classes():
 )
 def test_labels_without_class_and_classes_without_label(spec, message):
     with pytest.raises(ConfigError, match=message):
+        check_classes([LABELLED.store], spec)
         eligible(LABELLED, spec)
+
+
+def test_classes_of_several_corpora():
+    others = pairs_of([[50]], [0], ["sports"])
+    check_classes([LABELLED.store, others.store], labelled("sports", "news"))
+    with pytest.raises(ConfigError, match=r"contains 'art', .*: use labels of the corpus: 'news', 'sport', 'sports'$"):
+        check_classes([LABELLED.store, others.store], labelled("sports", "art"))
 
 
 def test_a_corpus_without_labels():
     with pytest.raises(ConfigError, match=r"no document has that label: set data\.source to 'stdlib', or 'jsonl' with"):
-        eligible(PAIRS, labelled("news"))
+        check_classes([PAIRS.store], labelled("news"))

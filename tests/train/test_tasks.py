@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from configs import base, multitask
+from configs import base, classification, multitask
 from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
 from data.store import open_or_build
@@ -257,6 +257,27 @@ def test_a_text_needs_a_denoiser_where_the_shares_depend_on_the_corpora():
     by_weight = make_experiment(config_of(mixture(rows)))
     drawn = text_windows(by_weight, [f"text {k}" for k in range(400)]).denoiser_ids
     assert np.mean(drawn == 0) == pytest.approx(3 / 4, abs=0.07)
+
+
+def test_a_classifier_reads_corpora_that_each_hold_some_of_the_classes(tmp_path):
+    for label in ("water", "food"):
+        lines = [json.dumps({"text": f"{label} is text {k}", "label": label}) for k in range(20)]
+        (tmp_path / f"{label}.jsonl").write_text("\n".join(lines))
+    table = {
+        label: a_corpus(source="jsonl", path=str(tmp_path / f"{label}.jsonl"), documents="split")
+        for label in ("water", "food")
+    }
+    fields = {"data__cache_dir": str(tmp_path / "cache"), "model__architecture": "encoder_only"}
+    objective = {**classification.get_config().objective.to_dict(), "classes": ("water", "food")}
+    experiment = make_experiment(config_of(objective, table, **fields))
+    documents = open_corpora(experiment, show_progress=False).train_documents
+    windows = experiment.batches(documents, transform=lambda windows, _: windows)[0]
+    assert windows.labels.tolist() == (1 - windows.denoiser_ids).tolist(), "the corpora are in the order of their names"
+    wrong = make_experiment(
+        config_of(objective | {"classes": ("water", "air")}, table, data__on_unusable="skip", **fields)
+    )
+    with pytest.raises(ConfigError, match="food"):
+        open_corpora(wrong, show_progress=False)
 
 
 @pytest.mark.parametrize("name", ["my-web", "0", "items", "keys", "get", "a.b", "", "__class__"])
