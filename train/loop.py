@@ -77,7 +77,9 @@ def train_and_evaluate(
         if lock is not None:
             lock.check()
             write_start(run, start)
-        display = stack.enter_context(Display(config.steps, start.step, console=console))
+        display = stack.enter_context(
+            Display(config.steps, start.step, console=console, rows=experiment.printed_groups)
+        )
         stop = stack.enter_context(StopRequest(display.warn))
         recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run), lock=lock))
         print_summary(run, display, workdir)

@@ -101,7 +101,8 @@ def _train_group(shared: Run, group: Sequence[tuple[Run, Start, Lock]], console:
         recorders = []
         for (run, _, lock), start in zip(group, starts, strict=True):
             label = f"seed {run.experiment.seed}: "
-            display = Display(config.steps, first, console=console, live=False, label=label)
+            rows = run.experiment.printed_groups
+            display = Display(config.steps, first, console=console, live=False, rows=rows, label=label)
             lock.check()
             write_start(run, start)
             start.checkpoints.delete_after(first)
