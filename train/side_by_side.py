@@ -110,7 +110,7 @@ def _train_group(shared: Run, group: Sequence[tuple[Run, Start, Lock]], console:
                 run, start, display, functools.partial(evaluate, shared), lock=lock, name=_name(run, start.workdir)
             )
             recorders.append(stack.enter_context(recorder))
-            print_start(display, start.warnings, first)
+            print_start(display, start)
         stop = stack.enter_context(StopRequest(recorders[0].display.warn))
         stacked = StackedRuns([run for run, _, _ in group])
         state = stacked.stack(states)
