@@ -102,7 +102,7 @@ def build_store(work: Path, folder: Path, build: Build, write: WriteShards = wri
             build.num_documents += len(shard)
             build.progress.skip(sum(part.num_bytes for part in task.parts))
     write(build, missing)
-    build.progress.stage("assembling")
+    build.progress.stage("writing the token store")
     shutil.rmtree(work / "store", ignore_errors=True)
     (work / "store").mkdir()
     shards = [Shard(task.folder) for task in tasks]

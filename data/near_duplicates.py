@@ -40,16 +40,20 @@ class Overlap:
 
     def __str__(self) -> str:
         """One line, for the summary of a run."""
-        near = f"and {self.near_identical:,} near-identical (Jaccard similarity >= {JACCARD})"
+        near = f"and {self.near_identical:,} near-identical (Jaccard >= {JACCARD})"
         if not self.searched:
             near = f"(near-identical ones are not counted in corpora of more than {MAX_DOCUMENTS:,} documents)"
-        line = f"of {self.heldout:,} held-out documents, {self.identical:,} are identical {near} to training documents"
+        documents = "document" if self.heldout == 1 else "documents"
+        line = (
+            f"of {self.heldout:,} held-out {documents}, {self.identical:,} are identical {near} to training documents"
+        )
         if not self.train:
             return line
+        copies = "1 copy" if self.train == 1 else f"{self.train:,} copies"
         if self.dropped:
-            return f"{line}; their copies in training are dropped: {self.train:,}"
+            return f"{line}; {copies} in training dropped"
         remedy = " (data.near_duplicates='drop' drops them)" if self.searched else ""
-        return f"{line}; their copies in training: {self.train:,}{remedy}"
+        return f"{line}; {copies} in training{remedy}"
 
 
 def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates) -> tuple[Documents, Overlap]:

@@ -58,9 +58,9 @@ class PrepareProgress:
             )
 
     def stage(self, name: str) -> None:
-        """Shows what follows, whose end is not known."""
+        """Shows what follows, whose end is not known: in lines only after the first ten seconds."""
         self._bar.update(self._task, description=name, total=None)
-        if self._lines:
+        if self._lines and self.seconds > _LINE_SECONDS:
             self._print(f"{name} (after {self.seconds:,.0f} s)")
 
     def _rates(self) -> str:

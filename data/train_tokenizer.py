@@ -33,6 +33,7 @@ from data.tokenizers.specials import appended_names
 from data.tokenizers.training import Kind, Normalization, TrainingOptions, check_options, train
 
 _HELDOUT = Limits(max_bytes=1 << 20, num_documents=1000)  # of the text that the result is measured on
+_MODE_TOKENS = ("[R]", "[S]", "[X]")  # data.mode_tokens of configs/base.py, which this package does not import
 _OTHER_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # read with a tokenizer.json in the same folder
 
 _FLAGS = flags.FlagValues()
@@ -151,9 +152,8 @@ def _loaded(contents: bytes, corpus: CorpusConfig, name: str) -> Tokenizer:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, name)
         write_bytes(path, contents)
-        return make_tokenizer(
-            dataclasses.replace(corpus, tokenizer=path, num_sentinels=_FLAGS.num_sentinels, append_special_tokens=True)
-        )
+        fields = {"num_sentinels": _FLAGS.num_sentinels, "mode_tokens": _MODE_TOKENS, "append_special_tokens": True}
+        return make_tokenizer(dataclasses.replace(corpus, tokenizer=path, **fields))
 
 
 def _print_measures(tokenizer: Tokenizer, heldout: TextSample, out: str) -> None:
@@ -173,9 +173,12 @@ def _print_measures(tokenizer: Tokenizer, heldout: TextSample, out: str) -> None
     )
     exact = "all texts" if not num_changed else f"{len(heldout.texts) - num_changed:,} of {len(heldout.texts):,} texts"
     print(f"round trip    {exact} are the same after encoding and decoding")
-    appended = ", ".join(appended_names(vocab).values())
+    appended = appended_names(vocab).values()
     if appended:
-        print(f"not in it     {appended}: a run with data.append_special_tokens=True adds these ids")
+        print(
+            f"not in it     {', '.join(appended)}: a run adds these {len(appended)} ids "
+            "(data.append_special_tokens, data.mode_tokens)"
+        )
     print(f"use           --config.data.tokenizer={out}")
 
 

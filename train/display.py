@@ -1,7 +1,7 @@
 """Prints the progress of a run: a live display on a terminal, plain lines in a file or a pipe."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
 import jax
@@ -15,6 +15,7 @@ from rich.text import Text
 from train.metrics import perplexity
 
 _EVAL = ("loss", "loss_stderr", "perplexity", "accuracy", "bits_per_byte")
+_NO_LIMIT = 10_000  # columns, more than any table has
 _NOT_PRINTED = (*_EVAL, "unknown_fraction", "bytes_covered")  # the last two hardly differ between evaluations
 
 
@@ -35,6 +36,7 @@ class Display:
       total_steps, start_step: of the run.
       console: standard output by default.
       live: False for lines as in a file on a terminal too, where several displays share the console.
+      rows: the denoisers and corpora whose losses are printed (Experiment.printed_groups); all by default.
       label: at the start of each message and each line of metrics, such as "seed 1: ".
     """
 
@@ -45,11 +47,13 @@ class Display:
         *,
         console: Console | None = None,
         live: bool = True,
+        rows: Collection[str] | None = None,
         label: str = "",
     ):
         self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._console.quiet = jax.process_index() != 0
         self._is_live = live and self._console.is_interactive and not self._console.quiet
+        self._rows = rows
         self._label = label
         self._total = total_steps
         self._train: Mapping[str, float] = {}
@@ -94,14 +98,14 @@ class Display:
     def eval(self, step: int, metrics: Mapping[str, float]) -> None:
         """Prints held-out metrics, and the change of each denoiser's loss since the previous evaluation.
 
-        The loss is printed with its standard error, the losses of denoisers in a table with theirs.
+        The loss is printed with its standard error, the losses of denoisers and corpora in a table with theirs.
         """
         self._print("  ".join([f"eval at step {step}:", *_cells(metrics, _EVAL)]), style="bold")
         others = {name: value for name, value in metrics.items() if name not in _NOT_PRINTED and "/" not in name}
         if others:
             self._print("  " + "  ".join(f"{name} {value:.4g}" for name, value in others.items()))
-        if len(_denoisers(metrics)) > 1:
-            self._console.print(_denoiser_table(metrics, self._eval))
+        if len(names := self._names_in(metrics)) > 1:
+            self._print_whole(_table(metrics, self._eval, names))
         self._eval = metrics
 
     def message(self, text: str) -> None:
@@ -115,6 +119,16 @@ class Display:
     def _print(self, text: str, style: str = "") -> None:
         # Lines in a file or a pipe are not broken: programs read them.
         self._console.print(Text(self._label + text, style=style), soft_wrap=not self._console.is_terminal)
+
+    def _print_whole(self, table: Table) -> None:
+        """Prints `table` in its own width: in a narrow console its lines are longer, and no cell is cut."""
+        table.width = self._console.measure(table, options=self._console.options.update(width=_NO_LIMIT)).maximum
+        self._console.print(table, soft_wrap=True)
+
+    def _names_in(self, metrics: Mapping[str, float]) -> list[str]:
+        """Returns the names of the denoisers and corpora that have a loss in `metrics` and a row here."""
+        found = [name.removeprefix("loss/") for name in metrics if name.startswith("loss/")]
+        return [name for name in found if self._rows is None or name in self._rows]
 
     def _time_left(self) -> str:
         """Returns the estimated time to the end of the run, such as "1:02:03 left"; "" without an estimate."""
@@ -133,9 +147,8 @@ class Display:
         shown = ("loss", "perplexity", "accuracy", "learning_rate", "grad_norm")
         if cells := _cells(self._train, shown):
             parts.append(Text("  ".join(cells)))
-        denoisers = _denoisers(self._train)
-        if len(denoisers) > 1:
-            cells = [f"{name} {self._train[f'loss/{name}']:.3f}" for name in denoisers]
+        if len(names := self._names_in(self._train)) > 1:
+            cells = [f"{name} {self._train[f'loss/{name}']:.3f}" for name in names]
             parts.append(Columns([Text(cell, "cyan") for cell in cells], padding=(0, 2)))
         return Group(*parts)
 
@@ -151,13 +164,8 @@ _FORMATS = {
 }
 
 
-def _denoisers(metrics: Mapping[str, float]) -> list[str]:
-    """Returns the names of the denoisers that have a loss."""
-    return [name.removeprefix("loss/") for name in metrics if name.startswith("loss/")]
-
-
-def _denoiser_table(metrics: Mapping[str, float], previous: Mapping[str, float]) -> Table:
-    """Returns a row for each denoiser: loss, standard error, perplexity, accuracy and change since `previous`.
+def _table(metrics: Mapping[str, float], previous: Mapping[str, float], names: Sequence[str]) -> Table:
+    """Returns a row for each of `names`: loss, standard error, perplexity, accuracy and change since `previous`.
 
     Columns without a value are omitted.
     """
@@ -167,7 +175,7 @@ def _denoiser_table(metrics: Mapping[str, float], previous: Mapping[str, float])
     has_error = any(name.startswith("loss_stderr/") for name in metrics)
     for header in ("loss", *["stderr"] * has_error, "perplexity", *["acc"] * has_accuracy, "change"):
         table.add_column(header, justify="right", min_width=8)
-    for name in _denoisers(metrics):
+    for name in names:
         loss, previous_loss = metrics[f"loss/{name}"], previous.get(f"loss/{name}")
         error = f"{metrics[f'loss_stderr/{name}']:.4f}" if f"loss_stderr/{name}" in metrics else ""
         accuracy = f"{metrics[f'accuracy/{name}']:.3f}" if f"accuracy/{name}" in metrics else ""

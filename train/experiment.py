@@ -99,6 +99,13 @@ class Experiment:
         return self.tasks_of_denoisers | self.tasks_of_corpora
 
     @property
+    def printed_groups(self) -> tuple[str, ...]:
+        """The names of `metric_groups` without a single denoiser of several corpora, whose metrics are the run's."""
+        if self.tasks_of_corpora and len(self.tasks_of_denoisers) == 1:
+            return tuple(self.tasks_of_corpora)
+        return tuple(self.metric_groups)
+
+    @property
     def batch_spec(self) -> BatchSpec:
         """The windows that the rows of a batch are made from."""
         return self.collate.batch_spec

@@ -14,6 +14,7 @@ from contract.vocab import DECODER_STARTS
 from data.tokenizer import Tokenizer
 from models.config import ModelConfig
 from models.transformer import Params, init_params
+from train.config import DataConfig
 from train.experiment import Experiment
 from train.huggingface.folder import is_huggingface_folder
 from train.huggingface.importing import open_model
@@ -22,6 +23,8 @@ from train.restore import load_experiment, load_transformer
 from train.run import Run
 from train.vocabulary import SharedTokens, describe_differences, match_tokens, token_texts
 
+# Fields of config.data that determine a vocabulary.
+_VOCABULARY = ("tokenizer", "append_special_tokens", "num_sentinels", "mode_tokens")
 # Fields of config.model with which the same arrays compute something else.
 _MEANING = (
     "mlp",
@@ -50,7 +53,8 @@ class Origin:
       model: its model.
       tokenizer: its tokenizer.
       shapes: of its Transformer's arrays.
-      load: mesh -> the Transformer's arrays on it.
+      load: mesh -> the Transformer's arrays on it, and the step of their checkpoint; None for a folder.
+      data: the fields of its vocabulary, with the path of its own copy of the tokenizer; None for a folder.
     """
 
     where: str
@@ -58,7 +62,8 @@ class Origin:
     model: ModelConfig
     tokenizer: Tokenizer
     shapes: Params
-    load: Callable[[Mesh], Params]
+    load: Callable[[Mesh], tuple[Params, int | None]]
+    data: DataConfig | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +91,8 @@ def check_init_from(experiment: Experiment) -> list[str]:
     return list(plan_start(open_origin(experiment.train.init_from), experiment).notes)
 
 
-def start_from(run: Run, params: Params, path: str) -> Params:
-    """Returns `params` with the Transformer of the run or the Hugging Face folder `path`, for `train.init_from`.
+def start_from(run: Run, params: Params, path: str) -> tuple[Params, int | None]:
+    """Returns `params` with the Transformer of the run or the Hugging Face folder `path`, and the run's step.
 
     Of a run, the newest checkpoint is taken. Arrays are copied; where vocabularies differ
     (train.init_from_vocabulary="by_token"), the rows of tables of tokens are copied by the tokens' texts, and rows of
@@ -100,7 +105,8 @@ def start_from(run: Run, params: Params, path: str) -> Params:
     origin = open_origin(path)
     plan = plan_start(origin, run.experiment)
     before = learner.transformer(params)
-    return learner.replace_transformer(params, _transplant(before, origin.load(run.mesh), plan))
+    transformer, step = origin.load(run.mesh)
+    return learner.replace_transformer(params, _transplant(before, transformer, plan)), step
 
 
 def open_origin(path: str) -> Origin:
@@ -108,10 +114,12 @@ def open_origin(path: str) -> Origin:
     where = f"train.init_from={path}"
     if is_huggingface_folder(path):
         found = open_model(path, where)
-        return Origin(where, "folder", found.model, found.tokenizer, found.shapes, found.load)
+        arrays = (found.model, found.tokenizer, found.shapes)
+        return Origin(where, "folder", *arrays, lambda mesh: (found.load(mesh), None))
     other = load_experiment(path, named_by="train.init_from")
     shapes = jax.eval_shape(other.learner.transformer, other.params_shapes)
-    return Origin(where, "run", other.model, other.tokenizer, shapes, lambda mesh: load_transformer(other, path, mesh))
+    arrays = (other.model, other.tokenizer, shapes)
+    return Origin(where, "run", *arrays, lambda mesh: load_transformer(other, path, mesh), other.data)
 
 
 def plan_start(origin: Origin, experiment: Experiment) -> Plan:
@@ -152,9 +160,9 @@ def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedT
         return None, [f"{origin.where} has the same tokens, but its tokenizer may divide a text into other tokens"]
     if experiment.train.init_from_vocabulary == "equal":
         raise ConfigError(
-            f"{origin.where}: that {origin.kind} has another vocabulary: {differences}: set data.tokenizer, "
-            "data.append_special_tokens, data.num_sentinels and data.mode_tokens as there, or "
-            "train.init_from_vocabulary='by_token' to copy the rows of the common tokens"
+            f"{origin.where}: that {origin.kind} has another vocabulary: {differences}: set "
+            f"{_fields_as_there(origin, experiment)} as there, or train.init_from_vocabulary='by_token' to copy the "
+            "rows of the common tokens"
         )
     tokens = match_tokens(here, there)
     if not len(tokens.here):
@@ -163,6 +171,16 @@ def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedT
         f"{origin.where}: the rows of {len(tokens.here):,} tokens are copied by token, {tokens.num_new:,} new tokens "
         f"keep their initial values, and {tokens.num_dropped:,} tokens of that {origin.kind} have no row here"
     ]
+
+
+def _fields_as_there(origin: Origin, experiment: Experiment) -> str:
+    """Returns the fields whose values give the vocabulary of `origin`: of a run those that differ, with its values."""
+    if origin.data is None:
+        return ", ".join(f"data.{field}" for field in _VOCABULARY)
+    differing = [field for field in _VOCABULARY if getattr(origin.data, field) != getattr(experiment.data, field)]
+    if origin.tokenizer.fingerprint == experiment.tokenizer.fingerprint:
+        differing = [field for field in differing if field != "tokenizer"]  # a copy of the same file
+    return " and ".join(f"data.{field}={getattr(origin.data, field)!r}" for field in differing)
 
 
 def _match_decoder_starts(origin: Origin, experiment: Experiment) -> list[str]:

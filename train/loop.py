@@ -24,7 +24,15 @@ from train.run import make_run
 from train.run_config import flatten
 from train.save_timer import SaveTimer
 from train.signals import StopRequest
-from train.start import check_shared, first_whole_state, make_start, make_workdir, open_checkpoints, write_start
+from train.start import (
+    Start,
+    check_shared,
+    first_whole_state,
+    make_start,
+    make_workdir,
+    open_checkpoints,
+    write_start,
+)
 from train.step import TrainState
 from train.summary import print_summary
 from train.tracking.writer import check_trackers
@@ -77,11 +85,13 @@ def train_and_evaluate(
         if lock is not None:
             lock.check()
             write_start(run, start)
-        display = stack.enter_context(Display(config.steps, start.step, console=console))
+        display = stack.enter_context(
+            Display(config.steps, start.step, console=console, rows=experiment.printed_groups)
+        )
         stop = stack.enter_context(StopRequest(display.warn))
         recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run), lock=lock))
         print_summary(run, display, workdir)
-        print_start(display, start.warnings, start.step)
+        print_start(display, start)
         steps = Steps(
             recorders=[recorder],
             batches=run.train_batches,
@@ -94,12 +104,14 @@ def train_and_evaluate(
         return recorder.finish(state)
 
 
-def print_start(display: Display, warnings: Sequence[str], step: int) -> None:
-    """Prints the warnings of a start, and the step from which the run continues."""
-    for warning in warnings:
+def print_start(display: Display, start: Start) -> None:
+    """Prints the warnings of a start, and the step from which the run continues or the parameters it starts with."""
+    for warning in start.warnings:
         display.warn(warning)
-    if step:
-        display.message(f"continuing from step {step}")
+    if start.step:
+        display.message(f"continuing from step {start.step}")
+    elif start.origin:
+        display.message(f"{'start':>10}  {start.origin}")
 
 
 @dataclasses.dataclass(frozen=True)

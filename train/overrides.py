@@ -65,6 +65,8 @@ def _suggestion(fields: Mapping[str, Any], group: Any, parts: Sequence[str], k: 
     near = difflib.get_close_matches(parts[k], group, n=1)
     if near:
         return f"did you mean {'.'.join([*parts[:k], near[0]])}?"
+    if parts[:k] == ["data", "sources"]:
+        return f"this config has no corpus {parts[k]!r}; name corpora in a config, by base.use_corpora (docs/data.md)"
     elsewhere = [".".join(path) for path in _paths(fields) if path[-1] == parts[-1]]
     return f"did you mean {elsewhere[0]}?" if elsewhere else f"choose one of {', '.join(group)}"
 

@@ -179,10 +179,9 @@ class Recorder:
         sample = sample_for_display(self.run, state.eval_params)
         self.display.message(sample)
         self._writer.write_text(step, "sample", sample)
-        self.display.message(
-            f"done: {step} steps; config.json, metrics.jsonl and checkpoints are in {self.workdir}. "
-            f"{how_to_continue(experiment)}; {self._next_command()}"
-        )
+        self.display.message(f"done: {step} steps; config.json, metrics.jsonl and checkpoints are in {self.workdir}")
+        self.display.message(how_to_continue(experiment))
+        self.display.message(self._next_command())
         return True
 
     def __enter__(self) -> Self:
@@ -199,5 +198,5 @@ class Recorder:
         """Returns what to run after the training: train.generate, or train.evaluate if it predicts no tokens."""
         experiment = self.run.experiment
         if experiment.learner.language_model(experiment.params_shapes) is None:
-            return f"to evaluate: python -m train.evaluate --workdir={self.workdir}"
-        return f"to sample: python -m train.generate --workdir={self.workdir} --prompt=..."
+            return f"To evaluate: python -m train.evaluate --workdir={self.workdir}"
+        return f"To sample: python -m train.generate --workdir={self.workdir} --prompt=..."

@@ -127,12 +127,15 @@ def check_same_transformer(field: str, other: Experiment, experiment: Experiment
         )
 
 
-def load_transformer(experiment: Experiment, workdir: str, mesh: Mesh) -> Params:
-    """Returns the Transformer of the newest checkpoint in `workdir`, that of `experiment`, on the devices of `mesh`."""
+def load_transformer(experiment: Experiment, workdir: str, mesh: Mesh) -> tuple[Params, int]:
+    """Returns the Transformer of the newest checkpoint in `workdir`, on the devices of `mesh`, and its step.
+
+    experiment: that of the run in `workdir`.
+    """
     saved = {"transformer": experiment.params_shapes["transformer"]}
     try:
-        params, _ = _load_params(saved, workdir, None, mesh)
+        params, step = _load_params(saved, workdir, None, mesh)
     except DamagedCheckpointError as error:
         remedy = "" if error.before is None else f": move that folder away to start from step {error.before}"
         raise ConfigError(f"checkpoint {error.folder} is damaged ({error.what}){remedy}") from error
-    return experiment.learner.transformer(params)
+    return experiment.learner.transformer(params), step

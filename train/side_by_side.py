@@ -101,7 +101,8 @@ def _train_group(shared: Run, group: Sequence[tuple[Run, Start, Lock]], console:
         recorders = []
         for (run, _, lock), start in zip(group, starts, strict=True):
             label = f"seed {run.experiment.seed}: "
-            display = Display(config.steps, first, console=console, live=False, label=label)
+            rows = run.experiment.printed_groups
+            display = Display(config.steps, first, console=console, live=False, rows=rows, label=label)
             lock.check()
             write_start(run, start)
             start.checkpoints.delete_after(first)
@@ -109,7 +110,7 @@ def _train_group(shared: Run, group: Sequence[tuple[Run, Start, Lock]], console:
                 run, start, display, functools.partial(evaluate, shared), lock=lock, name=_name(run, start.workdir)
             )
             recorders.append(stack.enter_context(recorder))
-            print_start(display, start.warnings, first)
+            print_start(display, start)
         stop = stack.enter_context(StopRequest(recorders[0].display.warn))
         stacked = StackedRuns([run for run, _, _ in group])
         state = stacked.stack(states)

@@ -41,6 +41,7 @@ class Start:
     config: dict[str, Any]  # the resolved config, with the corpus
     counters: dict[str, Any] | None  # those of that checkpoint, once `first_state` has read it
     warnings: list[str]  # to be printed at the start of the run
+    origin: str = ""  # what `train.init_from` gave, once `first_state` has read it
 
 
 def make_workdir(workdir: str) -> None:
@@ -148,7 +149,11 @@ def first_state(run: Run, start: Start) -> tuple[Start, TrainState]:
         state = start.checkpoints.restore(run.state_shapes, start.step)
         return dataclasses.replace(start, counters=start.checkpoints.counters(start.step)), state
     state, init_from = run.init_state(), run.experiment.train.init_from
-    return start, state.starting_with(start_from(run, state.params, init_from)) if init_from else state
+    if not init_from:
+        return start, state
+    params, step = start_from(run, state.params, init_from)
+    origin = f"parameters of {init_from}" + ("" if step is None else f", step {step}")
+    return dataclasses.replace(start, origin=origin), state.starting_with(params)
 
 
 def first_whole_state(run: Run, start: Start) -> tuple[Start, TrainState]:

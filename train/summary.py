@@ -127,18 +127,17 @@ def _describe_vocabulary(experiment: Experiment) -> str:
 
 
 def _trigram_line(run: Run, number: int) -> str:
-    """Returns the loss of a trigram model on the text that an evaluation reads, and what the loss compares with.
+    """Returns the loss of a trigram model on the text that an evaluation reads, and whether the run's compares with it.
 
     number: of the corpus that the trigram model is of.
     """
     train_documents = run.corpora.each[number].train_documents
     loss = trigram_loss(train_documents, run.heldout, run.experiment.vocab.eos, number)
     is_scored = run.experiment.byte_metric == "bits_per_byte"
-    compared = "" if is_scored else ", of text in its order, which is not what this objective scores"
+    compared = "" if is_scored else "; not comparable with this objective's loss"
     return (
-        f"{loss.nats:.3f} nats per token, {loss.nats / np.log(2):.3f} bits: a trigram model of "
-        f"{count_text(loss.train_tokens)} training tokens, on {count_text(loss.heldout_tokens)} tokens of the held-out "
-        f"windows that an evaluation reads{compared}"
+        f"{loss.nats:.3f} nats per token, {loss.nats / np.log(2):.3f} bits: a trigram model "
+        f"({count_text(loss.train_tokens)} training tokens){compared}"
     )
 
 

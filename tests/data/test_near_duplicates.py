@@ -43,12 +43,12 @@ def test_copies_by_hand(tmp_path):
     assert kept is train
     assert (overlap.heldout, overlap.identical, overlap.near_identical, overlap.train) == (3, 1, 2, 4)
     assert str(overlap) == (
-        "of 3 held-out documents, 1 are identical and 2 near-identical (Jaccard similarity >= 0.8) to training "
-        "documents; their copies in training: 4 (data.near_duplicates='drop' drops them)"
+        "of 3 held-out documents, 1 are identical and 2 near-identical (Jaccard >= 0.8) to training "
+        "documents; 4 copies in training (data.near_duplicates='drop' drops them)"
     )
     dropped, overlap = near_duplicates(train, heldout, "drop")
     assert dropped.index.tolist() == [7] and dropped.label == "training" and heldout.index.tolist() == [1, 3, 4]
-    assert str(overlap).endswith("training documents; their copies in training are dropped: 4")
+    assert str(overlap).endswith("training documents; 4 copies in training dropped")
     assert describe_copies(store) == (
         "1 of 8 documents are identical to an earlier one, and 3 other ones are near-identical to one (Jaccard "
         "similarity >= 0.8)"
@@ -61,8 +61,7 @@ def test_copies_within_one_side_are_no_overlap(tmp_path):
     kept, overlap = near_duplicates(train, heldout, "drop")
     assert kept.index.tolist() == train.index.tolist()
     assert str(overlap) == (
-        "of 2 held-out documents, 0 are identical and 0 near-identical (Jaccard similarity >= 0.8) to training "
-        "documents"
+        "of 2 held-out documents, 0 are identical and 0 near-identical (Jaccard >= 0.8) to training documents"
     )
 
 
@@ -108,7 +107,7 @@ def test_beyond_the_limit_identical_documents_are_counted_and_drop_is_refused(tm
     _, overlap = near_duplicates(train, heldout, "keep")
     assert str(overlap) == (
         "of 2 held-out documents, 1 are identical (near-identical ones are not counted in corpora of more than 3 "
-        "documents) to training documents; their copies in training: 1"
+        "documents) to training documents; 1 copy in training"
     )
     assert "near-identical ones are not counted in corpora of more than 3" in describe_copies(store)
     with pytest.raises(ConfigError, match=r"data\.near_duplicates='drop' is for corpora of up to 3 documents.* has 4:"):

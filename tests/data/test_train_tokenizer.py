@@ -18,6 +18,7 @@ from configs.base import get_config
 from data.split import Split, split_documents
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
+from data.tokenizers.specials import appended_names
 from data.train_tokenizer import _FLAGS, main
 from tests.data.corpus import corpus_config, write_texts
 from tests.data.tiny_tokenizers import SPECIAL_LOOKING, hostile_texts
@@ -80,6 +81,14 @@ def test_the_file_has_the_special_tokens_and_as_many_ids_as_were_asked_for(train
     assert own[vocab.mode("[NLU]")] == "[NLU]"
     assert (vocab.unk >= 0) == (kind != "byte-level bpe")
     assert vocab.size == 450 and vocab.bos == vocab.cls, "nothing is appended: [CLS] is BOS too, as in BERT"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_printed_special_tokens_are_those_that_a_run_appends(folder, printed, kind):
+    modes = get_config().data.mode_tokens
+    appended = appended_names(tokenizer_of(folder, KINDS[kind], mode_tokens=modes).vocab).values()
+    assert set(modes) <= set(appended)
+    assert f"not in it     {', '.join(appended)}: a run adds these {len(appended)} ids" in printed[kind]
 
 
 @pytest.mark.parametrize("kind", LOSSLESS)

@@ -114,7 +114,7 @@ def test_a_run_is_evaluated_and_read_with_its_average_alone(averaging_run, corpu
 
 def test_a_run_starts_with_the_average_of_another(averaging_run, corpus):
     run = make_run(make_experiment(fields(corpus, train__ema_decay=0.0)), show_progress=False)
-    started = start_from(run, run.init_state().params, averaging_run)
+    started, _ = start_from(run, run.init_state().params, averaging_run)
     jax.tree.map(np.testing.assert_array_equal, started, load_params(load_experiment(averaging_run), averaging_run)[0])
 
 

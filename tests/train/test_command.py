@@ -39,6 +39,11 @@ def test_help_as_the_value_of_a_flag_is_a_value(capsys):
         (["--config.data.input_length=8"], "--config.data.input_length=8: did you mean data.inputs_length?"),
         (["--config.inputs_length=8"], "--config.inputs_length=8: did you mean data.inputs_length?"),
         (["--config.optimiser.b1=0.5"], "--config.optimiser.b1=0.5: did you mean optimizer?"),
+        (
+            ["--config.data.sources.a.source=jsonl"],
+            "--config.data.sources.a.source=jsonl: this config has no corpus 'a'; name corpora in a config, by "
+            "base.use_corpora (docs/data.md)",
+        ),
         (["--config.seed.x=1"], "--config.seed.x=1: seed has no fields"),
         (["--config.objective.noise_density=0.3"], "this field, objective.denoisers.r1.noise_density, objective"),
         (["--config.seed=1", "--config.seed=2"], "--config.seed is given 2 times: give it once"),

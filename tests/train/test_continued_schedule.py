@@ -235,7 +235,7 @@ def test_an_extended_run_equals_one_that_was_started_so_also_after_a_kill_and_a_
     train(extended, 8, "0-4")  # the same choice, longer
     whole = tmp_path / "whole"
     out = train(whole, 8, "0-4")
-    assert "To continue, raise train.steps: the learning rate continues at 0.002; " in out
+    assert "To continue, raise train.steps: the learning rate continues at 0.002\nTo sample: " in out
     assert_same_run(extended, whole)
     schedule = make_schedule(experiment_of(4, optimizer__warmup_steps=1).optimizer, 4)
     assert (

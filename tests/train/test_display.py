@@ -20,7 +20,7 @@ METRICS = {
 }
 
 
-def shown(use, *, terminal=False, total=1000, start=0, clock=None):
+def shown(use, *, terminal=False, total=1000, start=0, clock=None, rows=None):
     """What a Display writes to a console of 80 columns when `use` is called with it."""
     console = Console(
         file=io.StringIO(),
@@ -31,7 +31,7 @@ def shown(use, *, terminal=False, total=1000, start=0, clock=None):
         color_system=None,
         get_time=clock,
     )
-    with Display(total, start, console=console) as display:
+    with Display(total, start, console=console, rows=rows) as display:
         use(display)
     return console.file.getvalue()
 
@@ -79,6 +79,29 @@ def test_an_evaluation_is_a_table_with_the_change_since_the_last():
         "r 1.5000 4.48 0.500 -0.5000",
         "[S] 6.0000 403 0.125 +1.0000",
     ]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_names_are_never_cut(terminal):
+    names = ["span_corruption_of_the_web", "multi_token_prediction"]
+    metrics = {"loss": 3.0} | {f"{metric}/{name}": 2.0 for metric in ("loss", "loss_stderr") for name in names}
+    metrics |= {f"accuracy/{name}": 0.5 for name in names}
+
+    def use(display):
+        for step in (1, 2):
+            display.eval(step, metrics)
+
+    text = Text.from_ansi(shown(use, terminal=terminal)).plain
+    for name in names:
+        assert text.count(f"{name}  ") == 2
+
+
+def test_only_the_rows_of_the_display_are_printed():
+    def use(display):
+        display.eval(1, {"loss": 2.0, "loss/clm": 2.0, "loss/web": 1.5, "loss/books": 3.0})
+
+    rows = [line.split()[0] for line in shown(use, rows=("web", "books")).splitlines()]
+    assert rows == ["eval", "loss", "web", "books"]
 
 
 def test_one_denoiser_needs_no_table():

@@ -33,9 +33,9 @@ def clm(corpus, tmp_path_factory):
 def test_another_objective_starts_with_the_arrays_of_the_newest_checkpoint(corpus, clm):
     run = make_run(make_experiment(fields(corpus, "fim")), show_progress=False)
     before = run.init_state().params
-    params = start_from(run, before, clm)
+    params, from_step = start_from(run, before, clm)
     saved, step = load_params(load_experiment(clm), clm)
-    assert step == 2
+    assert from_step == step == 2
     jax.tree.map(np.testing.assert_array_equal, params, saved)
     assert any(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a != b).any()), params, before)))
 
@@ -43,12 +43,15 @@ def test_another_objective_starts_with_the_arrays_of_the_newest_checkpoint(corpu
 def test_the_loop_starts_there_once_and_then_continues_its_own_run(corpus, clm, tmp_path, capsys):
     config = fields(corpus, "clm", train__init_from=clm, optimizer__learning_rate=1e-12, train__steps=2)
     train_and_evaluate(make_experiment(config), str(tmp_path / "tuned"))
+    line = f"     start  parameters of {clm}, step 2\n"
+    assert line in capsys.readouterr().out
     saved = load_params(load_experiment(clm), clm)[0]
     tuned = load_params(load_experiment(tmp_path / "tuned"), tmp_path / "tuned")[0]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), tuned, saved)
     train_and_evaluate(make_experiment(config), str(tmp_path / "tuned"))
     assert Checkpoints(tmp_path / "tuned" / "checkpoints", keep=None).latest_step() == 2
-    assert "continuing from step 2" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "continuing from step 2" in printed and line not in printed
 
 
 @pytest.mark.parametrize("name", ["mlm", "electra"])
@@ -65,7 +68,7 @@ def test_classification_starts_with_the_encoder_of_other_learners(corpus, tmp_pa
     config = fields(corpus, "classification", "encoder_only", **model, **reads_corpus("classification", corpus))
     run = make_run(make_experiment(config), show_progress=False)
     before = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), run.state_shapes.params)
-    params = start_from(run, before, str(tmp_path))
+    params, _ = start_from(run, before, str(tmp_path))
     assert params["classifier"] is before["classifier"]
     assert jax.tree.structure(params) == jax.tree.structure(before)
     found = {module: params["transformer"][module] for module in state.params["transformer"]}
@@ -84,7 +87,7 @@ def test_classification_starts_with_an_encoder_decoder(corpus, tmp_path, name):
     config = fields(corpus, "classification", "encoder_decoder", **reads_corpus("classification", corpus))
     config["model"], config["data"]["targets_length"] = pretrained.experiment.config["model"], 1
     run = make_run(make_experiment(config), show_progress=False)
-    params = start_from(run, run.init_state().params, str(tmp_path))
+    params, _ = start_from(run, run.init_state().params, str(tmp_path))
     jax.tree.map(np.testing.assert_array_equal, params["transformer"], state.params["transformer"])
 
 

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
+from tests.data.test_tokenizer import T5_LIKE, train_model
 from tests.table import small_config
 from train.checkpoint import Checkpoints
 from train.experiment import make_experiment
 from train.init_from import check_init_from, open_origin, plan_start, start_from
 from train.run import make_run
 from train.run_config import write_config
+from train.run_tokenizer import write_tokenizer
 from train.vocabulary import token_texts
 
 BY_TOKEN = {"train__init_from_vocabulary": "by_token"}
@@ -42,20 +44,41 @@ def started(corpus, path, **overrides):
     """Returns the Transformer, and its initial values, of a run that starts from `path`."""
     run = make_run(make_experiment(fields(corpus, train__init_from=path, **overrides)), show_progress=False)
     before = jax.tree.map(lambda leaf: np.full(leaf.shape, -7.0, leaf.dtype), run.state_shapes.params)
-    return run.experiment, start_from(run, before, path)["transformer"]
+    return run.experiment, start_from(run, before, path)[0]["transformer"]
 
 
 @pytest.mark.parametrize(
-    "overrides", [{"data__num_sentinels": 90}, {"data__mode_tokens": ("[S]", "[R]", "[X]")}], ids=["sentinels", "modes"]
+    ("overrides", "as_there"),
+    [
+        ({"data__num_sentinels": 90}, "data.num_sentinels=100"),
+        ({"data__mode_tokens": ("[S]", "[R]", "[X]")}, "data.mode_tokens=('[R]', '[S]', '[X]')"),
+        (
+            {"data__mode_tokens": ("[S]", "[R]", "[X]"), "data__num_sentinels": 90},
+            "data.num_sentinels=100 and data.mode_tokens=('[R]', '[S]', '[X]')",
+        ),
+    ],
+    ids=["sentinels", "modes", "both"],
 )
-def test_another_vocabulary_with_tables_of_the_same_shape_is_refused(corpus, tmp_path, overrides):
+def test_another_vocabulary_with_tables_of_the_same_shape_is_refused(corpus, tmp_path, overrides, as_there):
     """Padding to a multiple of 128 hides the difference from a comparison of shapes."""
     path, other, _ = save(tmp_path / "run", corpus)
     experiment = make_experiment(fields(corpus, train__init_from=path, **overrides))
     assert experiment.model.vocab_size == other.model.vocab_size
     with pytest.raises(ConfigError, match=r"has another vocabulary: id \d+ is '.*' there and '.*' here; ") as error:
         check_init_from(experiment)
-    assert "train.init_from_vocabulary='by_token'" in str(error.value) and len(str(error.value).splitlines()) == 1
+    assert f": set {as_there} as there, or train.init_from_vocabulary='by_token' to copy" in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_another_tokenizer_is_named_by_its_copy_in_the_run(corpus, tmp_path):
+    path, other, _ = save(tmp_path / "run", corpus, data__tokenizer=train_model(tmp_path / "m.model", **T5_LIKE))
+    write_tokenizer(path, other.tokenizer)
+    experiment = make_experiment(fields(corpus, train__init_from=path))
+    with pytest.raises(ConfigError) as error:
+        check_init_from(experiment)
+    copy = os.path.join(path, "tokenizer", "m.model")
+    assert f": set data.tokenizer={copy!r} as there, or train.init_from_vocabulary=" in str(error.value)
+    assert make_experiment(fields(corpus, train__init_from=path, data__tokenizer=copy)).vocab == other.vocab
 
 
 @pytest.mark.parametrize("objective", [{}, {"mlm": True}], ids=["clm", "mlm"])

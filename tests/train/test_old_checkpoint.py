@@ -74,6 +74,6 @@ def test_a_run_starts_from_it_and_python_opens_it(workdir, tmp_path):
     config = fixture_experiment(STEPS, str(tmp_path / "cache")).config
     train = config["train"] | {"init_from": str(workdir), "init_from_overlap": "allow"}
     run = make_run(make_experiment(config | {"train": train}), show_progress=False)
-    started = start_from(run, run.init_state().params, str(workdir))
+    started, _ = start_from(run, run.init_state().params, str(workdir))
     model = cloze.load(workdir)
     assert digests(started) == digests(model.params) == json.loads((workdir / "written_by.json").read_text())["params"]

@@ -52,7 +52,7 @@ result = {{
 other = make_run(make_experiment(small_config(
     "fim", "decoder_only", data__source="text", data__path={corpus!r} + "/text",
     data__cache_dir={corpus!r} + "/cache", **{fields!r})), show_progress=False)
-started = start_from(other, other.init_state().params, {workdir!r})
+started, _ = start_from(other, other.init_state().params, {workdir!r})
 result["same"] = all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((np.asarray(a) == np.asarray(b)).all()),
                                                   started, params)))
 print(json.dumps(result))

@@ -47,6 +47,7 @@ def test_corpora_keep_their_rates_whatever_the_denoisers_are():
     assert weights == pytest.approx([3 / 4 * 2 / 8, 1 / 4 * 2 / 3, 3 / 4 * 6 / 8, 1 / 4 * 1 / 3])
     assert experiment.denoiser_names == ("r", "s", "x")
     assert experiment.metric_groups == {"r": (0, 1), "s": (2,), "x": (3,), "a": (0, 2), "c": (1, 3)}
+    assert experiment.printed_groups == ("r", "s", "x", "a", "c")
 
 
 def test_a_schedule_of_denoisers_does_not_change_the_rates():
@@ -65,6 +66,7 @@ def test_one_objective_on_all_corpora():
     experiment = make_experiment(config_of("clm"))
     assert [task.name for task in experiment.tasks] == ["clm/a", "clm/c"] and experiment.denoiser_names == ("clm",)
     assert experiment.metric_groups == {"clm": (0, 1), "a": (0,), "c": (1,)}
+    assert experiment.printed_groups == ("a", "c")
 
 
 def test_a_corpus_has_the_token_store_that_it_has_alone(corpus):

@@ -82,7 +82,7 @@ def main() -> None:
         experiment, params = _load_language_model(experiment)
         generated = generate_texts(experiment, params, texts, requests, options, _BATCH_SIZE.value)
         answers = itertools.chain.from_iterable(generated)
-        lines = _generated_lines(answers, requests[0], options)
+        lines = _generated_lines(answers, requests[0], options, experiment.tokenizer.decode(requests[0].prompt.text))
     else:
         options.check_fills_masks()
         ids = read_masked_prompts(experiment, texts)
@@ -109,8 +109,11 @@ def _texts() -> list[NamedText]:
     return [NamedText(_PROMPT.value, "--prompt")] if _PROMPTS.value is None else read_prompts(_PROMPTS.value)
 
 
-def _generated_lines(answers: Iterable[Generated], request: Request, options: Options) -> Iterator[str]:
-    """Yields what --prompt prints: for each sample the completed text, and for spans the answer too."""
+def _generated_lines(answers: Iterable[Generated], request: Request, options: Options, unfilled: str) -> Iterator[str]:
+    """Yields what --prompt prints: for each sample the completed text, and for spans the answer too.
+
+    unfilled: the text of the prompt with its sentinels.
+    """
     has_spans = request.prompt.prompting.task == "infill_spans"
     for answer in answers:
         if options.num_samples > 1:
@@ -118,6 +121,8 @@ def _generated_lines(answers: Iterable[Generated], request: Request, options: Op
         if has_spans:
             yield f"answer: {printable(answer.answer)}"
         yield f"text: {printable(answer.text)}" if has_spans else printable(answer.text)
+        if has_spans and answer.text == unfilled:
+            _print_note(f"sample {answer.sample} fills no span: its answer has no sentinel of the prompt")
         if not answer.finished:
             _print_note(f"sample {answer.sample} did not end within --max_tokens={request.max_tokens}")
 
