@@ -20,13 +20,13 @@ from data.files import describe_file, expand_home
 from data.raw import RawDocument, Skipped
 from data.sources.from_files import check_unchanged
 from data.sources.from_tables import InvalidTable, document_columns, read_rows
+from data.sources.hf_saved import check_saved, is_saved
 from data.sources.source import Part, Source, skip_empty
 from data.storage import check_path, in_bucket
 
 _ROWS = 1024  # in memory at a time
 _ROWS_OF_PART = 20 * _ROWS
 _NAME = re.compile(r"(?P<name>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<split>.+))?")
-_SAVED = ("state.json", "dataset_dict.json")  # one of them is in a folder that save_to_disk wrote
 
 
 class _Address(NamedTuple):
@@ -114,6 +114,8 @@ def _load(address: _Address, where: str) -> Any:
         import datasets
     except ImportError:
         raise ConfigError("data.source='hf' needs Hugging Face's datasets: pip install -e '.[hf]'") from None
+    if address.is_folder:
+        check_saved(address.name, address.split, where)
     try:
         with _quiet():
             if _is_saved(address):
@@ -136,7 +138,7 @@ def _remedy(address: _Address) -> str:
 
 
 def _is_saved(address: _Address) -> bool:
-    return address.is_folder and any(os.path.exists(os.path.join(address.name, name)) for name in _SAVED)
+    return address.is_folder and is_saved(address.name)
 
 
 def _saved_files(dataset: Any, address: _Address) -> list[tuple[str, int, int]]:
