@@ -1,7 +1,7 @@
 """Checks of folders that `save_to_disk` of Hugging Face's datasets wrote, for which the library has none.
 
-The library writes the files data-*-of-*.arrow first and state.json last. It reads an Arrow file that was cut off between
-two batches of rows as a shorter one, and the files of a folder without state.json as a folder of files.
+The library writes the files data-*-of-*.arrow first and state.json last. It reads an Arrow file that was cut off
+between two batches of rows as a shorter one, and the files of a folder without state.json as a folder of files.
 """
 
 import contextlib
