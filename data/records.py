@@ -9,6 +9,7 @@ data.text_key is the key of the text: "text", or another one. A label may be an 
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from data.raw import RawDocument
@@ -61,6 +62,11 @@ def decoded_value(key: str, value: Any) -> Any:
         except UnicodeDecodeError as error:
             raise InvalidRecord(f"is not UTF-8 in {key!r} (byte {error.start})") from None
     return value
+
+
+def class_name(names: Sequence[str], number: int | None) -> str | None:
+    """Returns the name of a class; None for no class, which datasets also write as -1 where labels are secret."""
+    return names[number] if number is not None and 0 <= number < len(names) else None
 
 
 def _label(fields: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from contract.errors import ConfigError
 from data.config import CorpusConfig
 from data.files import describe_file, expand_home
 from data.raw import RawDocument, Skipped
+from data.records import class_name
 from data.sources.from_files import check_unchanged
 from data.sources.from_tables import InvalidTable, document_columns, read_rows
 from data.sources.hf_saved import check_saved, is_saved
@@ -79,14 +80,10 @@ def _read(
 
 
 def _with_class_names(table: Any, names: tuple[str, ...]) -> Any:
-    """Returns a table with the names of classes as labels, for names () with the labels that it has.
-
-    -1 is no class, as in test sets whose labels are secret.
-    """
+    """Returns a table with the names of classes as labels, for names () with the labels that it has."""
     if not names:
         return table
-    ids = table.column("label").to_pylist()
-    labels = [names[i] if i is not None and 0 <= i < len(names) else None for i in ids]
+    labels = [class_name(names, number) for number in table.column("label").to_pylist()]
     return table.set_column(table.schema.get_field_index("label"), "label", [labels])
 
 
