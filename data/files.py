@@ -32,6 +32,7 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
     """
     paths: dict[str, None] = {}
     for pattern in data_path.split(","):
+        _check_commas(pattern, data_path, field)
         found = _resolve(pattern.strip(), field)
         paths |= dict.fromkeys(path if in_bucket(path) else os.path.abspath(path) for path in found)
     return list(paths)
@@ -140,6 +141,17 @@ def check_utf8(file: BinaryIO) -> None:
         if not chunk:
             return
         position += len(chunk)
+
+
+def _check_commas(part: str, data_path: str, field: str) -> None:
+    """Raises ConfigError for a `part` of `data_path` that is blank, or that is missing where the whole exists."""
+    where = f"{field}={data_path!r}"
+    if "," in data_path and not part.strip():
+        place = "ends in a comma" if data_path.rstrip().endswith(",") else "has nothing before a comma"
+        raise ConfigError(f"{where} {place}: remove the comma")
+    whole, alone = (os.path.expanduser(path) for path in (data_path, part.strip()))
+    if "," in data_path and not in_bucket(data_path) and os.path.exists(whole) and not os.path.exists(alone):
+        raise ConfigError(f"{where} exists, but a comma separates paths: rename it, or write ? in place of each comma")
 
 
 def _resolve(pattern: str, field: str) -> list[str]:

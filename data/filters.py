@@ -25,6 +25,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.minhash import shingles
+from data.raw import RawDocument
 
 _TERMINAL = (".", "!", "?", '"', "\u201d")  # C4's terminal punctuation and its quotation mark, also the curly one
 _ELLIPSES = ("...", "\u2026")
@@ -78,8 +79,15 @@ class DocumentFilters:
         bounds = [(name, getattr(filters, f"min_{name}", 0), getattr(filters, f"max_{name}", 0)) for name in _MEASURES]
         self._bounds = [(name, least, most) for name, least, most in bounds if least or most]
 
-    def removed_by_text(self, text: str) -> str:
-        """Returns the field whose filter removes a document of this text; "" if none does."""
+    def removed_by_text(self, document: RawDocument) -> str:
+        """Returns the field whose filter removes a document for its prompt and text; "" if none does.
+
+        Held-out documents of data.heldout_path pass every filter, so that runs with different filters are compared on
+        the same text.
+        """
+        if document.is_heldout:
+            return ""
+        text = f"{document.prompt} {document.text}" if document.prompt else document.text
         for name, least, most in self._bounds:
             value = _MEASURES[name](text)
             if value < least:

@@ -85,7 +85,7 @@ def parse_flags(argv: list[str], usage: str) -> PrepareFlags:
     """
     values = flags.FlagValues()
     define_corpus_flags(values)
-    _define(FilterConfig, "filters.", OFF, _FILTER_HELP, values)
+    define_filter_flags(values)
     flags.DEFINE_bool("verify", False, "Compare all files of the store with their checksums.", values)
     flags.DEFINE_integer("workers", os.cpu_count() or 1, "Processes that read and tokenize.", flag_values=values)
     flags.DEFINE_string("report", "", "Folder for pictures of lengths and what the filters removed.", values)
@@ -93,10 +93,8 @@ def parse_flags(argv: list[str], usage: str) -> PrepareFlags:
     corpus = read_flags(values, argv, usage)
     if not 1 <= values["workers"].value <= 4096:
         raise ConfigError(f"--workers={values['workers'].value} must be between 1 and 4,096")
-    fields = {name: values[f"filters.{name}"].value for name in _FILTER_HELP}
-    check_ranges(FilterConfig, fields, "data.filters")
     return PrepareFlags(
-        dataclasses.replace(corpus, filters=FilterConfig(**fields)),
+        corpus,
         values["workers"].value,
         values["verify"].value,
         values["report"].value,
@@ -109,6 +107,11 @@ def define_corpus_flags(flag_values: flags.FlagValues, *, without: Sequence[str]
     _define(
         CorpusConfig, "", _DEFAULTS, {name: text for name, text in _HELP.items() if name not in without}, flag_values
     )
+
+
+def define_filter_flags(flag_values: flags.FlagValues) -> None:
+    """Defines a flag for each field of a corpus' filters, with the config's default."""
+    _define(FilterConfig, "filters.", OFF, _FILTER_HELP, flag_values)
 
 
 def read_flags(flag_values: flags.FlagValues, argv: list[str], usage: str) -> CorpusConfig:
@@ -128,7 +131,9 @@ def read_flags(flag_values: flags.FlagValues, argv: list[str], usage: str) -> Co
     if len(rest) > 1:
         raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
     given = {name: flag_values[name].value for name in _HELP if name in flag_values}
-    return dataclasses.replace(_DEFAULTS, **given)
+    filters = {name: flag_values[f"filters.{name}"].value for name in _FILTER_HELP if f"filters.{name}" in flag_values}
+    check_ranges(FilterConfig, filters, "--filters")
+    return dataclasses.replace(_DEFAULTS, **given, filters=dataclasses.replace(OFF, **filters))
 
 
 def _define(cls: type, prefix: str, defaults: Any, helps: dict[str, str], values: flags.FlagValues) -> None:

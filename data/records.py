@@ -5,10 +5,11 @@ A record has a prompt and its response, or a text and optionally its label. Othe
     {"prompt": "Translate to German: one", "response": "eins"}
     {"text": "The match ended in a draw.", "label": "sport"}
 
-data.text_key is the key of the text: "text", or another one.
+data.text_key is the key of the text: "text", or another one. A label may be an integer, and null is no label.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from data.raw import RawDocument
@@ -45,8 +46,8 @@ def document_of(name: str, fields: Any, text_key: str, *, may_be_blank: bool) ->
         response = string_field(fields, "response", may_be_empty=may_be_blank)
         return RawDocument(name, response, string_field(fields, "prompt", may_be_empty=True))
     if text_key in keys and not {"prompt", "response"} & keys - {text_key}:
-        label = string_field(fields, "label", may_be_empty=True) if "label" in keys - {text_key} else ""
-        return RawDocument(name, string_field(fields, text_key, may_be_empty=may_be_blank), label=label)
+        text = string_field(fields, text_key, may_be_empty=may_be_blank)
+        return RawDocument(name, text, label=_label(fields) if "label" in keys - {text_key} else "")
     raise InvalidRecord(
         f"must be an object with the keys 'prompt' and 'response', or {text_key!r} (data.text_key) and optionally "
         "'label'"
@@ -54,13 +55,28 @@ def document_of(name: str, fields: Any, text_key: str, *, may_be_blank: bool) ->
 
 
 def decoded_value(key: str, value: Any) -> Any:
-    """Returns text for UTF-8 bytes, and for a label that is an integer. Raises InvalidRecord for other bytes."""
+    """Returns text for UTF-8 bytes, and other values as they are. Raises InvalidRecord for other bytes."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
             raise InvalidRecord(f"is not UTF-8 in {key!r} (byte {error.start})") from None
-    return str(value) if key == "label" and isinstance(value, int) else value
+    return value
+
+
+def class_name(names: Sequence[str], number: int | None) -> str | None:
+    """Returns the name of a class; None for no class, which datasets also write as -1 where labels are secret."""
+    return names[number] if number is not None and 0 <= number < len(names) else None
+
+
+def _label(fields: dict[str, Any]) -> str:
+    """Returns the label of a record that has one. Raises InvalidRecord for one that is neither text nor an integer."""
+    label = fields["label"]
+    if label is None:
+        return ""
+    if isinstance(label, int) and not isinstance(label, bool):
+        return str(label)
+    return string_field(fields, "label", may_be_empty=True)
 
 
 def string_field(fields: dict[str, Any], key: str, *, may_be_empty: bool = False) -> str:

@@ -203,7 +203,7 @@ class _Writer:
         """Adds one document, unless a filter removes it or its text has no tokens.
 
         The normalization of a SentencePiece model can remove all text of a document. Held-out documents of
-        data.heldout_path pass every filter, so that runs with different filters are compared on the same text.
+        data.heldout_path pass every filter.
 
         Prompt and response are encoded separately. Encoded together, they could share a token at the boundary, and no
         prompt length would then be correct: part of the response would be unscored, or part of the prompt scored.
@@ -212,8 +212,7 @@ class _Writer:
         num_bytes = len(prompt_bytes) + len(text_bytes)
         self._read_bytes += num_bytes
         self._read_documents += 1
-        whole = f"{document.prompt} {document.text}" if document.prompt else document.text
-        removed_by = "" if document.is_heldout else self._filters.removed_by_text(whole)
+        removed_by = self._filters.removed_by_text(document)
         if not removed_by:
             prompt, text = map(self._tokenizer.encode, (document.prompt, document.text))
             if not text.size:

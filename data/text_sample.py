@@ -9,6 +9,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.rng import mix64, seed_bits
 from data.files import text_digest
+from data.filters import DocumentFilters, FilterConfig
 from data.raw import RawDocument, Skipped
 from data.sources import Source
 from data.split import (
@@ -56,22 +57,31 @@ class Limits:
 
 
 def draw_samples(
-    source: Source, split: Split, *, seed: int, train: Limits, heldout: Limits, has_heldout_text: bool
+    source: Source,
+    split: Split,
+    filters: FilterConfig,
+    *,
+    seed: int,
+    train: Limits,
+    heldout: Limits,
+    has_heldout_text: bool,
 ) -> tuple[TextSample, TextSample]:
     """Returns samples of the documents that a run trains on, and of those that it holds out.
 
-    The samples depend on the corpus, the split and the seed alone. Reads the corpus once, and before it as many
-    documents as show how a run splits the corpus: few of a corpus of several files, all of a single file.
+    The samples depend on the corpus, the filters, the split and the seed alone. Reads the corpus once, and before it as
+    many documents as show how a run splits the corpus: few of a corpus of several files, all of a single file.
 
-    split: as in a run's config. seed: any int. has_heldout_text: whether the source has data.heldout_path, which
+    split: as in a run's config. filters: as well, with those off that do not measure text: min_tokens, max_tokens and
+    remove_duplicates. seed: any int. has_heldout_text: whether the source has data.heldout_path, which
     is then what is held out, and `split` is not read.
 
     Raises ConfigError as `split_documents` does, for a source that cannot be read, and for a side without text.
     """
-    side_of = _own_side if has_heldout_text else _split_rule(source, split)
+    kept = _Kept(source, DocumentFilters(filters))
+    side_of = _own_side if has_heldout_text else _split_rule(kept, split)
     samples = _Sample(train), _Sample(heldout)
     skipped, first = Skipped(), 0
-    for batch in _batches(source.documents(skipped)):
+    for batch in kept.batches(skipped):
         numbers = np.arange(first, first + len(batch), dtype=np.uint64)
         keys = mix64(mix64(numbers ^ np.uint64(seed_bits(seed, "tokenizer"))))
         for document, key, number, held in zip(batch, keys.tolist(), numbers.tolist(), side_of(batch), strict=True):
@@ -82,9 +92,34 @@ def draw_samples(
             unreadable = f"{len(skipped.files)} unreadable files and {skipped.lines} unreadable lines"
             raise ConfigError(
                 f"{source.where} contains no document with text {side} (skipped {skipped.empty} empty documents, "
-                f"{unreadable}): name another corpus"
+                f"{unreadable}; data.filters removed {kept.num_removed} documents): name another corpus"
             )
     return samples[0].drawn(), samples[1].drawn()
+
+
+class _Kept:
+    """The documents of a source that no filter removes.
+
+    Attributes:
+      num_removed: how many documents the filters removed in the last pass.
+    """
+
+    def __init__(self, source: Source, filters: DocumentFilters):
+        self.cut = source.cut
+        self.num_removed = 0
+        self._source, self._filters = source, filters
+
+    def batches(self, skipped: Skipped) -> Iterator[list[RawDocument]]:
+        """Starts a pass over the documents, and yields them in lists of bounded size."""
+        self.num_removed = 0
+        return _batches(self._documents(skipped))
+
+    def _documents(self, skipped: Skipped) -> Iterator[RawDocument]:
+        for document in self._source.documents(skipped):
+            if self._filters.removed_by_text(document):
+                self.num_removed += 1
+            else:
+                yield document
 
 
 class _Sample:
@@ -127,21 +162,21 @@ def _own_side(batch: list[RawDocument]) -> list[bool]:
     return [document.is_heldout for document in batch]
 
 
-def _split_rule(source: Source, split: Split) -> Callable[[list[RawDocument]], list[bool]]:
+def _split_rule(kept: _Kept, split: Split) -> Callable[[list[RawDocument]], list[bool]]:
     """Returns the function from documents to whether each is held out: that of `split_documents` for their store.
 
     Reads documents until the unit of the split is known, and both sides have a unit whatever documents follow.
     """
     check_fraction(split)
-    units = {unit_of_texts(split, source.cut, is_one_text=is_one) for is_one in (True, False)}
+    units = {unit_of_texts(split, kept.cut, is_one_text=is_one) for is_one in (True, False)}
     extremes: dict[Unit, np.ndarray] = {}  # the least and the greatest rank, uint64 [2]
     texts: set[int] = set()  # digests of texts that documents are cut from: the first ones
-    num_documents, unit = 0, unit_of_texts(split, source.cut, is_one_text=True)
-    for batch in _batches(source.documents(Skipped())):
+    num_documents, unit = 0, unit_of_texts(split, kept.cut, is_one_text=True)
+    for batch in kept.batches(Skipped()):
         num_documents += len(batch)
         if len(texts) < 2:
             texts |= {document.file_digest for document in batch}
-            unit = unit_of_texts(split, source.cut, is_one_text=len(texts) < 2)
+            unit = unit_of_texts(split, kept.cut, is_one_text=len(texts) < 2)
         for candidate in units:
             ranks = np.concatenate([ranks_of(_unit_digests(batch, candidate), split), extremes.get(candidate, _NONE)])
             extremes[candidate] = np.array([ranks.min(), ranks.max()], np.uint64)

@@ -7,7 +7,9 @@ Trains a tokenizer on random documents of a corpus, and writes it to a new file.
   --kind=wordpiece      --out=NAME.json    Hugging Face's tokenizers, WordPiece as BERT's, which loses white space
 
 Only text that a run with the same fields trains on is read for training: give --heldout_fraction, --split_seed and
---split_by, or --heldout_path, the values of that run's config.data. The tokens of held-out text are counted at the end.
+--split_by, or --heldout_path, and --filters.* the values of that run's config.data. Filters that need a tokenizer or
+the whole corpus are refused: min_tokens, max_tokens, remove_duplicates. The tokens of held-out text are counted at the
+end.
 The same command writes the same file. Runs read it with --config.data.tokenizer=FILE.
 """
 
@@ -23,7 +25,8 @@ from contract.errors import ConfigError
 from contract.program import run_program
 from data.config import CorpusConfig
 from data.files import expand_home
-from data.prepare_flags import define_corpus_flags, read_flags
+from data.filters import OFF, FilterConfig, check_filters
+from data.prepare_flags import define_corpus_flags, define_filter_flags, read_flags
 from data.sources import open_source
 from data.split import Split, SplitBy
 from data.storage import check_writable, exists, in_bucket, is_folder, write_bytes
@@ -36,8 +39,16 @@ _HELDOUT = Limits(max_bytes=1 << 20, num_documents=1000)  # of the text that the
 _MODE_TOKENS = ("[R]", "[S]", "[X]")  # data.mode_tokens of configs/base.py, which this package does not import
 _OTHER_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # read with a tokenizer.json in the same folder
 
+# Filters that do not measure the text of one document, and what they need.
+_REFUSED_FILTERS = {
+    "min_tokens": "a tokenizer",
+    "max_tokens": "a tokenizer",
+    "remove_duplicates": "a search of the whole corpus",
+}
+
 _FLAGS = flags.FlagValues()
 define_corpus_flags(_FLAGS, without=("tokenizer", "cache_dir"))
+define_filter_flags(_FLAGS)
 flags.DEFINE_string("out", "", "The new file: NAME.model or NAME.json.", _FLAGS)
 flags.DEFINE_enum("kind", "unigram", typing.get_args(Kind), "The tokenizer's model.", _FLAGS)
 flags.DEFINE_integer(
@@ -99,11 +110,13 @@ def main(argv: list[str]) -> None:
         character_coverage=_FLAGS.character_coverage,
     )
     check_options(options)
+    _check_filters(corpus.filters)
     if not 0 < _FLAGS.heldout_fraction < 1:
         raise ConfigError(f"--heldout_fraction={_FLAGS.heldout_fraction} must lie between 0 and 1, both excluded")
     training, heldout = draw_samples(
         open_source(corpus),
         Split(_FLAGS.heldout_fraction, _FLAGS.split_seed, _FLAGS.split_by),
+        corpus.filters,
         seed=_FLAGS.seed,
         train=Limits(_FLAGS.max_bytes, _FLAGS.num_documents),
         heldout=_HELDOUT,
@@ -136,6 +149,17 @@ def _check_out(out: str) -> None:
     others = [name for name in _OTHER_FILES if out.endswith(".json") and exists(os.path.join(folder, name))]
     if others:
         raise ConfigError(f"{where}: the folder has the {others[0]} of another tokenizer: name another folder")
+
+
+def _check_filters(filters: FilterConfig) -> None:
+    """Raises ConfigError for filters that no document passes, and for those that need more than a document's text."""
+    check_filters(filters)
+    for name, needed in _REFUSED_FILTERS.items():
+        if getattr(filters, name) != getattr(OFF, name):
+            raise ConfigError(
+                f"--filters.{name}={getattr(filters, name)} needs {needed}: remove this flag, and give this command "
+                "and the run the same data.heldout_path, so that what is held out does not depend on it"
+            )
 
 
 def _exists(out: str) -> ConfigError:

@@ -4,12 +4,13 @@ With data.text_key="" a record is a text in UTF-8. Otherwise a record that begin
 does, is a JSON object, and any other one an Example.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 from data.config import CorpusConfig
 from data.raw import RawDocument, Skipped
-from data.records import InvalidRecord, decoded_value, read_object
+from data.records import InvalidRecord, class_name, decoded_value, read_object
 from data.sources.from_files import File, UnreadableFile, files_source
 from data.sources.from_records import read_record
 from data.sources.source import Source
@@ -28,11 +29,17 @@ def _read_array_record(file: File, corpus: CorpusConfig, skipped: Skipped) -> It
 
 
 def read_records(
-    file: File, keys: set[str], num_records: int | None, corpus: CorpusConfig, skipped: Skipped
+    file: File,
+    keys: set[str],
+    num_records: int | None,
+    corpus: CorpusConfig,
+    skipped: Skipped,
+    class_names: tuple[str, ...] = (),
 ) -> Iterator[RawDocument]:
     """Yields the documents of an ArrayRecord file, empty ones included.
 
     keys: the fields of records that are read. num_records: that the file must have, None if that is unknown.
+    class_names: of labels that are numbers of classes; () for other labels.
 
     Raises OSError and UnreadableFile, before the first document with data.on_unreadable="skip".
     """
@@ -41,9 +48,8 @@ def read_records(
             pass
     for number, record in enumerate(_records(file, num_records)):
         where = f"{file.shown}, record {number}"
-        yield from read_record(
-            file.name, where, lambda record=record: _fields(record, keys, corpus.text_key), corpus, skipped
-        )
+        read_fields = functools.partial(_fields, record, keys, corpus.text_key, class_names)
+        yield from read_record(file.name, where, read_fields, corpus, skipped)
 
 
 def _records(file: File, num_records: int | None) -> Iterator[bytes]:
@@ -64,7 +70,7 @@ def _records(file: File, num_records: int | None) -> Iterator[bytes]:
         raise UnreadableFile(f"is not a whole ArrayRecord file ({' '.join(str(error).split())})") from None
 
 
-def _fields(record: bytes, keys: set[str], text_key: str) -> Any:
+def _fields(record: bytes, keys: set[str], text_key: str, class_names: tuple[str, ...]) -> Any:
     """Returns the fields of a record among `keys`. Raises InvalidRecord."""
     from google.protobuf.message import DecodeError
     from tensorflow_datasets.proto import tf_example_pb2
@@ -79,7 +85,10 @@ def _fields(record: bytes, keys: set[str], text_key: str) -> Any:
         raise InvalidRecord(
             "is neither a tf.train.Example nor a JSON object (data.text_key='' reads records of text)"
         ) from None
-    return {key: decoded_value(key, _value(key, features[key])) for key in keys if key in features}
+    fields = {key: decoded_value(key, _value(key, features[key])) for key in keys if key in features}
+    if class_names and "label" in fields:
+        fields["label"] = class_name(class_names, fields["label"])
+    return fields
 
 
 def _value(key: str, feature: Any) -> Any:

@@ -110,7 +110,8 @@ def _read(
     except (OSError, UnicodeDecodeError, SyntaxError, UnreadableFile) as error:
         check_unchanged(state)
         if corpus.on_unreadable == "skip":
-            skipped.files.append(file.shown)
+            if file.shown not in skipped.files[-1:]:  # parts of one file
+                skipped.files.append(file.shown)
             return
         raise ConfigError(
             f"{file.shown} {_describe(error)}, exclude it from data.path, or set data.on_unreadable='skip'"

@@ -16,13 +16,13 @@ class InvalidTable(ValueError):
 def document_columns(schema: Any, text_key: str) -> list[str]:
     """Returns the columns of the documents: data.text_key and "label", or "prompt" and "response".
 
-    schema: a pyarrow.Schema. Raises InvalidTable for a table without them, and for a column that is not text. Labels
-    may be integers.
+    schema: a pyarrow.Schema. Raises InvalidTable for a table without them, for two columns of one name, and for a
+    column that is neither text nor bytes. Labels may be integers.
     """
     import pyarrow
 
-    names = [text_key, "label"] if text_key in schema.names else ["prompt", "response"]
-    if names[0] not in schema.names or (names[1] == "response" and "response" not in schema.names):
+    names = list(dict.fromkeys([text_key, "label"])) if text_key in schema.names else ["prompt", "response"]
+    if names[0] not in schema.names or (names[0] != text_key and "response" not in schema.names):
         raise InvalidTable(
             f"has no column {text_key!r} (data.text_key), and no 'prompt' and 'response', only {schema.names}: "
             "set data.text_key"
@@ -30,12 +30,14 @@ def document_columns(schema: Any, text_key: str) -> list[str]:
     for name in names:
         if name not in schema.names:
             continue
+        if (count := schema.names.count(name)) > 1:
+            raise InvalidTable(f"has {count} columns {name!r}: rename all but one of them")
         found = schema.field(name).type
         kind = found.value_type if pyarrow.types.is_dictionary(found) else found
         is_text = any(is_type(kind) for is_type in _text_types(pyarrow.types))
-        if not (is_text or (name == "label" and pyarrow.types.is_integer(kind))):
-            remedy = "rename this column" if name == "label" else "set data.text_key"
-            kinds = "text or integers" if name == "label" else "text"
+        if not (is_text or (name == "label" != text_key and pyarrow.types.is_integer(kind))):
+            remedy = "rename this column" if name == "label" != text_key else "set data.text_key"
+            kinds = "text or integers" if name == "label" != text_key else "text"
             raise InvalidTable(f"has the type {found} in column {name!r}, which must be {kinds}: {remedy}")
     return [name for name in names if name in schema.names]
 
@@ -57,7 +59,9 @@ def read_rows(
 
 
 def _text_types(types: Any) -> tuple:
-    return types.is_string, types.is_large_string, types.is_string_view
+    """Returns tests of types. Many programs write text to parquet files as bytes, without its type."""
+    of_text = types.is_string, types.is_large_string, types.is_string_view
+    return *of_text, types.is_binary, types.is_large_binary, types.is_binary_view
 
 
 def _values(column: Any) -> list[Any]:
@@ -71,4 +75,5 @@ def _values(column: Any) -> list[Any]:
 
 
 def _decoded(fields: dict[str, Any]) -> dict[str, Any]:
-    return {key: decoded_value(key, value) for key, value in fields.items() if not (key == "label" and value is None)}
+    """Returns the fields of a row as text. A null is an empty text."""
+    return {key: "" if value is None else decoded_value(key, value) for key, value in fields.items()}

@@ -18,15 +18,16 @@ from contract.errors import ConfigError
 from data.config import CorpusConfig
 from data.files import describe_file, expand_home
 from data.raw import RawDocument, Skipped
+from data.records import class_name
 from data.sources.from_files import check_unchanged
 from data.sources.from_tables import InvalidTable, document_columns, read_rows
+from data.sources.hf_saved import check_saved, is_saved
 from data.sources.source import Part, Source, skip_empty
 from data.storage import check_path, in_bucket
 
 _ROWS = 1024  # in memory at a time
 _ROWS_OF_PART = 20 * _ROWS
 _NAME = re.compile(r"(?P<name>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<split>.+))?")
-_SAVED = ("state.json", "dataset_dict.json")  # one of them is in a folder that save_to_disk wrote
 
 
 class _Address(NamedTuple):
@@ -79,14 +80,10 @@ def _read(
 
 
 def _with_class_names(table: Any, names: tuple[str, ...]) -> Any:
-    """Returns a table with the names of classes as labels, for names () with the labels that it has.
-
-    -1 is no class, as in test sets whose labels are secret.
-    """
+    """Returns a table with the names of classes as labels, for names () with the labels that it has."""
     if not names:
         return table
-    ids = table.column("label").to_pylist()
-    labels = [names[i] if i is not None and 0 <= i < len(names) else None for i in ids]
+    labels = [class_name(names, number) for number in table.column("label").to_pylist()]
     return table.set_column(table.schema.get_field_index("label"), "label", [labels])
 
 
@@ -114,6 +111,8 @@ def _load(address: _Address, where: str) -> Any:
         import datasets
     except ImportError:
         raise ConfigError("data.source='hf' needs Hugging Face's datasets: pip install -e '.[hf]'") from None
+    if address.is_folder:
+        check_saved(address.name, address.split, where)
     try:
         with _quiet():
             if _is_saved(address):
@@ -136,7 +135,7 @@ def _remedy(address: _Address) -> str:
 
 
 def _is_saved(address: _Address) -> bool:
-    return address.is_folder and any(os.path.exists(os.path.join(address.name, name)) for name in _SAVED)
+    return address.is_folder and is_saved(address.name)
 
 
 def _saved_files(dataset: Any, address: _Address) -> list[tuple[str, int, int]]:

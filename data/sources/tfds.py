@@ -8,6 +8,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from contract.errors import ConfigError
 from data.config import CorpusConfig
 from data.files import describe_file
@@ -22,15 +24,16 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
     """Returns the split "train" of dataset data.path, or for data.heldout_path the split of this name.
 
     Raises ConfigError where the dataset is not prepared in the format ArrayRecord, and where it has no such split or no
-    feature data.text_key that is text.
+    features that make documents.
     """
     info = _open_dataset(corpus.path).info
     where, split = f"data.path={corpus.path!r}", "train" if field == "data.path" else path
     if split not in info.splits:
         remedy = "use another dataset" if split == "train" else "set data.heldout_path to one of these"
         raise ConfigError(f"{where} has no split {split!r}, only {sorted(info.splits)}: {remedy}")
-    _check_feature(info.features, corpus.text_key, where)
-    if info.file_format.value != "array_record":
+    keys = _document_features(info.features, corpus.text_key, where)
+    names = _class_names(info.features["label"]) if "label" in keys else ()
+    if info.file_format is None or info.file_format.value != "array_record":
         raise ConfigError(
             f"{where} is not in the format array_record, which has random access: {_prepare(corpus.path)}"
         )
@@ -41,36 +44,66 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
     shards = zip(paths, info.splits[split].shard_lengths, strict=True)
     num_bytes = int(info.splits[split].num_bytes) // len(paths)
     parts = tuple(
-        file_part(File(corpus.path, path), num_bytes, functools.partial(_read_shard, num_records), corpus)
+        file_part(File(corpus.path, path), num_bytes, functools.partial(_read_shard, num_records, keys, names), corpus)
         for path, num_records in shards
     )
     identity = {"dataset": info.full_name, "files": [describe_file(path) for path in paths]}
+    if keys != [corpus.text_key]:  # stores without labels keep their names
+        identity |= {"features": keys, "classes": names}
     return Source(f"{field}={path!r}", identity, corpus.document_per, parts)
 
 
-def _read_shard(num_records: int, file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
-    yield from read_records(file, {corpus.text_key}, num_records, corpus, skipped)
+def _read_shard(
+    num_records: int, keys: list[str], names: tuple[str, ...], file: File, corpus: CorpusConfig, skipped: Skipped
+) -> Iterator[RawDocument]:
+    yield from read_records(file, set(keys), num_records, corpus, skipped, names)
 
 
 def _open_dataset(path: str) -> Any:
-    from tensorflow_datasets.core import read_only_builder, registered
+    from tensorflow_datasets.core import read_only_builder
 
     try:
         return read_only_builder.builder_from_files(path)
-    except (registered.DatasetNotFoundError, ValueError) as error:
-        reason = str(error).partition("\n")[0].partition(". ")[0]
+    except Exception as error:  # of TFDS, protobuf or the operating system: they have no common class
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
         raise ConfigError(f"data.path={path!r} is not a prepared TFDS dataset ({reason}): {_prepare(path)}") from None
 
 
-def _check_feature(features: Any, text_key: str, where: str) -> None:
+def _document_features(features: Any, text_key: str, where: str) -> list[str]:
+    """Returns the features of the documents: data.text_key and "label", or "prompt" and "response".
+
+    Raises ConfigError for a dataset without them, and for one that is not text. Labels may be classes and integers.
+    """
     from tensorflow_datasets.core.features import Text
 
-    if text_key not in features:
-        raise ConfigError(f"{where} has no feature {text_key!r} (data.text_key), only {sorted(features)}: set it")
-    if not isinstance(features[text_key], Text):
-        raise ConfigError(f"{where}: feature {text_key!r} is {features[text_key]}, and not text: set data.text_key")
+    names = list(dict.fromkeys([text_key, "label"])) if text_key in features else ["prompt", "response"]
+    if names[0] not in features or (names[0] != text_key and "response" not in features):
+        raise ConfigError(
+            f"{where} has no feature {text_key!r} (data.text_key), and no 'prompt' and 'response', only "
+            f"{sorted(features)}: set it"
+        )
+    for name in names:
+        if name not in features or isinstance(features[name], Text):
+            continue
+        if name != "label" or name == text_key:
+            raise ConfigError(f"{where}: feature {name!r} is {features[name]}, and not text: set data.text_key")
+        if features[name].shape != () or not np.issubdtype(features[name].np_dtype, np.integer):
+            raise ConfigError(
+                f"{where}: feature 'label' is {features[name]}, and neither a class, an integer nor text: write the "
+                "texts to parquet files without it, for data.source='parquet'"
+            )
+    return [name for name in names if name in features]
+
+
+def _class_names(label: Any) -> tuple[str, ...]:
+    """Returns the names of the classes of a feature, () for one whose values are no classes."""
+    from tensorflow_datasets.core.features import ClassLabel
+
+    return tuple(label.names) if isinstance(label, ClassLabel) else ()
 
 
 def _prepare(path: str) -> str:
     name = path.partition(":")[0].partition("/")[0]
+    if not name:
+        return "write its name, as in name/config:version"
     return f"prepare it once with `tfds build {name} --file_format=array_record`"

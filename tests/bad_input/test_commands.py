@@ -189,6 +189,10 @@ def test_flags_of_data_train_tokenizer(place, monkeypatch):
         "heldout_fraction": ("0", "1", "nan"),
         "split_by": ("label",),
         "out": (f"{place}/taken.model",),
+        "filters.min_characters": ("-1", "a"),
+        "filters.min_tokens": ("1",),
+        "filters.max_tokens": ("1",),
+        "filters.remove_duplicates": ("exact", "near", "all"),
     }
     main, needed = (
         main_of("data.train_tokenizer"),

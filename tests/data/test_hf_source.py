@@ -1,11 +1,13 @@
 """Datasets of the Hugging Face library: saved ones, folders of files, and names that cannot be loaded."""
 
+import contextlib
 import json
 import os
 import pickle
 import re
 import sys
 
+import pyarrow
 import pytest
 
 from contract.errors import ConfigError
@@ -88,7 +90,7 @@ def test_parts_are_rows(tmp_path, monkeypatch):
     assert [part.name.rpartition(", ")[2] for part in parts] == ["rows 0 to 7", "rows 8 to 15", "rows 16 to 19"]
     skipped = Skipped()
     assert [document.text for part in parts for document in part.read(skipped)] == TEXTS[:19]
-    assert skipped.first_line == f"{tmp_path}/saved, row 19"
+    assert skipped.empty == 1 and not skipped.lines
     assert source.num_bytes == pytest.approx(sum(len(text.encode()) for text in TEXTS), rel=0.8)
 
 
@@ -136,7 +138,7 @@ def test_what_cannot_be_loaded(tmp_path, capfd):
         f"{tmp_path}/torn": r"cannot be loaded \(.*JSON.*\): fix the folder",
         f"{tmp_path}/torn:test": r"split 'test' cannot be loaded",
         f"{tmp_path}/void": r"doesn't contain any data files",
-        f"{tmp_path}/cut": r"split 'train' cannot be loaded \(.*\): fix the folder",
+        f"{tmp_path}/cut": r": .*/cut/data-00000-of-00001\.arrow is incomplete: save the dataset again",
         f"{tmp_path}/numbers": r"has the type int64 in column 'text', which must be text",
     }
     for path, message in expected.items():
@@ -144,6 +146,51 @@ def test_what_cannot_be_loaded(tmp_path, capfd):
         with pytest.raises(ConfigError, match=re.escape(f"data.path={path!r}") + ".*" + message) as error:
             open_source(hf_config(tmp_path, path))
         assert "\n" not in str(error.value) and not capfd.readouterr().err
+
+
+def batch_ends(path):
+    """The sizes of an Arrow stream that is cut off before its first batch, and after each."""
+    source = pyarrow.BufferReader(path.read_bytes())
+    stream = pyarrow.ipc.open_stream(source)
+    ends = [source.tell()]
+    with contextlib.suppress(StopIteration):
+        while stream.read_next_batch():
+            ends.append(source.tell())
+    return ends
+
+
+@pytest.mark.parametrize("split", ["", "train"])
+def test_a_file_that_is_cut_off_between_batches_is_no_shorter_corpus(tmp_path, split):
+    texts = datasets.Dataset.from_dict({"text": [str(k) for k in range(2500)]})
+    (datasets.DatasetDict({split: texts, "other": texts}) if split else texts).save_to_disk(tmp_path / "saved")
+    corpus = hf_config(tmp_path, tmp_path / "saved")
+    assert len(read(corpus)[0]) == 2500
+    [path] = (tmp_path / "saved" / split).glob("*.arrow")
+    whole, ends = path.read_bytes(), batch_ends(path)
+    assert len(ends) == 4  # 1,000 rows in each batch
+    for size in (*ends, len(whole) - 1, 0):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ConfigError, match=re.escape(f"{path} is incomplete: save the dataset again")) as error:
+            open_source(corpus)
+        assert "\n" not in str(error.value)
+
+
+def test_a_dataset_that_was_not_saved_to_its_end(tmp_path):
+    texts = datasets.Dataset.from_dict({"text": TEXTS})
+    texts.save_to_disk(tmp_path / "one", num_shards=3)
+    datasets.DatasetDict({"train": texts, "test": texts}).save_to_disk(tmp_path / "two")
+    for folder, path in (("one", "one"), ("two/test", "two"), ("two/test", "two/test")):
+        (tmp_path / folder / "state.json").unlink(missing_ok=True)
+        (tmp_path / folder / "dataset_info.json").unlink(missing_ok=True)
+        with pytest.raises(ConfigError, match=rf"{folder} has data-00000-of-\d+\.arrow and no state\.json, so save_to"):
+            open_source(hf_config(tmp_path, tmp_path / path))
+
+
+def test_a_saved_dataset_without_rows(tmp_path):
+    kinds = datasets.Features({"text": datasets.Value("string")})
+    datasets.Dataset.from_dict({"text": []}, features=kinds).save_to_disk(tmp_path / "saved")
+    with pytest.raises(ConfigError, match=r"/saved is a saved dataset without rows: save one that has rows"):
+        open_source(hf_config(tmp_path, tmp_path / "saved"))
 
 
 def test_the_package_is_missing(tmp_path, monkeypatch):

@@ -98,6 +98,48 @@ def test_integer_labels_and_empty_texts_of_tables(tmp_path):
         assert skipped.empty == 1 and not skipped.lines
 
 
+def test_integer_and_null_labels_of_json(tmp_path):
+    records = [{"text": "a", "label": 1}, {"text": "b", "label": None}, {"text": "c", "label": -2}, {"text": "d"}]
+    write_records(tmp_path / "json.array_record", [json.dumps(record).encode() for record in records])
+    of_records = corpus_config(tmp_path, source="array_record", path=str(tmp_path / "json.array_record"))
+    for corpus in (corpus_of(tmp_path, "jsonl", records), of_records):
+        assert [(document.text, document.label) for document in read(corpus)[0]] == [
+            ("a", "1"),
+            ("b", ""),
+            ("c", "-2"),
+            ("d", ""),
+        ]
+
+
+def test_a_null_of_a_table_is_an_empty_text(tmp_path):
+    documents, skipped = read(corpus_of(tmp_path, "parquet", [GOOD, {"text": None}, {"text": ""}]))
+    assert [document.text for document in documents] == ["good"] and skipped.empty == 2 and not skipped.lines
+    pairs = [("p", "r"), (None, "s"), ("q", None), (None, None)]
+    rows = [{"prompt": prompt, "response": response} for prompt, response in pairs]
+    documents, skipped = read(corpus_of(tmp_path, "parquet", rows))
+    assert [(document.prompt, document.text) for document in documents] == [("p", "r"), ("", "s")]
+    assert skipped.empty == 2 and not skipped.lines
+
+
+def test_columns_of_bytes_are_read_as_text(tmp_path):
+    documents, _ = read(corpus_of(tmp_path, "parquet", [{"text": "é".encode(), "label": b"x"}, {"text": b"b"}]))
+    assert [(document.text, document.label) for document in documents] == [("é", "x"), ("b", "")]
+    with pytest.raises(ConfigError, match=r"a\.parquet, row 1 is not UTF-8 in 'text' \(byte 1\): fix that record"):
+        read(corpus_of(tmp_path, "parquet", [{"text": b"a"}, {"text": b"a\xff"}]))
+
+
+def test_two_columns_of_one_name(tmp_path):
+    column, path = pyarrow.array(["a"]), tmp_path / "a.parquet"
+    for names, is_ambiguous in ((["text", "text"], True), (["text", "n", "n"], False)):
+        pyarrow.parquet.write_table(pyarrow.table([column] * len(names), names=names), path)
+        corpus = corpus_config(tmp_path, source="parquet", path=str(path))
+        if is_ambiguous:
+            with pytest.raises(ConfigError, match=r"a\.parquet has 2 columns 'text': rename all but one of them, ex"):
+                read(corpus)
+        else:
+            assert [document.text for document in read(corpus)[0]] == ["a"]
+
+
 def test_a_prompt_is_not_cut(tmp_path):
     corpus = corpus_of(tmp_path, "parquet", [{"prompt": "a", "response": "b"}], document_per="line")
     with pytest.raises(ConfigError, match=r"data\.document_per='line' does not go with prompts and responses, which"):
@@ -127,7 +169,7 @@ def test_columns_of_every_type_of_text(tmp_path):
 
 GOOD = {"text": "good"}
 INVALID = {
-    ("parquet", "null"): ([GOOD, {"text": None}], "a.parquet, row 1 has None for 'text', which must be a string"),
+    ("parquet", "UTF-8"): ([{"text": b"good"}, {"text": b"\xff"}], "a.parquet, row 1 is not UTF-8 in 'text' (byte 0)"),
     ("parquet", "column"): ([{"texts": "a"}], "a.parquet has no column 'text' (data.text_key), and no 'prompt' and"),
     ("parquet", "type"): ([{"text": 5}], "a.parquet has the type int64 in column 'text', which must be text: set data"),
     ("parquet", "label"): ([{"text": "a", "label": 0.5}], "a.parquet has the type double in column 'label', which"),

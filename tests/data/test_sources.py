@@ -178,3 +178,23 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
         file.write("more")
     with pytest.raises(ConfigError, match=r"001\.txt has changed while it was read: start again when the file is"):
         list(documents)
+
+
+def test_commas_of_paths(tmp_path):
+    for name in ("a,b.txt", "p.txt"):
+        (tmp_path / name).write_text("x")
+    for path, message in (
+        (f"{tmp_path}/a,b.txt", "exists, but a comma separates paths: rename it, or write"),
+        (f"{tmp_path}/p.txt,", "ends in a comma: remove the comma"),
+        (f",{tmp_path}/p.txt", "has nothing before a comma: remove the comma"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            open_source(corpus_config(tmp_path, path=path))
+
+
+def test_an_unreadable_file_of_several_parts_is_counted_once(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"text\n" * 700_000 + b"\xff")
+    skipped = Skipped()
+    corpus = corpus_config(tmp_path, path=str(tmp_path / "a.txt"), document_per="line", on_unreadable="skip")
+    source = open_source(corpus)
+    assert len(source.parts) > 1 and not list(source.documents(skipped)) and skipped.files == [f"{tmp_path}/a.txt"]

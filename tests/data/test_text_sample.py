@@ -1,13 +1,15 @@
 """A sample of text is of the training side of the split that a run makes, random, and bounded."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 from contract.errors import ConfigError
+from data.filters import OFF
 from data.raw import RawDocument
-from data.sources import Source, open_source
+from data.sources import Part, Source, open_source
 from data.split import Split, split_documents
 from data.store import open_or_build
 from data.text_sample import Limits, draw_samples
@@ -19,7 +21,7 @@ ALL = Limits(max_bytes=10**9, num_documents=10**9)
 
 def samples(corpus, split, **changes):
     arguments = {"seed": 0, "train": ALL, "heldout": ALL, "has_heldout_text": bool(corpus.heldout_path)} | changes
-    return draw_samples(open_source(corpus), split, **arguments)
+    return draw_samples(open_source(corpus), split, corpus.filters, **arguments)
 
 
 def sides(corpus, split):
@@ -61,6 +63,30 @@ def test_the_sides_are_those_of_a_run(kind, fraction, tmp_path):
         assert sample.num_bytes == sum(len(text.encode()) for text in expected)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["a file", "files", "pairs", "held-out path"])
+def test_the_sides_are_those_of_a_run_with_filters(kind, seed, tmp_path):
+    """In the first corpus the filter removes one of two files, so that the unit of the split is a document."""
+    filters = dataclasses.replace(OFF, min_characters=100, max_symbol_fraction=0.5)
+    long = [f"A{k} " + "word " * 30 for k in range(40)] + [f"# B{k} " + "# ... " * 30 for k in range(20)]
+    short = [f"short {k}" for k in range(60)]
+    if kind == "pairs":
+        pairs = [{"prompt": "p" * (90 + k), "response": f"response {k}"} for k in range(20)]
+        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+        corpus = corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "c.jsonl"), filters=filters)
+    else:
+        write_texts(tmp_path, ["\n\n".join(long), "\n\n".join(short)] if kind == "a file" else long + short)
+        write_texts(tmp_path / "other", ["other 1"])
+        other = str(tmp_path / "other") if kind == "held-out path" else ""
+        per = "paragraph" if kind == "a file" else "file"
+        corpus = corpus_config(tmp_path, document_per=per, heldout_path=other, filters=filters)
+    split = Split(0.1, seed, "auto")
+    for sample, expected in zip(samples(corpus, split), sides(corpus, split), strict=True):
+        parts = 2 if kind == "pairs" else 1
+        texts = ["".join(sample.texts[k : k + parts]) for k in range(0, len(sample.texts), parts)]
+        assert texts == expected and sample.num_documents == len(expected)
+
+
 def source_of(texts, read):
     """A source of one file per text, which counts the documents that are read."""
 
@@ -69,7 +95,7 @@ def source_of(texts, read):
             read.append(k)
             yield RawDocument(f"{k}", text, file_digest=k * 0x9E3779B97F4A7C15 % 2**64)
 
-    return Source("data.path='x'", {}, 0, "file", documents)
+    return Source("data.path='x'", {}, "file", (Part("x", 0, documents),))
 
 
 def test_a_sample_is_random_deterministic_and_as_large_as_its_limits():
@@ -77,9 +103,8 @@ def test_a_sample_is_random_deterministic_and_as_large_as_its_limits():
 
     def draw(seed, **limits):
         limits = Limits(**({"max_bytes": 10**9, "num_documents": 10**9} | limits))
-        return draw_samples(source_of(texts, []), split, seed=seed, train=limits, heldout=ALL, has_heldout_text=False)[
-            0
-        ]
+        arguments = {"seed": seed, "train": limits, "heldout": ALL, "has_heldout_text": False}
+        return draw_samples(source_of(texts, []), split, OFF, **arguments)[0]
 
     sample = draw(0, max_bytes=995)
     assert (sample.num_documents, sample.num_bytes, sample.is_whole) == (100, 1000, False), (
@@ -97,7 +122,7 @@ def test_a_sample_is_random_deterministic_and_as_large_as_its_limits():
 def test_the_first_pass_reads_no_more_than_the_sides_need():
     read = []
     source = source_of([f"text {k} " * 4000 for k in range(200)], read)
-    draw_samples(source, Split(0.2, 0, "auto"), seed=0, train=ALL, heldout=ALL, has_heldout_text=False)
+    draw_samples(source, Split(0.2, 0, "auto"), OFF, seed=0, train=ALL, heldout=ALL, has_heldout_text=False)
     first_pass = len(read) - 200
     assert 2 <= first_pass < 150 and read == [*range(first_pass), *range(200)]
 
@@ -115,9 +140,8 @@ def test_a_sample_holds_no_more_text_than_its_limit_and_one_document(monkeypatch
     monkeypatch.setattr(module.heapq, "heappush", counted)
     texts = ["x" * (1 + k * 37 % 500) for k in range(2000)]
     limits = Limits(max_bytes=3000, num_documents=10**9)
-    draw_samples(
-        source_of(texts, []), Split(0.1, 0, "auto"), seed=0, train=limits, heldout=limits, has_heldout_text=False
-    )
+    arguments = {"seed": 0, "train": limits, "heldout": limits, "has_heldout_text": False}
+    draw_samples(source_of(texts, []), Split(0.1, 0, "auto"), OFF, **arguments)
     assert max(held) < 3000 + 2 * 500
 
 
@@ -131,3 +155,8 @@ def test_a_corpus_that_cannot_be_split_is_refused_as_in_a_run(tmp_path):
     with pytest.raises(ConfigError, match=r"text' contains no document with text to train .*skipped [12] empty doc"):
         (tmp_path / "text" / "000.txt").write_text(" ")
         samples(corpus_config(tmp_path), Split(0.1, 0, "auto"))
+    write_texts(tmp_path, ["a", "b"])
+    (tmp_path / "text" / "000.txt").write_text("a")
+    filters = dataclasses.replace(OFF, min_characters=100)
+    with pytest.raises(ConfigError, match=r"data.filters removed 2 documents\): name another corpus"):
+        samples(corpus_config(tmp_path, filters=filters), Split(0.1, 0, "auto"))

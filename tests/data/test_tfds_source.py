@@ -71,6 +71,16 @@ def prepared(tmp_path_factory):
             other_split = split, examples[6:] if split else ()
             features = dict.fromkeys(features, text)
             write_dataset(name, examples[:6], folder, other_split=other_split, config=config, **features)
+        classes = {"text": text, "label": tfds.features.ClassLabel(names=["neg", "pos"])}
+        labels = {"a": "pos", "b": "neg", "c": -1}
+        write_dataset("tiny_classes", [{"text": t, "label": k} for t, k in labels.items()], folder, **classes)
+        numbers = [{"text": "a", "label": 7, "prompt": "unread"}]
+        integers = {"text": text, "label": tfds.features.Scalar(np.int32), "prompt": text}
+        write_dataset("tiny_integers", numbers, folder, **integers)
+        pairs = [{"prompt": f"p{k} ", "response": f"r{k}", "label": "unread"} for k in range(4)]
+        write_dataset("tiny_pairs", pairs, folder, prompt=text, response=text, label=text)
+        scores = {"text": text, "label": tfds.features.Scalar(np.float32)}
+        write_dataset("tiny_scores", [{"text": "a", "label": 0.5}], folder, **scores)
         write_dataset("tiny_numbers", [{"text": 3}], folder, text=tfds.features.Scalar(np.int32))
     tfds.core.add_data_dir(folder)
     return folder
@@ -133,6 +143,36 @@ def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
     assert "tensorflow" not in sys.modules
 
 
+def documents_of(tmp_path, name):
+    parts = pickle.loads(pickle.dumps(open_source(corpus_config(tmp_path, source="tfds", path=name)))).parts
+    return sorted((doc.text, doc.prompt, doc.label) for part in parts for doc in part.read(Skipped()))
+
+
+def test_labels_prompts_and_responses(prepared, tmp_path):
+    assert documents_of(tmp_path, "tiny_classes") == [("a", "", "pos"), ("b", "", "neg"), ("c", "", "")]
+    assert documents_of(tmp_path, "tiny_integers") == [("a", "", "7")]
+    assert documents_of(tmp_path, "tiny_pairs") == [(f"r{k}", f"p{k} ", "") for k in range(4)]
+    identity = open_source(corpus_config(tmp_path, source="tfds", path="tiny_classes")).identity
+    assert identity["classes"] == ("neg", "pos")
+    assert open_source(corpus_config(tmp_path, source="tfds", path="lm1b")).identity.keys() == {"dataset", "files"}
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "features.json"])
+@pytest.mark.parametrize("contents", [None, b"", b"{", b"{}", b"[]", b"\xff", b'{"splits": 3, "type": 3}'])
+def test_damaged_metadata(prepared, tmp_path, name, contents):
+    path = prepared / "tiny_pairs" / "1.0.0" / name
+    whole = path.read_bytes()
+    try:
+        path.unlink()
+        if contents is not None:
+            path.write_bytes(contents)
+        with pytest.raises(ConfigError, match=r"data\.path='tiny_pairs'.*: ") as error:
+            open_source(corpus_config(tmp_path, source="tfds", path="tiny_pairs"))
+    finally:
+        path.write_bytes(whole)
+    assert "\n" not in str(error.value)
+
+
 def test_documents_may_be_parts_of_examples(prepared, tmp_path):
     source = open_source(corpus_config(tmp_path, source="tfds", path="tiny_texts", document_per="paragraph"))
     assert sorted(document.text for document in source.documents(Skipped())) == ["drüben", "one", "two"]
@@ -149,7 +189,12 @@ def test_documents_may_be_parts_of_examples(prepared, tmp_path):
         ("imdb_reviews", r"data\.path='imdb_reviews' is not a prepared TFDS dataset"),  # TFDS could download it
         ("tiny_texts:9.0.0", r"data\.path='tiny_texts:9\.0\.0' is not a prepared TFDS dataset"),
         ("a:b:c", r"data\.path='a:b:c' is not a prepared TFDS dataset"),
-        ("tiny_labels", r"data\.path='tiny_labels' has no feature 'text' \(data\.text_key\), only \['label'\]"),
+        (
+            "tiny_labels",
+            r"data\.path='tiny_labels' has no feature 'text' \(data\.text_key\), and no 'prompt.* only \['label'\]",
+        ),
+        ("/", r"data\.path='/' is not a prepared TFDS dataset \(.*\): write its name, as in name/config"),
+        ("tiny_scores", r"data\.path='tiny_scores': feature 'label' is Scalar\(.*, and neither a class, an"),
         (
             "tiny_latin",
             r"/tiny_latin-train\.array_record-0+-of-0+1, record 0 is not UTF-8 in 'text' \(byte 0\): fix",

@@ -218,3 +218,5 @@ def test_defaults_are_those_of_the_config():
     names = ("source", "path", "heldout_path", "document_per", "on_unreadable", "heldout_fraction", "split_seed")
     for name in (*names, "split_by", "num_sentinels"):
         assert _FLAGS[name].default == config[name], name
+    for name, value in config.filters.items():
+        assert _FLAGS[f"filters.{name}"].default == value, name
