@@ -13,6 +13,7 @@ from data.build import Build, WorkerEndedError, WriteShards, build_store
 from data.config import CorpusConfig
 from data.progress import PrepareProgress
 from data.sources import Source
+from data.sources.from_files import ReadError
 from data.tokenizer import Tokenizer
 
 
@@ -21,7 +22,7 @@ def prepare_store(
 ) -> PrepareProgress:
     """Builds the token store `folder`, and returns what was read. Its shards are in a folder next to it meanwhile.
 
-    After a signal, a full disk or the end of a worker process, that folder stays, and the next call continues.
+    After a signal, a full disk, a read error or the end of a worker process, that folder stays, and the next call continues.
 
     Raises ConfigError as `data.build.build_store` does, and where another process prepares the same store; OSError.
     """
@@ -33,7 +34,7 @@ def prepare_store(
             keeps_shards = False
         except ConfigError as error:
             # Other errors are of the corpus, which has another store when its files are corrected.
-            keeps_shards = isinstance(error, WorkerEndedError)
+            keeps_shards = isinstance(error, WorkerEndedError | ReadError)
             raise
         finally:
             if not (keeps_shards and any((work / "shards").glob("[!.]*"))):
