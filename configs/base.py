@@ -91,7 +91,7 @@ def get_config() -> ConfigDict:
     config.data.filters.max_characters = 0  # greatest number of characters
     config.data.filters.min_mean_word_length = 0.0  # least mean number of characters of words; white space ends a word
     config.data.filters.max_mean_word_length = 0.0  # greatest mean number of characters of words
-    config.data.filters.max_symbol_fraction = 0.0  # greatest number of "#" and ellipses, divided by that of words
+    config.data.filters.max_symbol_fraction = 0.0  # greatest number of "#", and of ellipses, for each word
     config.data.filters.min_punctuated_line_fraction = 0.0  # least share of lines that end in .!?"
     config.data.filters.max_duplicate_line_fraction = 0.0  # greatest share of lines that repeat an earlier one
     config.data.filters.max_duplicate_ngram_fraction = 0.0  # greatest share of characters in repeated 5-grams of words

@@ -1,7 +1,9 @@
 """Stores that several processes prepare: equal to those of one, after kills, errors and races too."""
 
+import errno
 import json
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -141,6 +143,33 @@ def test_an_error_in_a_worker_names_the_file_and_leaves_nothing(texts, tmp_path)
     assert not list((tmp_path / "cache").iterdir())
 
 
+def test_a_read_error_keeps_what_is_finished(texts, expected, tmp_path, monkeypatch):
+    """The store has the same name when the permissions are right, so the same command continues."""
+
+    def open_contents(path, *rest):
+        if path.endswith("/20.txt"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, *rest)
+
+    real = text_source.open_contents
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(text_source, "open_contents", open_contents)
+        with pytest.raises(ConfigError, match=rf"{texts}/20.txt cannot be read \(Permission denied\)") as error:
+            main(flags(texts, tmp_path, "--workers=1"))
+    assert type(pickle.loads(pickle.dumps(error.value))) is from_files.ReadError  # as a worker sends it
+    kept = finished_shards(tmp_path)
+    assert len(kept) > 2
+    real_write, written = build.write_shard, []
+
+    def write_shard(folder, *rest, **options):
+        written.append(folder.name)
+        return real_write(folder, *rest, **options)
+
+    monkeypatch.setattr(build, "write_shard", write_shard)
+    assert prepared(texts, tmp_path, "--workers=1") == expected
+    assert written and not {path.parent.name for path in kept} & set(written)
+
+
 def test_two_prepares_of_one_store_at_once(texts, tmp_path, monkeypatch):
     def prepare_again(*_):
         with pytest.raises(
@@ -207,6 +236,15 @@ def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch, range_bytes):
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
     meta = json.loads(contents(tmp_path / "parts")["meta.json"])
     assert (meta["skipped_lines"], meta["first_skipped_line"]) == (1, f"{tmp_path}/a.jsonl:41")
+
+
+def test_an_unreadable_file_of_several_parts_counts_once(tmp_path, monkeypatch):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("some text")
+    (tmp_path / "text" / "b.txt").write_bytes(b"line\n" * 3000 + b"\xff\n")
+    monkeypatch.setattr(from_files, "_RANGE_BYTES", 1000)  # shards have 4,000 bytes
+    files = prepared(tmp_path / "text", tmp_path / "cache", "--workers=1", "--on_unreadable=skip")
+    assert json.loads(files["meta.json"])["skipped_files"] == [f"{tmp_path}/text/b.txt"]
 
 
 @pytest.mark.parametrize("document_per", ["line", "paragraph"])
