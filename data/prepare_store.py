@@ -22,7 +22,8 @@ def prepare_store(
 ) -> PrepareProgress:
     """Builds the token store `folder`, and returns what was read. Its shards are in a folder next to it meanwhile.
 
-    After a signal, a full disk, a read error or the end of a worker process, that folder stays, and the next call continues.
+    After a signal, a full disk, a read error or the end of a worker process, that folder stays, and the next call
+    continues.
 
     Raises ConfigError as `data.build.build_store` does, and where another process prepares the same store; OSError.
     """

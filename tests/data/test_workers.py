@@ -135,6 +135,26 @@ def test_a_killed_worker_is_one_line_and_what_is_finished_stays(texts, expected,
     assert prepared(texts, cache, "--workers=1") == expected
 
 
+@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_while_workers_start_is_one_line(texts, tmp_path, number, status):
+    """To the whole group of processes, as of a terminal, between the start of a process and its arguments."""
+    program = KILLED.replace(
+        "if __name__",
+        "import os, signal\n"
+        "from multiprocessing import util\n"
+        "real = util.spawnv_passfds\n"
+        "def spawn(path, args, fds):\n"
+        "    pid = real(path, args, fds)\n"
+        f"    if 'spawn_main' in str(args): os.killpg(0, signal.{number})\n"
+        "    return pid\n"
+        "util.spawnv_passfds = spawn\nif __name__",
+    )
+    command = [sys.executable, "-c", program, *flags(texts, tmp_path, "--workers=2")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIME_LIMIT, start_new_session=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (status, 1), done.stderr
+    assert "stopped by" in done.stderr
+
+
 def test_an_error_in_a_worker_names_the_file_and_leaves_nothing(texts, tmp_path):
     shutil.copytree(texts, tmp_path / "text")
     (tmp_path / "text" / "20.txt").write_bytes(b"\xff")
