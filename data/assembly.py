@@ -54,7 +54,8 @@ def assemble(
 
     name: what the folder will be named. where, cut: those of the source.
 
-    Raises ConfigError where no document besides those of data.heldout_path remains, and OSError where the folder cannot be written.
+    Raises ConfigError where no document besides those of data.heldout_path remains, and OSError where the folder cannot
+    be written.
     """
     skipped, removed = _skipped_of(shards), _removed_of(shards)
     num_documents = sum(map(len, shards))

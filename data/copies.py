@@ -81,8 +81,10 @@ def copies_to_remove(
     """Returns why each document is to be removed: uint8 [documents], a key of REMOVED_AS, or 0 for one that stays.
 
     Documents are identical if they have the same prompt, text and label; the first of each stays, in the order of the
-    corpus. Near-identical ones are compared as prompt, space and text, without labels. With remove_duplicates="near", a document is
-    removed if it is near-identical to an earlier one that stays, so that each removed document has a copy in the store.
+    corpus. Near-identical ones are compared as prompt, space and text, without labels. With remove_duplicates="near", a
+    document is removed if it is found near-identical to an earlier one that stays, so that each removed document has a
+    copy in the store. In groups of thousands of similar documents, each is compared with the first one and few others
+    (`NearPairs.pairs`). Where the first is removed itself, or is not near-identical, further copies can stay.
     The corpus' own held-out documents (data.heldout_path) stay, and remove no others.
 
     Args:

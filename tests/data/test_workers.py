@@ -240,6 +240,20 @@ def test_the_work_folder_of_a_finished_store_is_removed(texts, tmp_path, capsys)
     assert len(TokenStore(store)) and "read  " in capsys.readouterr().out
 
 
+def test_shards_of_another_store_are_named(texts, tmp_path, capsys):
+    """A corpus that has changed has a store of another name."""
+    left = [tmp_path / f".text-{k}.prepare" for k in (1, 2, 3)]
+    for work in left:
+        (work / "shards").mkdir(parents=True)
+        os.utime(work / "shards", (0, 0))
+    (tmp_path / ".text-4.prepare" / "shards").mkdir(parents=True)  # of a command that has just begun
+    with prepare_store._locked(left[0]):  # being prepared
+        main(flags(texts, tmp_path, "--workers=1"))
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1 and f"{left[1]} and 1 more has shards of another store" in notes[0]
+    assert all(work.is_dir() for work in left)
+
+
 @pytest.mark.parametrize("range_bytes", [40, 97, 1000])
 def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch, range_bytes):
     """The bounds of ranges are at the start, in the middle and at the end of lines, also of blank ones."""
