@@ -91,13 +91,14 @@ def get_config() -> ConfigDict:
     config.data.filters.max_characters = 0  # greatest number of characters
     config.data.filters.min_mean_word_length = 0.0  # least mean number of characters of words; white space ends a word
     config.data.filters.max_mean_word_length = 0.0  # greatest mean number of characters of words
-    config.data.filters.max_symbol_fraction = 0.0  # greatest number of "#" and ellipses, divided by that of words
+    config.data.filters.max_symbol_fraction = 0.0  # greatest number of "#", and of ellipses, for each word
     config.data.filters.min_punctuated_line_fraction = 0.0  # least share of lines that end in .!?"
     config.data.filters.max_duplicate_line_fraction = 0.0  # greatest share of lines that repeat an earlier one
     config.data.filters.max_duplicate_ngram_fraction = 0.0  # greatest share of characters in repeated 5-grams of words
     config.data.filters.min_tokens = 0  # least number of tokens, without EOS
     config.data.filters.max_tokens = 0  # greatest number of tokens, without EOS
-    # Copies of an earlier document: "none" are left out, "exact": identical texts, "near": near-identical ones too.
+    # Copies of an earlier document: "none" are left out, "exact": of the same prompt, text and label; "near":
+    # near-identical ones too, of prompt and text together.
     config.data.filters.remove_duplicates = "none"
     config.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
     config.data.reader_threads = 2  # threads that make batches

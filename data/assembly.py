@@ -54,11 +54,12 @@ def assemble(
 
     name: what the folder will be named. where, cut: those of the source.
 
-    Raises ConfigError where no document remains, and OSError where the folder cannot be written.
+    Raises ConfigError where no document besides those of data.heldout_path remains, and OSError where the folder cannot
+    be written.
     """
     skipped, removed = _skipped_of(shards), _removed_of(shards)
     num_documents = sum(map(len, shards))
-    if not num_documents:
+    if all(block["is_heldout"].all() for shard in shards for block in shard.documents()):
         raise ConfigError(_nothing_left(where, skipped, removed))
     is_searched = filters.remove_duplicates == "near" or num_documents <= MAX_DOCUMENTS
     with tempfile.TemporaryDirectory(dir=folder, prefix=".sorting-") as temporary:
@@ -243,9 +244,10 @@ def _skipped_of(shards: Sequence[Shard]) -> Skipped:
     total = Skipped()
     for skipped in (shard.meta.skipped for shard in shards):
         total.empty += skipped.empty
-        total.files += [path for path in skipped.files if path not in total.files[-1:]]  # parts of one file
+        total.files += skipped.files
         total.lines += skipped.lines
         total.first_line = total.first_line or skipped.first_line
+    total.files = list(dict.fromkeys(total.files))  # parts of one file
     return total
 
 

@@ -4,17 +4,22 @@ Documents are numbered in the order of the corpus, over all shards: whichever wo
 of a group is the first.
 """
 
+import errno
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from contract.rng import GOLDEN, mix64
 from data.external_sort import ExternalSort
+from data.files import text_digest
 from data.filters import FilterConfig
 from data.near_pairs import NearPairs
 from data.shard import Shard
 
 REMOVED_AS = {1: "exact_duplicates", 2: "near_duplicates"}  # values of `copies_to_remove`
+_ZEROS = 1 << 20  # bytes that are written at once
 
 
 class IdsFile:
@@ -75,8 +80,11 @@ def copies_to_remove(
 ) -> np.ndarray | None:
     """Returns why each document is to be removed: uint8 [documents], a key of REMOVED_AS, or 0 for one that stays.
 
-    The first document of each text stays, in the order of the corpus. With remove_duplicates="near", a document is
-    removed if it is near-identical to an earlier one that stays, so that each removed document has a copy in the store.
+    Documents are identical if they have the same prompt, text and label; the first of each stays, in the order of the
+    corpus. Near-identical ones are compared as prompt, space and text, without labels. With remove_duplicates="near", a
+    document is removed if it is found near-identical to an earlier one that stays, so that each removed document has a
+    copy in the store. In groups of thousands of similar documents, each is compared with the first one and few others
+    (`NearPairs.pairs`). Where the first is removed itself, or is not near-identical, further copies can stay.
     The corpus' own held-out documents (data.heldout_path) stay, and remove no others.
 
     Args:
@@ -89,7 +97,7 @@ def copies_to_remove(
     """
     if filters.remove_duplicates == "none":
         return None
-    removed = np.memmap(folder / "removed.bin", np.uint8, "w+", shape=(sum(map(len, shards)),))
+    removed = _zeros(folder / "removed.bin", sum(map(len, shards)))
     for ids, firsts in first_of_each(folder, _texts(shards)):
         removed[ids[ids != firsts]] = 1
     if filters.remove_duplicates == "near":
@@ -107,12 +115,39 @@ def copies_to_remove(
     return removed
 
 
+def _zeros(path: Path, count: int) -> np.ndarray:
+    """Returns uint8 [count], a memory map of a new file, all of which the disk has. Raises OSError.
+
+    Without room on the disk, a write to a memory map of a sparse file would end the process (SIGBUS).
+    """
+    with open(path, "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, count)
+        except (AttributeError, OSError) as error:  # macOS, and file systems such as ZFS, have no such call
+            if isinstance(error, OSError) and error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
+                raise
+            for start in range(0, count, _ZEROS):
+                file.write(bytes(min(_ZEROS, count - start)))
+            file.flush()
+            os.fsync(file.fileno())
+    return np.memmap(path, np.uint8, "r+")
+
+
 def _texts(shards: Sequence[Shard]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the digests of the documents' texts and their numbers, without the corpus' own held-out documents."""
+    """Yields digests of the documents' prompts, texts and labels, and the documents' numbers.
+
+    Without the corpus' own held-out documents.
+    """
     start = 0
     for shard in shards:
+        labels = np.array([text_digest(label.encode("utf-8")) for label in shard.meta.labels], np.uint64)
         for block in shard.documents():
             ids = np.arange(start, start + len(block))
             chosen = ~block["is_heldout"]
-            yield block["text_digest"][chosen], ids[chosen]
+            # "digest" is that of the prompt, where there is one, and so separates the prompt from the text.
+            parts = block["text_digest"], block["digest"], block["prompt_length"] > 0, labels[block["label_id"]]
+            keys = np.zeros(len(block), np.uint64)
+            for part in parts:
+                keys = mix64(keys * GOLDEN ^ part.astype(np.uint64))
+            yield keys[chosen], ids[chosen]
             start += len(block)

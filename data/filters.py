@@ -4,7 +4,7 @@
 |---|---|---|
 | min_characters, max_characters | texts that are shorter or longer | |
 | min_mean_word_length, max_mean_word_length | texts whose words are too short or long on average | Gopher: 3, 10 |
-| max_symbol_fraction | texts with more "#" and ellipses than this share of the number of words | Gopher: 0.1 |
+| max_symbol_fraction | texts with more "#", or more ellipses, than this share of the number of words | Gopher: 0.1 |
 | min_punctuated_line_fraction | texts with fewer lines that end in a sentence's punctuation | C4 drops other lines |
 | max_duplicate_line_fraction | texts with more lines that repeat an earlier one | Gopher: 0.3 |
 | max_duplicate_ngram_fraction | texts with more characters in 5-grams of words that occur twice | Gopher: 0.15 |
@@ -110,9 +110,9 @@ def mean_word_length(text: str) -> float:
 
 
 def symbol_fraction(text: str) -> float:
-    """Returns the number of "#" and ellipses, divided by the number of words."""
-    symbols = text.count("#") + sum(text.count(ellipsis) for ellipsis in _ELLIPSES)
-    return symbols / max(len(text.split()), 1)
+    """Returns the number of "#" or of ellipses, whichever is greater, divided by the number of words."""
+    ellipses = sum(text.count(ellipsis) for ellipsis in _ELLIPSES)
+    return max(text.count("#"), ellipses) / max(len(text.split()), 1)
 
 
 def punctuated_line_fraction(text: str) -> float:
@@ -124,7 +124,7 @@ def punctuated_line_fraction(text: str) -> float:
 def duplicate_line_fraction(text: str) -> float:
     """Returns the share of the lines that repeat an earlier line; blank lines do not count."""
     lines = _lines(text)
-    return 1 - len(set(lines)) / len(lines) if lines else 0.0
+    return (len(lines) - len(set(lines))) / len(lines) if lines else 0.0
 
 
 def duplicate_ngram_fraction(text: str) -> float:
@@ -132,10 +132,10 @@ def duplicate_ngram_fraction(text: str) -> float:
 
     Every character counts once, however many such 5-grams contain it.
     """
-    words = text.encode("utf-8").split()
+    words = text.split()
     if len(words) <= _NGRAM:
         return 0.0
-    _, inverse, counts = np.unique(shingles(b" ".join(words)), return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(shingles(" ".join(words).encode("utf-8")), return_inverse=True, return_counts=True)
     repeated = np.flatnonzero(counts[inverse] > 1)
     is_within = np.zeros(len(words), bool)
     for k in range(_NGRAM):

@@ -79,7 +79,8 @@ class NearPairs:
         it is practically always a pair with one of a tenth of the group, but not a pair with all others.
 
         with_first: compare each document with the first of its group in every band too, and with those that follow it
-        instead of random ones. To remove all copies but the first, that is what finds them in large groups.
+        instead of random ones. That finds most copies in large groups; but where the first of a group is itself a copy
+        of another document, or is not near-identical to the others, these are compared with their followers alone.
 
         Raises OSError where a temporary file cannot be written.
         """

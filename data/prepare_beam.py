@@ -15,6 +15,7 @@ from contract.errors import ConfigError
 from data.build import Build, ShardTask, WorkerEndedError, finished_shard
 from data.config import CorpusConfig
 from data.shard import write_shard
+from data.sources.from_files import ReadError
 from data.tokenizer import Tokenizer, make_tokenizer
 
 _FIRST = 16  # the share of the shards, 1 / _FIRST, that shows whether the others need signatures
@@ -90,8 +91,10 @@ def _tokenizer(corpus: CorpusConfig) -> Tokenizer:
 def _in_one_line(error: Exception) -> ConfigError:
     """Returns the error of a worker, which Beam puts into a message with the traceback."""
     text = str(error)
-    found = re.search(r"ConfigError: (.*)", text)
+    found = re.search(r"(ConfigError|ReadError): (.*)", text)
     if found or isinstance(error, ConfigError):
-        return ConfigError(re.sub(r" \[while running .*", "", found[1] if found else text))
+        is_read_error = found[1] == "ReadError" if found else isinstance(error, ReadError)
+        kind = ReadError if is_read_error else ConfigError
+        return kind(re.sub(r" \[while running .*", "", found[2] if found else text))
     lines = text.strip().splitlines() or [""]
     return WorkerEndedError(f"--beam: {type(error).__name__}: {lines[-1]}: run the same command again")

@@ -5,6 +5,8 @@ import fcntl
 import os
 import shutil
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,10 @@ from data.build import Build, WorkerEndedError, WriteShards, build_store
 from data.config import CorpusConfig
 from data.progress import PrepareProgress
 from data.sources import Source
+from data.sources.from_files import ReadError
 from data.tokenizer import Tokenizer
+
+_OLD_SECONDS = 3600  # the lock of a folder that is younger is not tried: its owner may be about to take the lock
 
 
 def prepare_store(
@@ -21,10 +26,12 @@ def prepare_store(
 ) -> PrepareProgress:
     """Builds the token store `folder`, and returns what was read. Its shards are in a folder next to it meanwhile.
 
-    After a signal, a full disk or the end of a worker process, that folder stays, and the next call continues.
+    After a signal, a full disk, a read error or the end of a worker process, that folder stays, and the next call
+    continues.
 
     Raises ConfigError as `data.build.build_store` does, and where another process prepares the same store; OSError.
     """
+    _name_stopped(folder)
     with _locked(work_folder(folder)) as work:
         keeps_shards = True
         try:
@@ -33,7 +40,7 @@ def prepare_store(
             keeps_shards = False
         except ConfigError as error:
             # Other errors are of the corpus, which has another store when its files are corrected.
-            keeps_shards = isinstance(error, WorkerEndedError)
+            keeps_shards = isinstance(error, WorkerEndedError | ReadError)
             raise
         finally:
             if not (keeps_shards and any((work / "shards").glob("[!.]*"))):
@@ -51,6 +58,42 @@ def remove_work_folder(folder: Path) -> None:
     if work_folder(folder).exists():
         with contextlib.suppress(ConfigError), _locked(work_folder(folder)) as work:
             shutil.rmtree(work)
+
+
+def _name_stopped(folder: Path) -> None:
+    """Prints which folders next to the store `folder` have had shards of other stores for an hour or more, and no owner.
+
+    A corpus whose files or fields have changed has a store of another name, and nothing continues from such shards.
+    """
+    others = sorted(set(folder.parent.glob(".*.prepare")) - {work_folder(folder)})
+    stopped = [str(work) for work in others if _is_old(work / "shards") and not _is_locked(work)]
+    if stopped:
+        more = f" and {len(stopped) - 1} more" if len(stopped) > 1 else ""
+        print(
+            f"note: {stopped[0]}{more} has shards of another store, whose preparation was stopped: delete the folder, "
+            "unless the same command will be run again for the same files",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _is_old(folder: Path) -> bool:
+    """Returns whether `folder` exists and has not changed for an hour."""
+    try:
+        return folder.stat().st_mtime < time.time() - _OLD_SECONDS
+    except OSError:
+        return False
+
+
+def _is_locked(work: Path) -> bool:
+    try:
+        with open(work / "lock", "r+") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return not work.exists()  # it has just been removed
+    return False
 
 
 @contextlib.contextmanager

@@ -1,11 +1,14 @@
 """Writes the shards of a corpus in several processes."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from types import FrameType
 from typing import Any
 
 from contract.errors import ConfigError
@@ -13,6 +16,8 @@ from data.build import Build, ShardTask, WorkerEndedError, write_shards
 from data.config import CorpusConfig
 from data.shard import write_shard
 from data.tokenizer import make_tokenizer
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Worker:
@@ -23,7 +28,12 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
         self.process = context.Process(target=_run, args=(other, corpus, fingerprint), daemon=True)
-        self.process.start()
+        try:
+            self.process.start()
+        except BrokenPipeError:
+            raise WorkerEndedError(
+                "a worker process ended while it started: run the same command again, which keeps finished shards"
+            ) from None
         other.close()
         self.task: ShardTask | None = None
 
@@ -63,7 +73,8 @@ def write_shards_in_workers(build: Build, tasks: Sequence[ShardTask], num_worker
     left = list(reversed(tasks))
     try:
         for _ in range(min(num_workers, len(tasks))):
-            workers.append(_Worker(build.corpus, build.tokenizer.fingerprint))
+            with _signals_delayed():
+                workers.append(_Worker(build.corpus, build.tokenizer.fingerprint))
             workers[-1].begin(left.pop(), build.needs_signatures)
         while busy := {worker.pipe: worker for worker in workers if worker.task is not None}:
             for pipe in wait(list(busy)):
@@ -71,6 +82,34 @@ def write_shards_in_workers(build: Build, tasks: Sequence[ShardTask], num_worker
     finally:
         for worker in workers:
             worker.stop()
+
+
+@contextlib.contextmanager
+def _signals_delayed() -> Iterator[None]:
+    """Delays Ctrl-C and SIGTERM to the end of the block. Processes that are started in it begin with both blocked.
+
+    An exception in the middle of a start would end the pipe from which the new process reads its arguments, and a
+    signal to the new process, while it imports: both print tracebacks.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+        yield
+        return
+    received = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        received.append(number)
+
+    handlers = {number: signal.signal(number, note) for number in _SIGNALS}
+    resource_tracker.ensure_running()  # otherwise the first start starts this process, which unblocks the signals
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in received:
+            signal.raise_signal(number)
 
 
 def _receive(worker: _Worker, build: Build, left: list[ShardTask]) -> None:
@@ -93,6 +132,7 @@ def _receive(worker: _Worker, build: Build, left: list[ShardTask]) -> None:
 def _run(pipe: Connection, corpus: CorpusConfig, fingerprint: str) -> None:
     """Writes the shards that the pipe names, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # see _signals_delayed
     threading.Thread(target=_end_with_parent, daemon=True).start()
     task = None
     try:

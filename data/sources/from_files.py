@@ -43,6 +43,10 @@ class UnreadableFile(Exception):
         self.has_remedy = has_remedy
 
 
+class ReadError(ConfigError):
+    """A file that the operating system could not read. The same corpus may be readable later."""
+
+
 # Yields the documents of a file, empty ones included. A function of a module, so that parts can be pickled. Raises
 # OSError, UnicodeDecodeError, SyntaxError or UnreadableFile if the file cannot be read, and with
 # data.on_unreadable="skip" always before the first document.
@@ -113,7 +117,7 @@ def _read(
             if file.shown not in skipped.files[-1:]:  # parts of one file
                 skipped.files.append(file.shown)
             return
-        raise ConfigError(
+        raise (ReadError if isinstance(error, OSError) else ConfigError)(
             f"{file.shown} {_describe(error)}, exclude it from data.path, or set data.on_unreadable='skip'"
         ) from None
     check_unchanged(state)

@@ -29,12 +29,15 @@ from tests.data.corpus import corpus_config, store_of, write_texts
     [
         (mean_word_length, "ab  abcd\nü", 7 / 3),
         (mean_word_length, " \n", 0),
-        (symbol_fraction, "# a ... b\u2026 c", 3 / 5),
+        (symbol_fraction, "# a ... b\u2026 c", 2 / 5),
+        (symbol_fraction, "# # b\u2026 c", 2 / 4),
         (symbol_fraction, "", 0),
         (punctuated_line_fraction, 'one.\n\n two! \nthree\n"four"\nfive,', 3 / 5),
         (punctuated_line_fraction, "\n", 0),
         (duplicate_line_fraction, "a\nb\n\na\n a \n", 2 / 4),
         (duplicate_ngram_fraction, "a b c d e", 0),
+        (duplicate_ngram_fraction, "\u00fc\u3000b\u00a0c d e x \u00fc b c d e", 10 / 11),
+        (duplicate_ngram_fraction, "a b c d e \u00fc\u00fc a b c d e", 10 / 12),
         (duplicate_ngram_fraction, "a b c d e x a b c d e", 10 / 11),
         (duplicate_ngram_fraction, "aa bb cc dd ee x aa bb cc dd ee", 20 / 21),
         (duplicate_ngram_fraction, "a a a a a a a", 1),
@@ -43,6 +46,10 @@ from tests.data.corpus import corpus_config, store_of, write_texts
 )
 def test_measures_by_hand(measure, text, value):
     assert measure(text) == pytest.approx(value)
+
+
+def test_a_share_that_is_the_bound_is_not_above_it():
+    assert duplicate_line_fraction("\n".join("abcdefgaaa")) == 0.3
 
 
 def filtered(tmp_path, texts, **fields):
@@ -159,6 +166,12 @@ def test_nothing_left_and_contradictions(tmp_path):
         filtered(tmp_path, ["short"], min_tokens=100)
     with pytest.raises(ConfigError, match=r"min_tokens=5 is above data\.filters\.max_tokens=4"):
         check_filters(dataclasses.replace(OFF, min_tokens=5, max_tokens=4))
+
+
+def test_filters_that_leave_only_held_out_text(tmp_path):
+    write_texts(tmp_path / "held", ["held-out text"])
+    with pytest.raises(ConfigError, match=r"data\.filters leaves no document of data.path=.*\(removed min_tokens: 1\)"):
+        filtered(tmp_path, ["short"], heldout_path=str(tmp_path / "held" / "text"), min_tokens=100)
 
 
 def test_length_counts():

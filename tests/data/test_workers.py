@@ -1,7 +1,9 @@
 """Stores that several processes prepare: equal to those of one, after kills, errors and races too."""
 
+import errno
 import json
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -133,12 +135,59 @@ def test_a_killed_worker_is_one_line_and_what_is_finished_stays(texts, expected,
     assert prepared(texts, cache, "--workers=1") == expected
 
 
+@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_while_workers_start_is_one_line(texts, tmp_path, number, status):
+    """To the whole group of processes, as of a terminal, between the start of a process and its arguments."""
+    program = KILLED.replace(
+        "if __name__",
+        "import os, signal\n"
+        "from multiprocessing import util\n"
+        "real = util.spawnv_passfds\n"
+        "def spawn(path, args, fds):\n"
+        "    pid = real(path, args, fds)\n"
+        f"    if 'spawn_main' in str(args): os.killpg(0, signal.{number})\n"
+        "    return pid\n"
+        "util.spawnv_passfds = spawn\nif __name__",
+    )
+    command = [sys.executable, "-c", program, *flags(texts, tmp_path, "--workers=2")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIME_LIMIT, start_new_session=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (status, 1), done.stderr
+    assert "stopped by" in done.stderr
+
+
 def test_an_error_in_a_worker_names_the_file_and_leaves_nothing(texts, tmp_path):
     shutil.copytree(texts, tmp_path / "text")
     (tmp_path / "text" / "20.txt").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=rf"{tmp_path}/text/20.txt is not UTF-8"):
         main(flags(tmp_path / "text", tmp_path / "cache", "--workers=2"))
     assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_read_error_keeps_what_is_finished(texts, expected, tmp_path, monkeypatch):
+    """The store has the same name when the permissions are right, so the same command continues."""
+
+    def open_contents(path, *rest):
+        if path.endswith("/20.txt"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, *rest)
+
+    real = text_source.open_contents
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(text_source, "open_contents", open_contents)
+        with pytest.raises(ConfigError, match=rf"{texts}/20.txt cannot be read \(Permission denied\)") as error:
+            main(flags(texts, tmp_path, "--workers=1"))
+    assert type(pickle.loads(pickle.dumps(error.value))) is from_files.ReadError  # as a worker sends it
+    kept = finished_shards(tmp_path)
+    assert len(kept) > 2
+    real_write, written = build.write_shard, []
+
+    def write_shard(folder, *rest, **options):
+        written.append(folder.name)
+        return real_write(folder, *rest, **options)
+
+    monkeypatch.setattr(build, "write_shard", write_shard)
+    assert prepared(texts, tmp_path, "--workers=1") == expected
+    assert written and not {path.parent.name for path in kept} & set(written)
 
 
 def test_two_prepares_of_one_store_at_once(texts, tmp_path, monkeypatch):
@@ -191,6 +240,20 @@ def test_the_work_folder_of_a_finished_store_is_removed(texts, tmp_path, capsys)
     assert len(TokenStore(store)) and "read  " in capsys.readouterr().out
 
 
+def test_shards_of_another_store_are_named(texts, tmp_path, capsys):
+    """A corpus that has changed has a store of another name."""
+    left = [tmp_path / f".text-{k}.prepare" for k in (1, 2, 3)]
+    for work in left:
+        (work / "shards").mkdir(parents=True)
+        os.utime(work / "shards", (0, 0))
+    (tmp_path / ".text-4.prepare" / "shards").mkdir(parents=True)  # of a command that has just begun
+    with prepare_store._locked(left[0]):  # being prepared
+        main(flags(texts, tmp_path, "--workers=1"))
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1 and f"{left[1]} and 1 more has shards of another store" in notes[0]
+    assert all(work.is_dir() for work in left)
+
+
 @pytest.mark.parametrize("range_bytes", [40, 97, 1000])
 def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch, range_bytes):
     """The bounds of ranges are at the start, in the middle and at the end of lines, also of blank ones."""
@@ -207,6 +270,15 @@ def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch, range_bytes):
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
     meta = json.loads(contents(tmp_path / "parts")["meta.json"])
     assert (meta["skipped_lines"], meta["first_skipped_line"]) == (1, f"{tmp_path}/a.jsonl:41")
+
+
+def test_an_unreadable_file_of_several_parts_counts_once(tmp_path, monkeypatch):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("some text")
+    (tmp_path / "text" / "b.txt").write_bytes(b"line\n" * 3000 + b"\xff\n")
+    monkeypatch.setattr(from_files, "_RANGE_BYTES", 1000)  # shards have 4,000 bytes
+    files = prepared(tmp_path / "text", tmp_path / "cache", "--workers=1", "--on_unreadable=skip")
+    assert json.loads(files["meta.json"])["skipped_files"] == [f"{tmp_path}/text/b.txt"]
 
 
 @pytest.mark.parametrize("document_per", ["line", "paragraph"])
