@@ -20,6 +20,8 @@ from data.shard import Shard
 
 REMOVED_AS = {1: "exact_duplicates", 2: "near_duplicates"}  # values of `copies_to_remove`
 _ZEROS = 1 << 20  # bytes that are written at once
+_ROUNDS = 16  # of the search: each leaves about a ninth of a large group
+_BLOCK = 1 << 14  # documents in memory at the same time
 
 
 class IdsFile:
@@ -83,8 +85,8 @@ def copies_to_remove(
     Documents are identical if they have the same prompt, text and label; the first of each stays, in the order of the
     corpus. Near-identical ones are compared as prompt, space and text, without labels. With remove_duplicates="near", a
     document is removed if it is found near-identical to an earlier one that stays, so that each removed document has a
-    copy in the store. In groups of thousands of similar documents, each is compared with the first one and few others
-    (`NearPairs.pairs`). Where the first is removed itself, or is not near-identical, further copies can stay.
+    copy in the store. Where large groups were searched in part (`NearPairs.pairs`), the search is repeated among the
+    documents that stay, up to _ROUNDS times.
     The corpus' own held-out documents (data.heldout_path) stay, and remove no others.
 
     Args:
@@ -102,17 +104,50 @@ def copies_to_remove(
         removed[ids[ids != firsts]] = 1
     if filters.remove_duplicates == "near":
         assert search is not None
-        documents = IdsFile(folder / "compared.bin")
-        for _, ids in _texts(shards):
-            documents.append(ids[removed[ids] == 0])
-        by_second = ExternalSort(folder, 2)
-        for pairs in search.pairs(documents.array(), filters.jaccard, with_first=True):
-            by_second.add(pairs[:, 1], pairs[:, 0])
-        for rows in by_second.blocks():
-            for second, first in rows.tolist():
-                if not removed[first]:
-                    removed[second] = 2
+        copy_of = _zeros(folder / "copy_of.bin", 8 * len(removed)).view(np.int64)
+        for _ in range(_ROUNDS):
+            documents = IdsFile(folder / "compared.bin")
+            for _, ids in _texts(shards):
+                documents.append(ids[removed[ids] == 0])
+            num_removed = _remove_near(folder, search, documents.array(), filters.jaccard, removed, copy_of)
+            if not (num_removed and search.is_partial):
+                break
+            _compare_again(search, filters.jaccard, removed, copy_of)
     return removed
+
+
+def _remove_near(
+    folder: Path, search: NearPairs, documents: np.ndarray, jaccard: float, removed: np.ndarray, copy_of: np.ndarray
+) -> int:
+    """Removes those of `documents` that are near-identical to an earlier one that stays, and returns their number.
+
+    copy_of: int64 [all documents], gets that earlier one for each.
+    """
+    by_second = ExternalSort(folder, 2)
+    for pairs in search.pairs(documents, jaccard, with_first=True):
+        by_second.add(pairs[:, 1], pairs[:, 0])
+    num_removed = 0
+    for rows in by_second.blocks():
+        for second, first in rows.tolist():
+            if not removed[first] and not removed[second]:
+                removed[second], copy_of[second] = 2, first
+                num_removed += 1
+    return num_removed
+
+
+def _compare_again(search: NearPairs, jaccard: float, removed: np.ndarray, copy_of: np.ndarray) -> None:
+    """Compares each document whose copy has been removed with the copy of that one, and keeps it unless they are near.
+
+    So each removed document has a copy that stays.
+    """
+    for start in range(0, len(removed), _BLOCK):
+        ids = start + np.flatnonzero(removed[start : start + _BLOCK] == 2)
+        ids = ids[removed[copy_of[ids]] != 0]
+        removed[ids] = 0
+        pairs = np.stack([ids, copy_of[copy_of[ids]]], axis=1)
+        for near in search.verified(pairs, jaccard):
+            copy_of[near[:, 0]] = near[:, 1]
+            removed[near[:, 0]] = 2
 
 
 def _zeros(path: Path, count: int) -> np.ndarray:

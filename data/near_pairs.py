@@ -40,6 +40,9 @@ class NearPairs:
 
     The files have 520 bytes for each document, and 4 for each of its words. While `pairs` runs, others have 24
     bytes for each document that it compares, and 16 for each candidate.
+
+    Attributes:
+      is_partial: whether the last search compared only some of the documents that are equal in a band.
     """
 
     def __init__(self, folder: Path):
@@ -48,6 +51,7 @@ class NearPairs:
         self._signatures, self._sets, self._ends = (_Numbers(folder, kind) for kind in (np.uint32, np.uint32, np.int64))
         self._ends.append(np.zeros(1, np.int64))
         self._num_shingles = 0
+        self.is_partial = False
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -80,25 +84,29 @@ class NearPairs:
 
         with_first: compare each document with the first of its group in every band too, and with those that follow it
         instead of random ones. That finds most copies in large groups; but where the first of a group is itself a copy
-        of another document, or is not near-identical to the others, these are compared with their followers alone.
+        of another document, or is not near-identical to the others, these are compared with their followers alone, so
+        that data/copies.py repeats the search among the documents that stay.
 
         Raises OSError where a temporary file cannot be written.
         """
         least = jaccard - 4 * math.sqrt(jaccard * (1 - jaccard) / PERMUTATIONS)
         for block in self.candidates(documents, *_banding(jaccard), with_first=with_first):
             estimated = [self._estimated(block[i : i + _BLOCK], least) for i in range(0, len(block), _BLOCK)]
-            yield from self._verified(np.concatenate(estimated), jaccard)
+            yield from self.verified(np.concatenate(estimated), jaccard)
 
     def candidates(
         self, documents: np.ndarray, bands: int, rows: int, *, with_first: bool = False
     ) -> Iterator[np.ndarray]:
         """Yields the pairs of documents that are equal in one of `bands` bands of `rows` values, as `pairs` does."""
         candidates = ExternalSort(self._folder, 2, unique=True)
+        self.is_partial = False
         at_once = max(RUN_ROWS // max(len(documents), 1), 1)  # bands, of one pass over the signatures
         for first_band in range(0, bands, at_once):
             several = range(first_band, min(first_band + at_once, bands))
             for in_band in self._in_bands(documents, several, rows, with_first):
-                for first, second in _equal_in_band(in_band, with_first):
+                most = _most_compared(in_band)
+                self.is_partial |= most < _PAIRS_OF_BAND
+                for first, second in _equal_in_band(in_band, most, with_first):
                     candidates.add(np.minimum(first, second), np.maximum(first, second))
         yield from (block.astype(np.int64) for block in candidates.blocks())
 
@@ -129,8 +137,8 @@ class NearPairs:
         a, b = np.stack(read)[index.reshape(-1, 2).T]
         return pairs[(a == b).mean(axis=1) >= least]
 
-    def _verified(self, pairs: np.ndarray, jaccard: float) -> Iterator[np.ndarray]:
-        """Yields the pairs whose Jaccard similarity is at least `jaccard`."""
+    def verified(self, pairs: np.ndarray, jaccard: float) -> Iterator[np.ndarray]:
+        """Yields those of `pairs`, int64 [P, 2], whose Jaccard similarity is at least `jaccard`, in their order."""
         if not len(pairs):
             return
         sizes = np.array([self._bounds(d)[1] for d in pairs.ravel().tolist()]).reshape(-1, 2)
@@ -179,9 +187,11 @@ def _banding(jaccard: float) -> tuple[int, int]:
     return PERMUTATIONS, 1
 
 
-def _equal_in_band(in_band: ExternalSort, with_first: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields pairs of documents that are equal in a band, in any order; see NearPairs.pairs."""
-    most = _most_compared(in_band)
+def _equal_in_band(in_band: ExternalSort, most: int, with_first: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields pairs of documents that are equal in a band, in any order; see NearPairs.pairs.
+
+    most: with how many of those that follow in its group each document is compared.
+    """
     # Where a band is searched whole, a group has fewer documents than this, and otherwise `most` is less.
     lookahead = math.isqrt(2 * _PAIRS_OF_BAND) + 2
     rest = np.zeros((0, 3), np.uint64)

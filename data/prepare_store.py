@@ -61,7 +61,7 @@ def remove_work_folder(folder: Path) -> None:
 
 
 def _name_stopped(folder: Path) -> None:
-    """Prints which folders next to the store `folder` have had shards of other stores for an hour, and no owner.
+    """Prints which folders next to `folder` have had shards of other stores for an hour or more, and no owner.
 
     A corpus whose files or fields have changed has a store of another name, and nothing continues from such shards.
     """

@@ -28,12 +28,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
         self.process = context.Process(target=_run, args=(other, corpus, fingerprint), daemon=True)
-        try:
-            self.process.start()
-        except BrokenPipeError:
-            raise WorkerEndedError(
-                "a worker process ended while it started: run the same command again, which keeps finished shards"
-            ) from None
+        self.process.start()
         other.close()
         self.task: ShardTask | None = None
 

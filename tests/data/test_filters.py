@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import random
 
 import numpy as np
 import pytest
 
 from contract.errors import ConfigError
+from data import copies, near_pairs
 from data.filters import (
     OFF,
     LengthCounts,
@@ -201,3 +203,49 @@ def test_the_report(tmp_path, capsys):
     assert report["num_documents"] == 2 and sum(report["bytes_before_filters"].values()) == 8
     for name in ("lengths.svg", "removed.svg"):
         assert (tmp_path / "report" / name).read_text().rstrip().endswith("</svg>")
+
+
+def template_texts():
+    """Pages of one template, after pairs of which the first is near the second, and the second near all pages."""
+    chance = random.Random(0)
+    core = [f"w{chance.randrange(10**6)}" for _ in range(200)]
+    texts = []
+    for b in range(5):
+        second = [f"f{b}x{j}" for j in range(12)]
+        texts += [" ".join([*(f"e{b}x{j}" for j in range(14)), *core[14:], *second]), " ".join(core + second)]
+    return texts + [" ".join([*core, *(f"p{i}x{j}" for j in range(12))]) for i in range(150)]
+
+
+def drifting_texts():
+    """Versions of a text in a random order: those with numbers that are close are near-identical."""
+    words, texts = [f"w{j}" for j in range(300)], []
+    for k in range(150):
+        words[2 * k] = f"new{k}"
+        texts.append(" ".join(words))
+    random.Random(1).shuffle(texts)
+    return texts
+
+
+@pytest.mark.parametrize("make", [template_texts, drifting_texts])
+def test_large_groups_are_searched_until_no_copy_is_found(tmp_path, monkeypatch, make):
+    """Groups are searched in part, and what stays is as by comparing each document with all that stay before it."""
+    monkeypatch.setattr(near_pairs, "_PAIRS_OF_BAND", 100)
+    texts = make()
+    grams = [set(zip(*(text.split()[k:] for k in range(5)), strict=False)) for text in texts]
+
+    def is_near(a, b):
+        return len(grams[a] & grams[b]) / len(grams[a] | grams[b]) >= 0.8
+
+    expected = []
+    for k in range(len(texts)):
+        if not any(is_near(j, k) for j in expected):
+            expected.append(k)
+    numbers, _ = filtered(tmp_path, texts, remove_duplicates="near")
+    assert all(any(is_near(j, k) for j in numbers if j < k) for k in set(range(len(texts))) - set(numbers))
+    assert not any(is_near(j, k) for j in numbers for k in numbers if j < k)
+    assert len(numbers) <= 1.5 * len(expected)
+    if make is template_texts:
+        assert numbers == expected
+        monkeypatch.setattr(copies, "_ROUNDS", 1)
+        once, _ = filtered(tmp_path, texts, remove_duplicates="near", cache_dir=str(tmp_path / "once"))
+        assert len(once) > len(expected)

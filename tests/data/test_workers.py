@@ -135,17 +135,40 @@ def test_a_killed_worker_is_one_line_and_what_is_finished_stays(texts, expected,
     assert prepared(texts, cache, "--workers=1") == expected
 
 
-@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_while_workers_start_is_one_line(texts, tmp_path, number, status):
-    """To the whole group of processes, as of a terminal, between the start of a process and its arguments."""
+def test_a_worker_that_is_killed_while_it_starts_is_one_line(texts, tmp_path):
     program = KILLED.replace(
         "if __name__",
-        "import os, signal\n"
+        "import os, signal, time\n"
         "from multiprocessing import util\n"
         "real = util.spawnv_passfds\n"
         "def spawn(path, args, fds):\n"
         "    pid = real(path, args, fds)\n"
-        f"    if 'spawn_main' in str(args): os.killpg(0, signal.{number})\n"
+        "    if 'spawn_main' in str(args):\n"
+        "        os.kill(pid, signal.SIGKILL)\n"
+        "        time.sleep(0.1)\n"
+        "    return pid\n"
+        "util.spawnv_passfds = spawn\nif __name__",
+    )
+    command = [sys.executable, "-c", program, *flags(texts, tmp_path, "--workers=2")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIME_LIMIT)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert "error: a worker process ended (SIGKILL" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_while_workers_start_is_one_line(texts, tmp_path, number, status):
+    """Between the start of a worker and its arguments: Ctrl-C to the group of processes, SIGTERM to the parent."""
+    send = {"SIGINT": "os.killpg(0, signal.SIGINT)", "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)"}[number]
+    program = KILLED.replace(
+        "if __name__",
+        "import os, signal, time\n"
+        "from multiprocessing import util\n"
+        "real = util.spawnv_passfds\n"
+        "def spawn(path, args, fds):\n"
+        "    pid = real(path, args, fds)\n"
+        "    if 'spawn_main' in str(args):\n"
+        "        time.sleep(0.3)\n"  # until the worker waits for its arguments
+        f"        {send}\n"
         "    return pid\n"
         "util.spawnv_passfds = spawn\nif __name__",
     )
