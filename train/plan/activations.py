@@ -77,7 +77,7 @@ def _transient_bytes_of(eqn: JaxprEqn) -> int:
 
 
 def _recomputed_bytes(eqn: JaxprEqn) -> int:
-    """Returns the bytes that a rematerialized function keeps for its backward pass. eqn: a `jax.checkpoint`."""
+    """Returns the bytes that a `jax.checkpoint` recomputes: what its policy does not save of what is needed."""
     arguments = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in eqn.invars]
     is_float = [jnp.issubdtype(argument.dtype, jnp.inexact) for argument in arguments]
 
@@ -88,7 +88,8 @@ def _recomputed_bytes(eqn: JaxprEqn) -> int:
 
     floats = [argument for argument, is_first in zip(arguments, is_float, strict=True) if is_first]
     others = [argument for argument, is_first in zip(arguments, is_float, strict=True) if not is_first]
-    return _kept_bytes(function, floats, others)
+    saving = jax.checkpoint(function, policy=eqn.params["policy"], prevent_cse=False)
+    return _kept_bytes(function, floats, others) - _kept_bytes(saving, floats, others)
 
 
 def _placeholder_gather(x: Array, axis: int, count: int) -> Array:
