@@ -4,22 +4,19 @@ import dataclasses
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding
 
 from contract.windows import Windows
-from models.placement import PositionParts, compiled_for, part_of_positions
+from models.placement import compiled_for
 from train import sharding
 from train.experiment import Experiment
-from train.learners.learner import Batch
 from train.mesh_checks import check_mesh
 from train.optimizer import make_optimizer
+from train.plan.activations import activation_bytes, placeholder_kernel
 from train.plan.hlo import collective_bytes
 from train.plan.topology import Topology
 from train.run import abstract_state, attention_of, compiled_train_step, seed_array
@@ -57,7 +54,7 @@ class Estimate:
     optimizer_bytes: int
     average_bytes: int  # the averaged parameters (train.ema_decay)
     batch_bytes: int
-    activation_bytes: int  # kept for the backward pass, from shapes, before the compiler fuses operations
+    activation_bytes: int  # kept for the backward pass, and made by one layer at a time; from shapes, without fusion
     temporary_bytes: int  # if compiled, all but arguments and results; otherwise activations and gradients
     compiled: Compiled | None  # None if the topology has no compiler
     flops: float  # model FLOPs per step, of all devices (models/flops.py)
@@ -112,8 +109,8 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
     average = _device_bytes(state.ema_params)
-    with compiled_for(topology.platform, _placeholder_kernel, splits_outputs=mesh.shape["tensor"] > 1):
-        activations = _activation_bytes(experiment, state, batch, mesh)
+    with compiled_for(topology.platform, placeholder_kernel, splits_outputs=mesh.shape["tensor"] > 1):
+        activations = activation_bytes(experiment, state, batch, mesh)
     compiled = _compile(experiment, state, batch) if topology.devices else None
     # Gradients are as large as parameters.
     temporaries = compiled.temporary_bytes if compiled else activations + parameters
@@ -167,62 +164,6 @@ def abstract_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dic
 def _device_bytes(tree: Any) -> int:
     """Returns the bytes of a tree's leaves on one device, from their shapes and shardings."""
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _activation_bytes(experiment: Experiment, state: TrainState, batch: Batch, mesh: Mesh | AbstractMesh) -> int:
-    """Returns the bytes that the forward pass of a microbatch keeps for the backward pass on one device.
-
-    Assumes that the mesh axis "tensor" splits no activation.
-    """
-    learner, context = experiment.learner, mesh.shape["context"]
-    parts = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
-    batch = {
-        name: jax.ShapeDtypeStruct((array.shape[0] // parts, *(n // context for n in array.shape[1:])), array.dtype)
-        for name, array in batch.items()
-    }
-    on_one_device = PositionParts(context, lambda: 0, lambda x, axis: _placeholder_gather(x, axis, context))
-    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state.params)
-
-    def residuals(params, batch):
-        def loss(params):
-            return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
-
-        arguments = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
-        backward = jax.vjp(loss, params)[1]
-        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(backward) if id(leaf) not in arguments]
-
-    with part_of_positions(on_one_device):
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(residuals, params, batch))
-
-
-def _placeholder_gather(x: Array, axis: int, count: int) -> Array:
-    """Returns an array of the shape of the gathered parts, by an operation that models.remat takes for the gather."""
-    padding = [(0, (count - 1) * size if i == axis else 0) for i, size in enumerate(x.shape)]
-    return jnp.pad(x, padding)
-
-
-def _placeholder_kernel(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:
-    """Returns a function with the residuals of a fused attention kernel, which cannot be traced on every machine.
-
-    The residuals are the kernel's arguments, its result, and a float32 for each query and head. The signature is that
-    of models.placement.OverDevices.
-    """
-
-    @jax.custom_vjp
-    def kernel(*arrays: Array) -> Array:
-        return jnp.zeros_like(arrays[0])
-
-    def forward(*arrays: Array) -> tuple[Array, Any]:
-        mixed = kernel(*arrays)
-        return mixed, (arrays, mixed, jnp.zeros(mixed.shape[:-1], jnp.float32))
-
-    def backward(residuals: Any, gradient: Array) -> tuple:
-        del gradient
-        arrays = residuals[0]  # query, key, value, and arrays without a gradient
-        return (*map(jnp.zeros_like, arrays[:3]), *[None] * len(arrays[3:]))
-
-    kernel.defvjp(forward, backward)
-    return kernel
 
 
 def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]) -> Compiled:
