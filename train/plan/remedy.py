@@ -12,9 +12,9 @@ from train.plan.estimate import Estimate
 from train.plan.topology import Topology, with_pool
 from train.sharding import AXES, mesh_shape
 
-# A compiled program needs less memory than the estimate from shapes, because the compiler fuses operations. A change is
-# not compiled if its estimate from shapes exceeds the memory by more than this factor.
-_COMPILED_LIMIT = 1.25
+# A compiled program can need less memory than the estimate from shapes, which was at most 1.41 times what XLA needed in
+# the cases that were compared. A change is not compiled if its estimate exceeds the memory by more than this factor.
+_COMPILED_LIMIT = 1.5
 # The largest share of a GPU's memory that a pool can safely take: the CUDA context and libraries need the rest.
 _LARGEST_POOL = 0.92
 
