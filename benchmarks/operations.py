@@ -1,4 +1,4 @@
-"""Milliseconds of single operations of a step beside their plain forms: python -m benchmarks.operations [NAME ...]
+"""Milliseconds of single operations of a step next to their plain forms: python -m benchmarks.operations [NAME ...]
 
 Prints one JSON line for each operation (default: all), its forward and backward pass with all gradients:
 

@@ -16,7 +16,7 @@ EXAMPLES = "<!-- examples -->"  # replaced in the page's HTML by examples.exampl
 _SECTIONS = {
     "": ("The run", "Fields without a section: `--config.seed=1`."),
     "data": ("data", "The corpus, its tokens, its split, and how text becomes the rows of a batch."),
-    "data.filters": ("data.filters", "Documents that are left out of the token store."),
+    "data.filters": ("data.filters", "Documents that the token store excludes."),
     "model": ("model", "The Transformer. T5, BERT, GPT-2, Llama, BART and ELECTRA are values of these fields."),
     "loss": ("loss", "The cross-entropy of the scored tokens."),
     "optimizer": ("optimizer", "The update of the parameters."),

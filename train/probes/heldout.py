@@ -37,7 +37,7 @@ def heldout_windows(
     never contains the first token of a document, to which SentencePiece adds a space that is not in the text.
 
     Args:
-      documents: the held-out documents, of all corpora. Those with fewer than `shortest` + 1 tokens are left out.
+      documents: the held-out documents, of all corpora. Those with fewer than `shortest` + 1 tokens are excluded.
       places: the most windows of a document, at least 1. They do not overlap.
       length: tokens in a window, `shortest` or more. A shorter document is one window.
       shortest: the fewest tokens in a window, at least 1.
