@@ -97,8 +97,8 @@ def get_config() -> ConfigDict:
     config.data.filters.max_duplicate_ngram_fraction = 0.0  # greatest share of characters in repeated 5-grams of words
     config.data.filters.min_tokens = 0  # least number of tokens, without EOS
     config.data.filters.max_tokens = 0  # greatest number of tokens, without EOS
-    # Copies of an earlier document: "none" are excluded, "exact": of the same prompt, text and label; "near":
-    # near-identical ones too, of prompt and text together.
+    # Copies of an earlier document that the store excludes: "none"; "exact", those with the same prompt, text and
+    # label; "near", near-identical ones too, by prompt and text together.
     config.data.filters.remove_duplicates = "none"
     config.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
     config.data.reader_threads = 2  # threads that make batches

@@ -167,6 +167,7 @@ def test_the_summary_of_a_lossless_tokenizer(folder, trained, printed, kind):
         "tokens": f"{tokens / num_bytes[1]:.4f} per byte of held-out text",
         "coverage": f"0.00% of its tokens are unknown; the tokens spell {covered:.2%} of its bytes",
         "round trip": f"{same} texts are the same after encoding and decoding",
+        "not in it": "[R], [S], [X]: a run adds these 3 ids (data.append_special_tokens, data.mode_tokens)",
         "use": f"--config.data.tokenizer={folder / KINDS[kind]}",
     }
 
