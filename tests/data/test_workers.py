@@ -162,6 +162,7 @@ def test_a_signal_while_workers_start_is_one_line(texts, tmp_path, number, statu
     program = KILLED.replace(
         "if __name__",
         "import os, signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background of a shell ignores it
         "from multiprocessing import util\n"
         "real = util.spawnv_passfds\n"
         "def spawn(path, args, fds):\n"

@@ -135,7 +135,7 @@ def test_a_finished_run_names_the_command_that_its_model_supports(
 ):
     train_and_evaluate(small_experiment(name, architecture, **reads_corpus(name, corpus)), str(tmp_path))
     out = capsys.readouterr().out
-    assert f"; to {'sample' if command == 'generate' else 'evaluate'}: python -m train.{command} --workdir" in out
+    assert f"To {'sample' if command == 'generate' else 'evaluate'}: python -m train.{command} --workdir" in out
 
 
 @pytest.mark.parametrize(("preset", "epochs", "rate"), [("small", 3, 2e-5), ("7b", 3, 2e-5), ("13b", 5, 1e-5)])
