@@ -4,18 +4,21 @@ import os
 import pytest
 
 from contract.errors import ConfigError
+from train.older_configs import fill_missing
 from train.run_config import check_same_run, read_config, write_config
 
-CONFIG = {
-    "seed": 0,
-    "data": {"path": "a.txt", "mode_tokens": ("[R]", "[S]"), "cache_dir": "~/x", "reader_threads": 2},
-    "objective": {"name": "clm"},
-    "model": {"d_model": 128},
-    "loss": {"z_loss": 0.0},
-    "optimizer": {"cycles": ""},
-    "train": {"steps": 100, "eval_windows": 16, "log_every": 10, "grad_accum_steps": 1, "checkpoint_minutes": 0.0},
-    "mesh": {"data": -1, "fsdp": 1},
-}
+CONFIG = fill_missing(
+    {
+        "seed": 0,
+        "data": {"path": "a.txt", "mode_tokens": ("[R]", "[S]"), "cache_dir": "~/x", "reader_threads": 2},
+        "objective": {"name": "clm"},
+        "model": {"d_model": 128},
+        "loss": {"z_loss": 0.0},
+        "optimizer": {"cycles": ""},
+        "train": {"steps": 100, "eval_windows": 16, "log_every": 10, "grad_accum_steps": 1},
+        "mesh": {"data": -1, "fsdp": 1},
+    }
+)
 
 
 def changed(**fields):
