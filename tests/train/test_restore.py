@@ -129,8 +129,8 @@ print(json.dumps([sizes(8), sizes(4), sizes(9), sizes(18), sizes(8, batch_size=5
 
 
 def test_the_mesh_for_reading_fits_any_width_and_batch():
-    """On six devices: [data, fsdp, tensor] for widths, and for batches, which fewer devices may divide."""
-    expected = [[3, 2, 1], [3, 2, 1], [2, 3, 1], [1, 6, 1], [5, 1, 1], [3, 1, 1]]
+    """On six devices: [data, fsdp, context, tensor] for widths, and for batches, which fewer devices may divide."""
+    expected = [[3, 2, 1, 1], [3, 2, 1, 1], [2, 3, 1, 1], [1, 6, 1, 1], [5, 1, 1, 1], [3, 1, 1, 1]]
     assert run(MESHES_FOR_READING, devices=6) == [expected]
 
 
