@@ -1,6 +1,7 @@
 """Trains tokenizers: unigram and BPE by SentencePiece, byte-level BPE and WordPiece by Hugging Face's `tokenizers`."""
 
 import dataclasses
+import importlib.util
 import io
 import re
 import string
@@ -81,13 +82,11 @@ def check_options(options: TrainingOptions) -> None:
             f"--vocab_size={options.vocab_size} must be at least {smallest}: the special tokens, the bytes and a piece"
         )
     library, extra = ("tokenizers", "huggingface") if is_json else ("sentencepiece", "sentencepiece")
-    try:
-        __import__(library)
-    except ImportError:
+    if importlib.util.find_spec(library) is None:
         raise ConfigError(
             f"--kind={kind} with --out=NAME{'.json' if is_json else '.model'} needs {library}: "
             f"pip install -e '.[{extra}]'"
-        ) from None
+        )
 
 
 def train(texts: Sequence[str], options: TrainingOptions) -> bytes:
