@@ -43,8 +43,8 @@ def calls_of_a_run(monkeypatch, tmp_path, **fields):
         events.append(f"step {step}")
         return state, {"skipped_in_a_row_count": Metric(step, events), "scored_tokens": 0}
 
-    run = types.SimpleNamespace(experiment=experiment, count_windows=None)
-    monkeypatch.setattr("train.recorder.Counters", lambda *_: mock.Mock(metrics=dict, state=dict))
+    run = types.SimpleNamespace(experiment=experiment, count_windows=None, epoch_tokens=None)
+    monkeypatch.setattr("train.recorder.Counters", lambda *_, **__: mock.Mock(metrics=dict, state=dict))
     start = Start(str(tmp_path), mock.Mock(), 0, experiment.config, None, [])
     start.checkpoints.save.side_effect = lambda step, *_, **__: events.append(f"save {step}")
     recorder = Recorder(run, start, mock.Mock(), lambda params: {"loss": 1.0})
