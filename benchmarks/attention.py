@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from benchmarks.timing import alternating_seconds
+from benchmarks.timing import alternating_seconds, chosen_names
 from configs.base import get_config
 from contract.errors import ConfigError
 from models.attention import KeysValues
@@ -122,10 +122,7 @@ def measure(case: dict[str, Any], kernels: list[str]) -> dict[str, dict[str, Any
 
 def main() -> None:
     """Measures each case and prints its lines."""
-    names = parse_flags(_FLAGS, __doc__, positional=str) or list(CASES)
-    for name in names:
-        if name not in CASES:
-            raise ConfigError(f"case {name!r} is unknown: use {', '.join(CASES)}")
+    names = chosen_names(parse_flags(_FLAGS, __doc__, positional=str), CASES, "case")
     sizes = {name: _FLAGS[name].value for name in _SIZES} | {"precision": _PRECISION.value}
     device = jax.devices()[0].device_kind
     for name in names:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from absl import flags
 from flax import nnx
 
-from benchmarks.timing import alternating_seconds
+from benchmarks.timing import alternating_seconds, chosen_names
 from configs.base import get_config
 from contract.errors import ConfigError
 from models.attention import Attention
@@ -104,10 +104,7 @@ def measure(make_forms: Callable[[], Forms]) -> dict[str, float]:
 
 def main() -> None:
     """Measures each operation and prints its line."""
-    names = parse_flags(_FLAGS, __doc__, positional=str) or list(OPERATIONS)
-    for name in names:
-        if name not in OPERATIONS:
-            raise ConfigError(f"operation {name!r} is unknown: use {', '.join(OPERATIONS)}")
+    names = chosen_names(parse_flags(_FLAGS, __doc__, positional=str), OPERATIONS, "operation")
     sizes = {name: _FLAGS[name].value for name in _SIZES} | {"precision": _PRECISION.value}
     device = jax.devices()[0].device_kind
     for name in names:

@@ -7,7 +7,7 @@ and the next begins, nor on who wrote them. Files of a shard's folder:
 |---|---|---|
 | tokens.bin | the smallest unsigned dtype for all ids, [N] | all documents, concatenated, each with an EOS |
 | documents.bin | DOCUMENT [documents] | the columns of the store for each document; names and labels are of the shard |
-| signatures.bin | uint32 [documents, 128] | MinHash signatures (data/minhash.py); empty where nobody needs them |
+| signatures.bin | uint32 [documents, PERMUTATIONS] | signatures (data/minhash.py); empty where nobody needs them |
 | sets.bin | uint32 [N] | the sets of 5-grams that the signatures are of |
 | meta.json | | what `ShardMeta` has, and the sizes and checksums of the other files |
 """
@@ -26,7 +26,7 @@ import numpy as np
 from data.config import CorpusConfig
 from data.files import text_digest
 from data.filters import DocumentFilters, LengthCounts
-from data.minhash import MinHasher
+from data.minhash import PERMUTATIONS, MinHasher
 from data.raw import RawDocument, Skipped
 from data.sources import Part
 from data.tokenizer import Tokenizer
@@ -162,7 +162,7 @@ class Shard:
             for block in self.documents():
                 sizes = block["num_shingles"]
                 for rows in np.split(sizes, np.flatnonzero(np.diff(np.cumsum(sizes) // _FLUSH_TOKENS)) + 1):
-                    values = np.fromfile(signatures, np.uint32, len(rows) * 128)
+                    values = np.fromfile(signatures, np.uint32, len(rows) * PERMUTATIONS)
                     yield values, np.fromfile(sets, np.uint32, int(rows.sum())), rows
 
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from models.attention import KeysValues
+from models.kernels.padding import pad_to_multiple
 from models.placement import OverDevices
 
 _MULTIPLE = 8  # of padded lengths: cuDNN's bias gradient needs even lengths, and rows aligned to 16 bytes load faster
@@ -95,6 +96,4 @@ def cudnn_attention(
 
 
 def _pad(x: Array, axis: int, value: float = 0) -> Array:
-    """Returns `x` with `axis` padded at its end to a multiple of _MULTIPLE."""
-    padding = -x.shape[axis] % _MULTIPLE
-    return jnp.pad(x, [(0, padding if i == axis else 0) for i in range(x.ndim)], constant_values=value)
+    return pad_to_multiple(x, axis, _MULTIPLE, value)

@@ -16,7 +16,8 @@ from models.kernels.dropout import dropout_seeds
 from models.kernels.flash_backward import backward
 from models.kernels.flash_forward import forward
 from models.kernels.flash_grid import Options
-from models.kernels.tpu_blocks import block_and_padded_length, pad
+from models.kernels.padding import pad
+from models.kernels.tpu_blocks import block_and_padded_length
 from models.placement import OverDevices, first_position, whole_rows
 
 LARGEST_BLOCK = 512  # queries or keys that a core holds in its memory at a time

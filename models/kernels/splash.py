@@ -7,7 +7,8 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
 from models.attention import KeysValues
-from models.kernels.tpu_blocks import block_and_padded_length, pad
+from models.kernels.padding import pad
+from models.kernels.tpu_blocks import block_and_padded_length
 from models.placement import OverDevices
 
 LARGEST_BLOCK = 512  # queries or keys that a core holds in its memory at a time

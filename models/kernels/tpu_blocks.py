@@ -1,7 +1,4 @@
-"""Blocks of queries and keys for TPU kernels: their sizes, and arrays padded to whole blocks."""
-
-import jax.numpy as jnp
-from jax import Array
+"""Blocks of queries and keys for TPU kernels."""
 
 TILE = 128  # a TPU's tile has this many lanes; blocks are multiples of it
 
@@ -14,9 +11,3 @@ def block_and_padded_length(length: int, largest_block: int) -> tuple[int, int]:
     num = -(-length // largest_block)
     size = -(-length // (num * TILE)) * TILE
     return size, num * size
-
-
-def pad(x: Array, axis: int, length: int, value: int = 0) -> Array:
-    """Returns `x` with `axis` padded at its end to `length` by `value`."""
-    widths = [(0, length - size if i == axis else 0) for i, size in enumerate(x.shape)]
-    return jnp.pad(x, widths, constant_values=value)

@@ -19,6 +19,7 @@ from jax.experimental import pallas as pl
 from models.attention import KeysValues
 from models.kernels import triton_blocks
 from models.kernels.dropout import dropout_seeds
+from models.kernels.padding import pad_to_multiple
 from models.kernels.triton_blocks import DIMENSIONS, Options
 from models.placement import OverDevices
 
@@ -48,10 +49,10 @@ def mask_and_bias_arrays(
         arrays["bidirectional_mask"] = bidirectional_mask_BxS.astype(jnp.int32)
     if order_BxL is not None:
         arrays |= {"query_order": order_BxL, "key_order": order_BxL}
-    arrays = {name: _pad(x, 1, size) for name, x in arrays.items()}
+    arrays = {name: pad_to_multiple(x, 1, size) for name, x in arrays.items()}
     if bias_1xHxQxS is not None:
-        arrays["bias"] = _pad(_pad(bias_1xHxQxS[0].astype(jnp.float32), 1, size), 2, size)
-    mask_BxQxS = _pad(_pad(mask_Bx1xQxS[:, 0], 1, size), 2, size)
+        arrays["bias"] = pad_to_multiple(pad_to_multiple(bias_1xHxQxS[0].astype(jnp.float32), 1, size), 2, size)
+    mask_BxQxS = pad_to_multiple(pad_to_multiple(mask_Bx1xQxS[:, 0], 1, size), 2, size)
     B, Q, S = mask_BxQxS.shape
     blocks = mask_BxQxS.reshape(B, Q // size, size, S // size, size).any((2, 4))
     return arrays | {"key_blocks": _ranges(blocks), "query_blocks": _ranges(blocks.swapaxes(1, 2))}
@@ -98,7 +99,7 @@ def triton_attention(
     )
     # Triton's tensors have powers of two as sizes, and its matrix products at least 16.
     padded_K = max(16, 2 ** math.ceil(math.log2(K)))
-    pad = lambda x: _pad(_pad(x, 2, options.block), 3, padded_K)  # noqa: E731
+    pad = lambda x: pad_to_multiple(pad_to_multiple(x, 2, options.block), 3, padded_K)  # noqa: E731
     arrays = {"query": pad(query_BxHxQxK), "keys": pad(keys_values.keys), "values": pad(keys_values.values)}
     arrays |= mask_and_bias
     if dropout_key is not None and dropout_rate:
@@ -231,9 +232,3 @@ def _block(head_dim: int) -> int:
     By Triton's compiler, a program then needs at most 113 KiB of shared memory on an H100 and 89 KiB on an A100.
     """
     return 64 if head_dim <= 128 else 32
-
-
-def _pad(x: Array, axis: int, multiple: int) -> Array:
-    """Returns `x` with zeros at the end of `axis`, up to a multiple of `multiple`."""
-    padding = -x.shape[axis] % multiple
-    return jnp.pad(x, [(0, padding if i == axis else 0) for i in range(x.ndim)])

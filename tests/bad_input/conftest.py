@@ -49,3 +49,12 @@ def place(tmp_path_factory) -> pathlib.Path:
 def at_the_root(monkeypatch):
     """The paths of configs in command lines are relative to the root of the project."""
     monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def own(place, tmp_path):
+    """A copy of the fixture `place` to be damaged."""
+    shutil.copytree(place, tmp_path / "place")
+    config = tmp_path / "place" / "run" / "config.json"
+    config.write_text(config.read_text().replace(str(place), str(tmp_path / "place")))
+    return tmp_path / "place"

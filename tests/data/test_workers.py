@@ -135,30 +135,11 @@ def test_a_killed_worker_is_one_line_and_what_is_finished_stays(texts, expected,
     assert prepared(texts, cache, "--workers=1") == expected
 
 
-def test_a_worker_that_is_killed_while_it_starts_is_one_line(texts, tmp_path):
-    program = KILLED.replace(
-        "if __name__",
-        "import os, signal, time\n"
-        "from multiprocessing import util\n"
-        "real = util.spawnv_passfds\n"
-        "def spawn(path, args, fds):\n"
-        "    pid = real(path, args, fds)\n"
-        "    if 'spawn_main' in str(args):\n"
-        "        os.kill(pid, signal.SIGKILL)\n"
-        "        time.sleep(0.1)\n"
-        "    return pid\n"
-        "util.spawnv_passfds = spawn\nif __name__",
-    )
-    command = [sys.executable, "-c", program, *flags(texts, tmp_path, "--workers=2")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIME_LIMIT)
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
-    assert "error: a worker process ended (SIGKILL" in done.stderr
+def prepare_with(texts, cache, at_start):
+    """Runs data.prepare in a session of its own, with a statement right after the start of each worker, named `pid`.
 
-
-@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_while_workers_start_is_one_line(texts, tmp_path, number, status):
-    """Between the start of a worker and its arguments: Ctrl-C to the group of processes, SIGTERM to the parent."""
-    send = {"SIGINT": "os.killpg(0, signal.SIGINT)", "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)"}[number]
+    The worker has its arguments only after the statement.
+    """
     program = KILLED.replace(
         "if __name__",
         "import os, signal, time\n"
@@ -167,14 +148,27 @@ def test_a_signal_while_workers_start_is_one_line(texts, tmp_path, number, statu
         "real = util.spawnv_passfds\n"
         "def spawn(path, args, fds):\n"
         "    pid = real(path, args, fds)\n"
-        "    if 'spawn_main' in str(args):\n"
-        "        time.sleep(0.3)\n"  # until the worker waits for its arguments
-        f"        {send}\n"
+        f"    if 'spawn_main' in str(args): {at_start}\n"
         "    return pid\n"
         "util.spawnv_passfds = spawn\nif __name__",
     )
-    command = [sys.executable, "-c", program, *flags(texts, tmp_path, "--workers=2")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIME_LIMIT, start_new_session=True)
+    command = [sys.executable, "-c", program, *flags(texts, cache, "--workers=2")]
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": TIME_LIMIT, "start_new_session": True}
+    return subprocess.run(command, **options)
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_one_line(texts, tmp_path):
+    done = prepare_with(texts, tmp_path, "os.kill(pid, signal.SIGKILL); time.sleep(0.1)")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert "error: a worker process ended (SIGKILL" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("send", "status"), [("os.killpg(0, signal.SIGINT)", 130), ("os.kill(os.getpid(), signal.SIGTERM)", 143)]
+)
+def test_a_signal_while_workers_start_is_one_line(texts, tmp_path, send, status):
+    """Ctrl-C to the group of processes, SIGTERM to the parent, while the worker waits for its arguments."""
+    done = prepare_with(texts, tmp_path, f"time.sleep(0.3); {send}")
     assert (done.returncode, len(done.stderr.splitlines())) == (status, 1), done.stderr
     assert "stopped by" in done.stderr
 
