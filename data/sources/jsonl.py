@@ -1,6 +1,6 @@
 """data.source="jsonl": files with a JSON object on each line, which is a document (data/records.py).
 
-Blank lines are ignored, and a byte order mark at the start of a file is no text (RFC 8259, section 8.1). The files may be
+Blank lines are ignored, and so is a byte order mark at the start of a file (RFC 8259, section 8.1). The files may be
 compressed.
 """
 
