@@ -43,7 +43,7 @@ def read_object(line: bytes) -> Any:
     Raises InvalidRecord for a line that is not UTF-8 or not JSON, and for an object that has a key twice.
     """
     if line.startswith(codecs.BOM_UTF8):
-        raise InvalidRecord("begins with a byte order mark (U+FEFF), which only the first line of a file may have")
+        raise InvalidRecord("begins with a byte order mark (U+FEFF), which only the first line of a file may")
     try:
         value = _DECODER.decode(line.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -110,7 +110,7 @@ def test_a_token_never_spans_the_boundary(tmp_path):
         ('{"prompt": "a", "response": "b\\ud800"}', "has half of a surrogate pair in 'response', at character 1"),
         ('{"text": "a", "text": "b"}', "has the key 'text' twice: fix"),
         ('{"text": "a", "id": 1, "tag": {}, "id": 1}', "has the key 'id' twice: fix"),
-        ('\ufeff{"text": "a"}', "begins with a byte order mark (U+FEFF), which only the first line of a file may have"),
+        ('\ufeff{"text": "a"}', "begins with a byte order mark (U+FEFF), which only the first line of a file may: fix"),
         ('{"text": "a", "id": ' + "9" * 5000 + "}", "is not JSON that can be read (Exceeds the limit (4300 digits)"),
     ],
 )
