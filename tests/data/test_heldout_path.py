@@ -6,7 +6,7 @@ import json
 import pytest
 
 from contract.errors import ConfigError
-from data import prepare, store, train_tokenizer
+from data import build, prepare, store, train_tokenizer
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
@@ -86,6 +86,17 @@ def test_a_store_without_held_out_text_is_refused(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache").iterdir())) == 1
     with pytest.raises(ConfigError, match="has no document"):
         open_or_build(corpus, make_tokenizer(corpus))
+
+
+def test_damage_in_the_middle_of_it_is_found_before_the_corpus_is_read(tmp_path, monkeypatch):
+    """The first rows of the file are whole."""
+    fields = write_corpus(tmp_path, "held.parquet", b"")
+    write_parquet(tmp_path / "held.parquet", [{"text": f"{k} {'abc' * (k % 7)}"} for k in range(70)])
+    contents = (tmp_path / "held.parquet").read_bytes()
+    (tmp_path / "held.parquet").write_bytes(contents[:1500] + bytes(60) + contents[1560:])
+    monkeypatch.setattr(build, "_LEAST_BYTES", 1)
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/held.parquet is not a whole parquet file .*data.heldout_path"):
+        prepare.main(["prepare", *flags_of(fields), "--workers=1"])
 
 
 def test_one_readable_file_is_enough(tmp_path):
