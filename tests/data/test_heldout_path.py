@@ -88,14 +88,10 @@ def test_a_store_without_held_out_text_is_refused(tmp_path, monkeypatch):
         open_or_build(corpus, make_tokenizer(corpus))
 
 
-def test_damage_in_the_middle_of_it_is_found_before_the_corpus_is_read(tmp_path, monkeypatch):
-    """The first rows of the file are whole."""
-    fields = write_corpus(tmp_path, "held.parquet", b"")
-    write_parquet(tmp_path / "held.parquet", [{"text": f"{k} {'abc' * (k % 7)}"} for k in range(70)])
-    contents = (tmp_path / "held.parquet").read_bytes()
-    (tmp_path / "held.parquet").write_bytes(contents[:1500] + bytes(60) + contents[1560:])
+def test_an_invalid_line_in_it_is_found_before_the_corpus_is_read(tmp_path, monkeypatch):
+    fields = write_corpus(tmp_path, "held.jsonl", LINE.encode() * 3 + b"{no}")
     monkeypatch.setattr(build, "_LEAST_BYTES", 1)
-    with pytest.raises(ConfigError, match=rf"^{tmp_path}/held.parquet is not a whole parquet file .*data.heldout_path"):
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/held.jsonl:4 is not JSON"):
         prepare.main(["prepare", *flags_of(fields), "--workers=1"])
 
 
