@@ -21,7 +21,13 @@ DATA = {
     "lm1b": dict(source="tfds", path="lm1b", heldout_path="test"),
 }
 DEFAULTS = {c4: "span_corruption", wikipedia: "mlm", lm1b: "clm"}
-SMALL = {"data.inputs_length": 32, "data.targets_length": 32, "train.steps": 2, "optimizer.warmup_steps": 1, "train.batch_size": 2}
+SMALL = {
+    "data.inputs_length": 32,
+    "data.targets_length": 32,
+    "train.steps": 2,
+    "optimizer.warmup_steps": 1,
+    "train.batch_size": 2,
+}
 
 
 def test_every_config_of_plain_text_has_a_preset():
