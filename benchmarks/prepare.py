@@ -1,9 +1,12 @@
 """Speed and memory of data.prepare: python -m benchmarks.prepare --path='corpus/*.jsonl' --source=jsonl
 
-Prints one JSON line for each run of `python -m data.prepare` on that corpus, each with an empty cache folder:
+Prints one JSON line for each run of `python -m data.train_tokenizer` and `python -m data.prepare` on that corpus, the
+latter with an empty cache folder each:
 
   --workers      1, 2 and so on: megabytes of text per second, with the byte tokenizer; start and assembly are included
-  tokenizers     byte, a SentencePiece model and a tokenizer.json (byte-level BPE), both of --vocab_size, trained here
+  training       of each kind of tokenizer, with --vocab_size ids, on random documents of --training_bytes at most; the
+                 start and the reading of the corpus are included
+  tokenizers     byte, and each of those that were trained
   filters        each alone, at the value of its paper, and all together
   --copies=N     the corpus once and N times, where letters are changed so that copies are other texts
 
@@ -15,13 +18,14 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import string
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from absl import flags
 
@@ -35,7 +39,14 @@ _FLAGS = flags.FlagValues()
 _SOURCE = flags.DEFINE_string("source", "text", "The corpus, as for data.prepare.", flag_values=_FLAGS)
 _PATH = flags.DEFINE_string("path", f"{sysconfig.get_paths()['stdlib']}/**/*.py", "Its files.", flag_values=_FLAGS)
 _WORKERS = flags.DEFINE_integer("workers", os.cpu_count(), "Most processes.", lower_bound=1, flag_values=_FLAGS)
-_VOCAB = flags.DEFINE_integer("vocab_size", 8000, "Of the trained tokenizers.", lower_bound=300, flag_values=_FLAGS)
+_VOCAB = flags.DEFINE_integer("vocab_size", 8000, "Of the trained tokenizers.", lower_bound=400, flag_values=_FLAGS)
+_TRAINING = flags.DEFINE_integer(
+    "training_bytes",
+    10_000_000,
+    "Most text that a tokenizer is trained on.",
+    lower_bound=1,
+    flag_values=_FLAGS,
+)
 _COPIES = flags.DEFINE_integer("copies", 8, "0: do not measure memory.", lower_bound=0, flag_values=_FLAGS)
 
 _FILTERS = {
@@ -58,11 +69,12 @@ _, status, usage = os.wait4(pid, 0)
 print(usage.ru_maxrss)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-_TRAINING_BYTES = 2_000_000  # of text, for the tokenizers
+# The tokenizers: the name of the file -> --kind of data.train_tokenizer.
+_KINDS = {"unigram.model": "unigram", "bpe.model": "bpe", "bpe.json": "bpe", "wordpiece.json": "wordpiece"}
 
 
 def main() -> None:
-    """Runs data.prepare with each setting, and prints a line of each."""
+    """Runs both commands with each setting, and prints a line of each."""
     parse_flags(_FLAGS, __doc__)
     corpus = [f"--source={_SOURCE.value}", f"--path={_PATH.value}", "--on_unreadable=skip"]
     most = f"--workers={_WORKERS.value}"
@@ -70,8 +82,10 @@ def main() -> None:
         folder = pathlib.Path(name)
         for workers in sorted({1, _WORKERS.value}):
             _measure(folder, {"measured": "workers", "workers": workers}, [*corpus, f"--workers={workers}"])
-        for kind, path in _tokenizers(folder, corpus).items():
-            _measure(folder, {"measured": "tokenizer", "tokenizer": kind}, [*corpus, most, f"--tokenizer={path}"])
+        for name in _KINDS:
+            _measure_training(folder / name, corpus)
+        for name, path in {"byte": "byte", **{name: str(folder / name) for name in _KINDS}}.items():
+            _measure(folder, {"measured": "tokenizer", "tokenizer": name}, [*corpus, most, f"--tokenizer={path}"])
         given = [f"--filters.{field}={value}".removesuffix("=") for field, value in _FILTERS.items()]
         for flag in given:
             _measure(folder, {"measured": "filter", "filter": flag.removeprefix("--filters.")}, [*corpus, most, flag])
@@ -87,67 +101,48 @@ def main() -> None:
 def _measure(folder: pathlib.Path, fields: dict[str, object], arguments: list[str]) -> None:
     """Runs data.prepare with an empty cache folder, and prints a JSON line with `fields` and what was measured."""
     with tempfile.TemporaryDirectory(dir=folder) as cache:
-        command = [sys.executable, "-m", "data.prepare", *arguments, f"--cache_dir={cache}"]
-        began = time.monotonic()
-        done = subprocess.run([sys.executable, "-S", "-c", _PEAK, *command], capture_output=True, text=True)
-        seconds = time.monotonic() - began
-        if done.returncode:
-            raise ConfigError(f"{' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
+        measured, _ = _run("data.prepare", *arguments, f"--cache_dir={cache}")
         [meta] = pathlib.Path(cache).glob("*/meta.json")
         store = json.loads(meta.read_text())
     read = store["num_bytes"] + sum(counts["bytes"] for counts in store["removed"].values())
-    unit = 1e6 if sys.platform == "darwin" else 1e3  # ru_maxrss is in bytes there, and in KiB elsewhere
-    line = {"benchmark": "prepare", **fields, "mb": round(read / 1e6, 1), "documents": store["num_documents"]}
-    line |= {"removed": {name: counts["documents"] for name, counts in store["removed"].items()}}
-    line |= {"seconds": round(seconds, 2), "mb_per_second": round(read / 1e6 / seconds, 2)}
-    print(json.dumps(line | {"peak_mb": round(int(done.stdout.splitlines()[-1]) / unit)}), flush=True)
+    removed = {name: counts["documents"] for name, counts in store["removed"].items()}
+    _print_line(fields, read, {"documents": store["num_documents"], "removed": removed}, measured)
+
+
+def _measure_training(out: pathlib.Path, corpus: list[str]) -> None:
+    """Runs data.train_tokenizer, which writes `out`, and prints a JSON line."""
+    kind = _KINDS[out.name]
+    sizes = [f"--vocab_size={_VOCAB.value}", f"--max_bytes={_TRAINING.value}"]
+    measured, printed = _run("data.train_tokenizer", *corpus, f"--kind={kind}", f"--out={out}", *sizes)
+    match = re.search(r"training on +([\d,]+) documents, ([\d,]+) bytes", printed)
+    documents, num_bytes = (int(count.replace(",", "")) for count in match.groups())
+    _print_line({"measured": "training", "tokenizer": out.name}, num_bytes, {"documents": documents}, measured)
+
+
+def _run(module: str, *arguments: str) -> tuple[tuple[float, int], str]:
+    """Runs a command. Returns its seconds and the peak of its memory in bytes, and what it prints."""
+    command = [sys.executable, "-m", module, *arguments]
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-S", "-c", _PEAK, *command], capture_output=True, text=True)
+    seconds = time.monotonic() - began
+    if done.returncode:
+        raise ConfigError(f"{' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, and in KiB elsewhere
+    return (seconds, int(done.stdout.splitlines()[-1]) * unit), done.stdout
+
+
+def _print_line(fields: dict[str, object], num_bytes: int, counts: dict, measured: tuple[float, int]) -> None:
+    """Prints a JSON line. num_bytes: of text. measured: as of `_run`."""
+    seconds, peak = measured
+    line = {"benchmark": "prepare", **fields, "mb": round(num_bytes / 1e6, 1), **counts, "seconds": round(seconds, 2)}
+    print(json.dumps(line | {"mb_per_second": round(num_bytes / 1e6 / seconds, 2), "peak_mb": round(peak / 1e6)}))
+    sys.stdout.flush()
 
 
 def _texts(corpus: list[str]) -> Iterator[str]:
     """Yields the documents' texts."""
     for document in open_source(corpus_of(["", *corpus], "").corpus).documents(Skipped()):
         yield document.prompt + document.text
-
-
-def _tokenizers(folder: pathlib.Path, corpus: list[str]) -> dict[str, str]:
-    """Trains tokenizers, and returns kind -> value of --tokenizer."""
-    import sentencepiece
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    lines = list(_first_bytes((line for text in _texts(corpus) for line in text.split("\n")), _TRAINING_BYTES))
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_prefix=str(folder / "unigram"),
-        vocab_size=_VOCAB.value,
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=_VOCAB.value, initial_alphabet=alphabet, special_tokens=["</s>"], show_progress=False
-    )
-    bpe.train_from_iterator(lines, trainer)
-    bpe.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
-    return {
-        "byte": "byte",
-        "sentencepiece": str(folder / "unigram.model"),
-        "tokenizer.json": str(folder / "tokenizer.json"),
-    }
-
-
-def _first_bytes(lines: Iterable[str], num_bytes: int) -> Iterator[str]:
-    for line in lines:
-        yield line
-        num_bytes -= len(line) + 1
-        if num_bytes < 0:
-            return
 
 
 def _copied(folder: pathlib.Path, corpus: list[str], copies: int) -> pathlib.Path:

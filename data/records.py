@@ -8,9 +8,10 @@ A record has a prompt and its response, or a text and optionally its label. Othe
 data.text_key is the key of the text: "text", or another one. A label may be an integer, and null is no label.
 """
 
+import codecs
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from data.raw import RawDocument
 
@@ -19,10 +20,32 @@ class InvalidRecord(ValueError):
     """An invalid record. The message states the problem and is printed after the number of the line or the row."""
 
 
+class _Repeated(NamedTuple):
+    """A JSON object that has a key twice; RFC 8259, section 4, leaves open which of the values counts."""
+
+    key: str
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Repeated:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    keys = [key for key, _ in pairs]
+    return _Repeated(next(key for number, key in enumerate(keys) if key in keys[:number]))
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+
+
 def read_object(line: bytes) -> Any:
-    """Returns the JSON value of a line. Raises InvalidRecord for a line that is not UTF-8 or not JSON."""
+    """Returns the JSON value of a line. Objects in an object, which no document is made of, may be of type _Repeated.
+
+    Raises InvalidRecord for a line that is not UTF-8 or not JSON, and for an object that has a key twice.
+    """
+    if line.startswith(codecs.BOM_UTF8):
+        raise InvalidRecord("begins with a byte order mark (U+FEFF), which only the first line of a file may")
     try:
-        return json.loads(line.decode("utf-8"))
+        value = _DECODER.decode(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
     except json.JSONDecodeError as error:
@@ -31,6 +54,9 @@ def read_object(line: bytes) -> Any:
         raise InvalidRecord("is not JSON (nested too deeply)") from None
     except ValueError as error:  # an integer with more digits than sys.get_int_max_str_digits()
         raise InvalidRecord(f"is not JSON that can be read ({str(error).partition(';')[0]})") from None
+    if isinstance(value, _Repeated):
+        raise InvalidRecord(f"has the key {value.key!r} twice")
+    return value
 
 
 def document_of(name: str, fields: Any, text_key: str, *, may_be_blank: bool) -> RawDocument:

@@ -41,7 +41,7 @@ from data.build import Build, build_store, remove_stale_work
 from data.config import DEFAULT_TEXT_KEY, CorpusConfig
 from data.filters import check_filters
 from data.progress import PrepareProgress
-from data.sources import Source, open_source
+from data.sources import Source, check_heldout, no_heldout_text, open_source
 from data.storage import check_access, check_path, check_writable, in_bucket
 from data.tokenizer import Tokenizer
 from data.verification import BackgroundVerification, damaged, is_small, read_meta, remember_verified, verify
@@ -243,6 +243,7 @@ def open_or_build(
                 download_store(shared, folder, _note)
             else:
                 check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
+                check_heldout(source, corpus)
                 if make is not None:
                     make(folder, source)
                 else:
@@ -254,6 +255,8 @@ def open_or_build(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
     store = TokenStore(folder)
+    if corpus.heldout_path and not store.is_heldout[-1]:  # of an earlier version
+        raise no_heldout_text(corpus, len(store.meta["skipped_files"]), store.meta["skipped_lines"])
     if store.name != name:
         raise ConfigError(
             f"token store {folder} contains another corpus, the store {store.name}, which was renamed: "

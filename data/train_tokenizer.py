@@ -27,7 +27,7 @@ from data.config import CorpusConfig
 from data.files import expand_home
 from data.filters import OFF, FilterConfig, check_filters
 from data.prepare_flags import define_corpus_flags, define_filter_flags, read_flags
-from data.sources import open_source
+from data.sources import check_heldout, open_source
 from data.split import Split, SplitBy
 from data.storage import check_writable, exists, in_bucket, is_folder, write_bytes
 from data.text_sample import Limits, TextSample, draw_samples
@@ -113,8 +113,10 @@ def main(argv: list[str]) -> None:
     _check_filters(corpus.filters)
     if not 0 < _FLAGS.heldout_fraction < 1:
         raise ConfigError(f"--heldout_fraction={_FLAGS.heldout_fraction} must lie between 0 and 1, both excluded")
+    source = open_source(corpus)
+    check_heldout(source, corpus)
     training, heldout = draw_samples(
-        open_source(corpus),
+        source,
         Split(_FLAGS.heldout_fraction, _FLAGS.split_seed, _FLAGS.split_by),
         corpus.filters,
         seed=_FLAGS.seed,

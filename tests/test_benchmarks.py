@@ -340,6 +340,23 @@ def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):
     line = json.loads(capsys.readouterr().out)
     assert (line["benchmark"], line["measured"], line["documents"]) == ("prepare", "filter", 1)
     assert line["removed"] == {"exact_duplicates": 2} and line["mb_per_second"] >= 0 and line["peak_mb"] > 10
+    with pytest.raises(ConfigError, match=r"-m data\.prepare .* failed: \['error: .*--filters\.jaccard=2"):
+        prepare._measure(tmp_path, {}, [*arguments, "--filters.jaccard=2"])
     copies = prepare._copied(tmp_path, arguments[:2], 3).read_text().splitlines()
     texts = [json.loads(copy)["text"] for copy in copies]
     assert len(texts) == 9 and len(set(texts)) == 3 and texts[-1].startswith("vjg ucog")  # two letters on
+
+
+@pytest.mark.parametrize("name", ["bpe.model", "wordpiece.json"])
+def test_prepare_measures_the_training_of_a_tokenizer(name, tmp_path, capsys):
+    pytest.importorskip("sentencepiece")
+    pytest.importorskip("tokenizers")
+    prepare.parse_flags(prepare._FLAGS, "", ["x", "--vocab_size=500", "--training_bytes=20000"])
+    (tmp_path / "text").mkdir()
+    for k in range(30):
+        words = (f"{'abcdefgh'[i % 8]}{'xyzuvw'[i % k]}word{i * k}" for i in range(100) for k in (3, 5))
+        (tmp_path / "text" / f"{k}.txt").write_text(f"{k} " + " ".join(words))
+    prepare._measure_training(tmp_path / name, ["--source=text", f"--path={tmp_path}/text"])
+    line = json.loads(capsys.readouterr().out)
+    assert (line["measured"], line["tokenizer"]) == ("training", name) and (tmp_path / name).exists()
+    assert 10 < line["documents"] < 27 and line["seconds"] > 0 and line["peak_mb"] > 10

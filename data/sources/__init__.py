@@ -22,7 +22,7 @@ from data.sources.standard_library import open_stdlib, open_stdlib_functions
 from data.sources.text import open_text
 from data.sources.tfds import open_tfds
 
-__all__ = ["SOURCES", "Part", "Source", "check_source", "open_source"]
+__all__ = ["SOURCES", "Part", "Source", "check_heldout", "check_source", "open_source"]
 
 # The values of data.source. Each function takes the corpus, the value of a config field that names its text, and this
 # field: data.path or data.heldout_path. It raises ConfigError if there is no such corpus.
@@ -58,11 +58,35 @@ def open_source(corpus: CorpusConfig) -> Source:
         return source
     heldout = SOURCES[corpus.source](corpus, corpus.heldout_path, "data.heldout_path")
     check_disjoint(source, heldout)
-    as_heldout = (dataclasses.replace(part, read=functools.partial(_read_heldout, part)) for part in heldout.parts)
+    as_heldout = (
+        dataclasses.replace(part, read=functools.partial(_read_heldout, part), is_heldout=True)
+        for part in heldout.parts
+    )
     return dataclasses.replace(
         source,
         identity={"train": source.identity, "heldout": heldout.identity},
         parts=(*source.parts, *as_heldout),
+    )
+
+
+def check_heldout(source: Source, corpus: CorpusConfig) -> None:
+    """Raises ConfigError where a file of data.heldout_path cannot be read, and where they have no document.
+
+    Reads the first document of each of them. Call it before the corpus is read, which comes first and may be large.
+    """
+    if not corpus.heldout_path:
+        return
+    skipped = Skipped()
+    if not any([next(part.read(skipped), None) for part in source.parts if part.is_heldout]):
+        raise no_heldout_text(corpus, len(skipped.files), skipped.lines)
+
+
+def no_heldout_text(corpus: CorpusConfig, num_files: int, num_lines: int) -> ConfigError:
+    """Returns the error for a data.heldout_path without documents. num_files, num_lines: how many were skipped."""
+    skipped = f" (unreadable files: {num_files:,}; lines or records: {num_lines:,})" * bool(num_files + num_lines)
+    return ConfigError(
+        f"data.heldout_path={corpus.heldout_path!r} has no document{skipped}: name other text, or set it to '' to hold "
+        "out documents of data.path"
     )
 
 

@@ -74,18 +74,21 @@ def files_source(
         described.append((name, size, copies[name][1] if name in copies else modified))
         if is_compressed(name) or not has_ranges:
             num_bytes = max(size, 0) * (_EXPANSION if is_compressed(name) else 1)
-            parts.append(file_part(file, num_bytes, read_file, corpus))
+            parts.append(file_part(file, num_bytes, read_file, corpus, field))
             continue
         for start, end in _ranges(size):
             read_range = functools.partial(read_file, start=start, end=end)
-            parts.append(file_part(file, max(end - start, 0), read_range, corpus))
+            parts.append(file_part(file, max(end - start, 0), read_range, corpus, field))
     return Source(f"{field}={path!r}", {"files": described}, cut, tuple(parts))
 
 
-def file_part(file: File, num_bytes: int, read_file: ReadFile, corpus: CorpusConfig) -> Part:
-    """Returns the part of a corpus that is a file. With data.on_unreadable='skip' an unreadable file is counted."""
+def file_part(file: File, num_bytes: int, read_file: ReadFile, corpus: CorpusConfig, field: str = "data.path") -> Part:
+    """Returns the part of a corpus that is a file. With data.on_unreadable='skip' an unreadable file is counted.
+
+    field: the config field that names the file, for messages.
+    """
     state = None if file.is_fixed else describe_file(file.path)
-    return Part(file.name, num_bytes, functools.partial(_read, read_file, file, state, corpus))
+    return Part(file.name, num_bytes, functools.partial(_read, read_file, file, state, corpus, field))
 
 
 def _ranges(size: int) -> list[tuple[int, int]]:
@@ -107,7 +110,12 @@ def check_disjoint(source: Source, heldout: Source) -> None:
 
 
 def _read(
-    read_file: ReadFile, file: File, state: tuple[str, int, int] | None, corpus: CorpusConfig, skipped: Skipped
+    read_file: ReadFile,
+    file: File,
+    state: tuple[str, int, int] | None,
+    corpus: CorpusConfig,
+    field: str,
+    skipped: Skipped,
 ) -> Iterator[RawDocument]:
     try:
         yield from skip_empty(read_file(file, corpus, skipped), skipped)
@@ -118,7 +126,7 @@ def _read(
                 skipped.files.append(file.shown)
             return
         raise (ReadError if isinstance(error, OSError) else ConfigError)(
-            f"{file.shown} {_describe(error)}, exclude it from data.path, or set data.on_unreadable='skip'"
+            f"{file.shown} {_describe(error)}, exclude it from {field}, or set data.on_unreadable='skip'"
         ) from None
     check_unchanged(state)
 

@@ -1,8 +1,10 @@
 """data.source="jsonl": files with a JSON object on each line, which is a document (data/records.py).
 
-Blank lines are ignored. The files may be compressed.
+Blank lines are ignored, and so is a byte order mark at the start of a file (RFC 8259, section 8.1). The files may be
+compressed.
 """
 
+import codecs
 import functools
 from collections.abc import Iterator
 
@@ -39,6 +41,8 @@ def _read_jsonl(
             if end is not None and place >= end:
                 return
             place += len(line)
+            if number == 1 and not start:
+                line = line.removeprefix(codecs.BOM_UTF8)
             if not line.strip():
                 continue
             try:

@@ -16,11 +16,13 @@ class Part:
       num_bytes: approximate size of the text, for a progress bar.
       read: starts a pass over the part's documents that are not empty, always in the same order, and counts what the
         pass skips. Raises ConfigError for what cannot be read.
+      is_heldout: whether it is text of data.heldout_path.
     """
 
     name: str
     num_bytes: int
     read: Callable[[Skipped], Iterator[RawDocument]]
+    is_heldout: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

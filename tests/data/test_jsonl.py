@@ -1,5 +1,6 @@
 """JSON-lines files: pairs and labelled texts by hand, and the error for each invalid line."""
 
+import gzip
 import json
 import re
 
@@ -107,6 +108,9 @@ def test_a_token_never_spans_the_boundary(tmp_path):
         ('{"prompt": "a", "response": " \\n"}', "has no text in 'response'"),
         ('{"text": ""}', "has no text in 'text'"),
         ('{"prompt": "a", "response": "b\\ud800"}', "has half of a surrogate pair in 'response', at character 1"),
+        ('{"text": "a", "text": "b"}', "has the key 'text' twice: fix"),
+        ('{"text": "a", "id": 1, "tag": {}, "id": 1}', "has the key 'id' twice: fix"),
+        ('\ufeff{"text": "a"}', "begins with a byte order mark (U+FEFF), which only the first line of a file may: fix"),
         ('{"text": "a", "id": ' + "9" * 5000 + "}", "is not JSON that can be read (Exceeds the limit (4300 digits)"),
     ],
 )
@@ -119,6 +123,23 @@ def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, mess
     store = store_of_lines(tmp_path, GOOD, line, GOOD, line, on_unreadable="skip")
     assert len(store) == 2 and store.meta["skipped_lines"] == 2
     assert store.meta["first_skipped_line"] == f"{tmp_path}/pairs.jsonl:2"
+
+
+def test_keys_of_objects_that_are_ignored_may_repeat(tmp_path):
+    store = store_of_lines(tmp_path, '{"text": "a", "meta": {"x": 1, "x": [{"text": 2}]}, "more": {"text": 3}}')
+    assert store.tokens.tolist() == [100, 1]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize("rest", ["", "\n"])
+def test_a_byte_order_mark_at_the_start_of_a_file_is_no_text(tmp_path, name, rest):
+    contents = f"\ufeff{rest}{GOOD}\n{GOOD}".encode()
+    (tmp_path / name).write_bytes(gzip.compress(contents) if name.endswith(".gz") else contents)
+    corpus = corpus_config(tmp_path, source="jsonl", path=str(tmp_path / name))
+    assert [(document.prompt, document.text) for document in open_source(corpus).documents(Skipped())] == [
+        ("ab", "c"),
+        ("ab", "c"),
+    ]
 
 
 def test_no_valid_line(tmp_path):

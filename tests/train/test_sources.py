@@ -7,6 +7,8 @@ import sys
 import pytest
 import tensorflow_datasets as tfds
 
+from data import buckets
+from tests.bucket_server import BucketServer
 from tests.data.record_files import write_examples, write_jsonl, write_parquet, write_records, zstd
 from tests.data.tfds_datasets import read_from, write_dataset
 from train import main
@@ -25,6 +27,7 @@ def sources(tmp_path_factory):
     for name, contents in {
         "a.txt": text,
         "a.txt.gz": gzip.compress(text),
+        "a.jsonl.gz": gzip.compress(lines),
         "a.jsonl.zst": zstd(lines),
     }.items():
         (folder / name).write_bytes(contents)
@@ -67,7 +70,25 @@ def test_every_source_trains_two_steps(sources, tmp_path, monkeypatch, capsys):
         losses[name] = train(flags, tmp_path / str(number), monkeypatch, capsys)
     for name in ("stdlib", "stdlib_functions", "tfds"):  # TFDS shuffles when it writes
         del losses[name]
-    assert len(losses) == 7 and len(set(losses.values())) == 1, losses
+    assert len(losses) == 8 and len(set(losses.values())) == 1, losses
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_sources_in_a_bucket_train_two_steps(scheme, sources, tmp_path, monkeypatch, capsys):
+    server = BucketServer("test-bucket")
+    for name, value in (server.environment | {"HOME": str(tmp_path / "home")}).items():
+        monkeypatch.setenv(name, value)
+    buckets._open.cache_clear()
+    losses = [train(sources["a.txt"] | {"cache_dir": tmp_path / "cache"}, tmp_path / "local", monkeypatch, capsys)]
+    with server.running():
+        for name in ("a.txt", "a.jsonl.gz", "a.parquet", "array_record"):
+            path = sources[name]["path"]
+            server.put("test-bucket", f"texts/{path.name}", path.read_bytes())
+            flags = sources[name] | {"path": f"{scheme}://test-bucket/texts/{path.name}"}
+            flags["cache_dir"] = tmp_path / "cache"
+            losses.append(train(flags, tmp_path / name, monkeypatch, capsys))
+    buckets._open.cache_clear()
+    assert len(set(losses)) == 1, losses
 
 
 def test_a_hugging_face_dataset_trains_two_steps(sources, tmp_path, monkeypatch, capsys):

@@ -5,6 +5,7 @@
 Other keys and blank lines are ignored.
 """
 
+import codecs
 import dataclasses
 import os
 
@@ -38,6 +39,7 @@ def read_pairs(path: str, group_field: str | None) -> list[Pair]:
     try:
         with open(os.path.expanduser(path), "rb") as file:
             for number, line in enumerate(file, start=1):
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line.strip():
                     try:
                         pairs.append(_pair(read_object(line), group_field))

@@ -23,6 +23,11 @@ def test_groups_are_optional_and_may_have_another_key(tmp_path):
     assert read_pairs(path, "kind") == [Pair("a b", "b a", "y")]
 
 
+def test_a_byte_order_mark_at_the_start_is_ignored(tmp_path):
+    path = write(tmp_path / "pairs.jsonl", ["\ufeff" + json.dumps(PAIR), PAIR])
+    assert read_pairs(path, None) == [Pair("a b", "b a", "")] * 2
+
+
 def test_a_limit_draws_the_same_pairs_of_each_group_every_time():
     pairs = [Pair(str(i), "", "ab"[i % 2] if i < 90 else "c") for i in range(100)]
     drawn = draw_pairs(pairs, 20)

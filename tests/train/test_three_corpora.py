@@ -1,0 +1,203 @@
+"""Three corpora in one run through the command line: shares, losses, kills, two processes, and the tools on a run."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.three_corpora import RATES
+from tests.train.subprocesses import ROOT, free_port, run_main, start_main
+from train import evaluate, export, main, plot
+from train.generate import __main__ as generate
+from train.metrics_file import read_metrics
+from train.plan import __main__ as plan
+from train.show import __main__ as show
+
+TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
+# What the sum over devices rounds, and by how much; all other metrics are counts.
+ROUNDED = dict.fromkeys(("loss", "accuracy", "perplexity", "bits_per_byte", "grad_norm", "loss_stderr"), 1e-3)
+ROUNDED["useful_token_fraction"] = 1e-6
+
+
+@pytest.fixture(scope="module")
+def flags(corpus):
+    """mix_by -> the flags that name the config and its text."""
+    paths = {"modules": "text/[a-b]*.txt", "labelled": "labelled.jsonl", "pairs": "pairs.jsonl"}
+    own = [f"--config.data.cache_dir={corpus / 'cache'}"]
+    own += [f"--config.data.sources.{name}.path={corpus / path}" for name, path in paths.items()]
+    return {mix_by: [f"--config={ROOT}/tests/three_corpora.py:{mix_by}", *own] for mix_by in ("example", "token")}
+
+
+def run_here(command, name, *arguments):
+    """Runs a command in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *map(str, arguments)])
+        sys.modules.pop("config_config", None)  # the module of the last --config, which ml_collections would keep
+        command.main()
+
+
+@pytest.fixture(scope="module")
+def runs(flags, tmp_path_factory):
+    """mix_by -> the folder of a run of one process that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("runs")
+    for mix_by, given in flags.items():
+        run_here(main, "train.main", *given, f"--workdir={folder / mix_by}")
+    return {mix_by: folder / mix_by for mix_by in flags}
+
+
+def lines_of(workdir):
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    return [{name: value for name, value in line.items() if name not in TIMED} for line in lines]
+
+
+def shares_of(workdir, metric):
+    """The last value of a share, by corpus."""
+    [*_, last] = read_metrics(workdir, "train")
+    return {name: last[f"{metric}_share/{name}"] for name in RATES}
+
+
+def test_realised_shares_are_within_1_percent_of_the_rates(runs):
+    """1% of each rate, in 3,840 windows, whose lengths differ, so that shares of the other kind are not the rates."""
+    for mix_by, workdir in runs.items():
+        assert shares_of(workdir, mix_by) == pytest.approx(RATES, rel=0.01)
+    assert shares_of(runs["example"], "token") != pytest.approx(RATES, rel=0.01)
+    assert shares_of(runs["token"], "example") != pytest.approx(RATES, rel=0.01)
+    [*_, last] = read_metrics(runs["token"], "train")
+    assert sum(last[f"raw_tokens/{name}"] for name in RATES) == last["raw_tokens"] > 100_000
+    assert last["epochs/pairs"] > 10 > 2 > last["epochs/labelled"] > 1 > last["epochs/modules"]
+
+
+def test_losses_of_the_corpora_add_up_to_the_total(runs):
+    """Every raw token is scored once, so a corpus' weight in a line is its raw tokens since the line before."""
+    for workdir in runs.values():
+        read = dict.fromkeys(RATES, 0)
+        lines = [line for line in read_metrics(workdir, "train") if "raw_tokens/pairs" in line]
+        assert len(lines) == 60 and lines[-1]["scored_tokens"] == lines[-1]["raw_tokens"]
+        for line in lines:
+            new = {name: line[f"raw_tokens/{name}"] - read[name] for name in RATES}
+            read = {name: line[f"raw_tokens/{name}"] for name in RATES}
+            for metric in ("loss", "accuracy"):
+                total = sum(new[name] * line[f"{metric}/{name}"] for name in RATES)
+                assert line[metric] == pytest.approx(total / sum(new.values()), rel=1e-5), (line["step"], metric)
+    for line in read_metrics(runs["token"], "eval"):
+        assert line["loss"] == pytest.approx(sum(rate * line[f"loss/{name}"] for name, rate in RATES.items()), rel=1e-3)
+        assert line["tokens/clm"] == sum(line[f"tokens/{name}"] for name in RATES) > 0
+
+
+def wait_for_lines(workdir, count, processes):
+    end = time.monotonic() + 240
+    path = workdir / "metrics.jsonl"
+    while not (path.exists() and len(path.read_text().splitlines()) >= count):
+        assert time.monotonic() < end and all(process.poll() is None for process in processes), [
+            process.communicate() for process in processes if process.poll() is not None
+        ]
+        time.sleep(0.05)
+
+
+def test_a_killed_run_continues_to_the_same_lines(flags, runs, tmp_path):
+    """Equal losses of every step, bit for bit, are equal batches."""
+    process = start_main(*flags["example"], f"--workdir={tmp_path / 'run'}")
+    try:
+        wait_for_lines(tmp_path / "run", 37, [process])
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    status, out, err = run_main(*flags["example"], f"--workdir={tmp_path / 'run'}")
+    assert status == 0 and re.search(r"continuing from step [1-5]0\b", out), out + err
+    assert lines_of(tmp_path / "run") == lines_of(runs["example"])
+
+
+def test_two_processes_one_of_them_killed_read_the_same(flags, runs, tmp_path):
+    """Equal counts of tokens of every corpus, and the losses of one process to its precision: equal batches."""
+    for is_killed in (True, False):
+        address = f"--coordinator_address=localhost:{free_port()}"
+        started = [
+            start_main(
+                *flags["token"], f"--workdir={tmp_path / 'run'}", address, "--num_processes=2", f"--process_id={k}"
+            )
+            for k in range(2)
+        ]
+        try:
+            if is_killed:
+                wait_for_lines(tmp_path / "run", 37, started)
+                started[1].kill()
+            printed = [process.communicate(timeout=240) for process in started]
+        finally:
+            for process in started:
+                process.kill()
+        assert [process.returncode for process in started] == ([1, -signal.SIGKILL] if is_killed else [0, 0]), printed
+    assert re.search(r"continuing from step [1-5]0\b", printed[0][0])
+    assert shares_of(tmp_path / "run", "token") == shares_of(runs["token"], "token")
+    for one, two in zip(lines_of(runs["token"]), lines_of(tmp_path / "run"), strict=True):
+        assert one.keys() == two.keys()
+        for name, value in one.items():
+            tolerance = ROUNDED.get(name.partition("/")[0])
+            assert two[name] == (pytest.approx(value, rel=tolerance) if tolerance else value), (one["step"], name)
+
+
+def test_evaluate(runs, capsys):
+    run_here(evaluate, "train.evaluate", f"--workdir={runs['token']}")
+    printed = json.loads(capsys.readouterr().out)
+    logged = lines_of(runs["token"])[-1]
+    names = {f"{metric}/{name}" for metric in ("loss", "accuracy", "documents", "tokens") for name in RATES}
+    assert names < printed.keys() and printed["step"] == 60
+    for name in printed.keys() - {"heldout_digest", "split"}:
+        assert printed[name] == pytest.approx(logged[name], rel=1e-6), name
+
+
+def test_evaluate_on_one_of_the_corpora(runs, corpus, capsys):
+    """The line of another config has its own corpus, and the note that the run was trained on some of it."""
+    fields = {
+        "path": corpus / "labelled.jsonl",
+        "source": "jsonl",
+        "cache_dir": corpus / "cache",
+        "split_by": "document",
+    }
+    run_here(
+        evaluate,
+        "train.evaluate",
+        f"--workdir={runs['token']}",
+        f"--config={ROOT}/tests/small_config.py:clm,decoder_only",
+        *(f"--config.data.{name}={value}" for name, value in fields.items()),
+    )
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["loss"] > 0 and not any("labelled" in name for name in printed)
+
+
+def test_generate(runs, capsys):
+    run_here(generate, "train.generate", f"--workdir={runs['example']}", "--prompt=def read(", "--max_tokens=5")
+    assert capsys.readouterr().out.strip()
+
+
+def test_show(flags, capsys):
+    run_here(show, "train.show", *flags["token"], "--num_examples=3")
+    out = " ".join(capsys.readouterr().out.split())
+    assert "labelled 30.00%, modules 60.00%, pairs 10.00% of the raw tokens" in out
+    for name in RATES:
+        assert len(re.findall(rf"\b{name}\b", out)) > 1, name
+
+
+def test_export(runs, tmp_path, capsys):
+    run_here(export, "train.export", f"--workdir={runs['token']}", f"--out={tmp_path / 'export'}")
+    assert {"config.json", "model.safetensors", "README.md"} <= set(os.listdir(tmp_path / "export"))
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert all(name in card for name in RATES)
+
+
+@pytest.mark.parametrize("metric", ["loss", "loss/pairs"])
+def test_plot(runs, tmp_path, metric):
+    pytest.importorskip("matplotlib")
+    for folders in (list(runs.values())[:1], list(runs.values())):
+        out = tmp_path / f"{len(folders)}.svg"
+        run_here(plot, "train.plot", *folders, f"--out={out}", f"--metric={metric}", "--split=train")
+        assert out.read_text().startswith("<?xml")
+
+
+def test_plan(flags, capsys):
+    run_here(plan, "train.plan", *flags["example"], "--topology=cpu:2")
+    assert "parameters" in capsys.readouterr().out
