@@ -18,21 +18,21 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.os_errors import reason
 
-IN_MEMORY_BYTES = 1 << 20  # of an array without a file
+IN_MEMORY_BYTES = 1 << 20  # of an array without a file, at most
 BLOCK = 1 << 16  # rows that are computed at once
 _ZEROS = 1 << 20  # bytes that are written at once
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def new_array(folder: Path, count: int, dtype: np.typing.DTypeLike) -> np.ndarray:
-    """Returns zeros [count] of `dtype`, to be written: in memory, or in a temporary file from IN_MEMORY_BYTES on.
+    """Returns zeros [count] of `dtype`, to be written: in a temporary file if they have more than IN_MEMORY_BYTES.
 
     folder: of the file, which is in the folder of temporary files where `folder` cannot be written.
 
     Raises ConfigError where the file cannot be made.
     """
     num_bytes = count * np.dtype(dtype).itemsize
-    if num_bytes < IN_MEMORY_BYTES:
+    if num_bytes <= IN_MEMORY_BYTES:
         return np.zeros(count, dtype)
     try:
         with _temporary_file(folder) as file:

@@ -13,6 +13,7 @@ from data.documents import Documents
 from data.epoch_orders import order_by
 from data.files import text_digest
 from data.mapped_arrays import blocks, new_array, select
+from data.membership import digests_of, is_in
 from data.store import TokenStore
 
 Unit = Literal["file", "document", "label"]
@@ -135,17 +136,24 @@ def is_trained_on(
       does not contain counts if it is equal to one of the training side: shorter texts may be equal by chance. A text
       of a file of the corpus that is on both sides then counts as held out. None: every equal text counts.
     """
-    ours, theirs = documents.store, train.store
-    files, texts = ours.file_digests[documents.index], ours.text_digests[documents.index]
-    in_train, in_heldout = (np.isin(files, theirs.file_digests[side.index]) for side in (train, heldout))
-    text_in_train, text_in_heldout = (np.isin(texts, theirs.text_digests[side.index]) for side in (train, heldout))
+    store, result = documents.store, new_array(documents.store.folder, len(documents), np.bool_)
+    kinds = ("file_digests", "text_digests")
+    in_sides = [is_in(digests_of(documents, kind), digests_of(train, kind), store.folder) for kind in kinds]
+    # For documents of which neither file nor text is on the training side, the held-out side makes no difference.
+    chosen = np.concatenate([b.start + np.flatnonzero(in_sides[0][b] | in_sides[1][b]) for b in blocks(len(documents))])
+    in_train, text_in_train = (in_side[chosen] for in_side in in_sides)
+    in_heldout, text_in_heldout = (
+        is_in(digests_of(documents, kind).at(chosen), digests_of(heldout, kind), store.folder) for kind in kinds
+    )
     is_trained = in_train & ~(in_heldout & text_in_heldout)
-    if ours.meta["cut"] == theirs.meta["cut"] == "JSON line":
+    if store.meta["cut"] == train.store.meta["cut"] == "JSON line":
         is_trained &= text_in_train
     if not_by_chance is None:
-        return is_trained | text_in_train
-    is_long = ours.text_bytes[documents.index] >= not_by_chance
-    return is_trained | (~in_train & ~in_heldout & text_in_train & is_long)
+        result[chosen] = is_trained | text_in_train
+    else:
+        is_long = store.text_bytes[documents.index[chosen]] >= not_by_chance
+        result[chosen] = is_trained | (~in_train & ~in_heldout & text_in_train & is_long)
+    return result
 
 
 def _is_heldout(store: TokenStore, split: Split) -> np.ndarray:
