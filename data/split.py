@@ -161,9 +161,10 @@ def _is_heldout(store: TokenStore, split: Split) -> np.ndarray:
     check_fraction(split)
     unit = unit_of(store, split)
     digests_of = unit_digests(store, unit)
-    ranks = (ranks_of(digests_of(block), split) for block in blocks(len(store)))
-    extremes = np.array([(of_block.min(), of_block.max()) for of_block in ranks])
-    least, greatest = extremes[:, 0].min(), extremes[:, 1].max()
+    least, greatest = np.uint64(2**64 - 1), np.uint64(0)
+    for block in blocks(len(store)):
+        ranks = ranks_of(digests_of(block), split)
+        least, greatest = min(least, ranks.min()), max(greatest, ranks.max())
     check_two_units(unit, len(store), least, greatest)
     result = new_array(store.folder, len(store), np.bool_)
     for block in blocks(len(store)):
