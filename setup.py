@@ -12,7 +12,7 @@ HF = ["datasets>=4.0"]
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10"]
 TEST = [
     "pytest>=8",
-    "pytest-xdist>=3.6",
+    "pytest-xdist>=3.8",
     "hypothesis>=6.100",
     "sentencepiece>=0.2",
     "matplotlib>=3.8",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from contract.windows import Windows
-from data.eligible import classes_of
+from data.eligible import ColumnOf, classes_of, prompt_lengths_of
 from data.windows import WindowReader, gather
 
 
@@ -17,13 +17,12 @@ class Columns:
         self._readers = readers
         self._width = width
         self._pad_id = pad_id
-        self._of_document: dict[str, dict[int, np.ndarray]] = {"prompt_lengths": {}, "labels": {}}
+        self._of_documents: dict[str, dict[int, ColumnOf]] = {"prompt_lengths": {}, "labels": {}}
         for reader_id, reader in enumerate(readers):
-            documents, spec = reader.documents, reader.spec
-            if "prompt_lengths" in spec.extra_columns:
-                self._of_document["prompt_lengths"][reader_id] = documents.store.prompt_lengths[documents.index]
-            if "labels" in spec.extra_columns:
-                self._of_document["labels"][reader_id] = classes_of(documents, spec)
+            if "prompt_lengths" in reader.spec.extra_columns:
+                self._of_documents["prompt_lengths"][reader_id] = prompt_lengths_of(reader.documents)
+            if "labels" in reader.spec.extra_columns:
+                self._of_documents["labels"][reader_id] = classes_of(reader.documents, reader.spec)
 
     def add(self, windows: Windows, reader_ids: np.ndarray, documents: np.ndarray, starts: np.ndarray) -> Windows:
         """Returns the windows with their optional columns filled.
@@ -36,12 +35,12 @@ class Columns:
         """
         if any("others" in reader.spec.extra_columns for reader in self._readers):
             windows = self._add_others(windows, reader_ids, documents)
-        for column, of_document in self._of_document.items():
-            if of_document:
+        for column, of_readers in self._of_documents.items():
+            if of_readers:
                 values = np.zeros(len(documents), np.int32)
-                for reader_id, value in of_document.items():
+                for reader_id, of_documents in of_readers.items():
                     chosen = np.flatnonzero(reader_ids == reader_id)
-                    values[chosen] = value[documents[chosen]]
+                    values[chosen] = of_documents(documents[chosen])
                 windows = windows._replace(**{column: values})
         if any("begins_document" in reader.spec.extra_columns for reader in self._readers):
             windows = self._add_document_ends(windows, reader_ids, documents, starts)

@@ -4,8 +4,6 @@ Documents are numbered in the order of the corpus, over all shards: whichever wo
 of a group is the first.
 """
 
-import errno
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,11 +13,11 @@ from contract.rng import GOLDEN, mix64
 from data.external_sort import ExternalSort
 from data.files import text_digest
 from data.filters import FilterConfig
+from data.mapped_arrays import allocate
 from data.near_pairs import NearPairs
 from data.shard import Shard
 
 REMOVED_AS = {1: "exact_duplicates", 2: "near_duplicates"}  # values of `copies_to_remove`
-_ZEROS = 1 << 20  # bytes that are written at once
 _ROUNDS = 16  # of the search: each leaves about a ninth of a large group
 _BLOCK = 1 << 14  # documents in memory at the same time
 
@@ -151,20 +149,9 @@ def _compare_again(search: NearPairs, jaccard: float, removed: np.ndarray, copy_
 
 
 def _zeros(path: Path, count: int) -> np.ndarray:
-    """Returns uint8 [count], a memory map of a new file, all of which the disk has. Raises OSError.
-
-    Without room on the disk, a write to a memory map of a sparse file would end the process (SIGBUS).
-    """
+    """Returns uint8 [count], a memory map of a new file, all of which the disk has. Raises OSError."""
     with open(path, "wb") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, count)
-        except (AttributeError, OSError) as error:  # macOS, and file systems such as ZFS, have no such call
-            if isinstance(error, OSError) and error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
-                raise
-            for start in range(0, count, _ZEROS):
-                file.write(bytes(min(_ZEROS, count - start)))
-            file.flush()
-            os.fsync(file.fileno())
+        allocate(file, count)
     return np.memmap(path, np.uint8, "r+")
 
 

@@ -16,9 +16,8 @@ from contract.windows import WindowSpec
 from data.bin_packing import pack_documents
 from data.documents import Documents
 from data.eligible import sizes_of
-
-# Reordered documents in memory: one for each epoch that some reader is in. Large corpora have few epochs.
-_EPOCHS_IN_MEMORY = 32
+from data.epoch_orders import begins_of, lengths_of
+from data.mapped_arrays import blocks, sums
 
 
 class Slices(NamedTuple):
@@ -64,7 +63,12 @@ class Cut(abc.ABC):
 
     def lengths_of(self, documents: np.ndarray) -> np.ndarray:
         """The number of tokens of each of `documents`, int64 [n]."""
-        return self.ends[documents] - _begins(self.ends, documents)
+        return lengths_of(self.ends, documents)
+
+    def longest_document(self) -> int:
+        """The number of tokens of the longest document."""
+        of_blocks = (self.lengths_of(np.arange(block.start, block.stop)) for block in blocks(len(self.ends)))
+        return max(int(lengths.max()) for lengths in of_blocks)
 
     def in_store(self, documents: np.ndarray) -> np.ndarray:
         """The first token in the store of each of `documents`, int64 [n]."""
@@ -77,6 +81,10 @@ class JoinedCut(Cut):
     An epoch has its own order of the documents and its own place on the ring where the first window begins. Its last
     window is shorter if raw_length does not divide the tokens.
     """
+
+    def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):
+        super().__init__(documents, spec, seed)
+        self._orders = documents.epoch_orders(spec.eos)
 
     def __len__(self) -> int:
         return -(-int(self.ends[-1]) // self.spec.raw_length)
@@ -94,7 +102,7 @@ class JoinedCut(Cut):
 
     def _slices(self, epoch: int, indices: np.ndarray) -> Slices:
         order, ends, ring_begin = self._ring(epoch)
-        num_documents, num_tokens = len(order), ends[-1]
+        num_documents, num_tokens = len(ends), ends[-1]
         begin = ring_begin + indices * self.spec.raw_length
         end = np.minimum(begin + self.spec.raw_length, ring_begin + num_tokens)
         # Documents on the second lap of the ring have the numbers num_documents, num_documents + 1, ...
@@ -103,19 +111,22 @@ class JoinedCut(Cut):
         windows = np.repeat(np.arange(len(indices)), counts)
         nth = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
         lap, document = np.divmod(first[windows] + nth, num_documents)
-        document_begin = _begins(ends, document) + lap * num_tokens
+        document_begin = begins_of(ends, document) + lap * num_tokens
         begin = np.maximum(begin[windows], document_begin)
         lengths = np.minimum(end[windows], ends[document] + lap * num_tokens) - begin
-        document_in_order = order[document]
+        document_in_order = document if order is None else order[document]
         starts = self.in_store(document_in_order) + (begin - document_begin)
         begins = np.ones(len(windows), bool) if self.spec.documents == "pack" else nth == 0
         return Slices(starts, lengths, windows, begins, document_in_order)
 
-    def _ring(self, epoch: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """The order of the documents, int64 [D]; where each ends, int64 [D]; and where the first window begins."""
+    def _ring(self, epoch: int) -> tuple[np.ndarray | None, np.ndarray, int]:
+        """The order of the documents, int64 [D]; where each ends, int64 [D]; and where the first window begins.
+
+        The order is None where it is that of the documents.
+        """
         if self.seed is None:
-            return np.arange(len(self.documents)), self.ends, 0
-        order, ends = _reordered(self.documents, self.spec.eos, self.seed, epoch)
+            return None, self.ends, 0
+        order, ends = self._orders.of(self.seed, epoch)
         place = seed_bits(self.seed, f"cut {self.spec.name} {self.spec.raw_length} {epoch}")
         return order, ends, place % int(ends[-1])
 
@@ -125,7 +136,7 @@ class JoinedCut(Cut):
         return np.searchsorted(ends, position, side="right") + lap * len(ends)
 
     def windows_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        first = _begins(self.ends, documents) // self.spec.raw_length
+        first = begins_of(self.ends, documents) // self.spec.raw_length
         return first, (self.ends[documents] - 1) // self.spec.raw_length - first + 1
 
 
@@ -138,7 +149,12 @@ class SplitCut(Cut):
 
     def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):
         super().__init__(documents, spec, seed)
-        self._window_ends = np.cumsum(-(-np.diff(self.ends, prepend=0) // spec.raw_length))
+        ends = self.ends
+
+        def windows_of(block: slice) -> np.ndarray:
+            return -(-lengths_of(ends, np.arange(block.start, block.stop)) // spec.raw_length)
+
+        self._window_ends = sums(windows_of, len(documents), documents.store.folder)
 
     def __len__(self) -> int:
         return int(self._window_ends[-1])
@@ -161,7 +177,7 @@ class SplitCut(Cut):
         return Slices(starts, end - begin, windows, np.ones(len(indices), bool), document)
 
     def windows_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        first = _begins(self._window_ends, documents)
+        first = begins_of(self._window_ends, documents)
         return first, self._window_ends[documents] - first
 
 
@@ -176,7 +192,7 @@ class WholeCut(Cut):
         return len(self._row_ends)
 
     def slices(self, epochs: np.ndarray, indices: np.ndarray) -> Slices:
-        first = _begins(self._row_ends, indices)
+        first = begins_of(self._row_ends, indices)
         counts = self._row_ends[indices] - first
         windows = np.repeat(np.arange(len(indices)), counts)
         nth = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -200,18 +216,7 @@ def in_order_of_windows(parts: list[Slices]) -> Slices:
     return Slices(*(column[in_order] for column in joined))
 
 
-def _begins(ends: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    return np.where(numbers > 0, ends[numbers - 1], 0)
-
-
-@functools.lru_cache(maxsize=_EPOCHS_IN_MEMORY)  # the readers of a run share the order
-def _reordered(documents: Documents, eos: bool, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """A random order of the documents, int64 [D], and where each ends in the documents so ordered, int64 [D]."""
-    key = np.uint64(seed_bits(seed, f"documents {epoch}"))
-    order = np.argsort(mix64(key + GOLDEN * np.arange(len(documents), dtype=np.uint64)))
-    return order, np.cumsum(np.diff(documents.ends(eos), prepend=0)[order])
-
-
 @functools.lru_cache(maxsize=4)  # the two sides of a split: an evaluation must not pack its side again
 def _pack(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarray]:
-    return pack_documents(sizes_of(documents, spec), np.array([capacity.positions for capacity in spec.capacities]))
+    capacity = np.array([capacity.positions for capacity in spec.capacities])
+    return pack_documents(sizes_of(documents, spec), len(documents), capacity, documents.store.folder)

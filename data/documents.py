@@ -1,10 +1,12 @@
 """Documents of token stores, such as one side of the train/held-out split, in the order in which they are read."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from data.epoch_orders import EpochOrders
+from data.mapped_arrays import select, sums
 from data.store import TokenStore
 
 
@@ -38,9 +40,14 @@ class Documents:
         """As MixedDocuments.factors."""
         return (1.0,)
 
-    def subset(self, chosen: np.ndarray) -> "Documents":
-        """The documents where `chosen`, bool [n], is True, in the same order."""
-        return Documents(self.store, self.index[chosen], self.label, self.first_number)
+    def subset(self, is_chosen: Callable[[slice], np.ndarray]) -> "Documents":
+        """The documents where `is_chosen`, bool [n] of a slice of them, is True, in the same order."""
+        index = select(self.index, is_chosen, self.store.folder)
+        return Documents(self.store, index, self.label, self.first_number)
+
+    def without(self, dropped: np.ndarray) -> "Documents":
+        """The documents where `dropped`, bool [number of documents], is False, in the same order."""
+        return self.subset(lambda block: ~dropped[block])
 
     def tokens(self, i: int) -> np.ndarray:
         """The tokens of document i without EOS, unsigned integers [length]."""
@@ -55,6 +62,10 @@ class Documents:
         """int64 [n]: where each document ends in the concatenated documents, with or without their EOS tokens."""
         return self._ends_with_eos if eos else self._ends_without_eos
 
+    def epoch_orders(self, eos: bool) -> EpochOrders:
+        """The orders of the documents in all epochs, with or without their EOS tokens."""
+        return self._orders_with_eos if eos else self._orders_without_eos
+
     def bytes_covered(self) -> float:
         """The share of the UTF-8 bytes of the documents that their tokens spell, as TokenStore.bytes_covered."""
         return self.store.bytes_covered(self.index)
@@ -65,11 +76,27 @@ class Documents:
 
     @functools.cached_property
     def _ends_with_eos(self) -> np.ndarray:
-        return np.cumsum(self.store.offsets[self.index + 1] - self.store.offsets[self.index])
+        return self._ends(eos=True)
 
     @functools.cached_property
     def _ends_without_eos(self) -> np.ndarray:
-        return self._ends_with_eos - np.arange(1, len(self) + 1)
+        return self._ends(eos=False)
+
+    @functools.cached_property
+    def _orders_with_eos(self) -> EpochOrders:
+        return EpochOrders(self._ends_with_eos, self.store.folder)
+
+    @functools.cached_property
+    def _orders_without_eos(self) -> EpochOrders:
+        return EpochOrders(self._ends_without_eos, self.store.folder)
+
+    def _ends(self, eos: bool) -> np.ndarray:
+        offsets = self.store.offsets
+
+        def lengths_of(block: slice) -> np.ndarray:
+            return offsets[self.index[block] + 1] - offsets[self.index[block]] - int(not eos)
+
+        return sums(lengths_of, len(self), self.store.folder)
 
 
 class MixedDocuments:

@@ -7,7 +7,12 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.windows import WindowSpec
 from data.documents import Documents
+from data.epoch_orders import lengths_of
+from data.mapped_arrays import blocks
 from data.store import TokenStore
+
+# Some documents, a slice or int64 [n] -> a value of each
+ColumnOf = Callable[[slice | np.ndarray], np.ndarray]
 
 
 def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[str]]:
@@ -18,16 +23,18 @@ def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[st
     """
     reasons: list[str] = []
     if "labels" in spec.extra_columns:
-        has_no_class = classes_of(documents, spec) < 0
-        documents = _exclude(documents, has_no_class, spec, reasons, _describe_other_labels)
+        class_of = classes_of(documents, spec)
+        documents = _exclude(documents, lambda block: class_of(block) < 0, spec, reasons, _describe_other_labels)
     if "prompt_lengths" in spec.extra_columns and not documents.store.prompt_lengths.any():
         raise ConfigError(
             f"{spec.name!r} learns responses to prompts, and no document has a prompt: "
             "set data.source to 'jsonl' or 'stdlib_functions'"
         )
     if spec.documents == "whole":
-        too_long = (sizes_of(documents, spec) > [capacity.positions for capacity in spec.capacities]).any(axis=1)
-        documents = _exclude(documents, too_long, spec, reasons, _describe_too_long)
+        positions, sizes = [capacity.positions for capacity in spec.capacities], sizes_of(documents, spec)
+        documents = _exclude(
+            documents, lambda block: (sizes(block) > positions).any(axis=1), spec, reasons, _describe_too_long
+        )
     return documents, reasons
 
 
@@ -36,19 +43,32 @@ def describe_excluded(documents: Documents, specs: Sequence[WindowSpec]) -> list
     return list(dict.fromkeys(reason for spec in specs for reason in eligible(documents, spec)[1]))
 
 
-def sizes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:
-    """int64 [D, C], at least 1: the positions that each document takes of each of the spec's C capacities."""
-    prompt = documents.store.prompt_lengths[documents.index].astype(np.int64)
-    response = np.diff(documents.ends(spec.eos), prepend=0) - prompt
-    sizes = [capacity.prompt * prompt + capacity.response * response + capacity.special for capacity in spec.capacities]
-    return np.maximum(np.stack(sizes, axis=1), 1)  # for an empty prompt the encoder reads one EOS
+def sizes_of(documents: Documents, spec: WindowSpec) -> Callable[[slice], np.ndarray]:
+    """A function: some of the documents -> int64 [n, C], at least 1: the positions of each of the spec's C capacities.
+
+    They are those that each document takes.
+    """
+    prompt_lengths, ends = prompt_lengths_of(documents), documents.ends(spec.eos)
+
+    def sizes(block: slice) -> np.ndarray:
+        prompt = prompt_lengths(block).astype(np.int64)
+        response = lengths_of(ends, np.arange(block.start, block.stop)) - prompt
+        columns = [c.prompt * prompt + c.response * response + c.special for c in spec.capacities]
+        return np.maximum(np.stack(columns, axis=1), 1)  # for an empty prompt the encoder reads one EOS
+
+    return sizes
 
 
-def classes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:
-    """int32 [D]: the index of each document's label in spec.classes; -1 for other labels."""
+def classes_of(documents: Documents, spec: WindowSpec) -> ColumnOf:
+    """A function: some of the documents -> int32 [n]: the index of each label in spec.classes; -1 for other labels."""
     class_id = {name: k for k, name in enumerate(spec.classes)}
     of_label = np.array([class_id.get(label, -1) for label in documents.store.labels], np.int32)
-    return of_label[documents.store.label_ids[documents.index]]
+    return lambda chosen: of_label[documents.store.label_ids[documents.index[chosen]]]
+
+
+def prompt_lengths_of(documents: Documents) -> ColumnOf:
+    """A function: some of the documents -> int32 [n]: the number of leading tokens that are the prompt of each."""
+    return lambda chosen: documents.store.prompt_lengths[documents.index[chosen]]
 
 
 def check_classes(stores: Sequence[TokenStore], spec: WindowSpec) -> None:
@@ -65,28 +85,30 @@ def check_classes(stores: Sequence[TokenStore], spec: WindowSpec) -> None:
 
 def _exclude(
     documents: Documents,
-    is_excluded: np.ndarray,
+    is_excluded: Callable[[slice], np.ndarray],
     spec: WindowSpec,
     reasons: list[str],
     describe: Callable[[Documents, WindowSpec], tuple[str, str]],
 ) -> Documents:
-    """`documents` without those where `is_excluded`, bool [D], is True. Adds a sentence about these to `reasons`.
+    """`documents` without those where `is_excluded`, bool [n], is True. Adds a sentence about these to `reasons`.
 
     describe: excluded documents -> what is wrong with them, and what to do about it.
     """
-    if not is_excluded.any():
+    count = sum(int(np.count_nonzero(is_excluded(block))) for block in blocks(len(documents)))
+    if not count:
         return documents
     problem, remedy = describe(documents.subset(is_excluded), spec)
-    reason = f"{is_excluded.sum():,} of {len(documents):,} {documents.label} documents {problem}"
-    if spec.on_unusable == "error" or is_excluded.all():
-        skip = "" if is_excluded.all() else ", or set data.on_unusable='skip' to exclude them"
+    reason = f"{count:,} of {len(documents):,} {documents.label} documents {problem}"
+    if spec.on_unusable == "error" or count == len(documents):
+        skip = "" if count == len(documents) else ", or set data.on_unusable='skip' to exclude them"
         raise ConfigError(f"{reason}: {remedy}{skip}")
     reasons.append(reason)
-    return documents.subset(~is_excluded)
+    return documents.subset(lambda block: ~is_excluded(block))
 
 
 def _describe_too_long(documents: Documents, spec: WindowSpec) -> tuple[str, str]:
-    longest = sizes_of(documents, spec).max(axis=0).tolist()
+    sizes = sizes_of(documents, spec)
+    longest = np.max([sizes(block).max(axis=0) for block in blocks(len(documents))], axis=0).tolist()
     exceeded = [
         (size, capacity) for size, capacity in zip(longest, spec.capacities, strict=True) if size > capacity.positions
     ]
@@ -97,7 +119,9 @@ def _describe_too_long(documents: Documents, spec: WindowSpec) -> tuple[str, str
 
 def _describe_other_labels(documents: Documents, spec: WindowSpec) -> tuple[str, str]:
     labels = documents.store.labels
-    counts = np.bincount(documents.store.label_ids[documents.index], minlength=len(labels))
+    counts = np.zeros(len(labels), np.int64)
+    for block in blocks(len(documents)):
+        counts += np.bincount(documents.store.label_ids[documents.index[block]], minlength=len(labels))
     names = [repr(label) if label else "no label" for label in labels]
     most = [f"{names[k]}: {counts[k]:,}" for k in np.argsort(-counts, kind="stable")[:3] if counts[k]]
     return (

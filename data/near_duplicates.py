@@ -11,10 +11,10 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.documents import Documents
+from data.mapped_arrays import blocks, new_array
 from data.near_pairs import JACCARD, MAX_DOCUMENTS
 from data.store import TokenStore
 
-_BLOCK = 1 << 18
 NearDuplicates = Literal["keep", "drop"]  # the values of data.near_duplicates
 
 
@@ -74,7 +74,8 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
             f"{len(store):,}: set data.filters.remove_duplicates='near', or data.near_duplicates='keep'"
         )
     identical, near_identical = _copies(heldout, train)
-    in_heldout = np.logical_or(*_copies(train, heldout))
+    in_heldout, near_heldout = _copies(train, heldout)
+    np.logical_or(in_heldout, near_heldout, out=in_heldout)
     if choice == "drop" and in_heldout.all():
         raise ConfigError(
             f"data.near_duplicates='drop' leaves no training document: all {len(train):,} are near-identical to "
@@ -82,21 +83,22 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
         )
     overlap = Overlap(
         heldout=len(heldout),
-        identical=int(identical.sum()),
-        near_identical=int((near_identical & ~identical).sum()),
-        train=int(in_heldout.sum()),
+        identical=int(np.count_nonzero(identical)),
+        near_identical=int(np.count_nonzero(near_identical & ~identical)),
+        train=int(np.count_nonzero(in_heldout)),
         dropped=choice == "drop",
         searched=searched,
     )
-    return train.subset(~in_heldout) if choice == "drop" else train, overlap
+    if choice == "drop":
+        train = train.without(in_heldout)
+    return train, overlap
 
 
 def describe_copies(store: TokenStore) -> str:
     """One line: how many documents of a store are copies of earlier ones."""
     identical = 0
-    for start in range(0, len(store), _BLOCK):  # of a store that may be larger than memory
-        ids = store.duplicate_ids[start : start + _BLOCK]
-        identical += int((ids != np.arange(start, start + len(ids))).sum())
+    for block in blocks(len(store)):
+        identical += int((store.duplicate_ids[block] != np.arange(block.start, block.stop)).sum())
     near = len(np.unique(store.near_duplicate_pairs[:, 1]))
     line = f"{identical:,} of {len(store):,} documents are identical to an earlier one"
     if not store.meta["near_duplicates_searched"]:
@@ -106,11 +108,16 @@ def describe_copies(store: TokenStore) -> str:
 
 def _copies(documents: Documents, others: Documents) -> tuple[np.ndarray, np.ndarray]:
     """bool [len(documents)] each: whether a document of `others` is identical, and whether one is near-identical."""
-    store = documents.store
-    texts = store.duplicate_ids[documents.index]
-    in_others, near = np.zeros((2, len(store)), bool)  # of texts, by the first document that has each
-    in_others[store.duplicate_ids[others.index]] = True
-    first, second = store.near_duplicate_pairs.T
-    near[first[in_others[second]]] = True
-    near[second[in_others[first]]] = True
-    return in_others[texts], near[texts]
+    store, folder = documents.store, documents.store.folder
+    in_others, near = (new_array(folder, len(store), np.bool_) for _ in range(2))  # by the first document with a text
+    for block in blocks(len(others)):
+        in_others[store.duplicate_ids[others.index[block]]] = True
+    for block in blocks(len(store.near_duplicate_pairs)):
+        first, second = store.near_duplicate_pairs[block].T
+        near[first[in_others[second]]] = True
+        near[second[in_others[first]]] = True
+    identical, near_identical = (new_array(folder, len(documents), np.bool_) for _ in range(2))
+    for block in blocks(len(documents)):
+        texts = store.duplicate_ids[documents.index[block]]
+        identical[block], near_identical[block] = in_others[texts], near[texts]
+    return identical, near_identical

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -10,7 +10,10 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.rng import mix64, seed_bits
 from data.documents import Documents
+from data.epoch_orders import order_by
 from data.files import text_digest
+from data.mapped_arrays import blocks, new_array, select
+from data.membership import digests_of, is_in
 from data.store import TokenStore
 
 Unit = Literal["file", "document", "label"]
@@ -51,23 +54,29 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
     labels that are split by label.
     """
     if store.is_heldout.any():
-        heldout = store.is_heldout
+        heldout: np.ndarray = store.is_heldout
         if heldout.all():
             raise ConfigError("data.path has no document besides those of data.heldout_path: name other text")
     else:
         heldout = _is_heldout(store, split)
     # Equal documents have equal digests; without their numbers they would be next to each other.
-    keys = store.digests ^ np.uint64(seed_bits(split.seed, "order"))
-    order = np.argsort(mix64(mix64(keys) + np.arange(len(store), dtype=np.uint64)), kind="stable")
+    seed = np.uint64(seed_bits(split.seed, "order"))
+
+    def keys_of(block: slice) -> np.ndarray:
+        numbers = np.arange(block.start, block.stop, dtype=np.uint64)
+        return mix64(mix64(store.digests[block] ^ seed) + numbers)
+
+    order = order_by(keys_of, len(store), store.folder)
     return (
-        Documents(store, order[~heldout[order]], "training"),
-        Documents(store, order[heldout[order]], "held-out"),
+        Documents(store, select(order, lambda block: ~heldout[order[block]], store.folder), "training"),
+        Documents(store, select(order, lambda block: heldout[order[block]], store.folder), "held-out"),
     )
 
 
 def unit_of(store: TokenStore, split: Split) -> Unit:
     """Returns the unit of the split: that of `unit_of_texts` for the texts that the documents are cut from."""
-    is_one_text = bool((store.file_digests == store.file_digests[0]).all())
+    first = store.file_digests[0]
+    is_one_text = all(bool((store.file_digests[block] == first).all()) for block in blocks(len(store)))
     return unit_of_texts(split, store.meta["cut"], is_one_text=is_one_text)
 
 
@@ -84,11 +93,13 @@ def unit_of_texts(split: Split, cut: str, *, is_one_text: bool) -> Unit:
     return "document" if cut == "JSON line" or is_one_text else "file"
 
 
-def unit_digests(store: TokenStore, unit: Unit) -> np.ndarray:
-    """Returns a digest of the contents of each document's unit, uint64 [documents]."""
+def unit_digests(store: TokenStore, unit: Unit) -> Callable[[slice], np.ndarray]:
+    """Returns a function: some documents -> a digest of the contents of the unit of each, uint64 [n]."""
     if unit == "label":
-        return label_digests(store.labels)[store.label_ids]
-    return store.file_digests if unit == "file" else store.digests
+        of_label = label_digests(store.labels)
+        return lambda block: of_label[store.label_ids[block]]
+    digests = store.file_digests if unit == "file" else store.digests
+    return lambda block: digests[block]
 
 
 def label_digests(labels: Sequence[str]) -> np.ndarray:
@@ -125,27 +136,40 @@ def is_trained_on(
       does not contain counts if it is equal to one of the training side: shorter texts may be equal by chance. A text
       of a file of the corpus that is on both sides then counts as held out. None: every equal text counts.
     """
-    ours, theirs = documents.store, train.store
-    files, texts = ours.file_digests[documents.index], ours.text_digests[documents.index]
-    in_train, in_heldout = (np.isin(files, theirs.file_digests[side.index]) for side in (train, heldout))
-    text_in_train, text_in_heldout = (np.isin(texts, theirs.text_digests[side.index]) for side in (train, heldout))
+    store, result = documents.store, new_array(documents.store.folder, len(documents), np.bool_)
+    kinds = ("file_digests", "text_digests")
+    in_sides = [is_in(digests_of(documents, kind), digests_of(train, kind), store.folder) for kind in kinds]
+    # For documents of which neither file nor text is on the training side, the held-out side makes no difference.
+    chosen = np.concatenate([b.start + np.flatnonzero(in_sides[0][b] | in_sides[1][b]) for b in blocks(len(documents))])
+    in_train, text_in_train = (in_side[chosen] for in_side in in_sides)
+    in_heldout, text_in_heldout = (
+        is_in(digests_of(documents, kind).at(chosen), digests_of(heldout, kind), store.folder) for kind in kinds
+    )
     is_trained = in_train & ~(in_heldout & text_in_heldout)
-    if ours.meta["cut"] == theirs.meta["cut"] == "JSON line":
+    if store.meta["cut"] == train.store.meta["cut"] == "JSON line":
         is_trained &= text_in_train
     if not_by_chance is None:
-        return is_trained | text_in_train
-    is_long = ours.text_bytes[documents.index] >= not_by_chance
-    return is_trained | (~in_train & ~in_heldout & text_in_train & is_long)
+        result[chosen] = is_trained | text_in_train
+    else:
+        is_long = store.text_bytes[documents.index[chosen]] >= not_by_chance
+        result[chosen] = is_trained | (~in_train & ~in_heldout & text_in_train & is_long)
+    return result
 
 
 def _is_heldout(store: TokenStore, split: Split) -> np.ndarray:
     """bool [documents]."""
     check_fraction(split)
     unit = unit_of(store, split)
-    ranks = ranks_of(unit_digests(store, unit), split)
-    least, greatest = ranks.min(), ranks.max()
+    digests_of = unit_digests(store, unit)
+    least, greatest = np.uint64(2**64 - 1), np.uint64(0)
+    for block in blocks(len(store)):
+        ranks = ranks_of(digests_of(block), split)
+        least, greatest = min(least, ranks.min()), max(greatest, ranks.max())
     check_two_units(unit, len(store), least, greatest)
-    return is_heldout(ranks, split, least, greatest)
+    result = new_array(store.folder, len(store), np.bool_)
+    for block in blocks(len(store)):
+        result[block] = is_heldout(ranks_of(digests_of(block), split), split, least, greatest)
+    return result
 
 
 def check_fraction(split: Split) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from data.documents import Documents
 from data.heldout import Heldout
+from data.mapped_arrays import blocks
 from data.store import TokenStore
 
 TRAIN_TOKENS = 1 << 22  # counted at most, so that the start of a run takes no longer for larger corpora
@@ -91,14 +92,34 @@ def _look_up(keys: np.ndarray, values: np.ndarray, queries: np.ndarray) -> np.nd
 def _triples(documents: Documents, limit: int, eos: int) -> np.ndarray:
     """int64 [3, n]: each token, EOS of documents included, third, after the two before it; EOS before a document."""
     store = documents.store
-    order = documents.index[np.argsort(store.digests[documents.index], kind="stable")]
-    ends = np.cumsum(store.offsets[order + 1] - store.offsets[order])
-    order = order[: np.searchsorted(ends, limit) + 1]
+    order, ends = _first_by_digest(documents, limit)
     tokens = np.concatenate([store.tokens[store.offsets[d] : store.offsets[d + 1]] for d in order])[:limit]
     padded = np.concatenate([[eos, eos], tokens]).astype(np.int64)
     triples = np.stack([padded[:-2], padded[1:-1], padded[2:]])
     triples[0, ends[: len(order) - 1]] = eos  # not the last token of the document before
     return triples
+
+
+def _first_by_digest(documents: Documents, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """The documents with the least digests that have `limit` tokens together, all of them if they have fewer.
+
+    Returns their numbers in the store in the order of the digests, int64 [n], and where each ends in this order.
+    """
+    store, order, ends = documents.store, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    added: list[np.ndarray] = []  # since the last sorting
+    for block in blocks(len(documents)):
+        numbers = documents.index[block]
+        if len(ends) and ends[-1] >= limit:
+            numbers = numbers[store.digests[numbers] < store.digests[order[-1]]]
+        added.append(numbers)
+        if block.stop < len(documents) and sum(map(len, added)) < len(order):
+            continue
+        order = np.concatenate([order, *added])
+        order = order[np.argsort(store.digests[order], kind="stable")]
+        ends = np.cumsum(store.offsets[order + 1] - store.offsets[order])
+        enough = np.searchsorted(ends, limit) + 1
+        order, ends, added = order[:enough], ends[:enough], []
+    return order, ends
 
 
 def _triples_at(places: np.ndarray, store: TokenStore, eos: int) -> np.ndarray:

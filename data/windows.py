@@ -50,7 +50,7 @@ class WindowReader:
                 "text, or another data.heldout_fraction"
             )
         is_whole = spec.documents == "whole"
-        self.longest = int(np.diff(self.cut.ends, prepend=0).max()) if is_whole else spec.raw_length
+        self.longest = self.cut.longest_document() if is_whole else spec.raw_length
         self.mean_length = num_tokens / len(self)
         self.mean_documents = len(self.documents) / len(self) if is_whole else 1.0
 

@@ -1,17 +1,42 @@
 """A small corpus for all tests, and JAX on the CPU with quick compilation."""
 
+import gc
+import importlib.metadata
 import os
 import tempfile
 
+# Tests run each tiny program once, so compilation takes most of their time, and many tests compile the same programs.
+# The processes that tests start have these settings too.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Tests run each tiny program once, so compilation takes most of their time; many tests compile the same programs.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="cloze-compiled-"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# XLA's older emitters of CPU code compile in half the time. Only for the versions that were tried, because XLA ends a
+# process with a flag that it does not know. Flags of the user come last, and so take precedence.
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    _QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    if _QUICK not in os.environ.get("XLA_FLAGS", ""):  # workers of pytest-xdist inherit it
+        os.environ["XLA_FLAGS"] = f"{_QUICK} {os.environ.get('XLA_FLAGS', '')}".strip()
 
 import pathlib
 
 import pytest
+
+# The files that take longest, the longest first: the workers of pytest-xdist take files in this order (with
+# --no-loadscope-reorder, in pyproject.toml), so that none begins a long file when the others end.
+LONG_FILES = ()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests of LONG_FILES first."""
+    rank = {name: i for i, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """Excludes the modules and tests of the session from garbage collections, each of which would visit them all."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

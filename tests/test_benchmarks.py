@@ -7,7 +7,19 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import attention, corruption, huggingface, loss, operations, pipeline, prepare, processes, seeds, step
+from benchmarks import (
+    attention,
+    corruption,
+    huggingface,
+    loss,
+    matrix_products,
+    operations,
+    pipeline,
+    prepare,
+    processes,
+    seeds,
+    step,
+)
 from benchmarks import compile as compile_benchmark
 from benchmarks.named_configs import every_variant, named_config
 from contract.errors import ConfigError
@@ -179,6 +191,59 @@ def test_operations_run_beside_their_plain_forms(monkeypatch, capsys):
         assert line["ratio"] == pytest.approx(line["ours_milliseconds"] / line["plain_milliseconds"], rel=0.05)
     with pytest.raises(ConfigError, match="operation 'x' is unknown: use queries_keys_values, cross_entropy"):
         lines_of(operations, [*sizes, "x"], monkeypatch, capsys)
+
+
+PRODUCT_SIZES = [
+    "--batch_size=2",
+    "--length=8",
+    "--d_model=12",
+    "--num_heads=3",
+    "--d_ff=20",
+    "--vocab_size=16",
+    "--runs=1",
+]
+
+
+@pytest.mark.parametrize("library", ["jax", "torch"])
+def test_matrix_products_are_those_of_a_layer_and_their_gradients(library):
+    if library == "torch":
+        pytest.importorskip("torch")
+    matrix_products.parse_flags(matrix_products._FLAGS, "", ["x", *PRODUCT_SIZES])
+    products = matrix_products.products()
+    assert products["queries_keys_values"] == (0, 16, 12, 36) and products["scores"] == (6, 8, 4, 8)
+    multiplications = [max(p.batch, 1) * p.rows * p.contracted * p.columns for p in products.values()]
+    assert sum(multiplications) == 16 * 12 * (36 + 12 + 20 + 20 + 16) + 2 * 6 * 8 * 4 * 8
+    for product in products.values():
+        arrays = matrix_products.operands(product)
+        left, right, gradient = arrays["left"], arrays["right"], arrays["gradient"]
+        expected = {
+            "product": left @ right,
+            "left_gradient": gradient @ np.swapaxes(right, -1, -2),
+            "right_gradient": np.swapaxes(left, -1, -2) @ gradient,
+        }
+        for form, values in expected.items():
+            computed = matrix_products.LIBRARIES[library](form, product)()
+            np.testing.assert_allclose(np.asarray(computed), values, rtol=1e-4, atol=1e-4)
+
+
+def test_matrix_products_compare_the_processes_of_a_pair(monkeypatch, capsys):
+    pytest.importorskip("torch")
+    milliseconds = iter([4.0, 2.0, 4.0, 8.0, 1.0, 3.0])  # JAX and PyTorch, in each of three pairs
+
+    def process(command):
+        assert command[3] in ("--library=jax", "--library=torch") and command[4:] == [*PRODUCT_SIZES, "--pairs=3"]
+        time = next(milliseconds)
+        return [line | {"milliseconds": time} for line in everything]
+
+    everything = lines_of(matrix_products, [*PRODUCT_SIZES, "--library=jax"], monkeypatch, capsys)
+    assert len(everything) == 21
+    monkeypatch.setattr(matrix_products, "json_lines", process)
+    matrix_products._FLAGS["library"].unparse()
+    *lines, total = lines_of(matrix_products, [*PRODUCT_SIZES, "--pairs=3"], monkeypatch, capsys)
+    for line in lines:
+        assert (line["jax_milliseconds"], line["torch_milliseconds"]) == (4.0, 3.0)
+        assert line["ratios"] == [0.5, 2.0, 3.0] and line["ratio"] == 2.0
+    assert total["product"] == "sum" and total["jax_milliseconds"] == 84.0 and total["ratio"] == 2.0
 
 
 @pytest.mark.parametrize("name", operations.OPERATIONS)

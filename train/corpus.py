@@ -157,13 +157,13 @@ def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
         trained_by = {name: count for name, count in counts.items() if count}
         if drop and others:
             held_out = [is_trained_on(train, other.heldout_documents, other.train_documents) for other in others]
-            kept = ~functools.reduce(np.logical_or, held_out)
-            if not kept.any():
+            dropped = functools.reduce(lambda a, b: np.logical_or(a, b, out=a), held_out)  # of all training documents
+            if dropped.all():
                 raise ConfigError(
                     f"data.near_duplicates='drop' leaves no training document of corpus {corpus.name!r}: all "
                     f"{len(train):,} are held-out text of the other corpora; set it to 'keep'"
                 )
-            train = train.subset(kept)
+            train = train.without(dropped)
         compared.append(dataclasses.replace(corpus, train_documents=train, elsewhere=elsewhere, trained_by=trained_by))
     return compared
 

@@ -10,12 +10,11 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from contract.errors import ConfigError
-from contract.rng import mix64
 from data.config import OF_EACH_CORPUS, SourceConfig
+from data.membership import have_equal_documents
 from data.sources import check_source
 from data.store import TokenStore
 from objectives import Denoiser, Mixture, Objective
@@ -138,7 +137,7 @@ def check_different(stores: Mapping[str, TokenStore], data: DataConfig) -> None:
     """
     for first, second in itertools.combinations(stores, 2):
         handling = {data.sources[name].documents or data.documents for name in (first, second)}
-        if len(handling) == 1 and _equal_documents(stores[first], stores[second]):
+        if len(handling) == 1 and have_equal_documents(stores[first], stores[second]):
             raise _same_documents(first, second)
 
 
@@ -153,14 +152,6 @@ def _same_documents(first: str, second: str) -> ConfigError:
         f"data.sources.{first} and data.sources.{second} are the same documents of the same files, which one corpus "
         "with a higher weight means too: remove one of them"
     )
-
-
-def _equal_documents(first: TokenStore, second: TokenStore) -> bool:
-    """Returns whether two stores have the same documents of the same files, with the same prompts, in any order."""
-    if len(first) != len(second) or not np.array_equal(*(np.unique(s.file_digests) for s in (first, second))):
-        return False
-    digests = (np.sort(mix64(store.digests + store.is_heldout) ^ store.text_digests) for store in (first, second))
-    return np.array_equal(*digests)
 
 
 def _reads(denoiser: Denoiser, corpus: str) -> bool:

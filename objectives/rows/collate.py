@@ -12,6 +12,7 @@ from contract.windows import BatchSpec, Windows
 from objectives.algebra.sequences import Sequences, prepend
 from objectives.objective import Denoiser, InputsTargets, Masked, Objective
 from objectives.rows import layout
+from objectives.rows.declared import check_declared
 from objectives.rows.lengths import RowShape
 
 
@@ -94,38 +95,12 @@ class Collator:
         tokens = windows.tokens[chosen, : lengths.max()]
         columns = extra_columns_of(denoiser.objective.extra_columns, windows, chosen)
         examples = denoiser.objective.corrupt(tokens, lengths, windows.keys[chosen], self.vocab, **columns)
-        if isinstance(examples, Masked):
-            _check_declared(denoiser.objective, examples)
-            _check_most_scored(denoiser.objective, examples, lengths)
+        check_declared(denoiser.objective, examples, lengths)
         if isinstance(examples, Masked) and examples.attention_order is None and self._has_attention_order:
             examples = examples._replace(attention_order=np.zeros(examples.targets.shape, np.int32))
         if not denoiser.mode:
             return examples
         return examples._replace(inputs=prepend(examples.inputs, self.vocab.mode(denoiser.mode)))
-
-
-def _check_declared(objective: Objective, examples: Masked) -> None:
-    """Raises TypeError where examples have a field that the objective's class attributes do not declare."""
-    undeclared = {
-        "has_attention_order": examples.attention_order is not None and not objective.has_attention_order,
-        "num_token_types": examples.token_types is not None and not objective.num_token_types,
-    }
-    for name, is_undeclared in undeclared.items():
-        if is_undeclared:
-            raise TypeError(
-                f"{type(objective).__name__}.corrupt sets a field of Masked that needs {name}: define {name}"
-            )
-
-
-def _check_most_scored(objective: Objective, examples: Masked, lengths: np.ndarray) -> None:
-    """Raises TypeError where more positions are selected than the objective declares. lengths: int [E], of windows."""
-    selected, most = examples.selected.sum(axis=1), objective.most_scored(lengths)
-    if (selected > most).any():
-        e = int((selected - most).argmax())
-        raise TypeError(
-            f"{type(objective).__name__}.corrupt selects {selected[e]} positions of a window of {lengths[e]} tokens, "
-            f"and most_scored returns {most[e]}: define most_scored"
-        )
 
 
 def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:

@@ -1,5 +1,7 @@
 """Packed rows: by hand, for any sizes, and how full they are."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,8 @@ from data.bin_packing import pack_documents
 
 
 def rows_of(sizes, capacity):
-    documents, ends = pack_documents(np.asarray(sizes).reshape(len(sizes), -1), np.atleast_1d(capacity))
+    sizes = np.asarray(sizes).reshape(len(sizes), -1)
+    documents, ends = pack_documents(lambda block: sizes[block], len(sizes), np.atleast_1d(capacity), Path())
     return [part.tolist() for part in np.split(documents, ends[:-1])]
 
 

@@ -1,5 +1,6 @@
 """The train/held-out split: which documents are held out, and that nothing else changes it."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,6 +28,7 @@ def memory_store(digests, file_digests=None, cut="file"):
     files = digests if file_digests is None else np.asarray(file_digests, np.uint64)
     is_heldout = np.zeros(len(digests), bool)
     return Store(
+        folder=Path(),
         digests=digests,
         text_digests=digests,
         file_digests=files,

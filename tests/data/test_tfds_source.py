@@ -1,7 +1,5 @@
 """A dataset of three examples, written to disk and read back by TFDS without TensorFlow."""
 
-import importlib.resources
-import importlib.resources.abc
 import pickle
 import shutil
 import sys
@@ -17,72 +15,38 @@ from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
 from tests.data.record_files import write_examples
+from tests.data.tfds_datasets import PUBLIC, read_from, write_dataset
 
 tfds = pytest.importorskip("tensorflow_datasets")
-
-
-def write_dataset(name, examples, folder, file_format="array_record", other_split=("", ()), config=None, **features):
-    """Prepares `examples` as split `train` of the dataset name/config:1.0.0.
-
-    other_split: the name and the examples of another split.
-    """
-
-    class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-        VERSION = tfds.core.Version("1.0.0")
-        BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=config)] if config else []
-
-        def _info(self):
-            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
-
-        def _split_generators(self, dl_manager):
-            splits = {"train": examples, other_split[0]: other_split[1]}
-            return {split: self._generate_examples(of_split) for split, of_split in splits.items() if split}
-
-        def _generate_examples(self, of_split):
-            yield from enumerate(of_split)
-
-    Builder.name = name
-    Builder(data_dir=folder, file_format=file_format).download_and_prepare()
-
-
-# Public datasets: configuration, held-out split and features, as in TFDS' catalog.
-PUBLIC = {
-    "c4": ("en", "validation", ["text", "timestamp", "url", "content-type", "content-length"]),
-    "wikipedia": ("20230601.en", "", ["text", "title"]),
-    "lm1b": (None, "test", ["text"]),
-}
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
     text = tfds.features.Text()
-    with pytest.MonkeyPatch.context() as patch:
-        # TFDS writes datasets through importlib_resources without declaring it; reading needs neither.
-        patch.setitem(sys.modules, "importlib_resources", importlib.resources)
-        examples = [{"text": "one\n\ntwo", "n": 0}, {"text": "  ", "n": 1}, {"text": "drüben", "n": 2}]
-        write_dataset("tiny_texts", examples, folder, text=text, n=tfds.features.Scalar(np.int32))
-        lines = [{"text": f"first of {k}\n\nsecond of {k}"} for k in range(9)]
-        write_dataset("tiny_splits", lines[:6], folder, other_split=("validation", lines[6:]), text=text)
-        write_dataset("tiny_labels", [{"label": 3}], folder, label=tfds.features.Scalar(np.int32))
-        write_dataset("tiny_latin", [{"text": b"\xff"}], folder, text=text)
-        for name, (config, split, features) in PUBLIC.items():
-            examples = [{feature: f"{feature} {i} of {name}" for feature in features} for i in range(9)]
-            other_split = split, examples[6:] if split else ()
-            features = dict.fromkeys(features, text)
-            write_dataset(name, examples[:6], folder, other_split=other_split, config=config, **features)
-        classes = {"text": text, "label": tfds.features.ClassLabel(names=["neg", "pos"])}
-        labels = {"a": "pos", "b": "neg", "c": -1}
-        write_dataset("tiny_classes", [{"text": t, "label": k} for t, k in labels.items()], folder, **classes)
-        numbers = [{"text": "a", "label": 7, "prompt": "unread"}]
-        integers = {"text": text, "label": tfds.features.Scalar(np.int32), "prompt": text}
-        write_dataset("tiny_integers", numbers, folder, **integers)
-        pairs = [{"prompt": f"p{k} ", "response": f"r{k}", "label": "unread"} for k in range(4)]
-        write_dataset("tiny_pairs", pairs, folder, prompt=text, response=text, label=text)
-        scores = {"text": text, "label": tfds.features.Scalar(np.float32)}
-        write_dataset("tiny_scores", [{"text": "a", "label": 0.5}], folder, **scores)
-        write_dataset("tiny_numbers", [{"text": 3}], folder, text=tfds.features.Scalar(np.int32))
-    tfds.core.add_data_dir(folder)
+    examples = [{"text": "one\n\ntwo", "n": 0}, {"text": "  ", "n": 1}, {"text": "drüben", "n": 2}]
+    write_dataset("tiny_texts", examples, folder, text=text, n=tfds.features.Scalar(np.int32))
+    lines = [{"text": f"first of {k}\n\nsecond of {k}"} for k in range(9)]
+    write_dataset("tiny_splits", lines[:6], folder, other_split=("validation", lines[6:]), text=text)
+    write_dataset("tiny_labels", [{"label": 3}], folder, label=tfds.features.Scalar(np.int32))
+    write_dataset("tiny_latin", [{"text": b"\xff"}], folder, text=text)
+    for name, (config, split, features) in PUBLIC.items():
+        examples = [{feature: f"{feature} {i} of {name}" for feature in features} for i in range(9)]
+        other_split = split, examples[6:] if split else ()
+        features = dict.fromkeys(features, text)
+        write_dataset(name, examples[:6], folder, other_split=other_split, config=config, **features)
+    classes = {"text": text, "label": tfds.features.ClassLabel(names=["neg", "pos"])}
+    labels = {"a": "pos", "b": "neg", "c": -1}
+    write_dataset("tiny_classes", [{"text": t, "label": k} for t, k in labels.items()], folder, **classes)
+    numbers = [{"text": "a", "label": 7, "prompt": "unread"}]
+    integers = {"text": text, "label": tfds.features.Scalar(np.int32), "prompt": text}
+    write_dataset("tiny_integers", numbers, folder, **integers)
+    pairs = [{"prompt": f"p{k} ", "response": f"r{k}", "label": "unread"} for k in range(4)]
+    write_dataset("tiny_pairs", pairs, folder, prompt=text, response=text, label=text)
+    scores = {"text": text, "label": tfds.features.Scalar(np.float32)}
+    write_dataset("tiny_scores", [{"text": "a", "label": 0.5}], folder, **scores)
+    write_dataset("tiny_numbers", [{"text": 3}], folder, text=tfds.features.Scalar(np.int32))
+    read_from(folder)
     return folder
 
 

@@ -1,5 +1,6 @@
 """Windows by hand, and for any documents: every token once, and no window across a boundary."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +21,7 @@ def documents_of(texts, index=None):
     """Documents with the given content ids, over a store in memory."""
     tokens = np.array([id_ for text in texts for id_ in [*text, EOS]], np.uint16)
     offsets = np.cumsum([0] + [len(text) + 1 for text in texts])
-    store = SimpleNamespace(tokens=tokens, offsets=offsets)
+    store = SimpleNamespace(folder=Path(), tokens=tokens, offsets=offsets)
     return Documents(store, np.arange(len(texts)) if index is None else np.array(index), "training")
 
 

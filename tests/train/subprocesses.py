@@ -33,7 +33,7 @@ def run(program: str, *, devices: int, processes: int = 1, timeout: float = 120)
         f"    jax.distributed.initialize('localhost:{port}', {processes}, int(sys.argv[1]))\n"
     )
     environment = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": _xla_flags(devices),
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(ROOT),
     }
@@ -89,7 +89,7 @@ def start_main(
     if any(argument.startswith("--config=") for argument in arguments):
         config = []
     environment = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": _xla_flags(devices),
         "PYTHONPATH": str(code),
     }
     return subprocess.Popen(
@@ -111,6 +111,11 @@ def run_main(*arguments: str, timeout: float = 150, **options) -> tuple[int, str
     finally:
         process.kill()
     return process.returncode, stdout, stderr
+
+
+def _xla_flags(devices: int) -> str:
+    """Returns this process's XLA flags (tests/conftest.py) with the number of devices."""
+    return f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
 
 
 def _read(file) -> str:

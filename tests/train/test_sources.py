@@ -1,16 +1,16 @@
 """Every source trains two steps through the command line, and equal texts have equal losses."""
 
 import gzip
-import importlib.resources
 import json
 import sys
 
 import pytest
+import tensorflow_datasets as tfds
 
 from data import buckets
 from tests.bucket_server import BucketServer
 from tests.data.record_files import write_examples, write_jsonl, write_parquet, write_records, zstd
-from tests.data.test_tfds_source import write_dataset
+from tests.data.tfds_datasets import read_from, write_dataset
 from train import main
 
 TEXTS = [f"Document {i} is a text of one line, with the number {i * 7919 % 1000} in it." for i in range(40)]
@@ -46,12 +46,8 @@ def sources(tmp_path_factory):
         "stdlib": {"source": "stdlib"},
         "stdlib_functions": {"source": "stdlib_functions"},
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "importlib_resources", importlib.resources)  # as in tests/data/test_tfds_source.py
-        import tensorflow_datasets as tfds
-
-        write_dataset("trained_texts", RECORDS, folder / "tfds", text=tfds.features.Text())
-    tfds.core.add_data_dir(folder / "tfds")
+    write_dataset("trained_texts", RECORDS, folder / "tfds", text=tfds.features.Text())
+    read_from(folder / "tfds")
     return found
 
 

@@ -4,7 +4,6 @@ import re
 import shutil
 import sys
 
-import jax
 import pytest
 
 from contract.errors import ConfigError
@@ -42,16 +41,6 @@ def train(corpus, monkeypatch, workdir, tokenizer, **changes):
     config = f"--config={ROOT}/tests/small_config.py:clm,decoder_only"
     monkeypatch.setattr(sys, "argv", ["train.main", config, f"--workdir={workdir}", *overrides])
     train_main.main()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Also keeps programs that compile in less than the half second of tests/conftest.py."""
-    name = "jax_persistent_cache_min_compile_time_secs"
-    before = getattr(jax.config, name)
-    jax.config.update(name, 0)
-    yield
-    jax.config.update(name, before)
 
 
 # The numbers of ids with the default of 100 sentinels, and those of them that the file lacks.

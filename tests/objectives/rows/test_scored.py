@@ -7,9 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.vocab import Vocab
-from objectives.algebra.sequences import Sequences
-from tests.objectives.helpers import collator as collator_of
 from tests.objectives.helpers import random_keys, random_windows, vocab
 from tests.table import CASES, objective_of, shares_rows, small_experiment
 from tests.table import random_windows as windows_of
@@ -72,19 +69,3 @@ def test_masked_examples_of_any_length_and_rate(lengths, rate, count, unit):
     windows = random_windows(np.random.default_rng(0), lengths)
     examples = objective.corrupt(windows.tokens, windows.lengths, random_keys(len(lengths)), vocab())
     assert (examples.selected.sum(axis=1) <= objective.most_scored(windows.lengths)).all()
-
-
-class Eager(type(BERT)):
-    """MLM that selects more than its inherited bound allows: two more tokens."""
-
-    def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab, whole: np.ndarray | None = None) -> np.ndarray:
-        selected = super().select(text, keys, vocab, whole)
-        selected[:, 1:3] = True
-        return selected
-
-
-def test_an_objective_that_scores_more_than_it_declares_raises_one_line():
-    eager = Eager(**{field.name: getattr(BERT, field.name) for field in dataclasses.fields(BERT)})
-    windows = random_windows(np.random.default_rng(0), [4])
-    with pytest.raises(TypeError, match=r"^Eager.corrupt selects . positions of a window of 4 tokens, .* 1: define"):
-        collator_of(eager, "encoder_only")(windows, 1)

@@ -1,0 +1,203 @@
+"""Memory and time of the start of a run: python -m benchmarks.start [--documents=5000000] [--config=span_corruption]
+
+Writes a token store of random documents, starts a run on it in a new process, and prints one JSON line. The process
+does what training does before its first step, without compiling: it opens the store, splits the documents, searches the
+copies of held-out documents, makes the lines of the summary, and reads the first batches.
+
+  "anonymous_mb"    the most anonymous memory of the process: RssAnon of /proc/PID/status
+  "bytes_per_document"   by how much that exceeds the same with 100,000 documents, for each further document: until the
+                         run is open, or after that, whichever is more
+  "temporary_disk_per_document"   the most bytes of temporary files, for each document
+  "seconds"         from the opening of the store to the first batch
+
+The pages of mapped files are not anonymous memory: the system drops them where memory is short. A second process reads
+these numbers each millisecond, so the benchmark needs Linux.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from benchmarks.named_configs import named_config
+from contract.errors import ConfigError
+from data.array_files import ArrayFile
+from data.store import TokenStore, open_or_build
+from data.verification import file_checksum, sealed
+from train.command import parse_flags, run_command
+from train.experiment import Experiment, make_experiment
+from train.run import make_run
+from train.summary import summary_lines
+
+BATCHES = 20
+FEW_DOCUMENTS = 100_000  # with enough text for the trigram model of the summary, whose memory is bounded
+_BLOCK = 1 << 18  # documents that are written at once
+_SAMPLE_SECONDS = 0.001
+_OPENED = "opened"  # a file that the measured process makes
+
+_FLAGS = flags.FlagValues()
+_DOCUMENTS = flags.DEFINE_integer(
+    "documents", 5_000_000, "Documents.", lower_bound=2 * FEW_DOCUMENTS, flag_values=_FLAGS
+)
+_TOKENS = flags.DEFINE_integer("tokens", 64, "Mean tokens of a document.", lower_bound=4, flag_values=_FLAGS)
+_CONFIG = flags.DEFINE_string("config", "span_corruption", "A file of configs/, with or without :preset.", _FLAGS)
+_HANDLING = flags.DEFINE_enum(
+    "handling", "", ["", "join", "pack", "split", "whole"], "data.documents, if not the config's.", _FLAGS
+)
+_FOLDER = flags.DEFINE_string("folder", "", "Folder for the store. Default: that of temporary files.", _FLAGS)
+_START_IN = flags.DEFINE_string(
+    "start_in", "", "Start a run on the store in this folder, as the benchmark does.", _FLAGS
+)
+
+
+@dataclasses.dataclass
+class Peak:
+    """The most bytes that a process had at the same time: until its run was open, and after that."""
+
+    opening: int = 0
+    open: int = 0
+    temporary: int = 0
+
+    def sample(self, pid: int, *, is_open: bool) -> None:
+        """Reads what the process `pid` has now."""
+        with contextlib.suppress(OSError, StopIteration, IndexError):
+            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            fields = next(line for line in status.splitlines() if line.startswith("RssAnon")).split()
+            phase = "open" if is_open else "opening"
+            setattr(self, phase, max(getattr(self, phase), int(fields[1]) << 10))
+        with contextlib.suppress(OSError):
+            self.temporary = max(self.temporary, _deleted_bytes(pid))
+
+
+def main() -> None:
+    """Measures a start with few documents and one with --documents, and prints a line."""
+    parse_flags(_FLAGS, __doc__)
+    if _START_IN.value:
+        print(json.dumps(start(_experiment(_START_IN.value), pathlib.Path(_START_IN.value, _OPENED))))
+        return
+    if not os.path.exists("/proc/self/status"):
+        raise ConfigError("benchmarks.start reads /proc/PID/status, which this system lacks: run it on Linux")
+    few, _ = _measured(FEW_DOCUMENTS)
+    peak, times = _measured(_DOCUMENTS.value)
+    line = {"benchmark": "start", "config": _CONFIG.value, "handling": _HANDLING.value, "documents": _DOCUMENTS.value}
+    line["anonymous_mb"] = round(max(peak.opening, peak.open) / 1e6, 1)
+    growth = max(peak.opening - few.opening, peak.open - few.open)
+    line["bytes_per_document"] = round(growth / (_DOCUMENTS.value - FEW_DOCUMENTS), 1)
+    line["temporary_disk_per_document"] = round(peak.temporary / _DOCUMENTS.value, 1)
+    print(json.dumps(line | times), flush=True)
+
+
+def start(experiment: Experiment, opened_file: pathlib.Path) -> dict[str, float]:
+    """Starts a run as training does, and reads its first batches. Returns seconds until it was open, and in all.
+
+    opened_file: is made when the run is open.
+    """
+    began = time.perf_counter()
+    run = make_run(experiment, show_progress=False)
+    opened = time.perf_counter() - began
+    opened_file.touch()
+    summary_lines(run, "")
+    batches = run.train_batches(0)
+    next(batches)
+    seconds = time.perf_counter() - began
+    for _ in range(BATCHES):
+        next(batches)
+    run.count_windows(0, BATCHES)
+    return {"opened_seconds": round(opened, 2), "seconds": round(seconds, 2)}
+
+
+def write_store(folder: pathlib.Path, documents: int, tokens: int) -> None:
+    """Replaces the documents of the token store `folder` by random ones. tokens: their mean length, with EOS."""
+    meta, random = dict(TokenStore(folder).meta), np.random.default_rng(0)
+    dtype = np.dtype(meta["dtype"])
+    some = random.integers(10, 250, 1 << 20).astype(dtype)
+    names = {"digests": np.uint64, "text_digests": np.uint64, "file_digests": np.uint64}
+    names |= {"text_bytes": np.int64, "token_bytes": np.int64, "duplicate_ids": np.int64, "offsets": np.int64}
+    names |= {"name_ids": np.int32, "label_ids": np.int32, "prompt_lengths": np.int32, "is_heldout": np.bool_}
+    total = 0
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(ArrayFile(folder / f"{name}.npy", names[name])) for name in names}
+        text = stack.enter_context(open(folder / "tokens.bin", "wb"))
+        files["offsets"].append(np.zeros(1, np.int64))
+        for begin in range(0, documents, _BLOCK):
+            count = min(_BLOCK, documents - begin)
+            lengths = random.integers(2, 2 * tokens - 1, count)
+            ends = np.cumsum(lengths)
+            ids = np.resize(some, int(ends[-1]))
+            ids[ends - 1] = 1  # EOS
+            ids.tofile(text)
+            files["offsets"].append(total + ends)
+            total += int(ends[-1])
+            for name in ("digests", "text_digests", "file_digests"):
+                files[name].append(random.integers(0, 2**64, count, np.uint64))
+            files["duplicate_ids"].append(np.arange(begin, begin + count))
+            for name in ("text_bytes", "token_bytes"):
+                files[name].append(lengths - 1)
+            for name in ("name_ids", "label_ids", "prompt_lengths", "is_heldout"):
+                files[name].append(np.zeros(count, names[name]))
+    np.save(folder / "near_duplicate_pairs.npy", np.zeros((0, 2), np.int64))
+    meta |= {"num_documents": documents, "num_tokens": total, "num_bytes": total - documents, "cut": "JSON line"}
+    names_of_files = list(meta["file_sizes"])
+    meta["file_sizes"] = {name: (folder / name).stat().st_size for name in names_of_files}
+    meta["checksums"] = {name: file_checksum(folder / name) for name in names_of_files}
+    del meta["meta_checksum"]
+    (folder / "meta.json").write_text(json.dumps(sealed(meta)))
+
+
+def _experiment(folder: str) -> Experiment:
+    """Returns the experiment whose text is in `folder`, with its token store."""
+    config = named_config(_CONFIG.value, "tiny")
+    path = os.path.join(folder, "text")
+    config.data.update(source="text", path=path, cache_dir=os.path.join(folder, "cache"), tokenizer="byte")
+    config.data.documents = _HANDLING.value or config.data.documents
+    return make_experiment(config.to_dict())
+
+
+def _measured(documents: int) -> tuple[Peak, dict[str, Any]]:
+    """Starts a run with so many documents in a new process, and returns its peak and what it printed."""
+    peak = Peak()
+    with tempfile.TemporaryDirectory(prefix="cloze-start-", dir=_FOLDER.value or None) as folder:
+        text = pathlib.Path(folder, "text")
+        text.mkdir()
+        for name in "ab":  # whose store gives the names and the other contents of meta.json
+            (text / f"{name}.txt").write_text(f"{name} line of text\n" * 1000)
+        experiment = _experiment(folder)
+        [corpus] = experiment.data.of_corpora().values()
+        write_store(open_or_build(corpus, experiment.tokenizer, progress=False).folder, documents, _TOKENS.value)
+        command = [sys.executable, "-m", "benchmarks.start", *sys.argv[1:], f"--start_in={folder}"]
+        # A large store that was verified is remembered in the home folder.
+        environment = os.environ | {"HOME": folder, "TMPDIR": folder, "JAX_PLATFORMS": "cpu"}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            while process.poll() is None:
+                peak.sample(process.pid, is_open=os.path.exists(os.path.join(folder, _OPENED)))
+                time.sleep(_SAMPLE_SECONDS)
+            assert process.stdout is not None
+            printed = process.stdout.read()
+        if process.returncode:
+            raise ConfigError(f"the start of a run ended with status {process.returncode}: see the messages above")
+    return peak, json.loads(printed.splitlines()[-1])
+
+
+def _deleted_bytes(pid: int) -> int:
+    """Returns the bytes on disk of the deleted files that a process has open: its temporary files."""
+    sizes = {}
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            info = os.stat(entry.path)
+            if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
+                sizes[info.st_ino] = info.st_blocks * 512
+    return sum(sizes.values())
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,19 @@
+"""LM1B, the One Billion Word Benchmark (Chelba et al. 2013): sentences of news in shuffled order.
+
+    TFDS_DATA_DIR=/data/tfds tfds build lm1b --file_format=array_record
+    python -m train.main --config=configs/corpora/lm1b.py:clm,base --config.data.tokenizer=english.model \
+        --config.data.documents=pack
+
+A preset names a config and its preset (configs/corpora/__init__.py); by default "clm". A document is one sentence, and
+neighbouring sentences are of different texts, so objectives over pairs of sentences (NSP, SOP) cannot use LM1B; with
+data.documents="pack" no sentence attends to another. The held-out text is LM1B's test split.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import corpora
+
+
+def get_config(preset: str = "clm") -> ConfigDict:
+    """Returns the experiment of a preset on LM1B."""
+    return corpora.on_corpus(preset, dict(source="tfds", path="lm1b", heldout_path="test"))

@@ -1,0 +1,93 @@
+"""The configs of configs/corpora: the data fields that they set, their presets, and two steps of training on each."""
+
+import importlib
+import json
+import re
+import sys
+
+import pytest
+import tensorflow_datasets as tfds
+
+from configs import corpora
+from configs.corpora import c4, lm1b, wikipedia
+from tests.data.tfds_datasets import PUBLIC, read_from, write_dataset
+from tests.table import CONFIGS
+from train import main
+
+# What a preset of configs/corpora changes in the config that it names.
+DATA = {
+    "c4": dict(source="tfds", path="c4/en", heldout_path="validation"),
+    "wikipedia": dict(source="tfds", path="wikipedia/20230601.en", heldout_fraction=0.01),
+    "lm1b": dict(source="tfds", path="lm1b", heldout_path="test"),
+}
+DEFAULTS = {c4: "span_corruption", wikipedia: "mlm", lm1b: "clm"}
+SMALL = {
+    "data.inputs_length": 32,
+    "data.targets_length": 32,
+    "train.steps": 2,
+    "optimizer.warmup_steps": 1,
+    "train.batch_size": 2,
+}
+
+
+def test_every_config_of_plain_text_has_a_preset():
+    assert set(corpora.EXPERIMENTS) == set(CONFIGS) - {"classification", "sft"}, "those two read labels and responses"
+
+
+@pytest.mark.parametrize("preset", ["ul2", "ul2,base,packed", "mlm,whole_word", "clm,7b"])
+@pytest.mark.parametrize("corpus", DATA)
+def test_a_preset_changes_the_corpus_of_another_config_alone(corpus, preset):
+    name, _, own_preset = preset.partition(",")
+    expected = importlib.import_module(f"configs.{name}").get_config(own_preset or "tiny")
+    expected.data.update(DATA[corpus])
+    assert importlib.import_module(f"configs.corpora.{corpus}").get_config(preset).to_dict() == expected.to_dict()
+
+
+def test_the_default_preset_is_the_objective_of_a_corpus_first_paper():
+    for module, name in DEFAULTS.items():
+        assert module.get_config().to_dict() == module.get_config(name).to_dict()
+        assert module.get_config().objective.name == name
+
+
+@pytest.mark.parametrize(
+    ("preset", "message"),
+    [
+        ("ult2", "unknown config 'ult2': use 'bart', "),
+        ("base", "unknown config"),
+        ("ul2,huge", "unknown preset 'huge'"),
+    ],
+)
+def test_an_unknown_preset_is_an_error_with_the_names(preset, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        c4.get_config(preset)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A folder of TFDS with a dataset of the layout of each corpus. The texts of a split name it."""
+    folder = tmp_path_factory.mktemp("public")
+    text = tfds.features.Text()
+    for name, (config, split, features) in PUBLIC.items():
+        heldout, train = (
+            [{feature: f"{feature} {i} of {side} in {name}. " * 6 for feature in features} for i in range(60)]
+            for side in ("heldout", "train")
+        )
+        other_split = (split, heldout) if split else ("", ())
+        write_dataset(name, train, folder, other_split=other_split, config=config, **dict.fromkeys(features, text))
+    return folder
+
+
+@pytest.mark.parametrize("corpus", DATA)
+def test_each_corpus_trains_two_steps_through_the_command_line(corpus, prepared, tmp_path, monkeypatch, capsys):
+    read_from(prepared)
+    fields = SMALL | {"data.cache_dir": tmp_path / "cache"}
+    if corpus == "wikipedia":
+        fields["data.heldout_fraction"] = 0.1  # 60 articles have no hundredth
+    arguments = [f"--config.{name}={value}" for name, value in fields.items()]
+    command = ["train.main", f"--config=configs/corpora/{corpus}.py", f"--workdir={tmp_path / 'run'}", *arguments]
+    monkeypatch.setattr(sys, "argv", command)
+    sys.modules.pop("config_config", None)  # the module of the last --config, which ml_collections would keep
+    main.main()
+    assert "done: 2 steps" in capsys.readouterr().out
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert any(line["split"] == "eval" and line["loss"] > 0 for line in metrics)
