@@ -82,14 +82,6 @@ def test_a_corpus_has_the_token_store_that_it_has_alone(corpus):
         assert getattr(corpora.each[1], side).index.tolist() == getattr(text, side).index.tolist()
 
 
-def test_a_missing_corpus_is_found_before_a_store_is_built(corpus, tmp_path):
-    both = {"p": a_corpus(source="text", path=str(corpus / "text")), "t": a_corpus(source="text", path="no/such")}
-    experiment = make_experiment(config_of(sources=both, data__cache_dir=str(tmp_path / "cache")))
-    with pytest.raises(ConfigError, match=r"^corpus 't': data\.sources\.t\.path='no/such' does not exist"):
-        open_corpora(experiment, show_progress=False)
-    assert not (tmp_path / "cache").exists()
-
-
 def test_rates_by_the_number_of_documents(corpus):
     both = {
         "t": a_corpus(source="text", path=str(corpus / "text")),
