@@ -104,6 +104,7 @@ def test_a_token_never_spans_the_boundary(tmp_path):
         ('{"prompt": null, "response": "a"}', "has None for 'prompt', which must be a string"),
         ('{"text": "a", "label": true}', "has True for 'label', which must be a string"),
         ('{"text": "a", "label": 1.5}', "has 1.5 for 'label', which must be a string"),
+        ('{"text": {"a": 1, "a": 2}}', "has {'a': 2} for 'text', which must be a string"),
         ('{"text": null}', "has None for 'text', which must be a string"),
         ('{"prompt": "a", "response": " \\n"}', "has no text in 'response'"),
         ('{"text": ""}', "has no text in 'text'"),
