@@ -10,6 +10,7 @@ data.text_key is the key of the text: "text", or another one. A label may be an 
 
 import codecs
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ class InvalidRecord(ValueError):
 
 
 class _Repeated(dict[str, Any]):
-    """A JSON object that has `key` twice; RFC 8259, section 4, leaves open which of the values counts."""
+    """A JSON object that has `key` more than once; RFC 8259, section 4, leaves open which of the values counts."""
 
     key: str
 
@@ -30,8 +31,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
-    repeated, keys = _Repeated(found), [key for key, _ in pairs]
-    repeated.key = next(key for number, key in enumerate(keys) if key in keys[:number])
+    repeated = _Repeated(found)
+    [(repeated.key, _)] = Counter(key for key, _ in pairs).most_common(1)
     return repeated
 
 
@@ -57,7 +58,7 @@ def read_object(line: bytes) -> Any:
     except ValueError as error:  # an integer with more digits than sys.get_int_max_str_digits()
         raise InvalidRecord(f"is not JSON that can be read ({str(error).partition(';')[0]})") from None
     if isinstance(value, _Repeated):
-        raise InvalidRecord(f"has the key {value.key!r} twice")
+        raise InvalidRecord(f"has the key {value.key!r} more than once")
     return value
 
 
