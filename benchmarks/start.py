@@ -52,7 +52,7 @@ _DOCUMENTS = flags.DEFINE_integer(
 _TOKENS = flags.DEFINE_integer("tokens", 64, "Mean tokens of a document.", lower_bound=4, flag_values=_FLAGS)
 _CONFIG = flags.DEFINE_string("config", "span_corruption", "A file of configs/, with or without :preset.", _FLAGS)
 _HANDLING = flags.DEFINE_enum(
-    "handling", "", ["", "join", "pack", "split", "whole"], "data.documents, if not the config's.", _FLAGS
+    "handling", "", ["", "join", "pack", "split"], "data.documents, if not the config's.", _FLAGS
 )
 _FOLDER = flags.DEFINE_string("folder", "", "Folder for the store. Default: that of temporary files.", _FLAGS)
 _START_IN = flags.DEFINE_string(
