@@ -17,7 +17,7 @@ from data.bin_packing import pack_documents
 from data.documents import Documents
 from data.eligible import sizes_of
 from data.epoch_orders import begins_of, lengths_of
-from data.mapped_arrays import blocks
+from data.mapped_arrays import blocks, sums
 
 
 class Slices(NamedTuple):
@@ -149,7 +149,12 @@ class SplitCut(Cut):
 
     def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):
         super().__init__(documents, spec, seed)
-        self._window_ends = documents.window_ends(spec.eos, spec.raw_length)
+        ends = self.ends
+
+        def windows_of(block: slice) -> np.ndarray:
+            return -(-lengths_of(ends, np.arange(block.start, block.stop)) // spec.raw_length)
+
+        self._window_ends = sums(windows_of, len(documents), documents.store.folder)
 
     def __len__(self) -> int:
         return int(self._window_ends[-1])

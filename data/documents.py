@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data.epoch_orders import EpochOrders, lengths_of
+from data.epoch_orders import EpochOrders
 from data.mapped_arrays import select, sums
 from data.store import TokenStore
 
@@ -26,7 +26,6 @@ class Documents:
         self.index = index
         self.label = label
         self.first_number = first_number
-        self._window_ends: dict[tuple[bool, int], np.ndarray] = {}  # readers share them
 
     def __len__(self) -> int:
         return len(self.index)
@@ -67,17 +66,6 @@ class Documents:
         """The orders of the documents in all epochs, with or without their EOS tokens."""
         return self._orders_with_eos if eos else self._orders_without_eos
 
-    def window_ends(self, eos: bool, raw_length: int) -> np.ndarray:
-        """int64 [n]: where each document ends in its windows: as few as possible, of at most `raw_length` tokens."""
-        if (eos, raw_length) not in self._window_ends:
-            ends = self.ends(eos)
-
-            def windows_of(block: slice) -> np.ndarray:
-                return -(-lengths_of(ends, np.arange(block.start, block.stop)) // raw_length)
-
-            self._window_ends[eos, raw_length] = sums(windows_of, len(self), self.store.folder)
-        return self._window_ends[eos, raw_length]
-
     def bytes_covered(self) -> float:
         """The share of the UTF-8 bytes of the documents that their tokens spell, as TokenStore.bytes_covered."""
         return self.store.bytes_covered(self.index)
@@ -105,10 +93,10 @@ class Documents:
     def _ends(self, eos: bool) -> np.ndarray:
         offsets = self.store.offsets
 
-        def of_block(block: slice) -> np.ndarray:
+        def lengths_of(block: slice) -> np.ndarray:
             return offsets[self.index[block] + 1] - offsets[self.index[block]] - int(not eos)
 
-        return sums(of_block, len(self), self.store.folder)
+        return sums(lengths_of, len(self), self.store.folder)
 
 
 class MixedDocuments:
