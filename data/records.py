@@ -10,8 +10,9 @@ data.text_key is the key of the text: "text", or another one. A label may be an 
 
 import codecs
 import json
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from data.raw import RawDocument
 
@@ -20,27 +21,29 @@ class InvalidRecord(ValueError):
     """An invalid record. The message states the problem and is printed after the number of the line or the row."""
 
 
-class _Repeated(NamedTuple):
-    """A JSON object that has a key twice; RFC 8259, section 4, leaves open which of the values counts."""
+class _Repeated(dict[str, Any]):
+    """A JSON object that has `key` more than once; RFC 8259, section 4, leaves open which of the values counts."""
 
     key: str
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Repeated:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
-    keys = [key for key, _ in pairs]
-    return _Repeated(next(key for number, key in enumerate(keys) if key in keys[:number]))
+    repeated = _Repeated(found)
+    [(repeated.key, _)] = Counter(key for key, _ in pairs).most_common(1)
+    return repeated
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def read_object(line: bytes) -> Any:
-    """Returns the JSON value of a line. Objects in an object, which no document is made of, may be of type _Repeated.
+    """Returns the JSON value of a line.
 
-    Raises InvalidRecord for a line that is not UTF-8 or not JSON, and for an object that has a key twice.
+    Raises InvalidRecord for a line that is not UTF-8 or not JSON, and for an object that has a key twice. Objects in
+    this object may: no document is made of them.
     """
     if line.startswith(codecs.BOM_UTF8):
         raise InvalidRecord("begins with a byte order mark (U+FEFF), which only the first line of a file may")
@@ -55,7 +58,7 @@ def read_object(line: bytes) -> Any:
     except ValueError as error:  # an integer with more digits than sys.get_int_max_str_digits()
         raise InvalidRecord(f"is not JSON that can be read ({str(error).partition(';')[0]})") from None
     if isinstance(value, _Repeated):
-        raise InvalidRecord(f"has the key {value.key!r} twice")
+        raise InvalidRecord(f"has the key {value.key!r} more than once")
     return value
 
 

@@ -207,6 +207,7 @@ def open_or_build(
     progress: bool = True,
     new_store_dir: str | None = None,
     make: Callable[[Path, Source], None] | None = None,
+    source: Source | None = None,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
 
@@ -222,6 +223,7 @@ def open_or_build(
       progress: show a bar while building, if standard error is a terminal.
       new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
       make: builds the store in a folder from the source, in another way than in this process alone.
+      source: the corpus, if it is open already.
 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
@@ -229,7 +231,7 @@ def open_or_build(
     check_cache_dir(corpus.cache_dir)
     check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
     check_filters(corpus.filters)
-    source = open_source(corpus)
+    source = source or open_source(corpus)
     name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     try:
         if new_store_dir is not None and not _has_store(corpus.cache_dir, name):

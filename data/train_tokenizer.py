@@ -22,6 +22,7 @@ import typing
 from absl import flags
 
 from contract.errors import ConfigError
+from contract.os_errors import reason_and_remedy
 from contract.program import run_program
 from data.config import CorpusConfig
 from data.files import expand_home
@@ -131,6 +132,8 @@ def main(argv: list[str]) -> None:
         write_bytes(out, contents, replace=False)
     except FileExistsError:  # since the start
         raise _exists(out) from None
+    except OSError as error:
+        raise ConfigError(f"--out={out} cannot be written ({reason_and_remedy(error)})") from None
     print(f"wrote         {out}: {options.vocab_size:,} ids, {len(contents):,} bytes")
     _print_measures(tokenizer, heldout, out)
 

@@ -13,6 +13,7 @@ from data.documents import Documents, MixedDocuments
 from data.eligible import check_classes, eligible
 from data.near_duplicates import Overlap, near_duplicates
 from data.rates import rate_factors, rates
+from data.sources import Source, open_source
 from data.split import Split, heldout_digest, is_trained_on, split_documents
 from data.store import TokenStore, open_or_build
 from train.config import DataConfig
@@ -96,11 +97,16 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
     documents.
     """
     data = experiment.data
+    sources = _open_sources(data)
     found = []
     for number, (name, own) in enumerate(data.of_corpora().items()):
         try:
             store = open_or_build(
-                own, experiment.tokenizer, progress=show_progress, new_store_dir=experiment.new_store_dir
+                own,
+                experiment.tokenizer,
+                progress=show_progress,
+                new_store_dir=experiment.new_store_dir,
+                source=sources.get(name),
             )
             train_documents, heldout_documents = split_documents(store, own.split)
             train_documents, overlap = near_duplicates(train_documents, heldout_documents, own.near_duplicates)
@@ -123,6 +129,17 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
             [source.weight for source in data.sources.values()], factors, list(data.sources)
         )  # raises for a rate of 0
     return Corpora(tuple(found), factors, data.split)
+
+
+def _open_sources(data: DataConfig) -> dict[str, Source]:
+    """Returns the source of each corpus of data.sources, so that a missing one is found before a store is built."""
+    sources = {}
+    for name, own in data.of_corpora().items() if data.sources else ():
+        try:
+            sources[name] = open_source(own)
+        except ConfigError as error:
+            raise corpus_error(error, name) from None
+    return sources
 
 
 def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:

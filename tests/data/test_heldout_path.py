@@ -6,7 +6,7 @@ import json
 import pytest
 
 from contract.errors import ConfigError
-from data import prepare, store, train_tokenizer
+from data import build, prepare, store, train_tokenizer
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
@@ -86,6 +86,13 @@ def test_a_store_without_held_out_text_is_refused(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache").iterdir())) == 1
     with pytest.raises(ConfigError, match="has no document"):
         open_or_build(corpus, make_tokenizer(corpus))
+
+
+def test_an_invalid_line_in_it_is_found_before_the_corpus_is_read(tmp_path, monkeypatch):
+    fields = write_corpus(tmp_path, "held.jsonl", LINE.encode() * 3 + b"{no}")
+    monkeypatch.setattr(build, "_LEAST_BYTES", 1)
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/held.jsonl:4 is not JSON"):
+        prepare.main(["prepare", *flags_of(fields), "--workers=1"])
 
 
 def test_one_readable_file_is_enough(tmp_path):

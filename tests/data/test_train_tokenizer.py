@@ -1,7 +1,9 @@
 """`python -m data.train_tokenizer`: its files, that they are reproducible, and what it prints and refuses."""
 
 import contextlib
+import errno
 import io
+import os
 import random
 import re
 import subprocess
@@ -15,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.base import get_config
+from contract.errors import ConfigError
+from data import storage
 from data.split import Split, split_documents
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
@@ -221,3 +225,15 @@ def test_defaults_are_those_of_the_config():
         assert _FLAGS[name].default == config[name], name
     for name, value in config.filters.items():
         assert _FLAGS[f"filters.{name}"].default == value, name
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_file(corpus, tmp_path, monkeypatch):
+    def full(descriptor):
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(tmp_path)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(storage.os, "fsync", full)
+    message = rf"^--out={tmp_path}/u\.model cannot be written \(No space left on device: free space on that disk"
+    with pytest.raises(ConfigError, match=message):
+        main(arguments("unigram", corpus, tmp_path, max_bytes=50_000))
+    assert not list(tmp_path.iterdir())

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from contract.errors import ConfigError
 from tests.three_corpora import RATES
 from tests.train.subprocesses import ROOT, free_port, run_main, start_main
 from train import evaluate, export, main, plot
@@ -138,6 +139,15 @@ def test_two_processes_one_of_them_killed_read_the_same(flags, runs, tmp_path):
         for name, value in one.items():
             tolerance = ROUNDED.get(name.partition("/")[0])
             assert two[name] == (pytest.approx(value, rel=tolerance) if tolerance else value), (one["step"], name)
+
+
+def test_a_missing_corpus_is_found_before_a_store_is_built(flags, tmp_path):
+    """It is the last of the three."""
+    own = [f"--config.data.cache_dir={tmp_path / 'cache'}", "--config.data.sources.pairs.path=no/such"]
+    kept = [flag for flag in flags["token"] if flag.partition("=")[0] not in [name.partition("=")[0] for name in own]]
+    with pytest.raises(ConfigError, match=r"^corpus 'pairs': data\.sources\.pairs\.path='no/such' does not exist"):
+        run_here(main, "train.main", *kept, *own, f"--workdir={tmp_path / 'run'}")
+    assert not (tmp_path / "cache").exists() and not (tmp_path / "run" / "config.json").exists()
 
 
 def test_evaluate(runs, capsys):
