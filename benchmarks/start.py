@@ -5,8 +5,9 @@ does what training does before its first step, without compiling: it opens the s
 copies of held-out documents, makes the lines of the summary, and reads the first batches.
 
   "anonymous_mb"    the most anonymous memory of the process: RssAnon of /proc/PID/status
-  "bytes_per_document"   by how much that exceeds the same with 100,000 documents, for each further document: until the
-                         run is open, or after that, whichever is more
+  "bytes_per_document"   by how much that exceeds the same with few documents, for each further document: until the run
+                         is open, or after that, whichever is more. The few have text enough for the trigram model of
+                         the summary, whose memory grows with the text up to a limit
   "temporary_disk_per_document"   the most bytes of temporary files, for each document
   "seconds"         from the opening of the store to the first batch
 
@@ -40,19 +41,17 @@ from train.run import make_run
 from train.summary import summary_lines
 
 BATCHES = 20
-FEW_DOCUMENTS = 100_000  # with enough text for the trigram model of the summary, whose memory is bounded
+FEW_TOKENS = 12 << 20  # of few documents
 _BLOCK = 1 << 18  # documents that are written at once
 _SAMPLE_SECONDS = 0.001
 _OPENED = "opened"  # a file that the measured process makes
 
 _FLAGS = flags.FlagValues()
-_DOCUMENTS = flags.DEFINE_integer(
-    "documents", 5_000_000, "Documents.", lower_bound=2 * FEW_DOCUMENTS, flag_values=_FLAGS
-)
+_DOCUMENTS = flags.DEFINE_integer("documents", 5_000_000, "Documents.", lower_bound=1, flag_values=_FLAGS)
 _TOKENS = flags.DEFINE_integer("tokens", 64, "Mean tokens of a document.", lower_bound=4, flag_values=_FLAGS)
 _CONFIG = flags.DEFINE_string("config", "span_corruption", "A file of configs/, with or without :preset.", _FLAGS)
 _HANDLING = flags.DEFINE_enum(
-    "handling", "", ["", "join", "pack", "split", "whole"], "data.documents, if not the config's.", _FLAGS
+    "handling", "", ["", "join", "pack", "split"], "data.documents, if not the config's.", _FLAGS
 )
 _FOLDER = flags.DEFINE_string("folder", "", "Folder for the store. Default: that of temporary files.", _FLAGS)
 _START_IN = flags.DEFINE_string(
@@ -87,12 +86,18 @@ def main() -> None:
         return
     if not os.path.exists("/proc/self/status"):
         raise ConfigError("benchmarks.start reads /proc/PID/status, which this system lacks: run it on Linux")
-    few, _ = _measured(FEW_DOCUMENTS)
+    num_few = -(-FEW_TOKENS // _TOKENS.value)
+    if _DOCUMENTS.value < 2 * num_few:
+        raise ConfigError(
+            f"--documents={_DOCUMENTS.value} of --tokens={_TOKENS.value} have too little text to be compared with "
+            f"{num_few:,} documents: use {2 * num_few:,} or more"
+        )
+    few, _ = _measured(num_few)
     peak, times = _measured(_DOCUMENTS.value)
     line = {"benchmark": "start", "config": _CONFIG.value, "handling": _HANDLING.value, "documents": _DOCUMENTS.value}
     line["anonymous_mb"] = round(max(peak.opening, peak.open) / 1e6, 1)
     growth = max(peak.opening - few.opening, peak.open - few.open)
-    line["bytes_per_document"] = round(growth / (_DOCUMENTS.value - FEW_DOCUMENTS), 1)
+    line["bytes_per_document"] = round(growth / (_DOCUMENTS.value - num_few), 1)
     line["temporary_disk_per_document"] = round(peak.temporary / _DOCUMENTS.value, 1)
     print(json.dumps(line | times), flush=True)
 

@@ -11,7 +11,7 @@ from data.epoch_orders import lengths_of
 from data.mapped_arrays import blocks
 from data.store import TokenStore
 
-# Some documents, a slice or int64 [n] -> a value of each
+# Some documents, a slice of them or int64 [n] -> a value of each, [n].
 ColumnOf = Callable[[slice | np.ndarray], np.ndarray]
 
 

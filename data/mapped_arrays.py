@@ -35,14 +35,15 @@ def new_array(folder: Path, count: int, dtype: np.typing.DTypeLike) -> np.ndarra
     if num_bytes <= IN_MEMORY_BYTES:
         return np.zeros(count, dtype)
     try:
-        with _temporary_file(folder) as file:
-            allocate(file, num_bytes)
-            return np.frombuffer(mmap.mmap(file.fileno(), num_bytes), dtype)
+        return _mapped(folder, num_bytes, dtype)
     except OSError as error:
-        raise ConfigError(
-            f"{folder} has no temporary file of {num_bytes:,} bytes for the order of the documents ({reason(error)}): "
-            "free space on that disk, or set data.cache_dir to a folder on another one"
-        ) from None
+        if error.errno not in _READ_ONLY:
+            raise _no_file(folder, num_bytes, error, "set data.cache_dir to a folder on another one") from None
+    folder = Path(tempfile.gettempdir())
+    try:
+        return _mapped(folder, num_bytes, dtype)
+    except OSError as error:
+        raise _no_file(folder, num_bytes, error, "set TMPDIR to a folder on another one") from None
 
 
 def blocks(count: int) -> Iterator[slice]:
@@ -88,10 +89,14 @@ def allocate(file: IO[bytes], num_bytes: int) -> None:
         os.fsync(file.fileno())
 
 
-def _temporary_file(folder: Path) -> IO[bytes]:
-    try:
-        return tempfile.TemporaryFile(dir=folder)
-    except OSError as error:
-        if error.errno not in _READ_ONLY:
-            raise
-    return tempfile.TemporaryFile()
+def _mapped(folder: Path, num_bytes: int, dtype: np.typing.DTypeLike) -> np.ndarray:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        allocate(file, num_bytes)
+        return np.frombuffer(mmap.mmap(file.fileno(), num_bytes), dtype)
+
+
+def _no_file(folder: Path, num_bytes: int, error: OSError, remedy: str) -> ConfigError:
+    return ConfigError(
+        f"a temporary file of {num_bytes:,} bytes for the order of the documents cannot be made in {folder} "
+        f"({reason(error)}): free space on that disk, or {remedy}"
+    )

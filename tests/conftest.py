@@ -1,15 +1,20 @@
 """A small corpus for all tests, and JAX on the CPU with quick compilation."""
 
+import atexit
 import gc
 import importlib.metadata
 import os
+import shutil
 import tempfile
 
 # Tests run each tiny program once, so compilation takes most of their time, and many tests compile the same programs.
 # The processes that tests start have these settings too.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="cloze-compiled-"))
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers of pytest-xdist inherit it
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED = tempfile.mkdtemp(prefix="cloze-compiled-")
+    _OWNER = os.getpid()
+    atexit.register(lambda: os.getpid() == _OWNER and shutil.rmtree(_COMPILED, ignore_errors=True))  # not when forked
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # XLA's older emitters of CPU code compile in half the time. Only for the versions that were tried, because XLA ends a
 # process with a flag that it does not know. Flags of the user come last, and so take precedence.

@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from tests.table import small_config
+from tests.small_fields import small_config
 
 
 def get_config(pair: str = "ul2,encoder_decoder") -> ConfigDict:

@@ -13,6 +13,7 @@ import numpy as np
 from contract.vocab import NEWLINE
 from contract.windows import Windows
 from objectives import Mixture, denoisers_of
+from tests.small_fields import small_config
 from train.experiment import Experiment, make_experiment
 from train.objective_config import make_objective
 
@@ -52,12 +53,6 @@ CASES = [
     for name in _variants(config)
     for architecture in sorted(objective_of(name).architectures)
 ]
-SMALL_OBJECTIVE = {
-    "classification": {"classes": ("a", "b")},
-    "electra": {"generator_size": 0.5},
-    "fim": {"min_document_length": 8},
-}
-SMALL_MODEL = {"num_layers": 2, "d_model": 32, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "d_ff": 48}
 
 
 def presets_of(config: str) -> list[str]:
@@ -67,31 +62,6 @@ def presets_of(config: str) -> list[str]:
     except ValueError as error:
         return re.findall(r"'(\w+)'", str(error))
     raise AssertionError(f"configs/{config}.py accepts an unknown preset")
-
-
-def small_config(name: str, architecture: str, **overrides):
-    """A config with tiny sizes and two steps, as nested dicts.
-
-    Args:
-      name: a file of configs/, or "file:preset".
-      architecture: `model.architecture`.
-      **overrides: config fields, with __ for the dot: `data__inputs_length=8`.
-    """
-    name, _, preset = name.partition(":")
-    config = importlib.import_module(f"configs.{name}").get_config(preset or "tiny")
-    config.objective.update(SMALL_OBJECTIVE.get(name, {}))
-    config.model.update(SMALL_MODEL | {"architecture": architecture})
-    config.data.update({"inputs_length": 40, "targets_length": 40, "num_sentinels": 100})
-    config.optimizer.warmup_steps = 1
-    config.train.update({"steps": 2, "batch_size": 8, "log_every": 1, "eval_every": 2, "eval_windows": 8})
-    config.train.checkpoint_every = 2
-    if "end_step" in config.objective:  # the schedule of a mixture, over the two steps
-        config.objective.update({"begin_step": 0, "end_step": 2})
-    fields = config.to_dict()
-    for field, value in overrides.items():
-        section, _, name = field.rpartition("__")
-        (fields[section] if section else fields)[name] = value
-    return fields
 
 
 def reads_corpus(name: str, corpus: pathlib.Path) -> dict[str, str]:

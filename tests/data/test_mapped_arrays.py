@@ -46,7 +46,7 @@ def test_the_file_of_a_store_that_cannot_be_written_is_where_temporary_files_are
         return make(dir=dir)
 
     monkeypatch.setattr(tempfile, "TemporaryFile", temporary_file)
-    assert is_mapped(new_array(tmp_path, LARGE, np.int64)) and folders == [tmp_path, None]
+    assert is_mapped(new_array(tmp_path, LARGE, np.int64)) and folders == [tmp_path, Path(tempfile.gettempdir())]
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
@@ -55,8 +55,12 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
         ConfigError, match=r"temporary file of 1,048,584 bytes .*\(No space left on device\): free space"
     ):
         new_array(tmp_path, LARGE, np.int64)
-    with pytest.raises(ConfigError, match=r"No such file or directory"):
+    with pytest.raises(ConfigError, match=r"absent \(No such file or directory\)"):
         new_array(tmp_path / "absent", LARGE, np.int64)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    monkeypatch.setattr(mapped_arrays, "_READ_ONLY", (errno.ENOSPC,))
+    with pytest.raises(ConfigError, match=r"absent \(No such file or directory\): .* set TMPDIR to"):
+        new_array(tmp_path, LARGE, np.int64)
 
 
 PROGRAM = """

@@ -1,6 +1,8 @@
 """The memory of the start of a run does not grow with the documents, and batches do not depend on how they are kept."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -10,9 +12,10 @@ import numpy as np
 import pytest
 
 from benchmarks.start import write_store
+from contract.errors import ConfigError
 from contract.windows import BatchSpec, Capacity, WindowSpec
 from data import bin_packing, mapped_arrays
-from data.batches import batches
+from data.batches import batches, loader
 from data.heldout import Heldout
 from data.membership import have_equal_documents
 from data.near_duplicates import near_duplicates
@@ -20,6 +23,7 @@ from data.split import Split, heldout_digest, is_trained_on, split_documents
 from data.store import TokenStore
 from data.trigram import _first_by_digest
 from tests.data.corpus import store_of
+from tests.data.test_copies import raising
 
 ROOT = Path(__file__).parents[2]
 HELDOUT_DOCUMENTS = 50  # expected, of any number
@@ -105,11 +109,30 @@ def test_batches_do_not_depend_on_blocks_and_files(tmp_path, names, request):
         np.testing.assert_array_equal(found, array)
 
 
+def test_a_full_disk_at_the_start_of_an_epoch_ends_the_batches_with_one_line(tmp_path, small_blocks, monkeypatch):
+    spec = BatchSpec((SPECS["join"],), 1, pad_id=0)
+    found = batches(
+        split_documents(random_store(tmp_path, 3000), Split(0.1, 0, "auto"))[0],
+        spec,
+        lambda windows, num_rows: {"tokens": windows.tokens},
+        batch_size=4,
+        local_rows=range(4),
+        seed=3,
+    )
+    of_epoch = int(found.epoch_tokens[0]) // (4 * 40)
+    read = loader(found, start=0, threads=2, prefetch=2)
+    assert next(read)["tokens"].shape == (4, 40)
+    monkeypatch.setattr(os, "posix_fallocate", raising(errno.ENOSPC), raising=False)
+    with pytest.raises(ConfigError, match=r"\(No space left on device\): free space on that disk"):
+        for _ in range(of_epoch + 1):
+            next(read)
+
+
 def test_a_process_has_no_memory_for_each_document():
-    """Half of an int64 for each document would fail. The sizes are those of runs, not those of tests."""
-    command = [sys.executable, "-m", "benchmarks.start", "--documents=3000000", "--tokens=5", "--handling=split"]
+    """An int64 for each document would fail. The blocks are those of runs, not those of tests."""
+    command = [sys.executable, "-m", "benchmarks.start", "--documents=2000000", "--tokens=32"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout)
-    assert line["bytes_per_document"] < 4, line
+    assert line["bytes_per_document"] < 7, line
     assert 16 <= line["temporary_disk_per_document"] <= 64, line

@@ -2,12 +2,15 @@
 
 import collections
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from contract.windows import BatchSpec, WindowSpec
-from data import trigram
+from data import mapped_arrays, trigram
 from data.documents import Documents
 from data.heldout import Heldout
 from data.trigram import TrigramModel, trigram_loss
@@ -131,3 +134,24 @@ def test_real_text_is_below_the_unigram_entropy(corpus):
     train, heldout = (Documents(store, np.arange(30)[half], "") for half in (slice(0, 25), slice(25, 30)))
     loss = trigram_loss(train, heldout_of(heldout), EOS).nats
     assert 1.5 < loss < 2.5 < store.unigram_entropy()
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6)), min_size=1, max_size=40),
+    st.integers(1, 120),
+    st.integers(1, 9),
+    st.randoms(),
+)
+def test_the_documents_that_are_counted_do_not_depend_on_blocks(texts, limit, block, random):
+    """They are those of the least digests; of equal digests, those that are read first."""
+    digests, lengths = np.array(texts).T
+    store = SimpleNamespace(digests=digests.astype(np.uint64), offsets=np.cumsum([0, *lengths]))
+    index = np.array(random.sample(range(len(texts)), len(texts)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mapped_arrays, "BLOCK", block)
+        order, ends = trigram._first_by_digest(Documents(store, index, "training"), limit)
+    expected = index[np.argsort(digests[index], kind="stable")]
+    count = np.searchsorted(np.cumsum(lengths[expected]), limit) + 1
+    assert order.tolist() == expected[:count].tolist()
+    assert ends.tolist() == np.cumsum(lengths[expected])[:count].tolist()

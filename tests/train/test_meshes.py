@@ -5,7 +5,7 @@ import math
 import pytest
 
 from contract.errors import ConfigError
-from tests.table import small_config
+from tests.small_fields import small_config
 from tests.train.subprocesses import run
 from train.experiment import make_experiment
 
@@ -22,7 +22,7 @@ PROGRAM = """
 import json, os, sys
 import jax
 import numpy as np
-from tests.table import small_config
+from tests.small_fields import small_config
 from tests.train.test_sharding import tpus
 from train import sharding
 from train.checkpoint import Checkpoints

@@ -9,7 +9,7 @@ from absl import flags
 
 from configs import multitask
 from contract.errors import ConfigError
-from tests.table import SMALL_MODEL
+from tests.small_fields import SMALL_MODEL
 from train.command import config_fields, define_config, parse_flags
 from train.corpus import open_corpora
 from train.experiment import make_experiment

@@ -8,7 +8,7 @@ import pytest
 import tensorstore as ts
 
 from contract.errors import ConfigError
-from tests.table import small_config
+from tests.small_fields import small_config
 from tests.train.subprocesses import run
 from train.checkpoint import Checkpoints, abstract
 from train.experiment import make_experiment
@@ -16,7 +16,7 @@ from train.restore import load_experiment, load_params, reading_mesh
 
 TRAIN = """
 import json
-from tests.table import small_config
+from tests.small_fields import small_config
 from train.experiment import make_experiment
 from train.loop import train_and_evaluate
 train_and_evaluate(make_experiment(small_config(
@@ -28,7 +28,7 @@ print("null")
 READ = """
 import contextlib, io, json, sys
 import jax, numpy as np
-from tests.table import small_config
+from tests.small_fields import small_config
 from train import evaluate
 from train.experiment import make_experiment
 from train.generate import __main__ as generate
