@@ -1,4 +1,4 @@
-"""Memory and time of the start of a run: python -m benchmarks.start [--documents=5000000] [--config=span_corruption]
+"""Memory and time of the start of a run: python -m benchmarks.start [--documents=5000000] [--objective=ul2]
 
 Writes a token store of random documents, starts a run on it in a new process, and prints one JSON line. The process
 does what training does before its first step, without compiling: it opens the store, splits the documents, searches the
@@ -49,7 +49,7 @@ _OPENED = "opened"  # a file that the measured process makes
 _FLAGS = flags.FlagValues()
 _DOCUMENTS = flags.DEFINE_integer("documents", 5_000_000, "Documents.", lower_bound=1, flag_values=_FLAGS)
 _TOKENS = flags.DEFINE_integer("tokens", 64, "Mean tokens of a document.", lower_bound=4, flag_values=_FLAGS)
-_CONFIG = flags.DEFINE_string("config", "span_corruption", "A file of configs/, with or without :preset.", _FLAGS)
+_OBJECTIVE = flags.DEFINE_string("objective", "span_corruption", "A file of configs/, with or without :preset.", _FLAGS)
 _HANDLING = flags.DEFINE_enum(
     "handling", "", ["", "join", "pack", "split"], "data.documents, if not the config's.", _FLAGS
 )
@@ -94,7 +94,12 @@ def main() -> None:
         )
     few, _ = _measured(num_few)
     peak, times = _measured(_DOCUMENTS.value)
-    line = {"benchmark": "start", "config": _CONFIG.value, "handling": _HANDLING.value, "documents": _DOCUMENTS.value}
+    line = {
+        "benchmark": "start",
+        "objective": _OBJECTIVE.value,
+        "handling": _HANDLING.value,
+        "documents": _DOCUMENTS.value,
+    }
     line["anonymous_mb"] = round(max(peak.opening, peak.open) / 1e6, 1)
     growth = max(peak.opening - few.opening, peak.open - few.open)
     line["bytes_per_document"] = round(growth / (_DOCUMENTS.value - num_few), 1)
@@ -161,7 +166,7 @@ def write_store(folder: pathlib.Path, documents: int, tokens: int) -> None:
 
 def _experiment(folder: str) -> Experiment:
     """Returns the experiment whose text is in `folder`, with its token store."""
-    config = named_config(_CONFIG.value, "tiny")
+    config = named_config(_OBJECTIVE.value, "tiny")
     path = os.path.join(folder, "text")
     config.data.update(source="text", path=path, cache_dir=os.path.join(folder, "cache"), tokenizer="byte")
     config.data.documents = _HANDLING.value or config.data.documents
