@@ -13,9 +13,10 @@ with_requeue() {
   if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
     job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
   fi
+  # Before the start of the command: without a trap, the signal would end this script.
+  trap 'trap "" USR1; limit=reached; scancel --signal=TERM "$job" || true' USR1
   "$@" &
   local command=$!
-  trap 'trap "" USR1; limit=reached; scancel --signal=TERM "$job" || true' USR1
   wait "$command" || status=$?
   if [[ -n $limit ]]; then
     status=0

@@ -29,7 +29,33 @@ import pytest
 
 # The files that take longest, the longest first: the workers of pytest-xdist take files in this order (with
 # --no-loadscope-reorder, in pyproject.toml), so that none begins a long file when the others end.
-LONG_FILES = ()
+LONG_FILES = (
+    "tests/train/ablate/test_command.py",
+    "tests/train/test_resume.py",
+    "tests/train/test_agreement.py",
+    "tests/train/test_gradient_reduction.py",
+    "tests/train/plan/test_plan.py",
+    "tests/test_table.py",
+    "tests/train/test_agreed_step.py",
+    "tests/train/test_lost_process.py",
+    "tests/train/test_same_batches.py",
+    "tests/train/scaling/test_fit.py",
+    "tests/train/test_bucket_workdir.py",
+    "tests/train/test_restore.py",
+    "tests/train/test_meshes.py",
+    "tests/train/test_processes.py",
+    "tests/train/test_main.py",
+    "tests/train/plan/test_presets.py",
+    "tests/train/ablate/test_shipped_studies.py",
+    "tests/train/test_multitask.py",
+    "tests/train/test_damaged_checkpoints.py",
+    "tests/train/test_pad_id.py",
+    "tests/train/test_init_from.py",
+    "tests/train/huggingface/test_families.py",
+    "tests/train/huggingface/test_convert.py",
+    "tests/train/test_distributed.py",
+    "tests/train/test_continued_schedule.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -75,7 +75,6 @@ def test_the_time_limit_saves_and_queues_the_job_again(script, status, start, tm
     while not (tmp_path / "log.pid").exists():
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.02)
-    time.sleep(0.2)  # until the script waits
     process.send_signal(signal.SIGUSR1)
     assert process.wait(30) == status
     commands = (tmp_path / "log").read_text().splitlines()[1:]

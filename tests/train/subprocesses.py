@@ -1,6 +1,7 @@
 """Runs test programs in subprocesses, with simulated CPU devices."""
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -63,11 +64,20 @@ def run(program: str, *, devices: int, processes: int = 1, timeout: float = 120)
     return [json.loads(stdout.splitlines()[-1]) for stdout, _ in texts]
 
 
+# Below the ports that Linux and macOS give to connections, which could take one before its server listens. The
+# workers of pytest-xdist, whose process ids are near each other, begin 97 ports apart.
+_PORTS = range(20_000, 32_000)
+_OFFSETS = itertools.count(97 * os.getpid())
+
+
 def free_port() -> int:
-    """A port of this machine that no process listens on."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
+    """A port of this machine that no process listens on, and another at each call."""
+    for offset in itertools.islice(_OFFSETS, len(_PORTS)):
+        port = _PORTS[offset % len(_PORTS)]
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("localhost", port))
+            return port
+    raise AssertionError(f"all ports from {_PORTS[0]} to {_PORTS[-1]} are taken")
 
 
 def start_main(
