@@ -33,6 +33,7 @@ LONG_FILES = (
     "tests/train/ablate/test_command.py",
     "tests/train/test_resume.py",
     "tests/train/test_agreement.py",
+    "tests/train/test_three_corpora.py",
     "tests/train/test_gradient_reduction.py",
     "tests/train/plan/test_plan.py",
     "tests/test_table.py",
