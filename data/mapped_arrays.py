@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 
 from contract.errors import ConfigError
-from contract.os_errors import reason
+from contract.os_errors import reason, reason_and_remedy
 
 IN_MEMORY_BYTES = 1 << 20  # of an array without a file, at most
 BLOCK = 1 << 16  # rows that are computed at once
@@ -96,7 +96,10 @@ def _mapped(folder: Path, num_bytes: int, dtype: np.typing.DTypeLike) -> np.ndar
 
 
 def _no_file(folder: Path, num_bytes: int, error: OSError, remedy: str) -> ConfigError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        why = f"{reason(error)}: free space on that disk, or {remedy}"
+    else:
+        why = reason_and_remedy(error)
     return ConfigError(
-        f"a temporary file of {num_bytes:,} bytes for the order of the documents cannot be made in {folder} "
-        f"({reason(error)}): free space on that disk, or {remedy}"
+        f"a temporary file of {num_bytes:,} bytes for the order of the documents cannot be made in {folder}: {why}"
     )

@@ -46,7 +46,7 @@ def read_object(line: bytes) -> Any:
     this object may: no document is made of them.
     """
     if line.startswith(codecs.BOM_UTF8):
-        raise InvalidRecord("begins with a byte order mark (U+FEFF), which only the first line of a file may")
+        raise InvalidRecord("begins with a byte order mark (U+FEFF): a file may have one, at its start")
     try:
         value = _DECODER.decode(line.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ compressed.
 """
 
 import codecs
+import dataclasses
 import functools
 from collections.abc import Iterator
 
@@ -17,10 +18,13 @@ from data.sources.from_files import File, files_source
 from data.sources.from_records import count_or_raise
 from data.sources.source import Source
 
+_RULES = 2  # add 1 where other lines become documents, or other documents: stores of the corpus then have other names
+
 
 def open_jsonl(corpus: CorpusConfig, path: str, field: str) -> Source:
     """Returns the corpus of the JSON-lines files `path`."""
-    return files_source(corpus, path, field, "JSON line", _read_jsonl, has_ranges=True)
+    source = files_source(corpus, path, field, "JSON line", _read_jsonl, has_ranges=True)
+    return dataclasses.replace(source, identity=source.identity | {"rules": _RULES})
 
 
 def _read_jsonl(

@@ -116,6 +116,7 @@ def _sentencepiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
             control_symbols=list(options.special_tokens),
             byte_fallback=options.byte_fallback,  # without it, characters without a piece are unknown tokens
             character_coverage=options.character_coverage,
+            required_chars="\u2581",  # the space; as bytes it would be decoded as this character
             normalization_rule_name=options.normalization,
             remove_extra_whitespaces=False,  # runs of spaces are text
             add_dummy_prefix=False,  # no space before a text

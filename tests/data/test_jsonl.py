@@ -11,7 +11,7 @@ from contract.errors import ConfigError
 from data.files import file_digest
 from data.prepare import main as prepare
 from data.raw import RawDocument, Skipped
-from data.sources import open_source
+from data.sources import jsonl, open_source
 from data.split import Split, split_documents
 from data.store import open_or_build
 from data.tokenizer import make_tokenizer
@@ -111,7 +111,7 @@ def test_a_token_never_spans_the_boundary(tmp_path):
         ('{"prompt": "a", "response": "b\\ud800"}', "has half of a surrogate pair in 'response', at character 1"),
         ('{"text": "a", "text": "b"}', "has the key 'text' more than once: fix"),
         ('{"text": "a", "id": 1, "tag": {}, "id": 1}', "has the key 'id' more than once: fix"),
-        ('\ufeff{"text": "a"}', "begins with a byte order mark (U+FEFF), which only the first line of a file may: fix"),
+        ('\ufeff{"text": "a"}', "begins with a byte order mark (U+FEFF): a file may have one, at its start: fix"),
         ('{"text": "a", "id": ' + "9" * 5000 + "}", "is not JSON that can be read (Exceeds the limit (4300 digits)"),
     ],
 )
@@ -161,3 +161,10 @@ def test_prepare_prints_how_many_lines_it_skips(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"skipped +0 empty documents, 0 unreadable files, 1 unreadable lines", printed)
     assert f"unreadable: {tmp_path}/pairs.jsonl:2\n" in printed
+
+
+def test_stores_of_other_rules_of_lines_have_other_names(tmp_path, monkeypatch):
+    corpus = jsonl_corpus(tmp_path, GOOD)
+    now = open_or_build(corpus, make_tokenizer(corpus))
+    monkeypatch.setattr(jsonl, "_RULES", jsonl._RULES - 1)
+    assert open_or_build(corpus, make_tokenizer(corpus)).name != now.name

@@ -51,15 +51,18 @@ def test_the_file_of_a_store_that_cannot_be_written_is_where_temporary_files_are
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", raising(errno.ENOSPC), raising=False)
-    with pytest.raises(
-        ConfigError, match=r"temporary file of 1,048,584 bytes .*\(No space left on device\): free space"
-    ):
+    with pytest.raises(ConfigError, match=r"temporary file of 1,048,584 bytes .*: No space left on device: free space"):
         new_array(tmp_path, LARGE, np.int64)
-    with pytest.raises(ConfigError, match=r"absent \(No such file or directory\)"):
+    monkeypatch.setattr(os, "posix_fallocate", raising(errno.EFBIG), raising=False)
+    with pytest.raises(ConfigError, match=r": File too large: raise the limit of file sizes"):
+        new_array(tmp_path, LARGE, np.int64)
+    with pytest.raises(ConfigError, match=r"absent: No such file or directory"):
         new_array(tmp_path / "absent", LARGE, np.int64)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    monkeypatch.setattr(os, "posix_fallocate", raising(errno.ENOSPC), raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
     monkeypatch.setattr(mapped_arrays, "_READ_ONLY", (errno.ENOSPC,))
-    with pytest.raises(ConfigError, match=r"absent \(No such file or directory\): .* set TMPDIR to"):
+    with pytest.raises(ConfigError, match=r"/other: No space left on device: .* set TMPDIR to"):
         new_array(tmp_path, LARGE, np.int64)
 
 

@@ -133,6 +133,16 @@ def test_hostile_texts_round_trip(trained, kind):
         assert not np.isin(ids, specials).any()
 
 
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_spaces_round_trip_where_the_training_text_has_none(tmp_path, kind):
+    write_texts(tmp_path, ["".join(chr(0x4E00 + i * k % 97) for i in range(60)) for k in range(1, 40)])
+    train(kind, tmp_path, vocab_size=366)
+    tokenizer = tokenizer_of(tmp_path, KINDS[kind])
+    for text in ("hello world", "一 二  三", " "):
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text and tokenizer.num_bytes(ids) == len(text.encode())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_time_is_linear_in_the_length_of_a_word(trained, kind):
     """A million letters take less than a second; quadratic time would be hours."""
