@@ -100,13 +100,16 @@ class _WrongRate(Objective):
     declared: Objective
     actual: Objective
 
-    output_lengths = hidden = restore = None
+    hidden = restore = None
     prompting = None
     has_inputs = True
     byte_metric = ""
 
     def expected(self):
         return self.declared.expected()
+
+    def output_lengths(self, raw):
+        return self.actual.output_lengths(raw)
 
     def most_scored(self, raw):
         return self.actual.most_scored(raw)
