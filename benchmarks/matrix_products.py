@@ -10,11 +10,11 @@ On a CPU these are the products of XLA against those of MKL or oneDNN, so they s
 `benchmarks.step` to a peer in PyTorch lies in the products. Needs PyTorch (extra: interop).
 """
 
+import importlib.metadata
 import importlib.util
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.processes import json_lines
+from benchmarks.timing import alternating_seconds
 from contract.errors import ConfigError
 from train.command import parse_flags, run_command
 
@@ -82,12 +83,12 @@ def operands(product: Product) -> dict[str, np.ndarray]:
 
 
 def in_jax(form: str, product: Product) -> Callable[[], Any]:
-    """Returns a function that computes one form of a product in JAX and waits for it."""
+    """Returns a function that computes one form of a product in JAX."""
     left, right, subscripts = FORMS[form]
     arrays = operands(product)
     function = jax.jit(lambda x, y: jnp.einsum(_with_batch(subscripts, product), x, y))
     x, y = jnp.asarray(arrays[left]), jnp.asarray(arrays[right])
-    return lambda: function(x, y).block_until_ready()
+    return lambda: function(x, y)
 
 
 def in_torch(form: str, product: Product) -> Callable[[], Any]:
@@ -113,8 +114,9 @@ def main() -> None:
     if _LIBRARY.value:
         for name, product in products().items():
             for form in FORMS:
-                seconds = _median_seconds(LIBRARIES[_LIBRARY.value](form, product), _FLAGS["runs"].value)
-                print(json.dumps({"product": name, "form": form, "milliseconds": 1000 * seconds}))
+                function = LIBRARIES[_LIBRARY.value](form, product)
+                (seconds,) = alternating_seconds({form: function}, (), _FLAGS["runs"].value).values()
+                print(json.dumps({"product": name, "form": form, "milliseconds": 1000 * statistics.median(seconds)}))
         return
     products()
     if importlib.util.find_spec("torch") is None:
@@ -126,7 +128,8 @@ def main() -> None:
             times = [{library: pair[library][name, form] for library in LIBRARIES} for pair in pairs]
             print(json.dumps(_line(f"{name}.{form}", times) | product._asdict()))
     sums = [{library: sum(pair[library].values()) for library in LIBRARIES} for pair in pairs]
-    print(json.dumps(_line("sum", sums) | {"sizes": sizes, "jax": jax.__version__}))
+    versions = {"jax": jax.__version__, "torch": importlib.metadata.version("torch")}
+    print(json.dumps(_line("sum", sums) | {"sizes": sizes} | versions))
 
 
 def _milliseconds(library: str) -> dict[tuple[str, str], float]:
@@ -145,16 +148,6 @@ def _line(name: str, times: list[dict[str, float]]) -> dict[str, Any]:
         "ratio": round(statistics.median(ratios), 3),
         "ratios": [round(ratio, 3) for ratio in ratios],
     }
-
-
-def _median_seconds(function: Callable[[], Any], runs: int) -> float:
-    """Returns the median time of `runs` calls, after two that are not counted."""
-    seconds = []
-    for _ in range(runs + 2):
-        start = time.perf_counter()
-        function()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[2:])
 
 
 def _with_batch(subscripts: str, product: Product) -> str:

@@ -101,7 +101,7 @@ def build_store(work: Path, folder: Path, build: Build, write: WriteShards = wri
         else:
             build.num_documents += len(shard)
             build.progress.skip(sum(part.num_bytes for part in task.parts))
-    # Held-out text, which comes last in the store, is first, so that damage in it is found before the rest is read.
+    # Held-out text, the last of the store, is read first, so that its damage is found before most of the rest is read.
     write(build, sorted(missing, key=lambda task: not any(part.is_heldout for part in task.parts)))
     build.progress.stage("writing the token store")
     shutil.rmtree(work / "store", ignore_errors=True)

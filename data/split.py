@@ -140,7 +140,8 @@ def is_trained_on(
     kinds = ("file_digests", "text_digests")
     in_sides = [is_in(digests_of(documents, kind), digests_of(train, kind), store.folder) for kind in kinds]
     # For documents of which neither file nor text is on the training side, the held-out side makes no difference.
-    chosen = np.concatenate([b.start + np.flatnonzero(in_sides[0][b] | in_sides[1][b]) for b in blocks(len(documents))])
+    parts = [b.start + np.flatnonzero(in_sides[0][b] | in_sides[1][b]) for b in blocks(len(documents))]
+    chosen = np.concatenate([np.zeros(0, np.int64), *parts])
     in_train, text_in_train = (in_side[chosen] for in_side in in_sides)
     in_heldout, text_in_heldout = (
         is_in(digests_of(documents, kind).at(chosen), digests_of(heldout, kind), store.folder) for kind in kinds

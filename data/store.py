@@ -257,8 +257,10 @@ def open_or_build(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
     store = TokenStore(folder)
-    if corpus.heldout_path and not store.is_heldout[-1]:  # of an earlier version
-        raise no_heldout_text(corpus, len(store.meta["skipped_files"]), store.meta["skipped_lines"])
+    if (
+        corpus.heldout_path and not store.is_heldout[-1]
+    ):  # its texts have no tokens, or an earlier version made the store
+        raise no_heldout_text(corpus)
     if store.name != name:
         raise ConfigError(
             f"token store {folder} contains another corpus, the store {store.name}, which was renamed: "

@@ -17,8 +17,9 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers of pytest-xdist inh
     atexit.register(lambda: os.getpid() == _OWNER and shutil.rmtree(_COMPILED, ignore_errors=True))  # not when forked
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # XLA's older emitters of CPU code compile in half the time. Only for the versions that were tried, because XLA ends a
-# process with a flag that it does not know. Flags of the user come last, and so take precedence.
-if importlib.metadata.version("jaxlib").startswith("0.10."):
+# process with a flag that it does not know. Flags of the user come last, and so take precedence. QUICK_COMPILATION=0:
+# programs are compiled as users compile them.
+if importlib.metadata.version("jaxlib").startswith("0.10.") and os.environ.get("QUICK_COMPILATION") != "0":
     _QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     if _QUICK not in os.environ.get("XLA_FLAGS", ""):  # workers of pytest-xdist inherit it
         os.environ["XLA_FLAGS"] = f"{_QUICK} {os.environ.get('XLA_FLAGS', '')}".strip()

@@ -1,4 +1,4 @@
-"""Public corpora as configs: one file for each corpus, for every objective that reads plain text.
+"""Public corpora as configs: one file for each corpus, for the objectives that read plain text.
 
 A preset names a config of configs/ and, after a comma, its preset: configs/corpora/c4.py:ul2,base is
 configs/ul2.py:base on C4. The corpora are prepared TFDS datasets. The fields data.source, data.path and

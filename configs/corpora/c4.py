@@ -1,6 +1,7 @@
 """C4, the English web text of T5 and UL2 (Raffel et al. 2020), with its own held-out split.
 
-    TFDS_DATA_DIR=/data/tfds tfds build c4/en --file_format=array_record
+    export TFDS_DATA_DIR=/data/tfds
+    tfds build c4/en --file_format=array_record
     python -m train.main --config=configs/corpora/c4.py:ul2,base --config.data.tokenizer=english.model
     python -m train.main --config=configs/corpora/c4.py:ul2,base --config.data.tokenizer=english.model \
         --config.data.source=hf --config.data.path=allenai/c4/en

@@ -1,6 +1,7 @@
 """English Wikipedia of 1 June 2023: the larger part of BERT's text (Devlin et al. 2019) in a newer edition.
 
-    TFDS_DATA_DIR=/data/tfds tfds build wikipedia/20230601.en --file_format=array_record
+    export TFDS_DATA_DIR=/data/tfds
+    tfds build wikipedia/20230601.en --file_format=array_record
     python -m train.main --config=configs/corpora/wikipedia.py:mlm,base --config.data.tokenizer=english.json
 
 A preset names a config and its preset (configs/corpora/__init__.py); by default "mlm", BERT's objective. Wikipedia has

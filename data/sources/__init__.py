@@ -81,7 +81,7 @@ def check_heldout(source: Source, corpus: CorpusConfig) -> None:
         raise no_heldout_text(corpus, len(skipped.files), skipped.lines)
 
 
-def no_heldout_text(corpus: CorpusConfig, num_files: int, num_lines: int) -> ConfigError:
+def no_heldout_text(corpus: CorpusConfig, num_files: int = 0, num_lines: int = 0) -> ConfigError:
     """Returns the error for a data.heldout_path without documents. num_files, num_lines: how many were skipped."""
     skipped = f" (unreadable files: {num_files:,}; lines or records: {num_lines:,})" * bool(num_files + num_lines)
     return ConfigError(

@@ -44,7 +44,9 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
     shards = zip(paths, info.splits[split].shard_lengths, strict=True)
     num_bytes = int(info.splits[split].num_bytes) // len(paths)
     parts = tuple(
-        file_part(File(corpus.path, path), num_bytes, functools.partial(_read_shard, num_records, keys, names), corpus)
+        file_part(
+            File(corpus.path, path), num_bytes, functools.partial(_read_shard, num_records, keys, names), corpus, field
+        )
         for path, num_records in shards
     )
     identity = {"dataset": info.full_name, "files": [describe_file(path) for path in paths]}

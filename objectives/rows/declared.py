@@ -17,8 +17,8 @@ def check_declared(objective: Objective, examples: InputsTargets | Masked, lengt
     """
     if isinstance(examples, Masked):
         _check_fields(objective, examples)
-        made = {"most_scored": examples.selected.sum(axis=1)}
-        what = {"most_scored": "selects {} positions"}
+        made = {"both": examples.inputs.lengths, "most_scored": examples.selected.sum(axis=1)}
+        what = {"both": "makes {} positions", "most_scored": "selects {} positions"}
     else:
         inputs, targets = examples.inputs.lengths, examples.targets.lengths
         made = {"inputs": inputs, "targets": targets, "both": inputs + targets, "most_scored": targets}

@@ -237,6 +237,7 @@ def test_defaults_are_those_of_the_config():
         assert _FLAGS[f"filters.{name}"].default == value, name
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_full_disk_is_one_line_and_leaves_no_file(corpus, tmp_path, monkeypatch):
     def full(descriptor):
         if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(tmp_path)):

@@ -62,6 +62,12 @@ def test_an_unknown_preset_is_an_error_with_the_names(preset, message):
         c4.get_config(preset)
 
 
+@pytest.mark.parametrize("preset", ["nsp", "sop,base"])
+def test_single_sentences_have_no_pairs(preset):
+    with pytest.raises(ValueError, match="needs documents of several sentences"):
+        lm1b.get_config(preset)
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """A folder of TFDS with a dataset of the layout of each corpus. The texts of a split name it."""

@@ -8,6 +8,7 @@ import pytest
 from contract.vocab import Vocab
 from objectives.algebra.sequences import Sequences
 from objectives.objective import InputsTargets, Objective
+from objectives.rows.lengths import OutputLengths
 from tests.objectives.helpers import collator as collator_of
 from tests.objectives.helpers import random_windows
 from tests.table import objective_of
@@ -82,3 +83,19 @@ def test_an_objective_that_scores_more_than_it_declares_raises_one_line():
     windows = random_windows(np.random.default_rng(0), [4])
     with pytest.raises(TypeError, match=r"^Eager.corrupt selects . positions of a window of 4 tokens, .* 1: define"):
         collator_of(eager, "encoder_only")(windows, 1)
+
+
+class Longer(type(BERT)):
+    """MLM whose examples have [CLS] and [SEP], which it does not declare."""
+
+    def output_lengths(self, raw):
+        return OutputLengths(raw, np.zeros_like(raw), raw)
+
+
+def test_positions_in_place_that_are_not_declared_are_one_line():
+    longer = Longer(**{field.name: getattr(BERT, field.name) for field in dataclasses.fields(BERT)})
+    windows = random_windows(np.random.default_rng(0), [4])
+    with pytest.raises(
+        TypeError, match=r"^Longer.corrupt makes 6 positions of a window of 4 tokens, and output_lengths"
+    ):
+        collator_of(longer, "encoder_only")(windows, 1)
