@@ -16,6 +16,8 @@ from typing import Any
 
 from data.raw import RawDocument
 
+_SHOWN_KEYS = 8
+
 
 class InvalidRecord(ValueError):
     """An invalid record. The message states the problem and is printed after the number of the line or the row."""
@@ -77,9 +79,10 @@ def document_of(name: str, fields: Any, text_key: str, *, may_be_blank: bool) ->
     if text_key in keys and not {"prompt", "response"} & keys - {text_key}:
         text = string_field(fields, text_key, may_be_empty=may_be_blank)
         return RawDocument(name, text, label=_label(fields) if "label" in keys - {text_key} else "")
+    has = f", and has the keys {', '.join(map(repr, sorted(keys)[:_SHOWN_KEYS]))}" if keys else ""
     raise InvalidRecord(
         f"must be an object with the keys 'prompt' and 'response', or {text_key!r} (data.text_key) and optionally "
-        "'label'"
+        f"'label'{has}"
     )
 
 

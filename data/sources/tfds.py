@@ -105,7 +105,10 @@ def _class_names(label: Any) -> tuple[str, ...]:
 
 
 def _prepare(path: str) -> str:
-    name = path.partition(":")[0].partition("/")[0]
+    name = path.partition(":")[0].strip("/")
     if not name:
         return "write its name, as in name/config:version"
-    return f"prepare it once with `tfds build {name} --file_format=array_record`"
+    return (
+        f"prepare it once with `tfds build {name} --file_format=array_record`, or set TFDS_DATA_DIR to the folder that "
+        "has it"
+    )

@@ -160,7 +160,7 @@ def _own_sentinels(own: Mapping[str, int], count: int, where: str) -> tuple[int,
     if found and len(found) < count:
         raise ConfigError(
             f"data.num_sentinels={count}, and {where} has {len(found)} sentinels of its own: set data.num_sentinels="
-            f"{len(found)} or less"
+            f"{len(found)} or less, or use a tokenizer with more, as from data.train_tokenizer --num_sentinels={count}"
         )
     if not found and count == 3:
         return next((tuple(own[name] for name in names) for names in _FIM_NAMES if all(n in own for n in names)), ())

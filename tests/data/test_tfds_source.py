@@ -150,6 +150,7 @@ def test_documents_may_be_parts_of_examples(prepared, tmp_path):
             "no_such_thing",
             r"data\.path='no_such_thing' is not a prepared TFDS dataset .* `tfds build no_such_thing --file",
         ),
+        ("c4/en.noclean:3.1.0", r"`tfds build c4/en.noclean --file_format=array_record`, or set TFDS_DATA_DIR to"),
         ("imdb_reviews", r"data\.path='imdb_reviews' is not a prepared TFDS dataset"),  # TFDS could download it
         ("tiny_texts:9.0.0", r"data\.path='tiny_texts:9\.0\.0' is not a prepared TFDS dataset"),
         ("a:b:c", r"data\.path='a:b:c' is not a prepared TFDS dataset"),

@@ -109,10 +109,12 @@ def load_study(path: str) -> Study:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        fields = module.get_study()
+        fields = module.get_study() if hasattr(module, "get_study") else None
     except (Exception, SystemExit) as error:  # a study is a program and can raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ConfigError(f"--study={path} cannot be read: {reason}") from error
+    if fields is None:
+        raise ConfigError(f"--study={path} has no function get_study that returns a study: name one of configs/studies")
     return make_study(fields, path)
 
 

@@ -100,7 +100,7 @@ def test_a_file_that_is_not_a_study_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: ZeroDivisionError: division by zero"):
         load_study(str(broken))
     broken.write_text("x = 1\n")
-    with pytest.raises(ConfigError, match="has no attribute 'get_study'"):
+    with pytest.raises(ConfigError, match="has no function get_study that returns a study: name one of"):
         load_study(str(broken))
 
 

@@ -127,3 +127,13 @@ def test_the_command_refuses_in_one_line(run_command, workdirs, monkeypatch):
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(ConfigError, match=r"lm-eval is not installed: pip install -e '\.\[lm_eval\]'"):
         run_command("local_choice")
+
+
+def test_data_that_cannot_be_downloaded_is_one_line(monkeypatch):
+    def execute(*_):
+        raise ConnectionError("Couldn't reach 'owner/task'\non the Hub")
+
+    monkeypatch.setattr("lm_eval._cli.HarnessCLI.execute", execute)
+    monkeypatch.setattr(sys, "argv", ["lm_eval", "--model_args", "workdir=run", "--tasks", "task"])
+    with pytest.raises(ConfigError, match="^Couldn't reach 'owner/task' on the Hub: connect to the network, or choose"):
+        command.main()
