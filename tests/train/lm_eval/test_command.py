@@ -135,5 +135,7 @@ def test_data_that_cannot_be_downloaded_is_one_line(monkeypatch):
 
     monkeypatch.setattr("lm_eval._cli.HarnessCLI.execute", execute)
     monkeypatch.setattr(sys, "argv", ["lm_eval", "--model_args", "workdir=run", "--tasks", "task"])
-    with pytest.raises(ConfigError, match="^Couldn't reach 'owner/task' on the Hub: connect to the network, or choose"):
+    with pytest.raises(
+        ConfigError, match=r"^Couldn't reach 'owner/task' on the Hub: connect to the network, or choose"
+    ):
         command.main()
