@@ -52,8 +52,9 @@ def largest_file(size):
 
 @pytest.mark.parametrize("command", ["export", "convert"])
 def test_a_full_disk_is_one_line(hub, run, tmp_path, command):
-    weights = (hub / "model.safetensors").stat().st_size
-    with pytest.raises(ConfigError, match="File too large") as error, largest_file(weights // 2):
+    # Orbax divides arrays among files as its threads happen to finish, so that one array has to be too large: the
+    # embedding has 12,032 bytes, tokenizer.json 8,501.
+    with pytest.raises(ConfigError, match="File too large") as error, largest_file(10_000):
         if command == "export":
             run_command(export, f"--workdir={run}", f"--out={tmp_path / 'out'}")
         else:
