@@ -38,8 +38,8 @@ def append(sequences: Sequences, token: int) -> Sequences:
     return Sequences(tokens, sequences.lengths + 1)
 
 
-def prepend(sequences: Sequences, token: int) -> Sequences:
-    """The sequences with `token` prepended to each."""
+def prepend(sequences: Sequences, token: int | np.ndarray) -> Sequences:
+    """The sequences with `token`, one for all or int [E], prepended to each."""
     num_examples, width = sequences.tokens.shape
     tokens = np.empty((num_examples, width + 1), np.int32)
     tokens[:, 0] = token

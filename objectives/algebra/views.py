@@ -17,22 +17,72 @@ from objectives.algebra.noise import count_by_row, valid_positions
 from objectives.algebra.sequences import Sequences, compact, random_tokens, span_starts
 
 
-def _sentinels(counts: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """int32 [n]: the sentinels of counts[e] spans, int [E], of each row; row after row."""
+class _Spans(NamedTuple):
+    """Noise spans and their sentinels.
+
+    Arrays [E, W + 1] have a column in front of the tokens. It is no noise, so that no span goes on in the next row, and
+    it is the place before a span that begins a row.
+    """
+
+    valid: np.ndarray  # bool [E, W]
+    noise: np.ndarray  # bool [E, W + 1], False on padding
+    starts: np.ndarray  # int64 [n], indices into the flat array [E, W + 1]
+    sentinels: np.ndarray  # int32 [n], the sentinel of each span, row after row
+
+
+def _spans(noise: np.ndarray, lengths: np.ndarray, vocab: Vocab) -> _Spans:
+    num_rows, width = noise.shape
+    valid = valid_positions(lengths, width)
+    padded = np.zeros((num_rows, width + 1), bool)
+    np.logical_and(noise, valid, out=padded[:, 1:])
+    # The starts among the noise tokens: half the time of finding them in a mask of all positions.
+    places = np.flatnonzero(padded)
+    starts = places[np.diff(places, prepend=-2) != 1]
+    counts = count_by_row(starts, padded.shape)
     if counts.max(initial=0) > vocab.num_sentinels:
         raise ValueError(f"{counts.max()} spans need more sentinels than the vocabulary's {vocab.num_sentinels}")
     before = np.cumsum(counts) - counts
-    return vocab.sentinel(np.arange(counts.sum()) - np.repeat(before, counts))
+    return _Spans(valid, padded, starts, vocab.sentinel(np.arange(len(starts)) - np.repeat(before, counts)))
+
+
+def _with_sentinels(tokens: np.ndarray, spans: _Spans, places: np.ndarray, keep: np.ndarray) -> Sequences:
+    """The tokens, int32 [E, W], where `keep`, bool [E, W + 1], and the spans' sentinels at `places`, int64 [n]."""
+    shown = np.empty(keep.shape, np.int32)
+    shown[:, 1:] = tokens
+    shown.ravel()[places] = spans.sentinels
+    keep.ravel()[places] = True
+    return compact(shown, keep)
+
+
+def _spans_as_sentinels(tokens: np.ndarray, spans: _Spans) -> Sequences:
+    keep = np.zeros_like(spans.noise)
+    np.greater(spans.valid, spans.noise[:, 1:], out=keep[:, 1:])
+    return _with_sentinels(tokens, spans, spans.starts, keep)
+
+
+def _spans_after_sentinels(tokens: np.ndarray, spans: _Spans) -> Sequences:
+    return _with_sentinels(tokens, spans, spans.starts - 1, spans.noise.copy())  # the place before a span is no noise
 
 
 def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
     """Replaces each noise span by a unique sentinel: the inputs of span corruption."""
-    valid = valid_positions(lengths, tokens.shape[1])
-    starts = span_starts(noise & valid)
-    places = np.flatnonzero(starts)
-    shown = tokens.copy()
-    shown.ravel()[places] = _sentinels(count_by_row(places, starts.shape), vocab)
-    return compact(shown, (valid & ~noise) | starts)
+    return _spans_as_sentinels(tokens, _spans(noise, lengths, vocab))
+
+
+def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+    """Keeps the noise spans, each after a unique sentinel: the targets of span corruption.
+
+    Equal to T5's `nonnoise_span_to_unique_sentinel` if an example begins with a non-noise token and ends with noise, as
+    always without `random_roll`. Deviation: for other masks T5's targets lack the first span's sentinel, or end with a
+    sentinel without a span.
+    """
+    return _spans_after_sentinels(tokens, _spans(noise, lengths, vocab))
+
+
+def span_corruption(tokens, noise, lengths, vocab: Vocab) -> tuple[Sequences, Sequences]:
+    """Both views of span corruption: noise_span_to_unique_sentinel and noise_spans_after_sentinels."""
+    spans = _spans(noise, lengths, vocab)
+    return _spans_as_sentinels(tokens, spans), _spans_after_sentinels(tokens, spans)
 
 
 def nonnoise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
@@ -81,26 +131,6 @@ def drop_noise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
 def drop_nonnoise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
     """Keeps the noise tokens."""
     return compact(tokens, noise & valid_positions(lengths, tokens.shape[1]))
-
-
-def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Keeps the noise spans, each after a unique sentinel: the targets of span corruption.
-
-    Equal to T5's `nonnoise_span_to_unique_sentinel` if an example begins with a non-noise token and ends with noise, as
-    always without `random_roll`. Deviation: for other masks T5's targets lack the first span's sentinel, or end with a
-    sentinel without a span.
-    """
-    noise = noise & valid_positions(lengths, tokens.shape[1])
-    # The place before a span is free for its sentinel; a column in front is the place before a span that begins a row.
-    is_sentinel = np.zeros((len(noise), noise.shape[1] + 1), bool)
-    is_sentinel[:, :-1] = span_starts(noise)
-    places = np.flatnonzero(is_sentinel)
-    shown = np.empty(is_sentinel.shape, np.int32)
-    shown[:, 1:] = tokens
-    shown.ravel()[places] = _sentinels(count_by_row(places, is_sentinel.shape), vocab)
-    keep = is_sentinel
-    keep[:, 1:] |= noise
-    return compact(shown, keep)
 
 
 def fill_in_spans(inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -10,10 +11,19 @@ from contract.batch import Batch
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Windows
 from objectives.algebra.sequences import Sequences, prepend
-from objectives.objective import Denoiser, InputsTargets, Masked, Objective
+from objectives.denoising import Denoising, corrupt_together
+from objectives.objective import Denoiser, InputsTargets, Masked
 from objectives.rows import layout
 from objectives.rows.declared import check_declared
+from objectives.rows.kinds import Kinds, make_kinds
 from objectives.rows.lengths import RowShape
+
+
+class _Members(NamedTuple):
+    """How many windows of a batch a denoiser, or a part of one, corrupts."""
+
+    denoiser: Denoiser
+    count: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,57 +60,53 @@ class Collator:
 
     def examples(self, windows: Windows) -> InputsTargets | Masked:
         """Returns the corrupted examples, in the windows' order, before `place` puts them into rows."""
+        kinds = self._kinds if windows.parts is None else self._planned_kinds
+        kind = kinds.of_windows(windows.denoiser_ids, windows.parts)
+        by_kind, counts = np.argsort(kind, kind="stable"), np.bincount(kind, minlength=len(kinds.denoisers))
+        ends = np.cumsum(counts)
         examples, chosen = [], []
-        if windows.parts is None:
-            for denoiser, ids in self._alike:
-                places = np.flatnonzero(np.isin(windows.denoiser_ids, ids))
-                if places.size:
-                    chosen.append(places)
-                    examples.append(self._corrupt(denoiser, windows, places))
-            return _interleave(examples, chosen)
-        for denoiser_id, parts in enumerate(self._planned_parts):
-            for part, denoiser in enumerate(parts):
-                is_chosen = windows.denoiser_ids == denoiser_id
-                if len(parts) > 1:
-                    is_chosen &= windows.parts == part
-                if is_chosen.any():
-                    chosen.append(np.flatnonzero(is_chosen))
-                    examples.append(self._corrupt(denoiser, windows, chosen[-1]))
+        for first, end in kinds.groups:
+            places = by_kind[ends[first] - counts[first] : ends[end - 1]]
+            if places.size:
+                chosen.append(places)
+                group = zip(kinds.denoisers[first:end], counts[first:end].tolist(), strict=True)
+                examples.append(self._corrupt([_Members(*members) for members in group if members[1]], windows, places))
         return _interleave(examples, chosen)
 
     @functools.cached_property
-    def _alike(self) -> list[tuple[Denoiser, list[int]]]:
-        """The denoisers that corrupt alike, which are one denoiser on several corpora, and their numbers."""
-        alike: dict[tuple[str, Objective, str], tuple[Denoiser, list[int]]] = {}
-        for k, denoiser in enumerate(self.denoisers):
-            key = (denoiser.field, denoiser.objective, denoiser.mode)
-            alike.setdefault(key, (denoiser, []))[1].append(k)
-        return list(alike.values())
+    def _kinds(self) -> Kinds:
+        return make_kinds(self.denoisers, None)
 
     @functools.cached_property
-    def _planned_parts(self) -> list[tuple[Denoiser, ...]]:
-        """The parts of each denoiser in the row plan."""
-        plan = self.batch_spec.plan
-        assert plan is not None  # windows have parts only where rows are planned
-        counts = [int(plan.parts[plan.denoiser_ids == k].max()) + 1 for k in range(len(self.denoisers))]
-        return [denoiser.parts(count) for denoiser, count in zip(self.denoisers, counts, strict=True)]
+    def _planned_kinds(self) -> Kinds:
+        return make_kinds(self.denoisers, self.batch_spec.plan)
 
     @property
     def _has_attention_order(self) -> bool:
         # All batches must have the same fields, also batches without an example of such a denoiser.
         return any(denoiser.objective.has_attention_order for denoiser in self.denoisers)
 
-    def _corrupt(self, denoiser: Denoiser, windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
-        lengths = windows.lengths[chosen]
+    def _corrupt(self, group: Sequence[_Members], windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
+        """The examples of windows `chosen`, int [n], which are those of each member of the group in turn."""
+        lengths, keys = windows.lengths[chosen], windows.keys[chosen]
         tokens = windows.tokens[chosen, : lengths.max()]
-        columns = extra_columns_of(denoiser.objective.extra_columns, windows, chosen)
-        examples = denoiser.objective.corrupt(tokens, lengths, windows.keys[chosen], self.vocab, **columns)
-        check_declared(denoiser.objective, examples, lengths)
+        denoiser = group[0].denoiser
+        examples: InputsTargets | Masked
+        if len(group) == 1:
+            columns = extra_columns_of(denoiser.objective.extra_columns, windows, chosen)
+            examples = denoiser.objective.corrupt(tokens, lengths, keys, self.vocab, **columns)
+        else:
+            objectives = [(cast(Denoising, member.objective), count) for member, count in group]
+            examples = corrupt_together(objectives, tokens, lengths, keys, self.vocab)
+        begin = 0
+        for member, count in group:
+            check_declared(member.objective, examples, lengths, slice(begin, begin := begin + count))
         if isinstance(examples, Masked) and examples.attention_order is None and self._has_attention_order:
             examples = examples._replace(attention_order=np.zeros(examples.targets.shape, np.int32))
         if not denoiser.mode:
             return examples
-        return examples._replace(inputs=prepend(examples.inputs, self.vocab.mode(denoiser.mode)))
+        modes = [self.vocab.mode(member.mode) for member, _ in group]
+        return examples._replace(inputs=prepend(examples.inputs, np.repeat(modes, [count for _, count in group])))
 
 
 def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:

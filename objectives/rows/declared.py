@@ -8,12 +8,18 @@ from objectives.objective import InputsTargets, Masked, Objective
 from objectives.rows.lengths import OutputLengths
 
 
-def check_declared(objective: Objective, examples: InputsTargets | Masked, lengths: np.ndarray) -> None:
+def check_declared(
+    objective: Objective, examples: InputsTargets | Masked, lengths: np.ndarray, chosen: slice = slice(None)
+) -> None:
     """Raises TypeError where examples have more than the objective declares, with the member to define.
 
     Such examples would not fit their rows, or the learner would compute the logits of some of their targets alone.
 
-    lengths: int [E], of the windows that became the examples.
+    Args:
+      objective: the objective that made the examples `chosen`.
+      examples: E examples.
+      lengths: int [E], of the windows that became the examples.
+      chosen: the examples to check.
     """
     if isinstance(examples, Masked):
         _check_fields(objective, examples)
@@ -28,8 +34,10 @@ def check_declared(objective: Objective, examples: InputsTargets | Masked, lengt
             "both": "makes {} inputs and targets",
             "most_scored": "makes {} targets",
         }
+    lengths = lengths[chosen]
     bounds = _bounds(objective, 1 << int(lengths.max()).bit_length())
     for name, counts in made.items():
+        counts = counts[chosen]
         most = bounds[name][lengths]
         if (counts > most).any():
             e = int((counts - most).argmax())
