@@ -163,10 +163,10 @@ def _show(
     objective: Denoising, noise: np.ndarray, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab
 ) -> InputsTargets:
     """The inputs and targets of examples with `noise`, bool [E, W]."""
-    views = objective.inputs_view, objective.targets_view
-    if views == (SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS):
-        shown = span_corruption(tokens, noise, lengths, vocab)
+    if (objective.inputs_view, objective.targets_view) == (SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS):
+        inputs, targets = span_corruption(tokens, noise, lengths, vocab)
     else:
         keys = rng.fold_in(keys, objective.view_tag)
-        shown = tuple(view.show(tokens, noise, lengths, vocab, keys) for view in views)
-    return InputsTargets(*(append(sequences, vocab.eos) for sequences in shown))
+        inputs = objective.inputs_view.show(tokens, noise, lengths, vocab, keys)
+        targets = objective.targets_view.show(tokens, noise, lengths, vocab, keys)
+    return InputsTargets(append(inputs, vocab.eos), append(targets, vocab.eos))

@@ -23,7 +23,7 @@ class _Members(NamedTuple):
     """How many windows of a batch a denoiser, or a part of one, corrupts."""
 
     denoiser: Denoiser
-    count: int
+    num_windows: int
 
 
 @dataclasses.dataclass(frozen=True)
