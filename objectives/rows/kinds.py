@@ -18,12 +18,10 @@ class Kinds(NamedTuple):
 
     denoisers: tuple[Denoiser, ...]  # of each kind
     groups: tuple[tuple[int, int], ...]  # the first kind of each group, and the one after its last
-    first_kind: (
-        np.ndarray
-    )  # int64 [rows of the table], the kind of a denoiser, or of its part 0; its other parts follow
+    first_kind: np.ndarray  # int64 [rows of the table], the kind of a denoiser or of its part 0; the other parts follow
 
     def of_windows(self, denoiser_ids: np.ndarray, parts: np.ndarray | None) -> np.ndarray:
-        """The kinds of windows of these denoisers and parts, int [E] each: int64 [E]. parts: None without a row plan."""
+        """The kinds, int64 [E], of windows of these denoisers and parts, int [E]; parts: None without a row plan."""
         kinds = self.first_kind[denoiser_ids]
         return kinds if parts is None else kinds + parts
 
