@@ -18,7 +18,7 @@ from data.windows import WindowReader
 
 Transform = Callable[[Windows, int], Batch]
 
-_WINDOWS_AT_ONCE = 512  # read together if batches are smaller; more would exceed the processor's caches
+_WINDOWS_AT_ONCE = 1024  # read together if batches are smaller
 _COUNTED_AT_ONCE = 1 << 16  # windows, so that the memory for counting is bounded
 
 

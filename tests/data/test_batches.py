@@ -112,7 +112,7 @@ def test_loader_yields_the_batches_in_order_from_any_start(documents, threads, r
 
 @pytest.mark.parametrize(
     ("batch_size", "threads", "prefetch", "at_once"),
-    [(8, 0, 4, 4), (8, 1, 4, 4), (8, 2, 4, 2), (8, 2, 1, 1), (200, 1, 16, 2), (600, 1, 16, 1)],
+    [(8, 0, 4, 4), (8, 1, 4, 4), (8, 2, 4, 2), (8, 2, 1, 1), (400, 1, 16, 2), (1100, 1, 16, 1)],
 )
 def test_loader_makes_several_small_batches_at_once(documents, batch_size, threads, prefetch, at_once):
     made = []
@@ -124,7 +124,7 @@ def test_loader_makes_several_small_batches_at_once(documents, batch_size, threa
     batches_ = dataset(documents, transform=transform, batch_size=batch_size)
     iterator = loader(batches_, start=3, threads=threads, prefetch=prefetch)
     assert {len(next(iterator)["keys"]) for _ in range(5)} == {batch_size}
-    assert set(made) == {at_once * batch_size}  # at most 512 examples, and at most `prefetch` batches
+    assert set(made) == {at_once * batch_size}  # at most 1024 examples, and at most `prefetch` batches
 
 
 def test_every_window_once_an_epoch_in_a_new_order(documents):
