@@ -20,7 +20,7 @@ from objectives.rows.lengths import RowShape
 
 
 class _Members(NamedTuple):
-    """How many windows of a batch a denoiser, or a part of one, corrupts."""
+    """A denoiser, or a part of one, and how many windows of a batch it corrupts."""
 
     denoiser: Denoiser
     num_windows: int
@@ -122,8 +122,8 @@ def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray)
 
 def _interleave(parts: Sequence[InputsTargets | Masked], chosen: Sequence[np.ndarray]):
     """The examples of all parts, InputsTargets or Masked; example i of part p goes to place chosen[p][i]."""
-    if len(parts) == 1:
-        return parts[0]  # the examples of a single part are in order
+    if len(parts) == 1 and (np.diff(chosen[0]) > 0).all():
+        return parts[0]
 
     def stacked(arrays):
         shape = sum(map(len, arrays)), *np.max([array.shape[1:] for array in arrays], axis=0)

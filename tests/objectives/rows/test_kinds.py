@@ -62,12 +62,21 @@ def test_parts_of_a_plan_follow_each_other():
     assert kinds.of_windows(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 3])).tolist() == [0, 2, 1, 5]
 
 
-def test_a_denoiser_makes_the_same_examples_beside_all_others():
-    windows = windows_of(np.random.default_rng(1).permutation(np.arange(8 * len(TABLE)) % len(TABLE)))
-    together = collator_of(TABLE).examples(windows)
-    groups = [end - begin for begin, end in make_kinds(TABLE, None).groups]
-    assert len(groups) < len(TABLE) - 20, "the table must have large groups"
-    for k, denoiser in enumerate(TABLE):
+# All denoisers, and a single group of them, whose examples are the whole batch.
+TABLES = {
+    "all": TABLE,
+    "one group": tuple(row for row in TABLE if row.objective.__class__ is SpanCorruption and row.mode),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_denoiser_makes_the_same_examples_beside_all_others(name):
+    table = TABLES[name]
+    windows = windows_of(np.random.default_rng(1).permutation(np.arange(8 * len(table)) % len(table)))
+    together = collator_of(table).examples(windows)
+    groups = [end - begin for begin, end in make_kinds(table, None).groups]
+    assert max(groups) > 5 and (len(groups) == 1) == (name == "one group")
+    for k, denoiser in enumerate(table):
         places = np.flatnonzero(windows.denoiser_ids == k)
         alone = collator_of([denoiser]).examples(
             windows._replace(
