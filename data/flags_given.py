@@ -1,4 +1,8 @@
-"""The check that a command line does not contradict itself."""
+"""Command lines that do not contradict themselves, and errors that name flags."""
+
+import contextlib
+import re
+from collections.abc import Container, Iterator
 
 from absl import flags
 
@@ -11,3 +15,19 @@ def check_given_once(flag_values: flags.FlagValues) -> None:
         flag = flag_values[name]
         if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
             raise ConfigError(f"--{name} is given {flag.present} times: give it once")
+
+
+@contextlib.contextmanager
+def naming_flags(names: Container[str]) -> Iterator[None]:
+    """Makes the ConfigErrors of this context name flags, as in --path, in place of fields of a config, data.path.
+
+    names: the fields of config.data that are flags.
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        return f"--{found[1]}" if found[1] in names else found[0]
+
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(re.sub(r"(?<![\w.])data\.(\w+(?:\.\w+)*)", flag, str(error))) from error

@@ -22,9 +22,10 @@ from pathlib import Path
 from contract.program import run_program
 from data.build import WriteShards, write_shards
 from data.coverage import coverage_warnings, describe_coverage
+from data.flags_given import naming_flags
 from data.near_duplicates import describe_copies
 from data.prepare_beam import check_beam, write_shards_in_beam
-from data.prepare_flags import PrepareFlags, parse_flags
+from data.prepare_flags import CORPUS_FLAGS, PrepareFlags, parse_flags
 from data.prepare_report import check_report, write_report
 from data.prepare_store import prepare_store, remove_work_folder
 from data.sources import Source
@@ -40,6 +41,11 @@ def main(argv: list[str]) -> None:
         check_report(given.report)
     if given.beam is not None:
         check_beam(given.beam)
+    with naming_flags(CORPUS_FLAGS):
+        _prepare(given)
+
+
+def _prepare(given: PrepareFlags) -> None:
     tokenizer = make_tokenizer(given.corpus)
     read = []
 

@@ -27,6 +27,7 @@ from contract.program import run_program
 from data.config import CorpusConfig
 from data.files import expand_home
 from data.filters import OFF, FilterConfig, check_filters
+from data.flags_given import naming_flags
 from data.prepare_flags import define_corpus_flags, define_filter_flags, read_flags
 from data.sources import check_heldout, open_source
 from data.split import Split, SplitBy
@@ -114,6 +115,11 @@ def main(argv: list[str]) -> None:
     _check_filters(corpus.filters)
     if not 0 < _FLAGS.heldout_fraction < 1:
         raise ConfigError(f"--heldout_fraction={_FLAGS.heldout_fraction} must lie between 0 and 1, both excluded")
+    with naming_flags(_FLAGS):
+        _train(corpus, options, out)
+
+
+def _train(corpus: CorpusConfig, options: TrainingOptions, out: str) -> None:
     source = open_source(corpus)
     check_heldout(source, corpus)
     training, heldout = draw_samples(

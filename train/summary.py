@@ -7,6 +7,7 @@ import numpy as np
 
 from data.coverage import coverage_warnings, describe_coverage
 from data.eligible import describe_excluded
+from data.split import Split, unit_of
 from data.tokenizers.specials import appended_names
 from data.trigram import trigram_loss
 from models.placement import platform_of
@@ -17,6 +18,7 @@ from train.display import Display
 from train.distributed import gpus_of_node
 from train.epochs import describe_epochs
 from train.experiment import Experiment
+from train.plural import plural
 from train.run import Run, attention_of
 
 
@@ -32,7 +34,12 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
         for documents in (corpus.train_documents, corpus.heldout_documents):
             for reason in describe_excluded(documents, specs):
                 display.message(f"{'excluded':>{width}}  {of}{reason}")
-        corpus_warnings += [of + line for line in (*_skipped_input_warnings(corpus), *coverage_warnings(corpus.store))]
+        own = (
+            *_skipped_input_warnings(corpus),
+            *coverage_warnings(corpus.store),
+            *_heldout_share_warnings(corpus, run.experiment.data.split, specs[0].eos),
+        )
+        corpus_warnings += [of + line for line in own]
         if run.experiment.data.near_duplicates == "keep":
             corpus_warnings += _trained_text_warnings(corpus)
     for warning in (*run.experiment.warnings, *corpus_warnings, *accelerator_warnings()):
@@ -92,7 +99,7 @@ def _corpus_lines(run: Run) -> dict[str, str]:
     for corpus, own in zip(run.corpora.each, data.of_corpora().values(), strict=True):
         lines[_line_name("corpus", corpus)] = (
             f"{own.source}: {count_text(corpus.store.meta['num_tokens'])} tokens; "
-            f"{len(corpus.train_documents):,} documents to train on, {len(corpus.heldout_documents):,} held out"
+            f"{plural(len(corpus.train_documents), 'document')} to train on, {len(corpus.heldout_documents):,} held out"
         )
         lines[_line_name("tokens", corpus)] = describe_coverage(corpus.store)
         elsewhere = f"; {corpus.elsewhere:,} are training text of other corpora" if data.sources else ""
@@ -185,6 +192,23 @@ def _trained_text_warnings(corpus: Corpus) -> list[str]:
         f"{count:,} of {len(corpus.heldout_documents):,} held-out documents of corpus {corpus.name!r} are training "
         f"text of corpus {other!r}, so held-out losses may be too low: data.near_duplicates='drop' drops them"
         for other, count in corpus.trained_by.items()
+    ]
+
+
+def _heldout_share_warnings(corpus: Corpus, split: Split, eos: bool) -> list[str]:
+    """Returns a warning where more than twice as much text is held out as set, as in a corpus of few files."""
+    if corpus.store.is_heldout.any():
+        return []
+    trained, heldout = (int(side.ends(eos)[-1]) for side in (corpus.train_documents, corpus.heldout_documents))
+    share = heldout / (trained + heldout)
+    if share <= 2 * split.heldout_fraction:
+        return []
+    unit = unit_of(corpus.store, split)
+    remedy = "data.split_by='document', " if unit == "file" else ""
+    return [
+        f"{share:.0%} of the tokens are held out, and data.heldout_fraction={split.heldout_fraction:g} is the share of "
+        f"the {unit}s on average, which are few or differ in size: to train on more, set {remedy}another "
+        "data.split_seed, or data.heldout_path"
     ]
 
 

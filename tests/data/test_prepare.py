@@ -119,7 +119,7 @@ def test_a_full_disk_says_so(tmp_path, size):
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
-        with pytest.raises(ConfigError, match=r"data.cache_dir=.* cannot be written \(File too large\)"):
+        with pytest.raises(ConfigError, match=r"^--cache_dir=.* cannot be written \(File too large\)"):
             main(["prepare", "--source=text", *flags])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -137,7 +137,7 @@ def test_a_fifo_as_tokenizer_is_refused_at_once(corpus, tmp_path, name):
 @pytest.mark.parametrize("flag", ["cache_dir", "path", "tokenizer"])
 def test_an_unknown_home_folder_is_named(corpus, flag):
     arguments = {"source": "text", "path": str(corpus / "text"), flag: "~nobody-of-this-name/x.json"}
-    with pytest.raises(ConfigError, match=f"data.{flag}=.* the home folder ~nobody-of-this-name is unknown"):
+    with pytest.raises(ConfigError, match=f"^--{flag}=.* the home folder ~nobody-of-this-name is unknown"):
         main(["prepare", *(f"--{name}={value}" for name, value in arguments.items())])
 
 

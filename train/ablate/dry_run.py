@@ -45,10 +45,11 @@ def print_plan(plan: Plan, jobs: Sequence[Job], console: Console | None = None) 
         table.add_column(header, justify="left" if header == "variant" else "right")
     total = 0.0
     measured: dict[str, float] = {}
-    for name, variant in plan.variants.items():
+    for number, (name, variant) in enumerate(plan.variants.items(), start=1):
         count = sum(len(job.seeds) for job in jobs if job.variant == name)
         fine_tunings = variant.distinct_fine_tunings
-        print(f"measuring {name}", file=sys.stderr, flush=True)
+        measures = f"measuring {name}, {number} of {len(plan.variants)}: compiles each step and runs it three times"
+        print(measures, file=sys.stderr, flush=True)
         trained = [run for run in (variant.start, variant.main) if run is not None]
         seconds = sum(_seconds(run, measured) for run in trained)
         finals = sum(len(job.seeds) for job in jobs if job.variant == name and not job.field)

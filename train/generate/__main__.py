@@ -39,6 +39,7 @@ from train.generate.texts import (
     read_requests,
 )
 from train.output_file import check_output, writing
+from train.plural import plural
 from train.restore import language_model, load_experiment, load_params
 
 _FLAGS = flags.FlagValues()
@@ -93,8 +94,12 @@ def main() -> None:
         is_ascii = _OUT.value is None and not sys.stdout.encoding.lower().startswith("utf")
         lines = (to_json(answer, is_ascii=is_ascii) for answer in answers)
     with contextlib.nullcontext(sys.stdout) if _OUT.value is None else writing(_OUT.value) as file:
+        count = 0
         for line in lines:
             print(line, file=file, flush=True)
+            count += 1
+    if _OUT.value is not None:
+        print(f"{plural(count, 'answer')} in {_OUT.value}", file=sys.stderr)
 
 
 def _texts() -> list[NamedText]:

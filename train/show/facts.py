@@ -8,7 +8,7 @@ from data.documents import Documents, MixedDocuments
 from data.eligible import describe_excluded
 from train.corpus import describe_rates, of_corpus
 from train.experiment import Experiment
-from train.show.rows import plural
+from train.plural import plural
 
 _DOCUMENTS = {
     "join": "joined: a window continues across the ends of documents",

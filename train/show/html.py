@@ -7,9 +7,10 @@ from html import escape
 
 import numpy as np
 
+from train.plural import plural
 from train.show.attention import Picture, png
 from train.show.page import Page
-from train.show.rows import PADDING, Example, Row, StackRow, plural
+from train.show.rows import PADDING, Example, Row, StackRow
 from train.show.statistics import STATISTICS, Statistic, formatted, heading
 from train.show.style import CSS
 from train.show.text import KINDS, ORDINARY, Run, visible

@@ -7,6 +7,7 @@ import numpy as np
 
 from contract.batch import Batch
 from train.experiment import Experiment
+from train.plural import plural
 from train.show.attention import Picture, pictures
 from train.show.examples import Chunk, Examples, examples_of, stacks
 from train.show.measure import measure
@@ -193,11 +194,6 @@ def abbreviate(values: list[int]) -> str:
         parts.append(str(first) if count == 1 else f"{first}×{count}" if first == last else f"{first}..{last}")
         begin = end
     return " ".join(parts)
-
-
-def plural(count: int, noun: str) -> str:
-    """Returns "1 span" or "2 spans" for the noun "span"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _percent(part: float, whole: float) -> str:

@@ -5,9 +5,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from train.plural import plural
 from train.show.blocks import picture_legend, picture_lines
 from train.show.page import Page
-from train.show.rows import NOT_SCORED, SCORED, Row, Section, StackRow, plural
+from train.show.rows import NOT_SCORED, SCORED, Row, Section, StackRow
 from train.show.statistics import Statistic, formatted, heading
 from train.show.text import KINDS, ORDINARY
 from train.show.wrap import STYLES, styled_lines

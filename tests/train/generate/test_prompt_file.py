@@ -43,7 +43,8 @@ def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, cap
     assert run(monkeypatch, capsys, workdirs["ul2"], f"--prompts={tmp_path}/p.jsonl", *options)[0] == records
     content = (tmp_path / "p.txt").read_bytes() + b"\r\n"
     arguments = ("--prompts=-", f"--out={tmp_path}/out.jsonl", *options)
-    assert run(monkeypatch, capsys, workdirs["ul2"], *arguments, stdin=content) == ([], "")
+    printed = f"{len(records)} answers in {tmp_path}/out.jsonl\n"
+    assert run(monkeypatch, capsys, workdirs["ul2"], *arguments, stdin=content) == ([], printed)
     written = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     assert list(map(json.loads, written)) == records
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "p.jsonl", "p.txt"]

@@ -183,8 +183,9 @@ def test_a_prompt_without_a_mode_gets_the_mode_of_the_first_suitable_denoiser():
         prompt, notes = read_prompt(experiment, text, mode)
         return prompt.denoiser.name, experiment.tokenizer.decode(prompt.inputs), notes
 
-    assert chosen("ab") == ("s", "[S]ab</s>", [])
-    assert chosen("a<extra_id_0>b") == ("r", "[R]a<extra_id_0>b</s>", [])
+    note = "the prompt is one of denoiser {}, with mode token {}; choose another mode with --mode"
+    assert chosen("ab") == ("s", "[S]ab</s>", [note.format("s", "[S]")])
+    assert chosen("a<extra_id_0>b") == ("r", "[R]a<extra_id_0>b</s>", [note.format("r", "[R]")])
     assert chosen("a<extra_id_0>b", "[X]") == ("x", "[X]a<extra_id_0>b</s>", [])
     name, inputs, [note] = chosen("ab", "[X]")
     assert (name, inputs) == ("x", "[X]ab<extra_id_0></s>") and "<extra_id_0> was appended to the prompt" in note
@@ -192,7 +193,7 @@ def test_a_prompt_without_a_mode_gets_the_mode_of_the_first_suitable_denoiser():
 
 def test_text_that_looks_like_a_special_token_is_ordinary_text():
     experiment = tiny_experiment("ul2", "encoder_decoder")
-    prompt, [note] = read_prompt(experiment, "[X] <pad></s>", None)
+    prompt, [note] = read_prompt(experiment, "[X] <pad></s>", "[S]")
     assert prompt.text.tolist() == [3 + byte for byte in b"[X] <pad></s>"]
     assert note == "[X] in the prompt is read as ordinary text; choose a mode with --mode"
     assert read_prompt(tiny_experiment("clm", "decoder_only"), "[X]", None)[1] == []  # a run without mode tokens

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.show.rows import abbreviate, plural
+from train.plural import plural
+from train.show.rows import abbreviate
 from train.show.text import Run, runs, visible
 from train.show.wrap import styled_lines
 

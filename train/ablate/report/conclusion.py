@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from train.ablate.report.analysis import Analysis
 from train.ablate.report.literature import deciding, metrics, opposite_sentences
 from train.ablate.report.measures import detectable
-from train.ablate.report.numbers import large, listed, plural, size
+from train.ablate.report.numbers import large, listed, size
 from train.ablate.report.orders import NOT_SIGNIFICANT, Order, beyond_papers_noise, count
 from train.ablate.report.statistics import Comparison
 from train.ablate.results import Results
+from train.plural import plural
 
 _MOST_NAMES = 3  # of a list within a sentence; more are counted
 _UNITS = {"raw_tokens": "tokens of text", "flops": "FLOPs"}

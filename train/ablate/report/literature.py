@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from train.ablate.report.analysis import Analysis
 from train.ablate.report.blocks import Block, Heading, Paragraph, Table
-from train.ablate.report.numbers import decimals_of, listed, number, plural, probability, with_interval
+from train.ablate.report.numbers import decimals_of, listed, number, probability, with_interval
 from train.ablate.report.orders import VERDICTS, Order, beyond_papers_noise, count, count_deciding, opposite
+from train.plural import plural
 
 _HEADER = (
     "the paper: better",

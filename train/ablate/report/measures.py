@@ -8,7 +8,6 @@ from train.ablate.report.numbers import (
     decimals_of,
     listed,
     number,
-    plural,
     probability,
     significant,
     with_interval,
@@ -16,6 +15,7 @@ from train.ablate.report.numbers import (
 from train.ablate.report.statistics import POWER, Comparison
 from train.ablate.results import Results
 from train.ablate.study import Study
+from train.plural import plural
 
 _RANKS = {1: "better", 0: "no significant difference", -1: "worse"}
 

@@ -7,9 +7,10 @@ from typing import Any
 from train.ablate.report.analysis import Analysis
 from train.ablate.report.blocks import Block, Code, Heading, Paragraph, Table
 from train.ablate.report.measures import measure_blocks, values_of_runs
-from train.ablate.report.numbers import large, number, plural
+from train.ablate.report.numbers import large, number
 from train.ablate.results import Outcome, Results
 from train.ablate.study import Variant
+from train.plural import plural
 
 _UNITS = {"raw_tokens": "raw tokens of text", "flops": "model FLOPs"}
 

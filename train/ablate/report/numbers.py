@@ -107,8 +107,3 @@ def listed(names: Sequence[str], most: int = 0) -> str:
     if most and len(names) > most + 1:
         names = [*names[:most], f"{len(names) - most} others"]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
-def plural(count: int, name: str) -> str:
-    """Returns "1 run" or "2 runs"."""
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"

@@ -1,0 +1,54 @@
+"""The summary of a run warns where much more text is held out than data.heldout_fraction."""
+
+import re
+
+import pytest
+
+from tests.table import small_config
+from train.display import Display
+from train.experiment import make_experiment
+from train.run import make_run
+from train.summary import print_summary
+
+TEXT = "the words of a file of text, which is long enough for a few windows of a row; "
+
+
+@pytest.fixture
+def printed(tmp_path, capsys):
+    """What a run on files of text prints, on one line. sizes: of each file, in texts."""
+
+    def summary_of(sizes, **overrides) -> str:
+        for k, size in enumerate(sizes):
+            (tmp_path / f"{k}.txt").write_text("".join(f"{k} {line}: {TEXT}\n" for line in range(size)))
+        fields = small_config("clm", "decoder_only", data__source="text", data__path=f"{tmp_path}/*.txt")
+        fields["data"] |= {"cache_dir": str(tmp_path / "cache"), **overrides}
+        print_summary(make_run(make_experiment(fields), show_progress=False), Display(1, 0), str(tmp_path))
+        found = capsys.readouterr()
+        return " ".join((found.out + found.err).split())
+
+    return summary_of
+
+
+def test_a_corpus_of_two_files_holds_out_one_of_them(printed):
+    found = printed([40, 40])
+    assert "1 document to train on, 1 held out" in found
+    assert re.search(
+        r"5\d% of the tokens are held out, and data\.heldout_fraction=0\.1 is the share of the files on average, which "
+        r"are few or differ in size: to train on more, set data\.split_by='document', another data\.split_seed, or "
+        r"data\.heldout_path",
+        found,
+    ) or re.search("(49|50)% of the tokens are held out", found)
+
+
+def test_documents_that_are_split_one_by_one_have_no_other_unit(printed):
+    found = printed([2, 2], document_per="line", split_by="document", heldout_fraction=0.01)
+    assert "25% of the tokens are held out" in found and "on more, set another data.split_seed" in found
+
+
+@pytest.mark.parametrize(
+    "changes", [{"heldout_fraction": 0.3}, {"split_by": "document", "document_per": "line"}, {"heldout_path": "0.txt"}]
+)
+def test_a_share_as_set_has_no_warning(printed, tmp_path, changes):
+    if "heldout_path" in changes:
+        changes["heldout_path"] = str(tmp_path / "0.txt")
+    assert "of the tokens are held out" not in printed([40, 40], **changes)
