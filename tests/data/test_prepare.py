@@ -99,7 +99,7 @@ def test_skipped_files_are_printed(tmp_path, capsys):
 def test_an_error_is_one_line_and_status_1(tmp_path):
     done = run("--source=text", "--path=nowhere", f"--cache_dir={tmp_path}/c")
     assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(r"error: data\.path='nowhere' does not exist: .*\n", done.stderr)
+    assert re.fullmatch(r"error: --path='nowhere' does not exist: .*\n", done.stderr)
     assert not (tmp_path / "c").exists()
 
 

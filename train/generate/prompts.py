@@ -72,7 +72,7 @@ def read_prompt(
             notes.append(f"{name} in the prompt is read as ordinary text; choose a mode with --mode")
     if mode is None and len({other.mode for other in denoisers_with_mode(experiment, None)}) > 1:
         token = f"mode token {denoiser.mode}" if denoiser.mode else "no mode token"
-        notes.append(f"the prompt is one of denoiser {denoiser.name}, with {token}; choose another mode with --mode")
+        notes.append(f"denoiser {denoiser.name} reads the prompt, with {token}; choose another mode with --mode")
     if not text and not prompting.allows_empty:
         raise ConfigError(f"{where} is empty, and this run's model continues or fills in a text: write a prompt")
     if prompting.task == "infill_spans" and not num_sentinels:

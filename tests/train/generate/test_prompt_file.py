@@ -43,8 +43,12 @@ def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, cap
     assert run(monkeypatch, capsys, workdirs["ul2"], f"--prompts={tmp_path}/p.jsonl", *options)[0] == records
     content = (tmp_path / "p.txt").read_bytes() + b"\r\n"
     arguments = ("--prompts=-", f"--out={tmp_path}/out.jsonl", *options)
-    printed = f"{len(records)} answers in {tmp_path}/out.jsonl\n"
-    assert run(monkeypatch, capsys, workdirs["ul2"], *arguments, stdin=content) == ([], printed)
+    lines, printed = run(monkeypatch, capsys, workdirs["ul2"], *arguments, stdin=content)
+    assert lines == [] and printed.splitlines() == [
+        "note: denoiser r reads the prompt, with mode token [R]; choose another mode with --mode",
+        "note: denoiser s reads the prompt, with mode token [S]; choose another mode with --mode",
+        f"{len(records)} answers in {tmp_path}/out.jsonl",
+    ]
     written = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     assert list(map(json.loads, written)) == records
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "p.jsonl", "p.txt"]

@@ -183,7 +183,7 @@ def test_a_prompt_without_a_mode_gets_the_mode_of_the_first_suitable_denoiser():
         prompt, notes = read_prompt(experiment, text, mode)
         return prompt.denoiser.name, experiment.tokenizer.decode(prompt.inputs), notes
 
-    note = "the prompt is one of denoiser {}, with mode token {}; choose another mode with --mode"
+    note = "denoiser {} reads the prompt, with mode token {}; choose another mode with --mode"
     assert chosen("ab") == ("s", "[S]ab</s>", [note.format("s", "[S]")])
     assert chosen("a<extra_id_0>b") == ("r", "[R]a<extra_id_0>b</s>", [note.format("r", "[R]")])
     assert chosen("a<extra_id_0>b", "[X]") == ("x", "[X]a<extra_id_0>b</s>", [])
