@@ -13,7 +13,9 @@ from cloze.errors import named_as_arguments
 from cloze.model import Model
 from contract.errors import ConfigError
 from train import sharding
+from train.accelerators import skip_libtpu_without_tpu
 from train.command import define_config, parse_flags
+from train.compilation_cache import use_compilation_cache
 from train.experiment import make_experiment
 from train.huggingface.convert import default_config, read_model
 from train.huggingface.folder import is_huggingface_folder
@@ -37,6 +39,7 @@ def load(path: str | os.PathLike, step: int | None = None, overrides: Mapping[st
 
     Raises ConfigError for a folder that is neither, and for a checkpoint that does not exist.
     """
+    _set_up_jax()
     workdir = os.fspath(path)
     if is_huggingface_folder(workdir):
         return _from_hugging_face(workdir, step, overrides or {})
@@ -59,6 +62,7 @@ def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:
 
     Raises ConfigError for a config that cannot work.
     """
+    _set_up_jax()
     config, name = _read(config, overrides)
     experiment = make_experiment(config_for_reading(config))
     mesh = reading_mesh(experiment)
@@ -87,8 +91,15 @@ def train(
 
     Raises ConfigError as train.main does.
     """
+    _set_up_jax()
     train_and_evaluate(make_experiment(_read(config, overrides)[0]), os.fspath(workdir), start_anew=start_anew)
     return load(workdir)
+
+
+def _set_up_jax() -> None:
+    """Does what the commands do before JAX's first use, unless the caller has set these options of JAX."""
+    skip_libtpu_without_tpu()
+    use_compilation_cache()
 
 
 def _from_hugging_face(path: str, step: int | None, overrides: Mapping[str, Any]) -> Model:

@@ -164,7 +164,8 @@ def local_gpus(environment: Mapping[str, str]) -> Sequence[int]:
 
     A process that is alone on its node uses all GPUs. Without this rule JAX would give each task of SLURM and Open MPI
     one GPU. Tasks that share a node divide the GPUs that they all see in equal parts, in the order of the tasks. A task
-    to which the scheduler has bound GPUs of its own (CUDA_VISIBLE_DEVICES) uses these.
+    that sees fewer GPUs than the scheduler gives to the tasks of its node (--gpus-per-task) has GPUs of its own, and
+    uses all of these.
 
     environment: variables of SLURM or Open MPI. Others describe no tasks, so all GPUs are used.
 
@@ -172,7 +173,7 @@ def local_gpus(environment: Mapping[str, str]) -> Sequence[int]:
     """
     tasks, task = _tasks_of_node(environment)
     gpus = _visible_gpus(environment)
-    if tasks == 1 or gpus < tasks:
+    if tasks == 1 or gpus < max(tasks, _allocated_gpus(environment, tasks)):
         return ()
     if gpus % tasks:
         raise ConfigError(
@@ -184,12 +185,19 @@ def local_gpus(environment: Mapping[str, str]) -> Sequence[int]:
 
 
 def gpus_of_node(environment: Mapping[str, str], used_by_process: int) -> tuple[int, int]:
-    """Returns how many GPUs of this node the run uses, and how many it sees.
+    """Returns how many GPUs of this node the run uses, and how many it has: those that it sees, or its scheduler's.
 
     used_by_process: of each process on the node.
     """
     tasks, _ = _tasks_of_node(environment)
-    return tasks * used_by_process, max(_visible_gpus(environment), tasks * used_by_process)
+    used = tasks * used_by_process
+    return used, max(used, _visible_gpus(environment), _allocated_gpus(environment, tasks))
+
+
+def _allocated_gpus(environment: Mapping[str, str], tasks: int) -> int:
+    """Returns the number of GPUs that SLURM gives to the tasks of this node together; 0 if it does not say."""
+    per_task = re.findall(r"(\d+)(?:,|$)", environment.get("SLURM_GPUS_PER_TASK", ""))  # such as "2" or "a100:2"
+    return max(int(environment.get("SLURM_GPUS_ON_NODE") or 0), tasks * sum(map(int, per_task)))
 
 
 def _tasks_of_node(environment: Mapping[str, str]) -> tuple[int, int]:

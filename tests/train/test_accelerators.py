@@ -19,11 +19,19 @@ from train.command import run_command
 from train.host_memory import keep_freed_memory
 run_command(lambda: print(jax.config.jax_platforms, jax.devices()[0].platform, keep_freed_memory()))
 """
+LIBRARY = """
+import cloze, jax
+from tests.small_fields import small_config
+cloze.new(small_config("clm", "decoder_only"))
+print(jax.config.jax_platforms, jax.devices()[0].platform, bool(jax.config.jax_compilation_cache_dir))
+"""
 
 
 @pytest.mark.skipif(has_tpu(), reason="this machine has a TPU")
-@pytest.mark.parametrize("chosen", [None, "cpu"])
-def test_libtpu_without_a_tpu_is_not_started(chosen, tmp_path):
+@pytest.mark.parametrize(
+    ("program", "chosen"), [(PROGRAM, None), (PROGRAM, "cpu"), (LIBRARY, None)], ids=["unset", "cpu", "library"]
+)
+def test_libtpu_without_a_tpu_is_not_started(program, chosen, tmp_path):
     """libtpu is a package of this test, whose library would be an error."""
     (tmp_path / "libtpu").mkdir()
     source = f"def get_library_path():\n    return {str(tmp_path / 'no_library.so')!r}\n"
@@ -31,7 +39,7 @@ def test_libtpu_without_a_tpu_is_not_started(chosen, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     environment |= {"PYTHONPATH": f"{tmp_path}:{ROOT}"} | ({"JAX_PLATFORMS": chosen} if chosen else {})
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"cpu cpu {sys.platform == 'linux'}\n", "")
 

@@ -10,6 +10,7 @@ from train.distributed import gpus_of_node, local_gpus
 
 EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
 SLURM = {"SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "1(x4)", "SLURM_LOCALID": "0"}
+FOUR = SLURM | {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,15 @@ SLURM = {"SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "1(x4)", "SLURM_LOCAL
         (EIGHT | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "3"}, [6, 7]),
         (EIGHT | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, []),
         (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "CUDA_VISIBLE_DEVICES": ""}, []),  # a node without GPUs
+        # --gpus-per-task: the tasks see GPUs of their own, which may have the same numbers.
+        (FOUR | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "SLURM_GPUS_PER_TASK": "4"}, []),
+        (FOUR | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "SLURM_LOCALID": "1", "SLURM_GPUS_ON_NODE": "8"}, []),
+        (FOUR | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)", "SLURM_GPUS_PER_TASK": "a100:4"}, []),
+        # --gpu-bind=none: they see all.
+        (
+            EIGHT | SLURM | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "SLURM_LOCALID": "1", "SLURM_GPUS_PER_TASK": "4"},
+            [4, 5, 6, 7],
+        ),
     ],
 )
 def test_tasks_divide_the_gpus_of_their_node(environment, expected):
@@ -40,6 +50,8 @@ def test_the_summary_counts_the_gpus_of_all_tasks_of_the_node():
     assert gpus_of_node(eight_tasks, 1) == (8, 8)
     assert gpus_of_node(EIGHT | SLURM, 1) == (1, 8)
     assert gpus_of_node(EIGHT, 8) == (8, 8)
+    two_tasks = FOUR | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "SLURM_GPUS_PER_TASK": "gpu:4"}
+    assert gpus_of_node(two_tasks, 4) == (8, 8) and gpus_of_node(two_tasks, 2) == (4, 8)
 
 
 def test_one_task_per_node_keeps_all_devices_visible():

@@ -9,6 +9,7 @@ import traceback
 
 from contract.errors import ConfigError
 from train.command import run_command
+from train.compilation_cache import use_compilation_cache
 
 
 def main() -> None:
@@ -25,6 +26,7 @@ def main() -> None:
         raise ConfigError("lm-eval is not installed: pip install -e '.[lm_eval]'") from None
     import train.lm_eval.model  # registers "cloze"
 
+    use_compilation_cache()
     utils.setup_logging()
     cli = HarnessCLI()
     args = cli.parse_args()
