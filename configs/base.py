@@ -102,7 +102,7 @@ def get_config() -> ConfigDict:
     config.data.filters.remove_duplicates = "none"
     config.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
     config.data.reader_threads = 2  # threads that make batches
-    config.data.prefetch_batches = 32  # batches made in advance
+    config.data.prefetch_batches = 16  # batches made in advance; of small batches as many by each thread
 
     config.model = ConfigDict()
     config.model.architecture = "encoder_decoder"  # or "decoder_only", "encoder_only"

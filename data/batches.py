@@ -114,14 +114,15 @@ def loader(batches: "Batches", *, start: int, threads: int, prefetch: int) -> It
       batches: batches whose transform makes arrays [rows, ...].
       start: the first batch. A run that resumes passes the number of its next batch.
       threads: reader threads; 0 makes batches on demand.
-      prefetch: how many batches may be made in advance.
+      prefetch: how many batches may be made in advance; of small batches as many by each thread.
     """
     _keep_freed_arrays()
-    at_once = max(min(_WINDOWS_AT_ONCE // batches.num_windows, prefetch // max(threads, 1)), 1)
+    at_once = max(min(_WINDOWS_AT_ONCE // batches.num_windows, prefetch), 1)
     blocks = grain.MapDataset.range(start, batches.end, at_once).map(
         lambda first: batches.read(first, min(at_once, batches.end - first))
     )
-    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=prefetch // at_once if threads else 0)
+    ahead = max(prefetch // at_once, min(threads, prefetch))  # blocks
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=ahead if threads else 0)
     return itertools.chain.from_iterable(_split(block, batches.num_rows) for block in blocks.to_iter_dataset(options))
 
 

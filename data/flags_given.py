@@ -21,13 +21,17 @@ def check_given_once(flag_values: flags.FlagValues) -> None:
 def naming_flags(names: Container[str]) -> Iterator[None]:
     """Makes the ConfigErrors of this context name flags, as in --path, in place of fields of a config, data.path.
 
+    Text in quotes and paths, which a user wrote, stay as they are.
+
     names: the fields of config.data that are flags.
     """
 
     def flag(found: re.Match[str]) -> str:
+        if found[1] == "filters":
+            return "--filters.*"
         return f"--{found[1]}" if found[1] in names else found[0]
 
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(re.sub(r"(?<![\w.])data\.(\w+(?:\.\w+)*)", flag, str(error))) from error
+        raise ConfigError(re.sub(r"(?<![^\s(])data\.(\w+(?:\.\w+)*)(?![\w/])", flag, str(error))) from error

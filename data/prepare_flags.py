@@ -57,7 +57,7 @@ _FILTER_HELP = {
     "remove_duplicates": "Remove documents that are identical to an earlier one, or near-identical too.",
     "jaccard": "Least similarity of near-identical documents.",
 }
-CORPUS_FLAGS = frozenset(_HELP) | {f"filters.{name}" for name in _FILTER_HELP}  # fields of config.data
+CORPUS_FLAGS = frozenset(_HELP) | {f"filters.{name}" for name in _FILTER_HELP}  # as in config.data
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,12 @@ import numpy as np
 
 from data.coverage import coverage_warnings, describe_coverage
 from data.eligible import describe_excluded
-from data.split import Split, unit_of
+from data.split import unit_of
 from data.tokenizers.specials import appended_names
 from data.trigram import trigram_loss
 from models.placement import platform_of
 from train.accelerators import accelerator_warnings
+from train.config import DataConfig
 from train.corpus import Corpus, describe_rates, of_corpus
 from train.counters import Counters
 from train.display import Display
@@ -29,17 +30,20 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
     for name, value in lines.items():
         display.message(f"{name:>{width}}  {value}")
     corpus_warnings = []
-    for number, corpus in enumerate(run.corpora.each):
+    fields = run.experiment.data.of_corpora().values()
+    for number, (corpus, own) in enumerate(zip(run.corpora.each, fields, strict=True)):
         of, specs = of_corpus(corpus.name), [spec for spec in run.experiment.window_specs if spec.corpus == number]
         for documents in (corpus.train_documents, corpus.heldout_documents):
             for reason in describe_excluded(documents, specs):
                 display.message(f"{'excluded':>{width}}  {of}{reason}")
-        own = (
-            *_skipped_input_warnings(corpus),
-            *coverage_warnings(corpus.store),
-            *_heldout_share_warnings(corpus, run.experiment.data.split, specs[0].eos),
-        )
-        corpus_warnings += [of + line for line in own]
+        corpus_warnings += [
+            of + line
+            for line in (
+                *_skipped_input_warnings(corpus),
+                *coverage_warnings(corpus.store),
+                *_heldout_share_warnings(corpus, own, specs[0].eos),
+            )
+        ]
         if run.experiment.data.near_duplicates == "keep":
             corpus_warnings += _trained_text_warnings(corpus)
     for warning in (*run.experiment.warnings, *corpus_warnings, *accelerator_warnings()):
@@ -195,20 +199,24 @@ def _trained_text_warnings(corpus: Corpus) -> list[str]:
     ]
 
 
-def _heldout_share_warnings(corpus: Corpus, split: Split, eos: bool) -> list[str]:
-    """Returns a warning where more than twice as much text is held out as set, as in a corpus of few files."""
+def _heldout_share_warnings(corpus: Corpus, own: DataConfig, eos: bool) -> list[str]:
+    """Returns a warning where more than twice as much text is held out as set, as in a corpus of few files.
+
+    own: the fields of the corpus.
+    """
     if corpus.store.is_heldout.any():
         return []
     trained, heldout = (int(side.ends(eos)[-1]) for side in (corpus.train_documents, corpus.heldout_documents))
-    share = heldout / (trained + heldout)
-    if share <= 2 * split.heldout_fraction:
+    share, unit = heldout / (trained + heldout), unit_of(corpus.store, own.split)
+    if share <= 2 * own.heldout_fraction:
         return []
-    unit = unit_of(corpus.store, split)
-    remedy = "data.split_by='document', " if unit == "file" else ""
+    remedy = {"file": "data.split_by='document', ", "label": "another data.split_by, "}.get(unit, "")
+    if unit == "file" and own.document_per == "file":
+        remedy = "data.document_per='line' or 'paragraph' with data.split_by='document', "
     return [
-        f"{share:.0%} of the tokens are held out, and data.heldout_fraction={split.heldout_fraction:g} is the share of "
-        f"the {unit}s on average, which are few or differ in size: to train on more, set {remedy}another "
-        "data.split_seed, or data.heldout_path"
+        f"{share:.1%} of the tokens are held out, and data.heldout_fraction={own.heldout_fraction:g} is the share of "
+        f"different {unit}s on average, of which there are few or some are large: to train on more, set {remedy}"
+        "another data.split_seed, or held-out text of its own (heldout_path)"
     ]
 
 

@@ -6,6 +6,7 @@ lengths[e] on are padding, and their contents are ignored. The functions return 
 A `View` is such a function, the length of its result, and the number of sentinels in the result.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -192,8 +193,9 @@ ALL_TOKENS = View(
 )
 
 
+@functools.cache
 def sentinel_or_random(random_rate: float) -> View:
-    """`noise_token_to_sentinel_or_random` as a View."""
+    """`noise_token_to_sentinel_or_random` as a View, the same one for equal rates."""
 
     def show(tokens, noise, lengths, vocab, keys):
         return noise_token_to_sentinel_or_random(tokens, noise, lengths, vocab, keys, random_rate)

@@ -19,8 +19,8 @@ from objectives.rows.kinds import Kinds, make_kinds
 from objectives.rows.lengths import RowShape
 
 
-class _Members(NamedTuple):
-    """A denoiser, or a part of one, and how many windows of a batch it corrupts."""
+class _Member(NamedTuple):
+    """A denoiser, or a part of one, and the number of its windows in a batch."""
 
     denoiser: Denoiser
     num_windows: int
@@ -70,7 +70,7 @@ class Collator:
             if places.size:
                 chosen.append(places)
                 group = zip(kinds.denoisers[first:end], counts[first:end].tolist(), strict=True)
-                examples.append(self._corrupt([_Members(*members) for members in group if members[1]], windows, places))
+                examples.append(self._corrupt([_Member(*member) for member in group if member[1]], windows, places))
         return _interleave(examples, chosen)
 
     @functools.cached_property
@@ -86,8 +86,8 @@ class Collator:
         # All batches must have the same fields, also batches without an example of such a denoiser.
         return any(denoiser.objective.has_attention_order for denoiser in self.denoisers)
 
-    def _corrupt(self, group: Sequence[_Members], windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
-        """The examples of windows `chosen`, int [n], which are those of each member of the group in turn."""
+    def _corrupt(self, group: Sequence[_Member], windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
+        """The examples of windows `chosen`, int [n]: first those of the group's first member, then the second's, ..."""
         lengths, keys = windows.lengths[chosen], windows.keys[chosen]
         tokens = windows.tokens[chosen, : lengths.max()]
         denoiser = group[0].denoiser

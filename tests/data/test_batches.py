@@ -112,7 +112,7 @@ def test_loader_yields_the_batches_in_order_from_any_start(documents, threads, r
 
 @pytest.mark.parametrize(
     ("batch_size", "threads", "prefetch", "at_once"),
-    [(8, 0, 4, 4), (8, 1, 4, 4), (8, 2, 4, 2), (8, 2, 1, 1), (400, 1, 16, 2), (1100, 1, 16, 1)],
+    [(8, 0, 4, 4), (8, 1, 4, 4), (8, 2, 4, 4), (8, 2, 1, 1), (400, 1, 16, 2), (1100, 1, 16, 1)],
 )
 def test_loader_makes_several_small_batches_at_once(documents, batch_size, threads, prefetch, at_once):
     made = []

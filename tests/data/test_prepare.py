@@ -172,3 +172,13 @@ run_program(main)
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 1 and done.stdout == b"" and len(done.stderr.splitlines()) == 1
     assert b"tokens.bin was truncated while it was read" in done.stderr
+
+
+def test_errors_name_flags_and_keep_what_the_user_wrote(tmp_path):
+    (tmp_path / "data.source").mkdir()
+    for path in (f"{tmp_path}/data.source/nope", "data.path"):
+        with pytest.raises(ConfigError, match=f"^--path='{path}' does not exist"):
+            main(["prepare", "--source=text", f"--path={path}", f"--cache_dir={tmp_path}"])
+    (tmp_path / "a.txt").write_text("some words")
+    with pytest.raises(ConfigError, match=r"^--filters\.\* leaves no document of --path="):
+        main(["prepare", f"--path={tmp_path}/a.txt", "--source=text", "--filters.min_characters=99"])

@@ -70,7 +70,7 @@ def read_prompt(
     for name in dict.fromkeys(denoiser.mode for denoiser in experiment.denoisers if denoiser.mode):
         if name in text:
             notes.append(f"{name} in the prompt is read as ordinary text; choose a mode with --mode")
-    if mode is None and len({other.mode for other in denoisers_with_mode(experiment, None)}) > 1:
+    if mode is None and not notes and len({other.mode for other in denoisers_with_mode(experiment, None)}) > 1:
         token = f"mode token {denoiser.mode}" if denoiser.mode else "no mode token"
         notes.append(f"denoiser {denoiser.name} reads the prompt, with {token}; choose another mode with --mode")
     if not text and not prompting.allows_empty:

@@ -1,5 +1,6 @@
 """What train.generate and the Python interface do with prompts: checks, generated texts, and filled masks."""
 
+import collections
 import dataclasses
 import numbers
 from collections.abc import Iterator, Sequence
@@ -118,16 +119,20 @@ def read_requests(
 ) -> tuple[list[Request], list[str]]:
     """Returns `texts` as prompts for a model with a decoder, and notes for the user, each once.
 
+    With several texts a note begins with the number of those that it is about.
+
     Raises ConfigError as `read_prompt` does, for a prompt that leaves no position for an answer, and for max_tokens
     that exceed the learned positions.
     """
-    requests, notes = [], {}
+    requests, notes = [], collections.Counter()
     for text, where in texts:
         prompt, of_prompt = read_prompt(experiment, text, options.mode, where)
         max_tokens, of_length = most_tokens(experiment, prompt, options.max_tokens, where)
         requests.append(Request(prompt, max_tokens))
-        notes |= dict.fromkeys([*of_prompt, *of_length])
-    return requests, list(notes)
+        notes.update([*of_prompt, *of_length])
+    if len(texts) == 1:
+        return requests, list(notes)
+    return requests, [f"{count} of {len(texts)} prompts: {note}" for note, count in notes.items()]
 
 
 def most_tokens(

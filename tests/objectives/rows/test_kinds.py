@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contract.windows import RowPlan
-from objectives import CLM, Denoiser, SpanCorruption, denoisers_of
+from objectives import CLM, Denoiser, PrefixLM, SpanCorruption, denoisers_of
 from objectives.rows.collate import Collator
 from objectives.rows.kinds import make_kinds
 from objectives.rows.lengths import OutputLengths, RowShape
@@ -50,14 +50,16 @@ def test_tasks_that_differ_in_their_corpus_are_one_kind():
     tasks = [dataclasses.replace(row, name=f"{row.name}/{k}", corpus=k) for row in UL2 for k in range(3)]
     kinds = make_kinds(tasks, None)
     assert len(kinds.denoisers) == 7
-    assert np.array_equal(kinds.of_windows(np.arange(21), None), np.repeat(make_kinds(UL2, None).first_kind, 3))
+    assert np.array_equal(kinds.of_windows(np.arange(21), None), np.repeat(make_kinds(UL2, None).of_parts, 3))
+    iid = denoisers_of(objective_of("iid_denoising:iid_15_r10s90_f"), "x")[0]
+    assert len(make_kinds([dataclasses.replace(iid, corpus=k) for k in range(3)], None).denoisers) == 1
 
 
 def test_parts_of_a_plan_follow_each_other():
     s = next(row for row in UL2 if row.name == "s")
     plan = RowPlan(*np.array([[[0, 1, 2, 1]], [[9, 9, 9, 9]], [[0, 0, 0, 3]]]))
     kinds = make_kinds([UL2[0], s, UL2[1]], plan)
-    assert kinds.groups == ((0, 2), (2, 6)) and kinds.first_kind.tolist() == [0, 2, 1]
+    assert kinds.groups == ((0, 2), (2, 6)) and kinds.of_parts.tolist() == [[0, 0, 0, 0], [2, 3, 4, 5], [1, 0, 0, 0]]
     assert kinds.denoisers[2:] == s.parts(4)
     assert kinds.of_windows(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 3])).tolist() == [0, 2, 1, 5]
 
@@ -106,7 +108,44 @@ def test_the_objective_of_a_group_that_makes_more_than_it_declares_is_named():
         collator_of(table).examples(windows_of([0, 1, 2, 0, 1, 2]))
 
 
-def test_an_objective_with_a_corrupt_of_its_own_is_a_group_of_its_own():
-    table = [*UL2, *(Denoiser(f"clm{k}", "x", CLM(), 1.0, "", 1.0) for k in range(2))]
+class Reversed(PrefixLM):
+    """Prefix LM of the reversed text, by a `corrupt` of its own."""
+
+    prompting = PrefixLM.prompting
+    hidden = PrefixLM.hidden
+    restore = PrefixLM.restore
+    byte_metric = PrefixLM.byte_metric
+    has_inputs = PrefixLM.has_inputs
+    most_scored = PrefixLM.most_scored
+
+    def corrupt(self, tokens, lengths, keys, vocab):
+        backwards = np.maximum(lengths[:, None] - 1 - np.arange(tokens.shape[1]), 0)
+        return super().corrupt(np.take_along_axis(tokens, backwards, axis=1), lengths, keys, vocab)
+
+
+def test_an_objective_with_a_corrupt_of_its_own_is_corrupted_by_it_with_every_mode():
+    backwards = Reversed(target_fraction=0.25, split="uniform", sentinel=False)
+    table = [*UL2, *(Denoiser(f"{k}", "x", o, 1.0, k, 1.0) for o in (CLM(), backwards) for k in ("[R]", "[X]"))]
     kinds = make_kinds(table, None)
-    assert [end - begin for begin, end in kinds.groups] == [6, 1, 1] and len(kinds.denoisers) == 8
+    assert [end - begin for begin, end in kinds.groups] == [6, 1, 1, 1, 1, 1]
+    windows = windows_of(np.arange(4 * len(table)) % len(table))
+    together = collator_of(table).examples(windows)
+    for k in range(7, 11):
+        places = np.flatnonzero(windows.denoiser_ids == k)
+        tokens, lengths, keys = windows.tokens[places], windows.lengths[places], windows.keys[places]
+        alone = table[k].objective.corrupt(tokens, lengths, keys, vocab())
+        assert [sequence(together.targets, place) for place in places] == [sequence(alone.targets, e) for e in range(4)]
+
+
+class Parted(SpanCorruption):
+    """Span corruption whose second part shows its targets in another way."""
+
+    def parts(self, count):
+        return SpanCorruption(**vars(self)), objective_of("iid_denoising:iid_15_m_f")
+
+
+def test_parts_with_different_views_are_in_different_groups():
+    parted = dataclasses.replace(UL2[0], objective=Parted(**vars(UL2[0].objective)))
+    plan = RowPlan(*np.array([[[0, 0, 1, 1]], [[9, 9, 9, 9]], [[0, 1, 0, 0]]]))
+    kinds = make_kinds([parted, UL2[1]], plan)
+    assert kinds.groups == ((0, 2), (2, 3)) and kinds.of_parts.tolist() == [[0, 2], [1, 0]]

@@ -45,8 +45,8 @@ def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, cap
     arguments = ("--prompts=-", f"--out={tmp_path}/out.jsonl", *options)
     lines, printed = run(monkeypatch, capsys, workdirs["ul2"], *arguments, stdin=content)
     assert lines == [] and printed.splitlines() == [
-        "note: denoiser r reads the prompt, with mode token [R]; choose another mode with --mode",
-        "note: denoiser s reads the prompt, with mode token [S]; choose another mode with --mode",
+        "note: 1 of 3 prompts: denoiser r reads the prompt, with mode token [R]; choose another mode with --mode",
+        "note: 2 of 3 prompts: denoiser s reads the prompt, with mode token [S]; choose another mode with --mode",
         f"{len(records)} answers in {tmp_path}/out.jsonl",
     ]
     written = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()

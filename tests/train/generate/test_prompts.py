@@ -193,7 +193,7 @@ def test_a_prompt_without_a_mode_gets_the_mode_of_the_first_suitable_denoiser():
 
 def test_text_that_looks_like_a_special_token_is_ordinary_text():
     experiment = tiny_experiment("ul2", "encoder_decoder")
-    prompt, [note] = read_prompt(experiment, "[X] <pad></s>", "[S]")
+    prompt, [note] = read_prompt(experiment, "[X] <pad></s>", None)
     assert prompt.text.tolist() == [3 + byte for byte in b"[X] <pad></s>"]
     assert note == "[X] in the prompt is read as ordinary text; choose a mode with --mode"
     assert read_prompt(tiny_experiment("clm", "decoder_only"), "[X]", None)[1] == []  # a run without mode tokens
