@@ -1,0 +1,167 @@
+"""Resolves model.remat="auto" and train.grad_accum_steps=0: the first choice that fits the memory of a device.
+
+The order is that of the time of a step, from the shortest:
+
+    model.remat="none" with the fewest microbatches that fit, from 1 up to one row for each device and microbatch;
+    then "dots" in the same way; then "full".
+
+Whether a choice fits is estimated from shapes (train/plan/estimate.py), without a compiler, so a run starts about a
+second later. A choice depends on the config, the kind and the number of the devices, and the share of a GPU's memory in
+JAX's pool. Where the memory of a device is not known, as on CPUs, it is "none" with 1 microbatch.
+
+A field that the config sets is not changed. The resolved fields are those of the run's config.json, and a run that
+continues keeps them, also on other devices.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+
+from contract.errors import ConfigError
+from train.experiment import Experiment
+from train.hardware import GIB, chip_of
+from train.plan.estimate import Estimate, estimate
+from train.plan.topology import Topology, pool_share, with_pool
+from train.sharding import mesh_shape
+
+_REMATS = ("none", "dots", "full")
+# The least estimate of a program's temporaries from shapes, as a share of what XLA reports, in the cases that
+# tests/train/plan/test_plan.py compares.
+_ACCURACY = 0.8
+
+
+def this_machine() -> Topology:
+    """Returns the devices of all processes of this run, as a topology without a compiler.
+
+    Raises ConfigError as `pool_share` does.
+    """
+    device = jax.devices()[0]
+    chip = chip_of(device.device_kind)
+    if chip is not None and device.platform == "gpu":
+        chip = with_pool(chip, pool_share(os.environ))
+    return Topology(device.device_kind, jax.device_count(), chip, ())
+
+
+def resolve_memory(
+    experiment: Experiment, topology: Topology, *, saved: Mapping[str, Any] | None = None, side_by_side: int = 1
+) -> Experiment:
+    """Returns the experiment with model.remat and train.grad_accum_steps resolved, and `chosen`, which says how.
+
+    Args:
+      experiment: returned as it is if its config sets both fields.
+      topology: the machine; nothing is compiled for it.
+      saved: the config of the run that continues, whose values are taken. If its microbatches do not divide the rows of
+        a device of this machine, the values are chosen anew.
+      side_by_side: the number of runs that each device trains at the same time.
+
+    Raises ConfigError as `estimate` does.
+    """
+    if not is_automatic(experiment):
+        return experiment
+    topology = dataclasses.replace(topology, devices=())
+    data, fsdp, *_ = mesh_shape(experiment.mesh, topology.num_devices)
+    rows = max(1, experiment.train.batch_size // (data * fsdp))
+    if saved is not None and rows % (steps := saved["train"]["grad_accum_steps"]) == 0:
+        return _with_choice(experiment, saved["model"]["remat"], steps, "as in the run so far")
+    first = _with_choice(experiment, "none", 1)
+    if topology.chip is None:
+        reason = f"as the memory of {topology.name} is not known"
+        return dataclasses.replace(
+            first, chosen=f"{describe(first.model.remat, first.train.grad_accum_steps)}, {reason}"
+        )
+    usable, least = topology.chip.usable_bytes, None
+    for choice in _choices(experiment, topology, rows, side_by_side):
+        needed = side_by_side * choice.needed_bytes
+        text = f"{describe(choice.experiment.model.remat, choice.experiment.train.grad_accum_steps)}, chosen for {topology.name}"
+        sizes = f"{side_by_side * choice.plan.total_bytes / GIB:.1f} of {usable / GIB:.1f} GiB"
+        if needed <= usable:
+            return dataclasses.replace(choice.experiment, chosen=f"{text}: about {sizes}")
+        if least is None or needed < least[0]:
+            warning = (
+                f"the run needs about {sizes} of a device with {describe(choice.experiment.model.remat, choice.experiment.train.grad_accum_steps)}, the least of all "
+                "choices of model.remat and train.grad_accum_steps: use more devices with mesh.fsdp=-1 and "
+                "mesh.data=1, or a smaller train.batch_size; python -m train.plan finds a change that is sufficient"
+            )
+            warnings = (*experiment.warnings, warning)
+            least = needed, dataclasses.replace(choice.experiment, chosen=text, warnings=warnings)
+    return least[1]
+
+
+def is_automatic(experiment: Experiment) -> bool:
+    """Returns whether the config leaves model.remat or train.grad_accum_steps to `resolve_memory`."""
+    return experiment.model.remat == "auto" or not experiment.train.grad_accum_steps
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    experiment: Experiment
+    plan: Estimate
+
+    @property
+    def fixed_bytes(self) -> int:
+        """What does not depend on the choice: state, batch and gradients."""
+        return self.plan.total_bytes - self.plan.activation_bytes
+
+    @property
+    def needed_bytes(self) -> int:
+        """The memory that the choice needs at most.
+
+        A microbatch's gradients are added to those of the earlier ones, which takes their memory twice.
+        """
+        plan, sums = self.plan, self.plan.parameter_bytes * (self.experiment.train.grad_accum_steps > 1)
+        return plan.state_bytes + plan.batch_bytes + int((plan.temporary_bytes + sums) / _ACCURACY)
+
+
+def _choices(experiment: Experiment, topology: Topology, rows: int, side_by_side: int) -> Iterator[_Choice]:
+    """Yields the choices that may fit, in the order of this module, and the last choice of each model.remat.
+
+    Activations are nearly in proportion to the rows of a microbatch, so most choices that do not fit are known by the
+    estimate of the first. rows: of a device.
+    """
+    all_steps = [steps for steps in range(1, rows + 1) if rows % steps == 0]
+    for remat in _REMATS if experiment.model.remat == "auto" else (experiment.model.remat,):
+        whole = None
+        for steps in [experiment.train.grad_accum_steps] if experiment.train.grad_accum_steps else all_steps:
+            if whole is not None and steps != all_steps[-1]:
+                activations = whole.plan.activation_bytes * whole.experiment.train.grad_accum_steps / steps
+                if side_by_side * (whole.fixed_bytes + activations / _ACCURACY) > topology.chip.usable_bytes:
+                    continue
+            try:
+                candidate = _with_choice(experiment, remat, steps)
+            except ConfigError:
+                if whole is None:
+                    raise
+                break  # a learner that needs the whole batch
+            choice = _Choice(candidate, estimate(candidate, topology))
+            whole = whole or choice
+            yield choice
+
+
+def _with_choice(experiment: Experiment, remat: str, steps: int, reason: str = "") -> Experiment:
+    """Returns the experiment with values for those of the two fields that its config leaves open."""
+    remat = remat if experiment.model.remat == "auto" else experiment.model.remat
+    steps = experiment.train.grad_accum_steps or steps
+    config, learner = experiment.config, experiment.learner
+    model = dataclasses.replace(experiment.model, remat=remat)
+    resolved = dataclasses.replace(
+        experiment,
+        config={
+            **config,
+            "model": {**config["model"], "remat": remat},
+            "train": {**config["train"], "grad_accum_steps": steps},
+        },
+        train=dataclasses.replace(experiment.train, grad_accum_steps=steps),
+        model=model,
+        learner=type(learner).make(
+            learner.objective, model, dataclasses.replace(learner.setup, grad_accum_steps=steps)
+        ),
+    )
+    return dataclasses.replace(resolved, chosen=f"{describe(remat, steps)}, {reason}") if reason else resolved
+
+
+def describe(remat: str, grad_accum_steps: int) -> str:
+    """Returns the two fields in words: "remat none, 1 microbatch"."""
+    return f"remat {remat}, {grad_accum_steps:,} microbatch{'' if grad_accum_steps == 1 else 'es'}"
