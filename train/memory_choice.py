@@ -25,9 +25,11 @@ from train.experiment import Experiment
 from train.hardware import GIB, chip_of
 from train.plan.estimate import Estimate, estimate
 from train.plan.topology import Topology, pool_share, with_pool
+from train.run_config import flatten
 from train.sharding import mesh_shape
 
 _REMATS = ("none", "dots", "full")
+_DEFAULT = ("none", 1)
 # The least estimate of a program's temporaries from shapes, as a share of what XLA reports, in the cases that
 # tests/train/plan/test_plan.py compares.
 _ACCURACY = 0.8
@@ -64,30 +66,25 @@ def resolve_memory(
     topology = dataclasses.replace(topology, devices=())
     data, fsdp, *_ = mesh_shape(experiment.mesh, topology.num_devices)
     rows = max(1, experiment.train.batch_size // (data * fsdp))
-    if saved is not None and rows % (steps := saved["train"]["grad_accum_steps"]) == 0:
-        return _with_choice(experiment, saved["model"]["remat"], steps, "as in the run so far")
-    first = _with_choice(experiment, "none", 1)
+    if (values := _saved_values(saved, rows)) is not None:
+        return _saying(_with_choice(experiment, *values), "as in the run so far")
     if topology.chip is None:
-        reason = f"as the memory of {topology.name} is not known"
-        return dataclasses.replace(
-            first, chosen=f"{describe(first.model.remat, first.train.grad_accum_steps)}, {reason}"
-        )
-    usable, least = topology.chip.usable_bytes, None
+        return _saying(_with_choice(experiment, *_DEFAULT), f"as the memory of {topology.name} is not known")
+    least: tuple[int, Experiment] | None = None
     for choice in _choices(experiment, topology, rows, side_by_side):
-        needed = side_by_side * choice.needed_bytes
-        text = f"{describe(choice.experiment.model.remat, choice.experiment.train.grad_accum_steps)}, chosen for {topology.name}"
-        sizes = f"{side_by_side * choice.plan.total_bytes / GIB:.1f} of {usable / GIB:.1f} GiB"
-        if needed <= usable:
-            return dataclasses.replace(choice.experiment, chosen=f"{text}: about {sizes}")
+        needed, total = side_by_side * choice.needed_bytes, side_by_side * choice.plan.total_bytes
+        sizes = f"about {total / GIB:.1f} of {topology.chip.usable_bytes / GIB:.1f} GiB"
+        chosen = _saying(choice.experiment, f"chosen for {topology.name}: {sizes}")
+        if needed <= topology.chip.usable_bytes:
+            return chosen
         if least is None or needed < least[0]:
-            warning = (
-                f"the run needs about {sizes} of a device with {describe(choice.experiment.model.remat, choice.experiment.train.grad_accum_steps)}, the least of all "
-                "choices of model.remat and train.grad_accum_steps: use more devices with mesh.fsdp=-1 and "
-                "mesh.data=1, or a smaller train.batch_size; python -m train.plan finds a change that is sufficient"
-            )
-            warnings = (*experiment.warnings, warning)
-            least = needed, dataclasses.replace(choice.experiment, chosen=text, warnings=warnings)
-    return least[1]
+            least = needed, chosen
+    assert least is not None
+    warning = (
+        f"a device may not have the memory for this run ({least[1].chosen}, the least that model.remat and "
+        "train.grad_accum_steps can do): python -m train.plan finds a change that is sufficient"
+    )
+    return dataclasses.replace(least[1], warnings=(*experiment.warnings, warning))
 
 
 def is_automatic(experiment: Experiment) -> bool:
@@ -140,26 +137,36 @@ def _choices(experiment: Experiment, topology: Topology, rows: int, side_by_side
             yield choice
 
 
-def _with_choice(experiment: Experiment, remat: str, steps: int, reason: str = "") -> Experiment:
-    """Returns the experiment with values for those of the two fields that its config leaves open."""
+def _saved_values(saved: Mapping[str, Any] | None, rows: int) -> tuple[str, int] | None:
+    """Returns model.remat and train.grad_accum_steps of a run's config; None unless they are values for `rows` rows."""
+    fields = flatten(saved or {})
+    remat, steps = fields.get("model.remat"), fields.get("train.grad_accum_steps")
+    if remat not in _REMATS or type(steps) is not int or steps < 1 or rows % steps:
+        return None
+    return remat, steps
+
+
+def _with_choice(experiment: Experiment, remat: str, steps: int) -> Experiment:
+    """Returns the experiment with these values for those of the two fields that its config leaves open."""
     remat = remat if experiment.model.remat == "auto" else experiment.model.remat
     steps = experiment.train.grad_accum_steps or steps
     config, learner = experiment.config, experiment.learner
     model = dataclasses.replace(experiment.model, remat=remat)
-    resolved = dataclasses.replace(
+    setup = dataclasses.replace(learner.setup, grad_accum_steps=steps)
+    changes = {"model": {"remat": remat}, "train": {"grad_accum_steps": steps}}
+    return dataclasses.replace(
         experiment,
-        config={
-            **config,
-            "model": {**config["model"], "remat": remat},
-            "train": {**config["train"], "grad_accum_steps": steps},
-        },
+        config={**config, **{section: {**config[section], **fields} for section, fields in changes.items()}},
         train=dataclasses.replace(experiment.train, grad_accum_steps=steps),
         model=model,
-        learner=type(learner).make(
-            learner.objective, model, dataclasses.replace(learner.setup, grad_accum_steps=steps)
-        ),
+        learner=type(learner).make(learner.objective, model, setup),
     )
-    return dataclasses.replace(resolved, chosen=f"{describe(remat, steps)}, {reason}") if reason else resolved
+
+
+def _saying(experiment: Experiment, reason: str) -> Experiment:
+    """Returns the experiment with `chosen`, its choice and the reason."""
+    choice = describe(experiment.model.remat, experiment.train.grad_accum_steps)
+    return dataclasses.replace(experiment, chosen=f"{choice}, {reason}")
 
 
 def describe(remat: str, grad_accum_steps: int) -> str:

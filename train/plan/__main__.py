@@ -2,11 +2,11 @@
 
 Prints the memory and the time of a run on a machine, which need not be available, whether the run fits and, if not,
 which fields make the run fit. For a TPU topology the TPU compiler compiles the train step, which also shows the step's
-collectives (pip install -e '.[tpu]'; no TPU is needed). model.remat="auto" and train.grad_accum_steps=0 are chosen as at
-the start of a run on that machine. v5e:4x4:2 is two slices of 4x4 chips. For gpu:N, h100:N, cpu:N
+collectives (pip install -e '.[tpu]'; no TPU is needed). v5e:4x4:2 is two slices of 4x4 chips. For gpu:N, h100:N, cpu:N
 and other chips, memory is added up from shapes, which is less exact. On a GPU programs can use JAX's memory pool: 75%
-of the memory, unless XLA_PYTHON_CLIENT_MEM_FRACTION is set, here as on the machine. --json=FILE writes what is printed
-as a JSON object.
+of the memory, unless XLA_PYTHON_CLIENT_MEM_FRACTION is set, here as on the machine. model.remat="auto" and
+train.grad_accum_steps=0 are resolved as at the start of a run on that machine. --json=FILE writes what is printed as a
+JSON object.
 """
 
 import json
