@@ -43,13 +43,13 @@ def choice_of(experiment):
 
 @pytest.fixture(scope="module")
 def needed():
-    """The bytes that each choice needs, with a margin: the compiler's temporaries are up to 1.25 of the estimate."""
+    """The bytes that each choice needs, with a margin: a compiler's temporaries can be twice the estimate."""
     found = {}
     for remat, steps in ORDER:
         fields = fields_of(model__remat=remat, train__grad_accum_steps=steps)
         plan = estimate(make_experiment(fields), machine(0))
         gradients = plan.parameter_bytes * (2 if steps > 1 else 1)
-        found[remat, steps] = plan.state_bytes + plan.batch_bytes + (plan.activation_bytes + gradients) / 0.8
+        found[remat, steps] = plan.state_bytes + plan.batch_bytes + (plan.activation_bytes + gradients) * 2
     return found
 
 
@@ -78,7 +78,7 @@ def test_where_nothing_fits_the_least_memory_is_chosen_with_a_warning(needed):
 
 
 def test_more_devices_and_a_larger_batch_change_the_choice(needed):
-    memory = int(needed["none", 2]) + 1
+    memory = int(1.1 * needed["none", 2])
     assert choice_of(resolve_memory(make_experiment(fields_of()), machine(memory, devices=2))) == ("none", 1)
     twelve = make_experiment(fields_of(train__batch_size=12))
     assert choice_of(resolve_memory(twelve, machine(memory))) == ("none", 3), "a divisor of the rows, of any kind"
@@ -173,7 +173,7 @@ def test_a_run_saves_its_choice_and_keeps_it_on_another_machine(corpus, tmp_path
     choice = saved()
     assert choice[0] in ("dots", "full") and choice[1] == 8
     assert f"memory  remat {choice[0]}, 8 microbatches, chosen for some chip: about " in out
-    assert "warning" in out and "a device may not have the memory" in out
+    assert "a device may not have the memory" in out
     assert choice_of(load_experiment(workdir)) == (choice[0], 1), "readers have one microbatch"
 
     use_machine(monkeypatch, 2**40)
