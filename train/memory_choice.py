@@ -2,15 +2,15 @@
 
 The order is that of the time of a step, from the shortest:
 
-    model.remat="none" with the fewest microbatches that fit, from 1 up to one row for each device and microbatch;
+    model.remat="none" with the fewest microbatches that fit: the divisors of the rows of a device, from 1 to one row each;
     then "dots" in the same way; then "full".
 
-Whether a choice fits is estimated from shapes (train/plan/estimate.py), without a compiler, so a run starts about a
-second later. A choice depends on the config, the kind and the number of the devices, and the share of a GPU's memory in
+Whether a choice fits is estimated from shapes (train/plan/estimate.py), without a compiler, so a run starts a second or
+two later. A choice depends on the config, the kind and the number of the devices, and the share of a GPU's memory in
 JAX's pool. Where the memory of a device is not known, as on CPUs, it is "none" with 1 microbatch.
 
 A field that the config sets is not changed. The resolved fields are those of the run's config.json, and a run that
-continues keeps them, also on other devices.
+continues keeps them, also on other devices, unless its microbatches do not divide the rows of a device there.
 """
 
 import dataclasses
