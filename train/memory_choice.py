@@ -2,7 +2,7 @@
 
 The order is that of the time of a step, from the shortest:
 
-    model.remat="none" with the fewest microbatches that fit: the divisors of the rows of a device, from 1 to one row each;
+    model.remat="none" with the fewest microbatches that fit, of any number that divides the rows of a device;
     then "dots" in the same way; then "full".
 
 Whether a choice fits is estimated from shapes (train/plan/estimate.py), without a compiler, so a run starts a second or
@@ -30,9 +30,9 @@ from train.sharding import mesh_shape
 
 _REMATS = ("none", "dots", "full")
 _DEFAULT = ("none", 1)
-# The estimate of a program's temporaries from shapes, as the least share of what a compiler needs: configs/bart.py:base,
-# with dropout, needs 1.8 times the estimate on one TPU v5e. More microbatches than necessary cost little time, but a
-# program that does not fit ends the run.
+# The least share that the estimate of a program's temporaries from shapes is of what a compiler needs. For
+# configs/bart.py:base, which has dropout, it is 0.56 on one TPU v5e. More microbatches than necessary cost little time,
+# but a program that does not fit ends the run.
 _ACCURACY = 0.5
 
 
@@ -72,10 +72,10 @@ def resolve_memory(
     if topology.chip is None:
         return _saying(_with_choice(experiment, *_DEFAULT), f"as the memory of {topology.name} is not known")
     least: tuple[int, Experiment] | None = None
-    for choice in _choices(experiment, topology, rows, side_by_side):
-        needed, total = side_by_side * choice.needed_bytes, side_by_side * choice.plan.total_bytes
-        sizes = f"about {total / GIB:.1f} of {topology.chip.usable_bytes / GIB:.1f} GiB"
-        chosen = _saying(choice.experiment, f"chosen for {topology.name}: {sizes}")
+    for candidate, plan in _choices(experiment, topology, rows, side_by_side):
+        needed = side_by_side * _needed_bytes(plan, candidate.train.grad_accum_steps, plan.activation_bytes)
+        sizes = f"about {side_by_side * plan.total_bytes / GIB:.1f} of {topology.chip.usable_bytes / GIB:.1f} GiB"
+        chosen = _saying(candidate, f"chosen for {topology.name}: {sizes}")
         if needed <= topology.chip.usable_bytes:
             return chosen
         if least is None or needed < least[0]:
@@ -93,39 +93,31 @@ def is_automatic(experiment: Experiment) -> bool:
     return experiment.model.remat == "auto" or not experiment.train.grad_accum_steps
 
 
-@dataclasses.dataclass(frozen=True)
-class _Choice:
-    experiment: Experiment
-    plan: Estimate
+def _needed_bytes(plan: Estimate, steps: int, activations: float) -> float:
+    """Returns the memory that a run of `plan` needs at most, with `steps` microbatches of `activations` bytes.
 
-    @property
-    def fixed_bytes(self) -> int:
-        """What does not depend on the choice: state, batch and gradients."""
-        return self.plan.total_bytes - self.plan.activation_bytes
-
-    @property
-    def needed_bytes(self) -> int:
-        """The memory that the choice needs at most.
-
-        A microbatch's gradients are added to those of the earlier ones, which takes their memory twice.
-        """
-        plan, sums = self.plan, self.plan.parameter_bytes * (self.experiment.train.grad_accum_steps > 1)
-        return plan.state_bytes + plan.batch_bytes + int((plan.temporary_bytes + sums) / _ACCURACY)
+    A microbatch's gradients are added to those of the earlier ones, which takes their memory twice.
+    """
+    gradients = plan.parameter_bytes * (1 if steps == 1 else 2)
+    return plan.state_bytes + plan.batch_bytes + (activations + gradients) / _ACCURACY
 
 
-def _choices(experiment: Experiment, topology: Topology, rows: int, side_by_side: int) -> Iterator[_Choice]:
+def _choices(
+    experiment: Experiment, topology: Topology, rows: int, side_by_side: int
+) -> Iterator[tuple[Experiment, Estimate]]:
     """Yields the choices that may fit, in the order of this module, and the last choice of each model.remat.
 
     Activations are nearly in proportion to the rows of a microbatch, so most choices that do not fit are known by the
     estimate of the first. rows: of a device.
     """
-    all_steps = [steps for steps in range(1, rows + 1) if rows % steps == 0]
+    assert topology.chip is not None
+    divisors = [steps for steps in range(1, rows + 1) if rows % steps == 0]
     for remat in _REMATS if experiment.model.remat == "auto" else (experiment.model.remat,):
-        whole = None
-        for steps in [experiment.train.grad_accum_steps] if experiment.train.grad_accum_steps else all_steps:
-            if whole is not None and steps != all_steps[-1]:
-                activations = whole.plan.activation_bytes * whole.experiment.train.grad_accum_steps / steps
-                if side_by_side * (whole.fixed_bytes + activations / _ACCURACY) > topology.chip.usable_bytes:
+        whole: Estimate | None = None
+        for steps in [experiment.train.grad_accum_steps] if experiment.train.grad_accum_steps else divisors:
+            if whole is not None and steps != divisors[-1]:
+                least = _needed_bytes(whole, steps, whole.activation_bytes / steps)
+                if side_by_side * least > topology.chip.usable_bytes:
                     continue
             try:
                 candidate = _with_choice(experiment, remat, steps)
@@ -133,9 +125,9 @@ def _choices(experiment: Experiment, topology: Topology, rows: int, side_by_side
                 if whole is None:
                     raise
                 break  # a learner that needs the whole batch
-            choice = _Choice(candidate, estimate(candidate, topology))
-            whole = whole or choice
-            yield choice
+            plan = estimate(candidate, topology)
+            whole = whole or plan
+            yield candidate, plan
 
 
 def _saved_values(saved: Mapping[str, Any] | None, rows: int) -> tuple[str, int] | None:
