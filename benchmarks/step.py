@@ -43,6 +43,7 @@ from train import sharding
 from train.command import config_fields, define_config, parse_flags, run_command
 from train.experiment import Experiment, make_experiment
 from train.hardware import chip_of
+from train.memory_choice import resolve_memory, this_machine
 from train.mesh_checks import check_mesh
 from train.optimizer import make_optimizer
 from train.plan.estimate import abstract_batch
@@ -193,6 +194,7 @@ def main() -> None:
     if _FLAGS["peer"].value:
         (line,) = peer_lines("benchmarks.step", _FLAGS, rate="tokens_per_second")
     else:
+        experiment = resolve_memory(experiment, this_machine())
         line = {"benchmark": "step"} | settings(experiment, overrides) | measure(experiment, _STEPS.value)
     print(json.dumps(line), flush=True)
 

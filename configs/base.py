@@ -150,7 +150,9 @@ def get_config() -> ConfigDict:
     # on a GPU); "splash" (TPUs: masks by segments and causality) or "flash" (TPUs: also relative positions, prefixes,
     # attention orders and dropout). See models/kernels/choice.py.
     config.model.attention = "auto"
-    config.model.remat = "none"  # what the backward pass recomputes: "none", "dots", "full"; see models/remat.py
+    # What the backward pass recomputes: "none", "dots", "full" (models/remat.py). "auto" is resolved at the start of a
+    # run, together with train.grad_accum_steps=0, to what fits the memory of its devices (train/memory_choice.py).
+    config.model.remat = "none"
     config.model.scan_unroll = 1  # layers per iteration of the loop over layers; more are slower to compile
 
     config.loss = ConfigDict()
@@ -189,7 +191,8 @@ def get_config() -> ConfigDict:
     config.train.steps = 600  # updates
     config.train.epochs = 0.0  # passes, such as 3.0 or 0.5; resolved to updates when the corpus is open
     config.train.batch_size = 16  # rows of a batch, over all devices and processes
-    config.train.grad_accum_steps = 1  # parts of a batch, computed one after another to save memory
+    # Microbatches: parts of a batch, computed one after another to save memory. 0: resolved as model.remat="auto".
+    config.train.grad_accum_steps = 1
     # Decay of the exponential moving average of the parameters, in [0, 1), such as 0.999; 0: off. If on, evaluations,
     # samples, train.generate and runs that start from this one read the averaged parameters (train/averaging.py).
     config.train.ema_decay = 0.0

@@ -19,7 +19,7 @@ accuracy 0.45, macro F1 0.19. Held out are 20 modules of the seven packages.
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, mlm, recipes
+from configs import architectures, base, machines, mlm, recipes
 
 # Packages of 13 or more modules that every installation of Python 3.11 and later has.
 PACKAGES = ("asyncio", "email", "encodings", "importlib", "multiprocessing", "unittest", "xml")
@@ -46,4 +46,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.optimizer.warmup_steps = 500
         config.train.batch_size = 32
         config.train.steps = 5000
+        machines.use_machine(config, preset, {})
     return config

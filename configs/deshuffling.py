@@ -9,7 +9,7 @@ Tiny on two CPU cores: 600 steps, held-out loss 1.550 (standard error 0.038); th
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, recipes
+from configs import architectures, base, machines, recipes
 
 SIZES = {"base": architectures.T5_V1_0["base"]}
 
@@ -24,4 +24,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         recipes.use_t5_recipe(config)
         config.train.batch_size = 128
         config.train.steps = 524_288
+        machines.use_machine(config, preset, {})
     return config

@@ -20,7 +20,7 @@ import math
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, recipes
+from configs import architectures, base, machines, recipes
 
 SIZES = {"base": architectures.T5_V1_0["base"]}
 
@@ -53,6 +53,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         recipes.use_t5_recipe(config)
         config.train.batch_size = 128
         config.train.steps = 524_288
+        machines.use_machine(config, size, {})
     # The longest possible targets of windows of inputs_length - 1 tokens, which T5 has for every variant: 155, 78 and
     # 512 at 512 inputs. T5 uses 192, 104 and 512, because its number of noise tokens is random.
     density, inputs_length = config.objective.noise_density, config.data.inputs_length

@@ -1,8 +1,12 @@
-"""The machine that each preset above `base` is made for, and the fields that make the preset fit that machine.
+"""The fields of each preset that make it fit a machine.
 
-The machine is h100:8, except for the sizes of TOPOLOGIES; `python -m train.plan --config=... --topology=...` shows that
-the preset fits. For another machine, the command prints the fields to change if the preset does not fit. On a machine
-with more memory or devices, fewer microbatches and no rematerialization are faster.
+Presets up to `base`, and larger ones that are not in these tables, have model.remat="auto" and
+train.grad_accum_steps=0, which a run resolves at its start for the memory of its devices (train/memory_choice.py).
+
+Every other preset is made for the machine h100:8, except for the sizes of TOPOLOGIES; `python -m train.plan
+--config=... --topology=...` shows that the preset fits. For another machine, the command prints the fields to change if
+the preset does not fit. On a machine with more memory or devices, fewer microbatches and no rematerialization are
+faster.
 """
 
 from typing import NamedTuple
@@ -36,9 +40,13 @@ def topology_of(size: str) -> str:
 def use_machine(config: ConfigDict, size: str, fits: dict[str, Fit]) -> None:
     """Sets the mesh, model.remat and train.grad_accum_steps for the machine of `size`, after train.batch_size.
 
-    Leaves tiny, small and base, which are not in `fits`, unchanged.
+    A size that is not in `fits` leaves these two fields to the start of a run; tiny stays as it is.
     """
+    if size == "tiny":
+        return
     if size not in fits:
+        config.model.remat = "auto"
+        config.train.grad_accum_steps = 0
         return
     fit, devices = fits[size], _num_devices(topology_of(size))
     config.model.remat = fit.remat

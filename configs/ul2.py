@@ -73,8 +73,6 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.data.num_sentinels = 128  # noise_density=0.5 with spans of 3 needs 128 at 512 inputs; T5 has 100
         config.train.batch_size = 128
         config.train.steps = 500_000
-    if size == "base":
-        config.train.grad_accum_steps = 8  # 16 rows at a time fit one chip of 16 GiB; for at most 16 devices
     if size == "20b":
         config.train.batch_size = 1024
         config.train.steps = 2_000_000

@@ -42,7 +42,7 @@ class ModelConfig:
     initializer_range: Annotated[float, "(0, inf)"]
     dropout_rate: Annotated[float, "[0, 1)"]
     dropout_broadcast_positions: bool
-    remat: Literal["none", "dots", "full"]
+    remat: Literal["auto", "none", "dots", "full"]
     scan_unroll: Annotated[int, "[1, 10000]"]
     attention: Literal["auto", "xla", "cudnn", "triton", "splash", "flash"]
 

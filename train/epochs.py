@@ -1,5 +1,6 @@
 """Resolves `train.epochs`, passes over the training text, to `train.steps`, which needs the corpus."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -28,7 +29,8 @@ def resolve_epochs(run: Run) -> Run:
         resolved = make_experiment(experiment.config, steps=steps)
     except ConfigError as error:
         raise ConfigError(f"train.epochs={epochs:g} is {steps} steps with this corpus, and {error}") from error
-    return make_run(resolved, mesh=run.mesh)
+    warnings = tuple(dict.fromkeys((*resolved.warnings, *experiment.warnings)))
+    return make_run(dataclasses.replace(resolved, chosen=experiment.chosen, warnings=warnings), mesh=run.mesh)
 
 
 def steps_of(experiment: Experiment, documents: Documents) -> int:

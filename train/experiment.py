@@ -59,6 +59,7 @@ class Experiment:
     heldout_spec: BatchSpec  # the windows of evaluations, which do not depend on data.packing
     warnings: tuple[str, ...]
     new_store_dir: str  # where a token store is built that is not in data.cache_dir
+    chosen: str = ""  # how model.remat and train.grad_accum_steps were chosen; "" before, and if the config sets them
 
     @property
     def objective_name(self) -> str:

@@ -18,10 +18,11 @@ from train.epochs import resolve_epochs
 from train.experiment import Experiment
 from train.heldout import evaluate
 from train.lost_checkpoints import check_not_lost
+from train.memory_choice import resolve_memory, this_machine
 from train.profile import StepProfile
 from train.recorder import Recorder
 from train.run import make_run
-from train.run_config import flatten
+from train.run_config import flatten, read_config
 from train.save_timer import SaveTimer
 from train.signals import StopRequest
 from train.start import (
@@ -60,7 +61,8 @@ def train_and_evaluate(
     # The order of a start:
     # 1. The trackers are installed, the folder is writable, no other run writes in it, it is that of all processes, and
     #    a run in it has not lost its checkpoints.
-    # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps. The
+    # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps, after
+    #    what the config leaves to be chosen for the memory of a device, which a continued run has in its config. The
     #    corpus must be the same in all processes, and it and the newest checkpoint, if any, must be this run's.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
     #    step is the number of the next batch. Damaged checkpoints are renamed, and the newest whole one is taken.
@@ -77,9 +79,13 @@ def train_and_evaluate(
         checkpoints = open_checkpoints(workdir, keep=experiment.train.keep_checkpoints)
         stack.callback(checkpoints.close)
         with agreement() as same_everywhere:
+            saved = read_config(workdir) if checkpoints.latest_step() else None
+            experiment = resolve_memory(experiment, this_machine(), saved=saved)
             run = resolve_epochs(make_run(experiment, show_progress=console is None))
             start = make_start(run, workdir, checkpoints, start_anew=start_anew)
             same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"checkpoints": checkpoints.steps()}
+            same_everywhere |= {"model.remat": experiment.model.remat}
+            same_everywhere |= {"train.grad_accum_steps": experiment.train.grad_accum_steps}
         config = run.experiment.train
         start, state = first_whole_state(run, start)
         if lock is not None:

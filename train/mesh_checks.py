@@ -18,13 +18,13 @@ def check_mesh(experiment: Experiment, mesh: Mesh | AbstractMesh) -> None:
 
 def _check_microbatch(config: TrainConfig, mesh: Mesh | AbstractMesh) -> None:
     """Raises ConfigError where the rows of a batch do not divide by devices times microbatches."""
-    parts = mesh.shape["data"] * mesh.shape["fsdp"]
-    if config.batch_size % (parts * config.grad_accum_steps):
-        fitting = math.gcd(config.batch_size // parts, config.grad_accum_steps) if not config.batch_size % parts else 0
+    parts, steps = mesh.shape["data"] * mesh.shape["fsdp"], config.grad_accum_steps or 1  # 0: chosen before training
+    if config.batch_size % (parts * steps):
+        fitting = math.gcd(config.batch_size // parts, steps) if not config.batch_size % parts else 0
         raise ConfigError(
-            f"train.batch_size={config.batch_size} must be a multiple of {parts * config.grad_accum_steps}: "
+            f"train.batch_size={config.batch_size} must be a multiple of {parts * steps}: "
             f"{parts} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
-            f"{config.grad_accum_steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
+            f"{steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
         )
 
 

@@ -18,7 +18,7 @@ def check_sections(sections: ExperimentConfig) -> None:
         raise ConfigError(f"train.trackers={train.trackers} must name each tracker once")
     if not train.tracker_project:
         raise ConfigError("train.tracker_project='' must be a name, such as 'cloze'")
-    if train.batch_size % train.grad_accum_steps:
+    if train.grad_accum_steps and train.batch_size % train.grad_accum_steps:
         raise ConfigError(
             f"train.batch_size={train.batch_size} must be a multiple of train.grad_accum_steps={train.grad_accum_steps}"
         )

@@ -24,9 +24,10 @@ from train.heldout import evaluate
 from train.learners.learner import Batch
 from train.loop import Steps, print_start, train
 from train.lost_checkpoints import check_not_lost
+from train.memory_choice import resolve_memory, this_machine
 from train.recorder import Recorder
 from train.run import Run, make_run, on_mesh, seed_array, seeded_train_step
-from train.run_config import flatten
+from train.run_config import flatten, read_config
 from train.sharding import over_devices
 from train.signals import StopRequest
 from train.start import Start, first_state, make_start, make_workdir, open_checkpoints, write_start
@@ -68,7 +69,14 @@ def train_side_by_side(
             check_not_lost(workdir, start_anew=False)
             checkpoints.append(open_checkpoints(workdir, keep=experiment.train.keep_checkpoints))
             stack.callback(checkpoints[-1].close)
-        shared = resolve_epochs(make_run(experiments[0], show_progress=console is None))
+        continued = [workdir for workdir, saved in zip(workdirs, checkpoints, strict=True) if saved.latest_step()]
+        experiment = resolve_memory(
+            experiments[0],
+            this_machine(),
+            saved=read_config(continued[0]) if continued else None,
+            side_by_side=len(experiments),
+        )
+        shared = resolve_epochs(make_run(experiment, show_progress=console is None))
         runs = [shared.with_seed(experiment.seed, experiment.train.init_from) for experiment in experiments]
         first_steps = _first_steps(checkpoints, shared.experiment.train.steps)
         starts = []

@@ -74,6 +74,8 @@ def summary_lines(run: Run, workdir: str) -> dict[str, str]:
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": _windows_line(experiment),
     }
+    if experiment.chosen:
+        lines["memory"] = experiment.chosen
     if experiment.tokenizer.adds_pad:
         lines["padding"] = f"id {experiment.vocab.pad}, a row added to the vocabulary: {data.tokenizer} has no pad id"
     if experiment.vocab.pad == experiment.vocab.eos:

@@ -24,6 +24,8 @@ from tests.train.subprocesses import run_main
         (["--config=configs/ul2.py:huge"], "unknown preset 'huge': use 'tiny', "),
         (["--config.data.path=no/such/folder"], "no/such/folder"),
         (["--config.train.batch_size=9", "--config.train.grad_accum_steps=2"], "must be a multiple of"),
+        (["--config.train.grad_accum_steps=-1"], "train.grad_accum_steps=-1 must be"),
+        (["--config.model.remat=atuo"], "model.remat='atuo' must be one of 'auto', 'none', 'dots', 'full'"),
         (["stray"], "unexpected argument 'stray'"),
     ],
 )

@@ -11,6 +11,7 @@ from rich.table import Table
 from train.ablate.jobs import Job
 from train.ablate.plan import Plan, PlannedRun
 from train.experiment import make_experiment
+from train.memory_choice import resolve_memory, this_machine
 from train.run import make_run
 
 _MEASURED_STEPS = 2
@@ -80,7 +81,7 @@ def _seconds(run: PlannedRun, measured: dict[str, float]) -> float:
     fields = run.fields | {"train": run.fields["train"] | {"init_from": ""}}
     key = repr({name: value for name, value in fields.items() if name not in ("seed", "optimizer")})
     if key not in measured:
-        run_here = make_run(make_experiment(fields), show_progress=False)
+        run_here = make_run(resolve_memory(make_experiment(fields), this_machine()), show_progress=False)
         state, batches = run_here.init_state(), run_here.train_batches(0)
         state, metrics = run_here.train_step(state, run_here.to_devices(next(batches)))
         jax.block_until_ready(metrics)

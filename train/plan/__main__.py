@@ -4,8 +4,9 @@ Prints the memory and the time of a run on a machine, which need not be availabl
 which fields make the run fit. For a TPU topology the TPU compiler compiles the train step, which also shows the step's
 collectives (pip install -e '.[tpu]'; no TPU is needed). v5e:4x4:2 is two slices of 4x4 chips. For gpu:N, h100:N, cpu:N
 and other chips, memory is added up from shapes, which is less exact. On a GPU programs can use JAX's memory pool: 75%
-of the memory, unless XLA_PYTHON_CLIENT_MEM_FRACTION is set, here as on the machine. --json=FILE writes what is printed
-as a JSON object.
+of the memory, unless XLA_PYTHON_CLIENT_MEM_FRACTION is set, here as on the machine. model.remat="auto" and
+train.grad_accum_steps=0 are resolved as at the start of a run on that machine. --json=FILE writes what is printed as a
+JSON object.
 """
 
 import json
@@ -17,6 +18,7 @@ from absl import flags
 from contract.errors import ConfigError
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.experiment import make_experiment
+from train.memory_choice import resolve_memory
 from train.output_file import check_output, writing
 from train.plan.estimate import Estimate, estimate
 from train.plan.remedy import find_remedy
@@ -52,7 +54,8 @@ def main() -> None:
     def estimate_of(fields: dict, topology: Topology) -> Estimate:
         return estimate(make_experiment(fields, vocab_size=_VOCAB_SIZE.value), topology)
 
-    result = estimate_of(config, topology)
+    experiment = resolve_memory(make_experiment(config, vocab_size=_VOCAB_SIZE.value), topology)
+    config, result = experiment.config, estimate(experiment, topology)
     for line in report_lines(config_name(_FLAGS), result):
         print(line, flush=True)
     epochs, remedy = config["train"]["epochs"], None

@@ -46,6 +46,9 @@ class Estimate:
     """The memory and the time of a run's train step. Bytes are those of one device."""
 
     topology: Topology
+    remat: str
+    grad_accum_steps: int
+    chosen: str  # how these two were chosen for the topology; "" if the config sets them
     mesh: dict[str, int]  # axis -> size
     attention: tuple[str, str]  # the kernel, and the reason for it
     num_params: int
@@ -117,6 +120,9 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
     return Estimate(
         topology=topology,
+        remat=experiment.model.remat,
+        grad_accum_steps=experiment.train.grad_accum_steps,
+        chosen=experiment.chosen,
         mesh=dict(zip(sharding.AXES, shape, strict=True)),
         attention=attention,
         num_params=sum(leaf.size for leaf in jax.tree.leaves(state.params)),

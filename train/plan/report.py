@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from train.hardware import GIB
+from train.memory_choice import describe
 from train.plan.estimate import Estimate
 
 
@@ -20,6 +21,7 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
     yield f"{config} on {topology.name}: {devices}, mesh {mesh}; {method}"
     yield f"  parameters         {plan.num_params / 1e6:,.1f}M"
     yield "  attention          {} ({})".format(*plan.attention)
+    yield f"  recomputation      {plan.chosen or describe(plan.remat, plan.grad_accum_steps)}"
     yield f"  positions per step {plan.positions_per_step:,}"
     yield "  memory per device"
     for name, size in _memory(plan):
@@ -63,6 +65,9 @@ def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
         "parameters": plan.num_params,
         "attention": kernel,
         "attention_reason": reason,
+        "remat": plan.remat,
+        "microbatches": plan.grad_accum_steps,
+        "chosen": plan.chosen or None,
         "positions_per_step": plan.positions_per_step,
         "memory": {name.strip("()"): size for name, size in _memory(plan)},
         "total_bytes": plan.total_bytes,

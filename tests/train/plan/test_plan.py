@@ -228,8 +228,11 @@ def test_the_json_file_has_what_is_printed(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "plan.json"
     arguments = ("--config=configs/clm.py:base", "--topology=h100:1", "--vocab_size=50257", f"--json={path}")
+    arguments += ("--config.model.remat=none", "--config.train.grad_accum_steps=1")
     status, out, _ = run_main(*arguments, module="train.plan")
     plan = json.loads(path.read_text())
+    assert (plan["remat"], plan["microbatches"], plan["chosen"]) == ("none", 1, None)
+    assert "  recomputation      remat none, 1 microbatch\n" in out
     assert (status, plan["fits"], plan["devices"]) == (1, False, 1)  # 512 rows of 1,024 at once
     assert (plan["available_bytes"], plan["device_bytes"]) == (60 * 10**9, 80 * 10**9)  # JAX's pool is 75%
     assert "available to programs                55.879 GiB of 74.51: the pool of JAX" in out
