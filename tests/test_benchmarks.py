@@ -184,13 +184,17 @@ def test_attention_measures_each_kernel_or_says_why_not(monkeypatch, capsys):
 
 
 def test_operations_run_beside_their_plain_forms(monkeypatch, capsys):
-    sizes = ["--rows=2", "--length=8", "--d_model=16", "--heads=2", "--vocab_size=64", "--runs=1"]
+    sizes = ["--rows=2", "--length=8", "--d_model=16", "--heads=2", "--d_ff=32", "--vocab_size=64", "--runs=1"]
     lines = lines_of(operations, sizes, monkeypatch, capsys)
-    assert [line["operation"] for line in lines] == ["queries_keys_values", "cross_entropy"]
+    assert [line["operation"] for line in lines] == ["queries_keys_values", "gated_maps", "cross_entropy"]
     for line in lines:
         assert line["ratio"] == pytest.approx(line["ours_milliseconds"] / line["plain_milliseconds"], rel=0.05)
-    with pytest.raises(ConfigError, match="operation 'x' is unknown: use queries_keys_values, cross_entropy"):
-        lines_of(operations, [*sizes, "x"], monkeypatch, capsys)
+    for argument, message in (
+        ("x", "operation 'x' is unknown: use queries_keys_values, gated_maps, cross_entropy"),
+        ("--topology=h100:8", "--topology=h100:8 must be a TPU's"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            lines_of(operations, [*sizes, argument], monkeypatch, capsys)
 
 
 PRODUCT_SIZES = [
@@ -249,7 +253,9 @@ def test_matrix_products_compare_the_processes_of_a_pair(monkeypatch, capsys):
 @pytest.mark.parametrize("name", operations.OPERATIONS)
 def test_both_forms_of_an_operation_compute_the_same(name):
     operations.parse_flags(
-        operations._FLAGS, "", ["x", "--rows=2", "--length=8", "--d_model=16", "--heads=2", "--precision=float32"]
+        operations._FLAGS,
+        "",
+        ["x", "--rows=2", "--length=8", "--d_model=16", "--heads=2", "--d_ff=24", "--precision=float32"],
     )
     functions, arguments = operations.OPERATIONS[name]()
     ours, plain = (jax.tree.leaves(jax.jit(functions[form])(*arguments)) for form in ("ours", "plain"))

@@ -14,11 +14,16 @@ from data.storage import check_local
 def check_output(path: str, flag: str = "--out") -> None:
     """Raises ConfigError if a file cannot be written at `path`, the value of `flag`."""
     check_local(path, f"{flag}={path}")
-    destination, is_replaced = _destination(path)
+    destination, replaces = _destination(path)
     folder = os.path.dirname(destination)
-    is_writable = os.path.isdir(folder) and os.access(folder if is_replaced else destination, os.W_OK)
+    is_writable = os.path.isdir(folder) and os.access(folder if replaces else destination, os.W_OK)
     if not is_writable or os.path.isdir(destination):
         raise ConfigError(f"{flag}={path} cannot be written: name a file in an existing folder")
+
+
+def is_replaced(path: str) -> bool:
+    """Returns whether `writing` replaces what is at `path`, so that the last of several writes remains."""
+    return _destination(path)[1]
 
 
 @contextlib.contextmanager
@@ -28,21 +33,21 @@ def writing(path: str, flag: str = "--out", *, binary: bool = False) -> Iterator
     The text is UTF-8. A device, a pipe or a socket, such as /dev/null, is not replaced by a file: what is written goes
     there at once. Raises ConfigError where the file cannot be written, and BrokenPipeError.
     """
-    destination, is_replaced = _destination(path)
+    destination, replaces = _destination(path)
     # A random name, which no file of the user has, nor one of another command that writes to the same path.
-    name = os.path.join(os.path.dirname(destination), f".{uuid.uuid4().hex}.tmp") if is_replaced else destination
+    name = os.path.join(os.path.dirname(destination), f".{uuid.uuid4().hex}.tmp") if replaces else destination
     try:
-        mode, encoding = "x" if is_replaced else "w", None if binary else "utf-8"
+        mode, encoding = "x" if replaces else "w", None if binary else "utf-8"
         with open(name, mode + "b" * binary, encoding=encoding) as file:
             yield file
-        if is_replaced:
+        if replaces:
             os.replace(name, destination)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise ConfigError(f"{flag}={path} cannot be written: {reason_and_remedy(error)}") from error
     finally:
-        if is_replaced:
+        if replaces:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(name)
 

@@ -2,6 +2,7 @@
 
   choice    which kernel computes a model's attention on a platform, and why
   cudnn     NVIDIA GPUs: cuDNN's fused attention
+  masked_cudnn  cudnn under a mask alone, without its gradient
   triton    NVIDIA GPUs: any mask and bias, and dropout; opt-in
   splash    TPUs: masks of segments and causality
   flash     TPUs: any mask and bias, and dropout

@@ -154,3 +154,4 @@ def test_cudnn_gets_each_devices_rows_and_heads(results):
     assert len(calls) == 6 and all("(tensor<1x8x2x16xbf16>, tensor<1x8x1x16xbf16>" in call for call in calls)
     backward = [call.rpartition("->")[2] for call in calls if "Backward" in call]
     assert sum("tensor<1x2x8x8xbf16>" in call for call in backward) == 2
+    assert not any("tensor<1x1x8x8xbf16>" in call for call in backward)  # of the mask of cross-attention

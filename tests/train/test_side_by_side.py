@@ -313,7 +313,7 @@ def test_the_step_of_several_seeds_lowers_with_cudnns_attention(
     # The rows of both seeds: 2 * 8 of 40 positions, 2 heads of 16.
     assert len(calls) == 2 * num_attentions and all("(tensor<16x40x2x16xbf16>" in call for call in calls)
     gradients = sum("tensor<16x2x40x40xbf16>" in call.rpartition("->")[2] for call in calls)
-    assert gradients == max(num_biases, 1)  # of the biases, or of CLM's mask
+    assert gradients == num_biases  # CLM's mask has none
 
 
 def test_a_workdir_in_use_is_refused_and_the_others_are_freed(corpus, tmp_path):

@@ -6,11 +6,12 @@ collectives (pip install -e '.[tpu]'; no TPU is needed). v5e:4x4:2 is two slices
 and other chips, memory is added up from shapes, which is less exact. On a GPU programs can use JAX's memory pool: 75%
 of the memory, unless XLA_PYTHON_CLIENT_MEM_FRACTION is set, here as on the machine. model.remat="auto" and
 train.grad_accum_steps=0 are resolved as at the start of a run on that machine. --json=FILE writes what is printed as a
-JSON object.
+JSON object: before the search for the fields that make the run fit, which may take long, and again after it.
 """
 
 import json
 import sys
+from typing import Any
 
 import jax
 from absl import flags
@@ -19,7 +20,7 @@ from contract.errors import ConfigError
 from train.command import config_fields, config_name, define_config, parse_flags, run_command
 from train.experiment import make_experiment
 from train.memory_choice import resolve_memory
-from train.output_file import check_output, writing
+from train.output_file import check_output, is_replaced, writing
 from train.plan.estimate import Estimate, estimate
 from train.plan.remedy import find_remedy
 from train.plan.report import report_fields, report_lines
@@ -58,18 +59,24 @@ def main() -> None:
     config, result = experiment.config, estimate(experiment, topology)
     for line in report_lines(config_name(_FLAGS), result):
         print(line, flush=True)
-    epochs, remedy = config["train"]["epochs"], None
+    epochs = config["train"]["epochs"]
+    fields = report_fields(config_name(_FLAGS), result) | {"epochs": epochs or None, "fits_with": None}
     if epochs:
         print(f"  length of the run  train.epochs={epochs:g}: steps are known once train.main has read the corpus")
     if result.fits is False:
-        remedy = find_remedy(config, topology, estimate_of)
-        print(f"  {'fits with':<18} {remedy}", flush=True)
+        if _JSON.value is not None and is_replaced(_JSON.value):  # a pipe gets one object
+            _write(fields, _JSON.value)
+        fields["fits_with"] = find_remedy(config, topology, estimate_of)
+        print(f"  {'fits with':<18} {fields['fits_with']}", flush=True)
     if _JSON.value is not None:
-        fields = report_fields(config_name(_FLAGS), result) | {"epochs": epochs or None, "fits_with": remedy}
-        with writing(_JSON.value, "--json") as file:
-            file.write(json.dumps(fields, indent=1) + "\n")
+        _write(fields, _JSON.value)
     if result.fits is False:
         sys.exit(1)
+
+
+def _write(fields: dict[str, Any], path: str) -> None:
+    with writing(path, "--json") as file:
+        file.write(json.dumps(fields, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from models.attention import KeysValues
-from models.kernels import choice, cudnn, flash, splash
+from models.kernels import choice, cudnn, flash, masked_cudnn, splash
 from models.kernels.choice import choose_attention, make_attention_fn
 from models.placement import compiled_for, platform_of
 from models.transformer import apply, init_params
@@ -170,6 +170,7 @@ def test_the_arguments_of_cudnn_by_xlas_implementation(name, with_bias, monkeypa
 
     dot_product_attention = jax.nn.dot_product_attention
     monkeypatch.setattr(jax.nn, "dot_product_attention", of_xla)
+    monkeypatch.setattr(masked_cudnn, "leaves_out_the_gradient", lambda: False)  # masks without a bias too
     monkeypatch.setattr(choice, "_unsupported", lambda *_: None)
     monkeypatch.setitem(cudnn._MASK_VALUE, "float32", -1e9)
     check(name, "cudnn", with_bias=with_bias)
@@ -199,6 +200,7 @@ def test_cudnn_lowers_for_a_gpu_with_its_gradient(monkeypatch):
     # Both self-attentions return a gradient of the bias. A kernel that does not compute it would return zeros.
     results = [line.rpartition("->")[2] for line in backward]
     assert sum("tensor<1x4x8x8xbf16>" in result for result in results) == 2
+    assert not any("tensor<1x1x8x8xbf16>" in result for result in results)  # the mask of cross-attention has none
 
 
 def test_rows_of_one_segment_have_no_array_for_each_row_head_query_and_key(monkeypatch):
