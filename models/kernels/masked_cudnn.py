@@ -1,9 +1,9 @@
 """cuDNN's attention under a mask, without a gradient of the mask.
 
-cuDNN takes a mask as a bias. `jax.nn.dot_product_attention` always computes the gradient of that bias, an array
-[B, 1, Q, S] for each layer, which nothing reads where the mask is not learned. No public function of JAX leaves it out,
-so this file calls the function behind it, whose argument `variadic_args` says whether there is such a gradient. Where
-the installed JAX has another signature (`leaves_out_the_gradient`), the public function is called instead.
+cuDNN takes a mask as a bias. Before JAX 0.11.1, `jax.nn.dot_product_attention` always computes the gradient of that
+bias, an array [B, 1, Q, S] for each layer, which nothing reads where the mask is not learned. This file therefore calls
+the function behind it, whose argument `variadic_args` says whether there is such a gradient. Where the installed JAX
+has another signature (`has_known_arguments`), as from 0.12 on, the public function is called.
 """
 
 import inspect
@@ -43,8 +43,8 @@ _SETTINGS = (
 _NAMES = ("_dot_product_attention", "check_cudnn_version", "AttentionLayout", "MaskType")
 
 
-def leaves_out_the_gradient() -> bool:
-    """Returns whether the installed JAX has the function with the arguments that are known here, as 0.9 to 0.10 do."""
+def has_known_arguments() -> bool:
+    """Returns whether the installed JAX has the function with the arguments that are known here, as 0.9 to 0.11 do."""
     if any(not hasattr(_of_jax, name) for name in _NAMES):
         return False
     return tuple(inspect.signature(_of_jax._dot_product_attention).parameters) == _ARRAYS + _SETTINGS
@@ -64,7 +64,7 @@ def masked_attention(
 
     mask_value: added to the score of a masked key. causal: every key after its query is masked.
     """
-    if not leaves_out_the_gradient():
+    if not has_known_arguments():
         return jax.nn.dot_product_attention(
             query_BxQxHxK,
             keys_BxSxGxK,

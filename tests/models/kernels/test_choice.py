@@ -170,7 +170,7 @@ def test_the_arguments_of_cudnn_by_xlas_implementation(name, with_bias, monkeypa
 
     dot_product_attention = jax.nn.dot_product_attention
     monkeypatch.setattr(jax.nn, "dot_product_attention", of_xla)
-    monkeypatch.setattr(masked_cudnn, "leaves_out_the_gradient", lambda: False)  # masks without a bias too
+    monkeypatch.setattr(masked_cudnn, "has_known_arguments", lambda: False)  # masks without a bias too
     monkeypatch.setattr(choice, "_unsupported", lambda *_: None)
     monkeypatch.setitem(cudnn._MASK_VALUE, "float32", -1e9)
     check(name, "cudnn", with_bias=with_bias)
