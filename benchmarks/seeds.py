@@ -26,6 +26,7 @@ from contract.errors import ConfigError
 from train import sharding
 from train.command import parse_flags, run_command
 from train.experiment import Experiment
+from train.memory_choice import resolve_memory, this_machine
 from train.mesh_checks import check_mesh
 from train.optimizer import make_optimizer
 from train.run import abstract_state, compiled_train_step, initial_state, seed_array
@@ -95,6 +96,7 @@ def main() -> None:
         raise ConfigError("--peer is not a flag of benchmarks.seeds, which compares two programs of this project")
     overrides = parse(arguments, __doc__)
     experiment = make_benchmark_experiment(overrides)
+    experiment = resolve_memory(experiment, this_machine(), side_by_side=_SEEDS.value)
     fields = settings(experiment, overrides)
     line = {"benchmark": "seeds", "seeds": _SEEDS.value} | fields | measure(experiment, _SEEDS.value, fields["steps"])
     print(json.dumps(line), flush=True)

@@ -34,7 +34,7 @@ def get_config(preset: str = "") -> ConfigDict:
     config.model.remat = "none"
     config.data.inputs_length, config.data.targets_length = shape["length"], shape["target_length"]
     config.data.num_sentinels = shape["length"]  # enough for any length
-    config.train.batch_size = shape["batch_size"]
+    config.train.batch_size, config.train.grad_accum_steps = shape["batch_size"], 1
     config.precision = shape["precision"]
     config.loss.z_loss = 0.0
     config.optimizer.update({"name": "adamw", "schedule": "constant", "learning_rate": 1e-4, "warmup_steps": 0})

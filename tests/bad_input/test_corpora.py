@@ -148,7 +148,7 @@ def test_sources_without_their_data(own, monkeypatch):
     ]
     rows.append(row("tfds", _main, *_prepare(own, "--source=tfds", "--path=no_such"), names="no_such"))
     for flags in (["--source=text", f"--path={own}/text.txt"], ["--source=stdlib"]):
-        rows.append(row("text_key", _main, *_prepare(own, *flags, "--text_key=b"), names="data.text_key"))
+        rows.append(row("text_key", _main, *_prepare(own, *flags, "--text_key=b"), names="--text_key"))
     check_rows(rows, monkeypatch)
 
 

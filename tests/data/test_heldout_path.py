@@ -48,7 +48,7 @@ def flags_of(fields):
 def test_an_unreadable_file_is_refused_before_the_corpus_is_read(kind, tmp_path):
     name, contents, problem = UNREADABLE[kind]
     fields = write_corpus(tmp_path, name, contents)
-    with pytest.raises(ConfigError, match=rf"^{tmp_path}/{name} {problem}.* exclude it from data\.heldout_path, or"):
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/{name} {problem}.* exclude it from --heldout_path, or"):
         prepare.main(["prepare", *flags_of(fields)])
     assert not list((tmp_path / "cache").glob("*")) and not list((tmp_path / "cache").glob(".*"))
 
@@ -57,7 +57,7 @@ def test_an_unreadable_file_is_refused_before_the_corpus_is_read(kind, tmp_path)
 def test_where_all_of_it_is_skipped_nothing_else_is_held_out_instead(kind, tmp_path):
     name, contents, _ = UNREADABLE[kind]
     fields = write_corpus(tmp_path, name, contents) | {"on_unreadable": "skip"}
-    message = rf"^data\.heldout_path='{tmp_path}/{name}' has no document \(unreadable files: 1; lines or records: 0\)"
+    message = rf"^--heldout_path='{tmp_path}/{name}' has no document \(unreadable files: 1; lines or records: 0\)"
     with pytest.raises(ConfigError, match=message):
         prepare.main(["prepare", *flags_of(fields)])
     del fields["cache_dir"]

@@ -194,7 +194,7 @@ def test_a_read_error_keeps_what_is_finished(texts, expected, tmp_path, monkeypa
         unreadable.setattr(text_source, "open_contents", open_contents)
         with pytest.raises(ConfigError, match=rf"{texts}/20.txt cannot be read \(Permission denied\)") as error:
             main(flags(texts, tmp_path, "--workers=1"))
-    assert type(pickle.loads(pickle.dumps(error.value))) is from_files.ReadError  # as a worker sends it
+    assert type(pickle.loads(pickle.dumps(error.value.__cause__))) is from_files.ReadError  # as a worker sends it
     kept = finished_shards(tmp_path)
     assert len(kept) > 2
     real_write, written = build.write_shard, []
