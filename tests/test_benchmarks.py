@@ -148,10 +148,10 @@ def test_corruption_fills_planned_rows():
 
 
 def test_seeds_compares_the_step_of_several_seeds_with_as_many_steps(monkeypatch, capsys):
-    arguments = [*ARGUMENTS, "--seeds=2", "--architecture=decoder_only", "--config.seed=4"]
-    arguments += ["--config.model.remat=auto", "--config.train.grad_accum_steps=0"]
+    overrides = ["--config.seed=4", "--config.model.remat=auto", "--config.train.grad_accum_steps=0"]
+    arguments = [*ARGUMENTS, "--seeds=2", "--architecture=decoder_only", *overrides]
     (line,) = lines_of(seeds, arguments, monkeypatch, capsys)
-    assert (line["benchmark"], line["seeds"], line["overrides"]) == ("seeds", 2, ["--config.seed=4"])
+    assert (line["benchmark"], line["seeds"], line["overrides"]) == ("seeds", 2, overrides)
     quotient = line["side_by_side_milliseconds"] / line["one_after_another_milliseconds"]
     assert line["ratio"] == pytest.approx(quotient, abs=0.002)  # of one round
     for argument, message in (
