@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,8 @@ class _Worker:
     def begin(self, task: ShardTask, with_signatures: bool) -> None:
         self.task = task
         try:
-            self.pipe.send((task, with_signatures))
+            # Not send: where it fails, some versions of Python print an error of its buffer, "Exception ignored".
+            self.pipe.send_bytes(pickle.dumps((task, with_signatures)))
         except OSError:
             raise self.ended() from None
 
