@@ -3,12 +3,12 @@
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from types import FrameType
 from typing import Any
 
@@ -36,8 +36,8 @@ class _Worker:
     def begin(self, task: ShardTask, with_signatures: bool) -> None:
         self.task = task
         try:
-            # Not send: where it fails, some versions of Python print an error of its buffer, "Exception ignored".
-            self.pipe.send_bytes(pickle.dumps((task, with_signatures)))
+            # As send, which keeps a view of its buffer: where sending fails, Python 3.13 prints an error of that buffer.
+            self.pipe.send_bytes(bytes(ForkingPickler.dumps((task, with_signatures))))
         except OSError:
             raise self.ended() from None
 
