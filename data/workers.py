@@ -36,7 +36,7 @@ class _Worker:
     def begin(self, task: ShardTask, with_signatures: bool) -> None:
         self.task = task
         try:
-            # As send, which keeps a view of its buffer: where sending fails, Python 3.13 prints an error of that buffer.
+            # As send, which keeps a view of its buffer: where sending fails, Python 3.13 prints an error of the buffer.
             self.pipe.send_bytes(bytes(ForkingPickler.dumps((task, with_signatures))))
         except OSError:
             raise self.ended() from None
