@@ -67,6 +67,11 @@ class Experiment:
         return self.config["objective"]["name"]
 
     @property
+    def has_memory_choice(self) -> bool:
+        """Whether the config leaves model.remat or train.grad_accum_steps to the start (train/memory_choice.py)."""
+        return self.model.remat == "auto" or not self.train.grad_accum_steps
+
+    @property
     def denoiser_names(self) -> tuple[str, ...]:
         """The denoisers' names."""
         return tuple(denoiser.name for denoiser in self.denoisers)

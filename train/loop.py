@@ -83,9 +83,11 @@ def train_and_evaluate(
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
             run = resolve_epochs(make_run(experiment, show_progress=console is None))
             start = make_start(run, workdir, checkpoints, start_anew=start_anew)
-            same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"checkpoints": checkpoints.steps()}
-            same_everywhere |= {"model.remat": experiment.model.remat}
-            same_everywhere |= {"train.grad_accum_steps": experiment.train.grad_accum_steps}
+            same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {
+                "checkpoints": checkpoints.steps(),
+                "model.remat": experiment.model.remat,
+                "train.grad_accum_steps": experiment.train.grad_accum_steps,
+            }
         config = run.experiment.train
         start, state = first_whole_state(run, start)
         if lock is not None:

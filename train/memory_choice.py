@@ -62,7 +62,7 @@ def resolve_memory(
 
     Raises ConfigError as `estimate` does.
     """
-    if not is_automatic(experiment):
+    if not experiment.has_memory_choice:
         return experiment
     topology = dataclasses.replace(topology, devices=())
     data, fsdp, *_ = mesh_shape(experiment.mesh, topology.num_devices)
@@ -86,11 +86,6 @@ def resolve_memory(
         "train.grad_accum_steps can do): python -m train.plan finds a change that is sufficient"
     )
     return dataclasses.replace(least[1], warnings=(*experiment.warnings, warning))
-
-
-def is_automatic(experiment: Experiment) -> bool:
-    """Returns whether the config leaves model.remat or train.grad_accum_steps to `resolve_memory`."""
-    return experiment.model.remat == "auto" or not experiment.train.grad_accum_steps
 
 
 def _needed_bytes(plan: Estimate, steps: int, activations: float) -> float:

@@ -208,7 +208,7 @@ def seeded_train_step(
         options = {"axis_name": axes, "split_rows": functools.partial(split_rows, mesh=mesh, axes=axes)}
 
     def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
-        if experiment.model.remat == "auto" or not experiment.train.grad_accum_steps:
+        if experiment.has_memory_choice:
             raise ValueError("train.memory_choice.resolve_memory must resolve model.remat and train.grad_accum_steps")
         step = make_train_step(
             experiment.learner,
