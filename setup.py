@@ -47,7 +47,11 @@ setup(
     packages=find_packages(
         include=[
             f"{name}*"
-            for name in ("contract", "objectives", "models", "data", "train", "configs", "cloze", "benchmarks")
+            for name in (
+                *("contract", "files", "cluster", "command", "configs", "models", "objectives", "learners", "data"),
+                *("experiment", "workdir", "run", "plan", "generate", "show", "huggingface", "evaluation", "train"),
+                *("studies", "cloze", "benchmarks"),
+            )
         ]
     ),
     install_requires=[

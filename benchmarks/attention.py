@@ -29,13 +29,13 @@ import numpy as np
 from absl import flags
 
 from benchmarks.timing import alternating_seconds, chosen_names
+from command.flags import parse_flags, run_command
 from configs.base import get_config
 from contract.errors import ConfigError
 from models.attention import KeysValues
 from models.config import ModelConfig
 from models.kernels.choice import choose_attention, make_attention_fn
 from models.placement import target_platform
-from train.command import parse_flags, run_command
 
 SEGMENTS = 4  # of a packed row
 CASES = {  # of the model and of the rows; `prefix`: half of each segment

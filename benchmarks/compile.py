@@ -13,7 +13,7 @@ import sys
 from absl import flags
 
 from benchmarks.processes import json_lines
-from train.command import parse_flags, run_command
+from command.flags import parse_flags, run_command
 
 LAYERS = (4, 12, 48)
 # So small that the time of the step, which grows with depth, is negligible relative to its compilation.

@@ -17,10 +17,10 @@ import numpy as np
 from absl import flags
 
 from benchmarks.named_configs import every_variant, named_config
+from command.flags import parse_flags, run_command
 from contract.windows import Windows
-from data.tokenizer import Tokenizer
-from train.command import parse_flags, run_command
-from train.experiment import Experiment, make_experiment
+from data.tokenizers.tokenizer import Tokenizer
+from experiment.experiment import Experiment, make_experiment
 
 ROWS, ROW_LENGTH = 64, 512
 RUNS, SECONDS = 5, 0.4

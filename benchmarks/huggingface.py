@@ -24,7 +24,10 @@ import numpy as np
 from absl import flags
 
 from benchmarks.huggingface_models import MODELS, VOCAB, batch_of, random_inputs, random_model
+from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
+from huggingface.families import family_of_folder_config
+from huggingface.family import Family
 from models.config import ModelConfig
 from models.decoding import decode_step, init_cache, prefill
 from models.discriminator import discriminator_logits
@@ -34,9 +37,6 @@ from models.transformer import bind
 from objectives.losses.cross_entropy import LossOptions, cross_entropy, scored_tokens
 from objectives.losses.replaced_tokens import replaced_token_loss
 from objectives.losses.row_cross_entropy import Rows, class_cross_entropy
-from train.command import parse_flags, run_command
-from train.huggingface.families import family_of_folder_config
-from train.huggingface.family import Family
 
 NEW_TOKENS = 8
 _START = 3  # the start token of decoders

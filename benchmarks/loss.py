@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from absl import flags
 
 from benchmarks.timing import alternating_seconds
+from command.flags import parse_flags, run_command
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, scored_tokens
-from train.command import parse_flags, run_command
 
 ROWS, LENGTH, D_MODEL = 4, 512, 128  # the plain loss takes 4.4 GB at a vocabulary of 262,144
 CHUNK_SIZE = 32

@@ -25,8 +25,8 @@ from absl import flags
 
 from benchmarks.processes import json_lines
 from benchmarks.timing import alternating_seconds
+from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from train.command import parse_flags, run_command
 
 _FLAGS = flags.FlagValues()
 _SIZES = {"batch_size": 4, "length": 512, "d_model": 384, "num_heads": 6, "d_ff": 1536, "vocab_size": 4096, "runs": 10}

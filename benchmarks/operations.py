@@ -32,6 +32,7 @@ from flax import nnx
 from jax.sharding import SingleDeviceSharding
 
 from benchmarks.timing import alternating_seconds, chosen_names
+from command.flags import parse_flags, run_command
 from configs.base import get_config
 from contract.errors import ConfigError
 from models.attention import Attention
@@ -40,8 +41,7 @@ from models.layers import MLP, activation, linear_maps, recomputed
 from models.logits_product import logits_product
 from models.placement import compiled_for, target_platform
 from objectives.losses.cross_entropy import LossOptions, ScoredTokens, cross_entropy
-from train.command import parse_flags, run_command
-from train.plan.topology import parse_topology
+from plan.topology import parse_topology
 
 _FLAGS = flags.FlagValues()
 _SIZES = {"rows": 32, "length": 512, "d_model": 768, "heads": 12, "d_ff": 2048, "vocab_size": 32128, "runs": 20}

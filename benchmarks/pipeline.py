@@ -27,15 +27,15 @@ from absl import flags
 
 from benchmarks.named_configs import named_config
 from benchmarks.processes import define_peer, peer_lines
+from command.flags import parse_flags, run_command
 from configs import base
 from configs.base import corpus as a_corpus
 from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.windows import Windows
-from data.batches import loader
-from train.command import parse_flags, run_command
-from train.experiment import Experiment, make_experiment
-from train.run import make_run
+from data.windows.batches import loader
+from experiment.experiment import Experiment, make_experiment
+from run.run import make_run
 
 OBJECTIVES = ("span_corruption", "ul2")
 ROWS = 64

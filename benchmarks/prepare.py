@@ -29,11 +29,11 @@ from collections.abc import Iterator
 
 from absl import flags
 
+from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from data.prepare_flags import parse_flags as corpus_of
-from data.raw import Skipped
+from data.prepare.prepare_flags import parse_flags as corpus_of
 from data.sources import open_source
-from train.command import parse_flags, run_command
+from data.sources.raw import Skipped
 
 _FLAGS = flags.FlagValues()
 _SOURCE = flags.DEFINE_string("source", "text", "The corpus, as for data.prepare.", flag_values=_FLAGS)

@@ -1,6 +1,6 @@
 """Time of K seeds side by side, against one after another: python -m benchmarks.seeds [--seeds=3] [as benchmarks.step]
 
-Prints one JSON line. The steps are those of train.main and of train/side_by_side.py, with the shape or the config, the
+Prints one JSON line. The steps are those of train.main and of studies/side_by_side.py, with the shape or the config, the
 batch and the further flags of benchmarks/step.py. A round times K ordinary steps, one after another, and then one step
 of K seeds. `ratio` is the median over --steps rounds, after a warm-up, of the second time divided by the first: below 1
 seeds are faster side by side. The two alternate, so that other work of the machine slows down both.
@@ -22,15 +22,20 @@ import numpy as np
 from absl import flags
 
 from benchmarks.step import WARM_UP_STEPS, full_batch, make_benchmark_experiment, parse, settings
+from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from train import sharding
-from train.command import parse_flags, run_command
-from train.experiment import Experiment
-from train.memory_choice import resolve_memory, this_machine
-from train.mesh_checks import check_mesh
-from train.optimizer import make_optimizer
-from train.run import abstract_state, compiled_train_step, initial_state, seed_array
-from train.side_by_side import compiled_side_by_side_step, stacked_sharding
+from experiment.experiment import Experiment
+from experiment.mesh_checks import check_mesh
+from experiment.optimizer import make_optimizer
+from plan.memory_choice import resolve_memory, this_machine
+from run import sharding
+from run.run import (
+    abstract_state,
+    compiled_train_step,
+    initial_state,
+    seed_array,
+)
+from studies.side_by_side import compiled_side_by_side_step, stacked_sharding
 
 _FLAGS = flags.FlagValues()
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Seeds that train side by side.", lower_bound=1, flag_values=_FLAGS)

@@ -31,13 +31,13 @@ import numpy as np
 from absl import flags
 
 from benchmarks.named_configs import named_config
+from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from data.array_files import ArrayFile
-from data.store import TokenStore, open_or_build
-from data.verification import file_checksum, sealed
-from train.command import parse_flags, run_command
-from train.experiment import Experiment, make_experiment
-from train.run import make_run
+from data.store.store import TokenStore, open_or_build
+from experiment.experiment import Experiment, make_experiment
+from files.array_files import ArrayFile
+from files.verification import file_checksum, sealed
+from run.run import make_run
 from train.summary import summary_lines
 
 BATCHES = 20

@@ -1,10 +1,10 @@
 """Tokens per second of a training step: python -m benchmarks.step [--SHAPE=... | --config=FILE] [--peer='COMMAND']
 
-Prints one JSON line. The step is a run's own (train/run.py), compiled over the mesh, with donated state: forward pass,
+Prints one JSON line. The step is a run's own (run/run.py), compiled over the mesh, with donated state: forward pass,
 loss, backward pass and optimizer on one batch of full rows, without dropout. As many positions of a row are scored as
 the objective can score: all of CLM's, and of MLM's those at which the learner computes logits. Tokens are
 positions, those of both stacks of an encoder-decoder. The time of a step is the median of --steps steps after a
-warm-up. MFU counts FLOPs as models/flops.py does; it is null for devices whose peak is not known (train/hardware.py).
+warm-up. MFU counts FLOPs as models/flops.py does; it is null for devices whose peak is not known (cluster/hardware.py).
 
 A shape is GPT-2, BERT or T5 v1.1 with the given sizes, plain AdamW, and no z-loss or clipping:
 
@@ -38,16 +38,21 @@ from jax.sharding import NamedSharding
 
 from benchmarks import shapes
 from benchmarks.processes import define_peer, peer_lines
+from cluster.hardware import chip_of
+from command.flags import config_fields, define_config, parse_flags, run_command
 from contract.errors import ConfigError
-from train import sharding
-from train.command import config_fields, define_config, parse_flags, run_command
-from train.experiment import Experiment, make_experiment
-from train.hardware import chip_of
-from train.memory_choice import resolve_memory, this_machine
-from train.mesh_checks import check_mesh
-from train.optimizer import make_optimizer
-from train.plan.estimate import abstract_batch
-from train.run import abstract_state, compiled_train_step, initial_state, seed_array
+from experiment.experiment import Experiment, make_experiment
+from experiment.mesh_checks import check_mesh
+from experiment.optimizer import make_optimizer
+from plan.estimate import abstract_batch
+from plan.memory_choice import resolve_memory, this_machine
+from run import sharding
+from run.run import (
+    abstract_state,
+    compiled_train_step,
+    initial_state,
+    seed_array,
+)
 
 WARM_UP_STEPS = 3
 SHAPE_VOCAB_SIZE = 512

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from train.generate.texts import Options
+from generate.texts import Options
 
 
 def listed(texts: Any, *, has_pairs: bool = False) -> tuple[list[Any], bool]:

@@ -14,14 +14,16 @@ from cloze.errors import named_as_arguments
 from cloze.shown import Shown
 from contract.batch import Batch
 from contract.errors import ConfigError
-from data.batches import loader
-from data.tokenizer import Tokenizer
-from models.parameters import Params
-from train import likelihood
-from train.corpus import describe_changed_corpus, open_corpora
-from train.experiment import Experiment
-from train.generate.prompts import not_a_language_model
-from train.generate.texts import (
+from data.tokenizers.tokenizer import Tokenizer
+from data.windows.batches import loader
+from evaluation import likelihood
+from evaluation.likelihood import Likelihood
+from evaluation.probes.probe import LanguageModel
+from evaluation.text_batches import Text, batch_of, takes_pairs, text_windows
+from evaluation.text_losses import TextLoss, batch_logits, text_losses
+from experiment.experiment import Experiment
+from generate.prompts import not_a_language_model
+from generate.texts import (
     Filled,
     Generated,
     NamedText,
@@ -32,16 +34,14 @@ from train.generate.texts import (
     read_masked_prompts,
     read_requests,
 )
-from train.heldout import evaluate
-from train.likelihood import Likelihood
-from train.metrics_file import read_metrics
-from train.probes.probe import LanguageModel
-from train.restore import language_model, reading_mesh
-from train.run import make_run
-from train.show.examples import Chunk
-from train.show.page import make_page, make_page_of_rows
-from train.text_batches import Text, batch_of, takes_pairs, text_windows
-from train.text_losses import TextLoss, batch_logits, text_losses
+from models.parameters import Params
+from run.corpus import describe_changed_corpus, open_corpora
+from run.heldout import evaluate
+from run.restore import language_model, reading_mesh
+from run.run import make_run
+from show.examples import Chunk
+from show.page import make_page, make_page_of_rows
+from workdir.metrics_file import read_metrics
 
 
 class Model:
@@ -177,7 +177,7 @@ class Model:
     def text_log_likelihood(
         self, texts: str | Sequence[str], *, mode: str | None = None
     ) -> Likelihood | list[Likelihood]:
-        """Returns the log-likelihood of each text, of any length, in windows (train.likelihood.rolling)."""
+        """Returns the log-likelihood of each text, of any length, in windows (evaluation.likelihood.rolling)."""
         texts, is_one = listed(texts)
         pairs, _ = self._pairs([""] * len(texts), texts)
         found = likelihood.rolling(self._language_model, [pair.continuation for pair in pairs], mode=mode)
@@ -206,7 +206,7 @@ class Model:
           prompts: texts.
           batch_size: how many answers are generated together; they do not depend on this number.
           **options: mode, max_tokens, temperature (0.8; 0 selects the likeliest token), top_k, top_p, num_samples and
-            seed, the fields of train.generate.texts.Options. None for a model that fills in masks.
+            seed, the fields of generate.texts.Options. None for a model that fills in masks.
 
         Returns for each prompt a Generated (prompt, answer, text, finished), with num_samples a list of these, or a
         Filled (prompt, text, candidates).

@@ -11,16 +11,21 @@ from ml_collections import ConfigDict
 
 from cloze.errors import named_as_arguments
 from cloze.model import Model
+from cluster.accelerators import skip_libtpu_without_tpu
+from cluster.compilation_cache import use_compilation_cache
+from command.flags import define_config, parse_flags
 from contract.errors import ConfigError
-from train import sharding
-from train.accelerators import skip_libtpu_without_tpu
-from train.command import define_config, parse_flags
-from train.compilation_cache import use_compilation_cache
-from train.experiment import make_experiment
-from train.huggingface.convert import default_config, read_model
-from train.huggingface.folder import is_huggingface_folder
+from experiment.experiment import make_experiment
+from huggingface.convert import default_config, read_model
+from huggingface.folder import is_huggingface_folder
+from run import sharding
+from run.restore import (
+    config_for_reading,
+    load_experiment,
+    load_params,
+    reading_mesh,
+)
 from train.loop import train_and_evaluate
-from train.restore import config_for_reading, load_experiment, load_params, reading_mesh
 
 Config = str | os.PathLike | ConfigDict | Mapping[str, Any]
 
@@ -103,7 +108,7 @@ def _set_up_jax() -> None:
 
 
 def _from_hugging_face(path: str, step: int | None, overrides: Mapping[str, Any]) -> Model:
-    """Returns the model of a Hugging Face folder, under the objective of its class (train/huggingface/convert.py)."""
+    """Returns the model of a Hugging Face folder, under the objective of its class (huggingface/convert.py)."""
     if step is not None:
         raise ConfigError(f"{path} is a Hugging Face folder, which has no steps: remove step={step}")
     config, _ = _read(str(default_config(path, path)), overrides)

@@ -6,9 +6,9 @@ from html import escape
 
 from rich.console import Console
 
-from train.show.html import html_page
-from train.show.page import Page
-from train.show.terminal import print_page
+from show.html import html_page
+from show.page import Page
+from show.terminal import print_page
 
 
 class Shown:

@@ -74,17 +74,17 @@ def get_config() -> ConfigDict:
     config.data.on_unusable = "error"
     config.data.bidirectional_inputs = True  # decoder-only: True: inputs see each other (prefix LM); False: causal
     # The split into training and held-out text. It depends on these fields and on each unit's contents alone, so runs
-    # with any objective, seed and windows over a corpus hold out the same text (data/split.py).
+    # with any objective, seed and windows over a corpus hold out the same text (data/windows/split.py).
     config.data.heldout_fraction = 0.1  # expected share of the units that is held out; not read with heldout_path
     config.data.split_seed = 0  # of the choice of the held-out units and windows; not of the run
     # The unit of the split: "file", "document", "label"; "auto": "file" (an example of a TFDS dataset), but "document"
     # for jsonl and a single file.
     config.data.split_by = "auto"
     # Training documents that are identical or near-identical to held-out ones: "keep", or "drop" to exclude them. They
-    # are counted at the start in both cases, and the held-out documents are the same. See data/near_duplicates.py.
+    # are counted at the start in both cases, and the held-out documents are the same. See data/windows/near_duplicates.py.
     config.data.near_duplicates = "keep"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
-    # Documents that the token store leaves out, as in Gopher and C4 (data/filters.py has the papers' values). 0: off. A
+    # Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values). 0: off. A
     # document with a prompt is prompt, space and text. The corpus' own held-out text (heldout_path) is never filtered.
     config.data.filters = ConfigDict()
     config.data.filters.min_characters = 0  # least number of characters
@@ -151,7 +151,7 @@ def get_config() -> ConfigDict:
     # attention orders and dropout). See models/kernels/choice.py.
     config.model.attention = "auto"
     # What the backward pass recomputes: "none", "dots", "full" (models/remat.py). "auto" is resolved at the start of a
-    # run, together with train.grad_accum_steps=0, to what fits the memory of its devices (train/memory_choice.py).
+    # run, together with train.grad_accum_steps=0, to what fits the memory of its devices (plan/memory_choice.py).
     config.model.remat = "none"
     config.model.scan_unroll = 1  # layers per iteration of the loop over layers; more are slower to compile
 
@@ -161,8 +161,8 @@ def get_config() -> ConfigDict:
     config.loss.chunk_size = 0  # positions of a row whose logits are in memory at the same time; 0: all
 
     config.optimizer = ConfigDict()
-    config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor", "lion", "muon"; see train/optimizer.py
-    # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt" or "constant"; see train/schedules.py.
+    config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor", "lion", "muon"; see experiment/optimizer.py
+    # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt" or "constant"; see experiment/schedules.py.
     config.optimizer.schedule = "cosine"
     # The first and the last step of each cycle of warm-up and schedule, as in "0-600,600-1000"; "": one cycle of all
     # steps, "0-train.steps". From the end of a cycle to the next one cosine, linear and wsd stay at their last rate.
@@ -187,14 +187,14 @@ def get_config() -> ConfigDict:
     config.train.init_from_vocabulary = "equal"
     # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
     config.train.init_from_overlap = "error"
-    # The length of a run: updates, or passes over the training text. One of the two is 0. See train/epochs.py.
+    # The length of a run: updates, or passes over the training text. One of the two is 0. See run/epochs.py.
     config.train.steps = 600  # updates
     config.train.epochs = 0.0  # passes, such as 3.0 or 0.5; resolved to updates when the corpus is open
     config.train.batch_size = 16  # rows of a batch, over all devices and processes
     # Microbatches: parts of a batch, computed one after another to save memory. 0: resolved as model.remat="auto".
     config.train.grad_accum_steps = 1
     # Decay of the exponential moving average of the parameters, in [0, 1), such as 0.999; 0: off. If on, evaluations,
-    # samples, train.generate and runs that start from this one read the averaged parameters (train/averaging.py).
+    # samples, train.generate and runs that start from this one read the averaged parameters (run/averaging.py).
     config.train.ema_decay = 0.0
     config.train.log_every = 20  # steps between reports of training metrics
     config.train.eval_every = 200  # steps between evaluations

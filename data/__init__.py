@@ -5,7 +5,7 @@ This package imports only contract. The objective that makes a batch of windows 
 
 import logging
 
-from contract.program import quiet_while_importing
+from command.program import quiet_while_importing
 
 quiet_while_importing()
 # With jaxlib below 0.11, Grain prints at its import that it cannot profile worker processes. Ours are threads.

@@ -21,21 +21,21 @@ import typing
 
 from absl import flags
 
+from command.flags_given import naming_flags
+from command.program import run_program
 from contract.errors import ConfigError
-from contract.os_errors import reason_and_remedy
-from contract.program import run_program
-from data.config import CorpusConfig
-from data.files import expand_home
-from data.filters import OFF, FilterConfig, check_filters
-from data.flags_given import naming_flags
-from data.prepare_flags import define_corpus_flags, define_filter_flags, read_flags
+from data.prepare.prepare_flags import define_corpus_flags, define_filter_flags, read_flags
+from data.prepare.text_sample import Limits, TextSample, draw_samples
 from data.sources import check_heldout, open_source
-from data.split import Split, SplitBy
-from data.storage import check_writable, exists, in_bucket, is_folder, write_bytes
-from data.text_sample import Limits, TextSample, draw_samples
-from data.tokenizer import Tokenizer, make_tokenizer
+from data.sources.config import CorpusConfig
+from data.sources.files import expand_home
+from data.sources.filters import OFF, FilterConfig, check_filters
 from data.tokenizers.specials import appended_names
+from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.tokenizers.training import Kind, Normalization, TrainingOptions, check_options, train
+from data.windows.split import Split, SplitBy
+from files.os_errors import reason_and_remedy
+from files.storage import check_writable, exists, in_bucket, is_folder, write_bytes
 
 _HELDOUT = Limits(max_bytes=1 << 20, num_documents=1000)  # of the text that the result is measured on
 _MODE_TOKENS = ("[R]", "[S]", "[X]")  # data.mode_tokens of configs/base.py, which this package does not import

@@ -6,7 +6,7 @@ cross-attention, the logits, the projections between embedding width and d_model
 attention is *not* halved: scores are counted for every pair of positions, as in PaLM (Chowdhery et al. 2022, appendix
 B). Not counted: norms, softmax, biases, embedding look-ups, and operations that remat repeats.
 
-A learner sums these functions over its models and heads (train/learners/learner.py, `Learner.forward_flops`). The sum
+A learner sums these functions over its models and heads (learners/learner.py, `Learner.forward_flops`). The sum
 times three gives the FLOPs of a training step: the backward pass has two products for each product of the forward pass.
 
 All lengths and numbers of positions are of one row; all results are ints.

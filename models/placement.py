@@ -74,7 +74,7 @@ def unconstrained(function: Callable[..., Array]) -> Callable[..., Array]:
 
 @contextlib.contextmanager
 def running_by_rows(by_rows: ByRows) -> Iterator[None]:
-    """Within this context, `by_rows` is the function of this name: train.split_rows.by_rows on the caller's mesh."""
+    """Within this context, `by_rows` is the function of this name: run.split_rows.by_rows on the caller's mesh."""
     token = _by_rows.set(by_rows)
     try:
         yield

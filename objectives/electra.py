@@ -1,7 +1,7 @@
 """ELECTRA (Clark et al. 2020; google-research/electra): the discriminator detects tokens that the generator replaced.
 
 The objective makes the generator's inputs. The training step makes the discriminator's inputs from the generator's
-predictions (objectives/losses/replaced_tokens.py, train/learners/electra.py).
+predictions (objectives/losses/replaced_tokens.py, learners/electra.py).
 """
 
 import dataclasses

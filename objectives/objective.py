@@ -67,7 +67,7 @@ class Objective(abc.ABC):
     # Where every raw token is scored once: the name of the metric "bits of loss per byte of raw text". It names the
     # scored tokens, so objectives that score other tokens than each other have different names. "" for no such metric.
     byte_metric: ClassVar[str] = ""
-    learner: ClassVar[str] = "token_prediction"  # key of train.learners.LEARNERS: what is trained on the batch
+    learner: ClassVar[str] = "token_prediction"  # key of learners.LEARNERS: what is trained on the batch
     device_note: ClassVar[str] = ""  # for train.show: what the training step adds to the examples
 
     def __init_subclass__(cls, **kwargs):
@@ -218,7 +218,7 @@ class Denoiser:
     """One row of a mixture's table: an objective, its share of the examples, and its mode token.
 
     A single objective is a table with one row. In a run of several corpora each denoiser is divided into one denoiser
-    for each corpus that it reads (train/tasks.py).
+    for each corpus that it reads (experiment/tasks.py).
     """
 
     name: str

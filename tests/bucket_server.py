@@ -1,7 +1,7 @@
 """An object store on this machine, with the parts of the interfaces of Amazon S3 and Google Cloud Storage used here.
 
 Conditional writes and reads, ranges, listing in pages and errors are those that both services document. The same tests
-pass on moto's S3 (tests/data/test_storage.py runs them on it where moto is installed).
+pass on moto's S3 (tests/files/test_storage.py runs them on it where moto is installed).
 """
 
 import contextlib

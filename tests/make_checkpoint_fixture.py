@@ -22,11 +22,11 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from train.atomic import write_json
-from train.experiment import Experiment, make_experiment
+from experiment.experiment import Experiment, make_experiment
+from files.atomic import write_json
+from models.paths import leaf_name
+from run.restore import load_experiment, load_params, reading_mesh
 from train.loop import train_and_evaluate
-from train.paths import leaf_name
-from train.restore import load_experiment, load_params, reading_mesh
 
 ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "tests" / "fixtures" / "run"

@@ -12,10 +12,10 @@ import numpy as np
 
 from contract.vocab import NEWLINE
 from contract.windows import Windows
+from experiment.experiment import Experiment, make_experiment
+from experiment.objective_config import make_objective
 from objectives import Mixture, denoisers_of
 from tests.small_fields import small_config
-from train.experiment import Experiment, make_experiment
-from train.objective_config import make_objective
 
 _FOLDER = pathlib.Path(__file__).parent.parent / "configs"
 _OTHERS = {"base", "architectures", "machines", "recipes", "multitask"}

@@ -9,8 +9,8 @@ import pytest
 
 import objectives
 from contract.errors import ConfigError
+from experiment.experiment import make_experiment
 from tests import test_objectives
-from train.experiment import make_experiment
 
 GUIDE = (pathlib.Path(__file__).parent.parent / "docs" / "adding_an_objective.md").read_text()
 FILES = dict(re.findall(r"`(\w+/\w+\.py)`\n\n```python\n(.*?)```", GUIDE, re.DOTALL))

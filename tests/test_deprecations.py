@@ -26,7 +26,7 @@ PROBE = """
         warnings.warn("use another", DeprecationWarning, stacklevel=1)
 
 
-    @pytest.mark.parametrize("module", ["jax", "jax._src.core", "flax.nnx", "orbax.export", "grain", "train.step"])
+    @pytest.mark.parametrize("module", ["jax", "jax._src.core", "flax.nnx", "orbax.export", "grain", "run.step"])
     @pytest.mark.parametrize("category", [DeprecationWarning, PendingDeprecationWarning, FutureWarning])
     def test_fails_by_module(module, category):
         deprecated("use another", category, module)

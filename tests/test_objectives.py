@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.windows import Windows
+from experiment.objective_config import make_objective
 from objectives import denoisers_of
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
@@ -16,7 +17,6 @@ from objectives.objective import Masked
 from objectives.rows.collate import extra_columns_of
 from tests.objectives.helpers import vocab
 from tests.table import CASES, changed_token, random_columns, small_config
-from train.objective_config import make_objective
 
 VOCAB = vocab()
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from configs import nsp, sop
+from experiment.experiment import make_experiment
 from tests.data.corpus import all_documents, store_of
 from tests.edge_probe import edges_of, probe
-from train.experiment import make_experiment
 
 MODULES = sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
 PACKAGES = ("asyncio", "concurrent", "ctypes", "email", "http", "importlib", "json", "logging", "multiprocessing")

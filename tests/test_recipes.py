@@ -5,10 +5,10 @@ import importlib
 import jax
 import pytest
 
+from experiment.experiment import make_experiment
+from experiment.optimizer import decay_mask
+from models.paths import leaf_name
 from tests.table import presets_of
-from train.experiment import make_experiment
-from train.optimizer import decay_mask
-from train.paths import leaf_name
 
 
 def config_of(name, preset):

@@ -12,18 +12,18 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from command.pyplot import import_pyplot, to_svg
 from contract.errors import ConfigError
-from data.store import TokenStore
-from data.verification import file_checksum, sealed
+from data.store.store import TokenStore
+from files.verification import file_checksum, sealed
+from show.html import html_page
+from show.page import open_page
+from show.svg import svg_page
+from studies.report.blocks import Code, Figure, Heading, Paragraph, Points, Table
+from studies.report.markdown import to_markdown
+from studies.report.page import to_html
 from tests.data.corpus import store_of
 from tests.train.tiny_experiments import tiny_experiment
-from train.ablate.report.blocks import Code, Figure, Heading, Paragraph, Points, Table
-from train.ablate.report.markdown import to_markdown
-from train.ablate.report.page import to_html
-from train.pyplot import import_pyplot, to_svg
-from train.show.html import html_page
-from train.show.page import open_page
-from train.show.svg import svg_page
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGES = ("contract", "objectives", "data", "models", "train", "cloze", "configs", "benchmarks", "launch", "examples")
@@ -45,8 +45,8 @@ EXECUTING_MODULES = {
 EXECUTING_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "np.fromregex"}
 # --config of ml_collections is executed, and so are --study and the files of configs/ that it names. Nothing else is.
 OWN_CODE = {
-    ("train/ablate/study.py", "spec.loader.exec_module"),
-    ("train/huggingface/run_command.py", "spec.loader.exec_module"),  # the files of this project's configs/
+    ("studies/study.py", "spec.loader.exec_module"),
+    ("huggingface/run_command.py", "spec.loader.exec_module"),  # the files of this project's configs/
     ("benchmarks/named_configs.py", "importlib.import_module"),
 }
 

@@ -1,21 +1,17 @@
-"""Every supported pair of config and architecture trains, every preset is valid, and imports respect the floors."""
+"""Every supported pair of config and architecture trains, and every preset is valid."""
 
-import ast
 import functools
-import graphlib
 import importlib
 import pathlib
-import subprocess
-import sys
 
 import jax
 import pytest
 
 from contract.errors import ConfigError
+from experiment.experiment import make_experiment
 from models.transformer import init_params
 from objectives import OBJECTIVES, Mixture, denoisers_of
 from tests.table import CASES, CONFIGS, PAIRS, objective_of, presets_of, reads_corpus, small_config
-from train.experiment import make_experiment
 from train.loop import train_and_evaluate
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -64,75 +60,3 @@ def test_unsupported_architectures_raise(name):
     for architecture in {"encoder_decoder", "decoder_only", "encoder_only"} - objective_of(name).architectures:
         with pytest.raises(ConfigError, match=rf"model.architecture='{architecture}' does not go with objective"):
             make_experiment(small_config(name, architecture))
-
-
-# The packages and the libraries, besides the standard library, that the files of a package may import; None for any
-# library. A package does not include the subpackages that have a line of their own.
-FLOORS = {
-    "contract": ({"contract"}, {"numpy"}),
-    "objectives": ({"contract", "objectives"}, {"numpy"}),
-    "objectives.losses": ({"contract", "objectives.losses"}, {"numpy", "jax"}),
-    "models": ({"models"}, {"numpy", "jax", "flax"}),
-    "configs": ({"configs"}, {"ml_collections"}),
-    "data": ({"contract", "data"}, None),
-    "train.learners": ({"contract", "objectives", "objectives.losses", "models", "train.learners"}, {"jax"}),
-    "train": ({"contract", "objectives", "models", "data", "train.learners", "train"}, None),
-    "cloze": ({"contract", "objectives", "models", "data", "train.learners", "train", "cloze"}, None),
-}
-PACKAGES = {*(package.partition(".")[0] for package in FLOORS), "benchmarks", "tests"}
-FILES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for package in PACKAGES
-    for path in (ROOT / package).glob("**/*.py")
-}
-
-
-def imported_names(path):
-    """The absolute names that a file imports, anywhere in it: "package.module", or "package.module.name"."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} has a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-
-
-def package_of(name):
-    """The line of FLOORS that a module belongs to, the innermost one; None for benchmarks and tests."""
-    packages = [package for package in FLOORS if f"{name}.".startswith(f"{package}.")]
-    return max(packages, key=len, default=None)
-
-
-@pytest.mark.parametrize("package", FLOORS)
-def test_a_package_imports_only_the_floors_below_it_and_the_libraries_named(package):
-    floors, libraries = FLOORS[package]
-    files = {module: path for module, path in FILES.items() if package_of(module) == package}
-    assert files
-    for module, path in files.items():
-        for name in imported_names(path):
-            top = name.partition(".")[0]
-            if top in PACKAGES:
-                assert package_of(name) in floors, f"{module} imports {name}"
-            elif libraries is not None:
-                assert top in libraries or top in sys.stdlib_module_names, f"{module} imports {name}"
-
-
-def test_no_imports_are_circular():
-    """Including imports within functions and under TYPE_CHECKING."""
-
-    def module_of(name):  # of "package.name" where that is a module, otherwise of package/__init__.py
-        return name if name in FILES else name.rpartition(".")[0]
-
-    imports = {module: {module_of(name) for name in imported_names(path)} for module, path in FILES.items()}
-    imports = {module: names & FILES.keys() for module, names in imports.items()}
-    assert {"objectives", "objectives.rows.lengths"} <= imports["train.experiment"]  # a package, and a module
-    try:
-        graphlib.TopologicalSorter(imports).prepare()
-    except graphlib.CycleError as error:
-        pytest.fail(" imports ".join(reversed(error.args[1])))
-
-
-def test_objectives_import_no_jax():
-    program = "import sys, objectives; print(*sorted({'jax', 'flax', 'optax'} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "\n"

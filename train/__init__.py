@@ -1,3 +1,3 @@
-from contract.program import quiet_while_importing
+from command.program import quiet_while_importing
 
 quiet_while_importing()

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.errors import ConfigError
-from train.config import OptimizerConfig, TrainConfig, from_mapping
-from train.experiment import Experiment
-from train.schedules import Cycle, cycles_of, cycles_text, make_schedule
+from experiment.config import OptimizerConfig, TrainConfig, from_mapping
+from experiment.experiment import Experiment
+from experiment.schedules import Cycle, cycles_of, cycles_text, make_schedule
 
 # Of the peak rate, and of the rate: schedules are computed in float32.
 _ROUNDING = 1e-6
@@ -28,7 +28,7 @@ def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) 
 
     Args:
       saved: the run's config, as nested dicts, with train.epochs resolved.
-      experiment: of the continued run. It differs from `saved` in train.run_config.MAY_CHANGE alone.
+      experiment: of the continued run. It differs from `saved` in workdir.run_config.MAY_CHANGE alone.
       step: of the checkpoint from which the run continues.
 
     Raises ConfigError, one line with both rates and the values of `optimizer.cycles` to choose from, for a rate that

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from train.metrics import perplexity
+from run.metrics import perplexity
 
 _EVAL = ("loss", "loss_stderr", "perplexity", "accuracy", "bits_per_byte")
 _NO_LIMIT = 10_000  # columns, more than any table has
@@ -30,7 +30,7 @@ class Display:
     On a terminal, a progress bar, the latest metrics and the latest loss of each denoiser stay below all other output.
     In a file or a pipe, `train` prints one line and `update` prints nothing. Only process 0 prints.
 
-    Metrics have the names of train.metrics; a metric that is missing is not printed.
+    Metrics have the names of run.metrics; a metric that is missing is not printed.
 
     Args:
       total_steps, start_step: of the run.

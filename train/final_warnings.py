@@ -5,8 +5,8 @@ import os
 
 import jax
 
-from train.experiment import Experiment
-from train.metrics_file import read_metrics
+from experiment.experiment import Experiment
+from workdir.metrics_file import read_metrics
 
 
 def final_warnings(experiment: Experiment, workdir: str | os.PathLike) -> list[str]:

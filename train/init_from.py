@@ -11,17 +11,22 @@ from jax.sharding import Mesh
 
 from contract.errors import ConfigError
 from contract.vocab import DECODER_STARTS
-from data.tokenizer import Tokenizer
+from data.tokenizers.tokenizer import Tokenizer
+from experiment.config import DataConfig
+from experiment.experiment import Experiment
+from huggingface.folder import is_huggingface_folder
+from huggingface.importing import open_model
+from huggingface.vocabulary import (
+    SharedTokens,
+    describe_differences,
+    match_tokens,
+    token_texts,
+)
 from models.config import ModelConfig
+from models.paths import array_types, leaf_name
 from models.transformer import Params, init_params
-from train.config import DataConfig
-from train.experiment import Experiment
-from train.huggingface.folder import is_huggingface_folder
-from train.huggingface.importing import open_model
-from train.paths import array_types, leaf_name
-from train.restore import load_experiment, load_transformer
-from train.run import Run
-from train.vocabulary import SharedTokens, describe_differences, match_tokens, token_texts
+from run.restore import load_experiment, load_transformer
+from run.run import Run
 
 # Fields of config.data that determine a vocabulary.
 _VOCABULARY = ("tokenizer", "append_special_tokens", "num_sentinels", "mode_tokens")

@@ -11,20 +11,18 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from train.agreement import agreement
-from train.bucket_lock import lock_of
+from cluster.agreement import agreement
+from cluster.save_timer import SaveTimer
+from cluster.signals import StopRequest
+from experiment.experiment import Experiment
+from plan.memory_choice import resolve_memory, this_machine
+from run.epochs import resolve_epochs
+from run.heldout import evaluate
+from run.run import make_run
+from run.step import TrainState
 from train.display import Display
-from train.epochs import resolve_epochs
-from train.experiment import Experiment
-from train.heldout import evaluate
-from train.lost_checkpoints import check_not_lost
-from train.memory_choice import resolve_memory, this_machine
 from train.profile import StepProfile
 from train.recorder import Recorder
-from train.run import make_run
-from train.run_config import flatten, read_config
-from train.save_timer import SaveTimer
-from train.signals import StopRequest
 from train.start import (
     Start,
     check_shared,
@@ -34,9 +32,11 @@ from train.start import (
     open_checkpoints,
     write_start,
 )
-from train.step import TrainState
 from train.summary import print_summary
-from train.tracking.writer import check_trackers
+from workdir.bucket_lock import lock_of
+from workdir.lost_checkpoints import check_not_lost
+from workdir.run_config import flatten, read_config
+from workdir.tracking.writer import check_trackers
 
 
 def train_and_evaluate(
@@ -45,7 +45,7 @@ def train_and_evaluate(
     """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
     Leaves config.json, metrics.jsonl, checkpoints/ and the files of trackers, such as tensorboard/, in `workdir`, which
-    is locked meanwhile (train/workdir_lock.py). It may be a folder in a bucket, as gs://bucket/run or s3://bucket/run.
+    is locked meanwhile (workdir/workdir_lock.py). It may be a folder in a bucket, as gs://bucket/run or s3://bucket/run.
 
     Args:
       experiment: the run's.

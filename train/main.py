@@ -10,14 +10,21 @@ import jax
 import numpy as np
 from absl import flags
 
+from cluster.agreement import agreement, code_digest
+from cluster.compilation_cache import use_compilation_cache
+from cluster.distributed import ends_with_all_processes, initialize
+from command.flags import (
+    TRAINING_MEMORY,
+    config_fields,
+    config_name,
+    define_config,
+    parse_flags,
+    run_command,
+)
 from contract.errors import ConfigError
-from train.agreement import agreement, code_digest
-from train.command import TRAINING_MEMORY, config_fields, config_name, define_config, parse_flags, run_command
-from train.compilation_cache import use_compilation_cache
-from train.distributed import ends_with_all_processes, initialize
-from train.experiment import make_experiment
+from experiment.experiment import make_experiment
 from train.loop import train_and_evaluate
-from train.run_config import PER_PROCESS, flatten
+from workdir.run_config import PER_PROCESS, flatten
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from data.storage import copy_folder, in_bucket
+from files.storage import copy_folder, in_bucket
 
 
 class StepProfile:

@@ -8,21 +8,21 @@ from typing import Any, Self
 import numpy as np
 
 from contract.errors import ConfigError
+from experiment.schedules import make_schedule
+from generate.sample import sample_for_display
 from models.transformer import Params
-from train.bucket_lock import Lock
+from run.counters import Counters
+from run.line_sums import LineSums
+from run.metrics import grouped, summarize
+from run.run import Run
+from run.step import TrainState
 from train.continued_schedule import how_to_continue
-from train.counters import Counters
 from train.display import Display
 from train.final_warnings import final_warnings
-from train.generate.sample import sample_for_display
-from train.line_sums import LineSums
-from train.metrics import grouped, summarize
-from train.run import Run
-from train.schedules import make_schedule
 from train.start import Start
-from train.step import TrainState
 from train.summary import print_shares
-from train.tracking.writer import MetricsWriter
+from workdir.bucket_lock import Lock
+from workdir.tracking.writer import MetricsWriter
 
 
 class DivergedError(ConfigError):
@@ -43,7 +43,7 @@ class Recorder:
       run: the run.
       start: its start, in the workdir that is written.
       display: prints the messages.
-      evaluate: parameters -> held-out metrics (train.heldout.evaluate).
+      evaluate: parameters -> held-out metrics (run.heldout.evaluate).
       lock: of the workdir; None in processes that have none. After its loss, `report`, `evaluate` and `save` raise
         ConfigError and write nothing.
       name: at the start of an error, such as "seed 1 (runs/b): ", where several runs train side by side.

@@ -9,23 +9,28 @@ from typing import Any
 
 import jax
 
+from cluster.agreement import agreement, exchange
 from contract.errors import ConfigError
-from data.storage import check_writable, in_bucket, real_path
-from train.agreement import agreement, exchange
-from train.bucket_lock import Lock
-from train.checkpoint import Checkpoints
-from train.checkpoint_errors import DamagedCheckpointError
+from evaluation.overlap import check_start
+from files.storage import check_writable, in_bucket, real_path
+from huggingface.folder import is_huggingface_folder
+from run.run import Run
+from run.step import TrainState
 from train.continued_schedule import check_schedule
-from train.huggingface.folder import is_huggingface_folder
 from train.init_from import check_init_from, start_from
-from train.lock_file import read_holder
-from train.lost_checkpoints import checkpoints_path, has_metrics, remove_stale_record, write_record
-from train.overlap import check_start
-from train.run import Run
-from train.run_config import check_same_run, is_imported, read_config, write_config
-from train.run_tokenizer import write_tokenizer
-from train.step import TrainState
-from train.workdir_lock import LOCK_FILE
+from workdir.bucket_lock import Lock
+from workdir.checkpoint import Checkpoints
+from workdir.checkpoint_errors import DamagedCheckpointError
+from workdir.lock_file import read_holder
+from workdir.lost_checkpoints import (
+    checkpoints_path,
+    has_metrics,
+    remove_stale_record,
+    write_record,
+)
+from workdir.run_config import check_same_run, is_imported, read_config, write_config
+from workdir.run_tokenizer import write_tokenizer
+from workdir.workdir_lock import LOCK_FILE
 
 # Network file systems show a new file to other hosts after up to a minute.
 SHARED_SECONDS = 60.0

@@ -5,22 +5,22 @@ import os
 import jax
 import numpy as np
 
-from data.coverage import coverage_warnings, describe_coverage
-from data.eligible import describe_excluded
-from data.split import unit_of
+from cluster.accelerators import accelerator_warnings
+from cluster.distributed import gpus_of_node
+from command.plural import plural
 from data.tokenizers.specials import appended_names
-from data.trigram import trigram_loss
+from data.windows.coverage import coverage_warnings, describe_coverage
+from data.windows.eligible import describe_excluded
+from data.windows.split import unit_of
+from data.windows.trigram import trigram_loss
+from experiment.config import DataConfig
+from experiment.experiment import Experiment
 from models.placement import platform_of
-from train.accelerators import accelerator_warnings
-from train.config import DataConfig
-from train.corpus import Corpus, describe_rates, of_corpus
-from train.counters import Counters
+from run.corpus import Corpus, describe_rates, of_corpus
+from run.counters import Counters
+from run.epochs import describe_epochs
+from run.run import Run, attention_of
 from train.display import Display
-from train.distributed import gpus_of_node
-from train.epochs import describe_epochs
-from train.experiment import Experiment
-from train.plural import plural
-from train.run import Run, attention_of
 
 
 def print_summary(run: Run, display: Display, workdir: str) -> None:

@@ -24,8 +24,8 @@ from benchmarks.torture.damage import damage
 from benchmarks.torture.full_disk import fill_disks
 from benchmarks.torture.kills import torture
 from benchmarks.torture.trial import Difference
+from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from train.command import parse_flags, run_command
 
 _FLAGS = flags.FlagValues()
 _KILLS = flags.DEFINE_integer("kills", 0, "Number of kills.", lower_bound=0, flag_values=_FLAGS)

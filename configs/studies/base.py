@@ -1,4 +1,4 @@
-"""The parts of a study, as plain dicts. train/ablate/study.py checks them.
+"""The parts of a study, as plain dicts. studies/study.py checks them.
 
 A file of configs/studies has a function get_study() that returns `study(...)`:
 

@@ -8,11 +8,11 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from data.config import CorpusConfig
-from data.raw import RawDocument, Skipped
-from data.records import InvalidRecord, class_name, decoded_value, read_object
+from data.sources.config import CorpusConfig
 from data.sources.from_files import File, UnreadableFile, files_source
 from data.sources.from_records import read_record
+from data.sources.raw import RawDocument, Skipped
+from data.sources.records import InvalidRecord, class_name, decoded_value, read_object
 from data.sources.source import Source
 
 _RECORDS = 32  # in memory at a time

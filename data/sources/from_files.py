@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from contract.errors import ConfigError
-from contract.os_errors import describe_os_error
-from data.bucket_store import local_cache, local_copies
-from data.compressed import is_compressed
-from data.config import CorpusConfig
-from data.files import describe_file, find_files
-from data.raw import RawDocument, Skipped
+from data.sources.bucket_store import local_cache, local_copies
+from data.sources.compressed import is_compressed
+from data.sources.config import CorpusConfig
+from data.sources.files import describe_file, find_files
+from data.sources.raw import RawDocument, Skipped
 from data.sources.source import Part, Source, skip_empty
-from data.storage import in_bucket, real_path
+from files.os_errors import describe_os_error
+from files.storage import in_bucket, real_path
 
 _RANGE_BYTES = 1 << 20  # of a large file that is read in several parts, about
 _EXPANSION = 3  # bytes of text for a byte of a compressed file, about

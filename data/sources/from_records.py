@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from contract.errors import ConfigError
-from data.config import CorpusConfig
-from data.files import split_text, text_digest
-from data.raw import RawDocument, Skipped
-from data.records import InvalidRecord, document_of
+from data.sources.config import CorpusConfig
+from data.sources.files import split_text, text_digest
+from data.sources.raw import RawDocument, Skipped
+from data.sources.records import InvalidRecord, document_of
 
 
 def read_record(

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from data.config import CorpusConfig
-from data.raw import RawDocument, Skipped
-from data.records import decoded_value
+from data.sources.config import CorpusConfig
 from data.sources.from_records import read_record
+from data.sources.raw import RawDocument, Skipped
+from data.sources.records import decoded_value
 
 
 class InvalidTable(ValueError):

@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from contract.errors import ConfigError
-from data.config import CorpusConfig
-from data.files import describe_file, expand_home
-from data.raw import RawDocument, Skipped
-from data.records import class_name
+from data.sources.config import CorpusConfig
+from data.sources.files import describe_file, expand_home
 from data.sources.from_files import check_unchanged
 from data.sources.from_tables import InvalidTable, document_columns, read_rows
 from data.sources.hf_saved import check_saved, is_saved
+from data.sources.raw import RawDocument, Skipped
+from data.sources.records import class_name
 from data.sources.source import Part, Source, skip_empty
-from data.storage import check_path, in_bucket
+from files.storage import check_path, in_bucket
 
 _ROWS = 1024  # in memory at a time
 _ROWS_OF_PART = 20 * _ROWS

@@ -1,4 +1,4 @@
-"""data.source="jsonl": files with a JSON object on each line, which is a document (data/records.py).
+"""data.source="jsonl": files with a JSON object on each line, which is a document (data/sources/records.py).
 
 Blank lines are ignored, and so is a byte order mark at the start of a file (RFC 8259, section 8.1). The files may be
 compressed.
@@ -9,13 +9,13 @@ import dataclasses
 import functools
 from collections.abc import Iterator
 
-from data.compressed import open_contents
-from data.config import CorpusConfig
-from data.files import describe_file, file_digest
-from data.raw import RawDocument, Skipped
-from data.records import InvalidRecord, document_of, read_object
+from data.sources.compressed import open_contents
+from data.sources.config import CorpusConfig
+from data.sources.files import describe_file, file_digest
 from data.sources.from_files import File, files_source
 from data.sources.from_records import count_or_raise
+from data.sources.raw import RawDocument, Skipped
+from data.sources.records import InvalidRecord, document_of, read_object
 from data.sources.source import Source
 
 _RULES = 2  # add 1 where other lines become documents, or other documents: stores of the corpus then have other names

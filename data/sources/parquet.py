@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from data.config import CorpusConfig
-from data.raw import RawDocument, Skipped
+from data.sources.config import CorpusConfig
 from data.sources.from_files import File, UnreadableFile, files_source
 from data.sources.from_tables import InvalidTable, document_columns, read_rows
+from data.sources.raw import RawDocument, Skipped
 from data.sources.source import Source
 
 _ROWS = 1024  # in memory at a time

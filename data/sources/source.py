@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from data.raw import RawDocument, Skipped
+from data.sources.raw import RawDocument, Skipped
 
 
 @dataclasses.dataclass(frozen=True)

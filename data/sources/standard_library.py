@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from contract.errors import ConfigError
-from data.config import CorpusConfig
-from data.files import file_digest, read_documents
-from data.raw import RawDocument, Skipped
+from data.sources.config import CorpusConfig
+from data.sources.files import file_digest, read_documents
 from data.sources.from_files import File, ReadFile, file_part
+from data.sources.raw import RawDocument, Skipped
 from data.sources.source import Source
-from data.stdlib_functions import documented_functions
+from data.sources.stdlib_functions import documented_functions
 
 _NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
@@ -26,7 +26,7 @@ def open_stdlib(corpus: CorpusConfig, path: str, field: str) -> Source:
 
 
 def open_stdlib_functions(corpus: CorpusConfig, path: str, field: str) -> Source:
-    """Returns the documented functions of the *.py files as prompts and responses: see data/stdlib_functions.py."""
+    """Returns the documented functions of the *.py files as prompts and responses: see data/sources/stdlib_functions.py."""
     return _open(corpus, "function", _read_functions)
 
 

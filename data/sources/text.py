@@ -4,11 +4,17 @@ import functools
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from data.compressed import open_contents
-from data.config import CorpusConfig
-from data.files import check_utf8, describe_file, file_digest, read_documents, split_lines
-from data.raw import RawDocument, Skipped
+from data.sources.compressed import open_contents
+from data.sources.config import CorpusConfig
+from data.sources.files import (
+    check_utf8,
+    describe_file,
+    file_digest,
+    read_documents,
+    split_lines,
+)
 from data.sources.from_files import File, files_source
+from data.sources.raw import RawDocument, Skipped
 from data.sources.source import Source
 
 _BACKWARD_BYTES = 1 << 12

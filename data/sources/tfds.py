@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from data.config import CorpusConfig
-from data.files import describe_file
-from data.raw import RawDocument, Skipped
 from data.sources.array_record import read_records
+from data.sources.config import CorpusConfig
+from data.sources.files import describe_file
 from data.sources.from_files import File, file_part
+from data.sources.raw import RawDocument, Skipped
 from data.sources.source import Source
-from data.storage import in_bucket
+from files.storage import in_bucket
 
 
 def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:

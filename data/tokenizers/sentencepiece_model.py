@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from data.files import expand_home, read_regular_file
+from data.sources.files import expand_home, read_regular_file
 from data.tokenizers.base import Tokenizer, check_unicode, letter_token
 from data.tokenizers.specials import (
     ModelTokens,

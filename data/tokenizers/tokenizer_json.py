@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from contract.errors import ConfigError
-from contract.json_text import parse_json
-from data.files import expand_home, read_regular_file
-from data.storage import exists, is_folder
+from data.sources.files import expand_home, read_regular_file
 from data.tokenizers.specials import ModelTokens, is_special_name, known_roles, with_substitutes
+from files.json_text import parse_json
+from files.storage import exists, is_folder
 
 _MOST_IDS = 2**26  # as model.vocab_size
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files

@@ -5,11 +5,11 @@ import html
 import re
 from pathlib import Path
 
-from train.ablate.resolve import resolve
-from train.experiment import make_experiment
-from train.show.html import examples_html
-from train.show.page import open_page
-from train.show.style import DARK, LIGHT, RULES
+from experiment.experiment import make_experiment
+from show.html import examples_html
+from show.page import open_page
+from show.style import DARK, LIGHT, RULES
+from workdir.resolve import resolve
 
 TEXTS = {"data.source": "text", "data.path": "docs/examples/text"}
 # Configs whose objective needs prompts and responses, or labels.

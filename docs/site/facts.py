@@ -5,7 +5,7 @@ import functools
 import re
 from pathlib import Path
 
-from train.ablate.study import load_study
+from studies.study import load_study
 
 ROOT = Path(__file__).resolve().parents[2]
 TITLES = {"ul2": "UL2", "ul2r": "UL2R", "ul2_baselines": "UL2's baselines"}  # configs that share a row of README

@@ -14,13 +14,13 @@ from typing import Any
 
 from configs import base
 from contract.ranges import range_in_words
-from data.config import CorpusConfig
-from data.filters import FilterConfig
+from data.sources.config import CorpusConfig
+from data.sources.filters import FilterConfig
+from experiment.config import ExperimentConfig
 from models.config import ModelConfig
 from objectives import OBJECTIVES
-from train.config import ExperimentConfig
 
-# Fields of ModelConfig that are no config fields: the trainer derives them (train/experiment.py).
+# Fields of ModelConfig that are no config fields: the trainer derives them (experiment/experiment.py).
 DERIVED = ("dtype", "has_prefix", "one_segment", "predicts_tokens")
 _LAST_COLUMN = re.compile(r"\s{2,}\S")
 _SECTIONS = "data|model|loss|optimizer|train|mesh|objective"

@@ -2,7 +2,7 @@
 
 A fused kernel never has all probabilities in memory, and computes them once more in its backward pass. It computes
 which of them dropout keeps from a key and from indices alone, so that both passes keep the same entries, whatever the
-sizes of the kernel's blocks and the mesh. Each microbatch has a key of its own (train/step.py).
+sizes of the kernel's blocks and the mesh. Each microbatch has a key of its own (run/step.py).
 """
 
 import jax

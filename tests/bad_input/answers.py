@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from contract import program
-from train.command import run_command
+from command import program
+from command.flags import run_command
 
 SECONDS = 5.0  # the most that an answer may take, on a machine with other work
 

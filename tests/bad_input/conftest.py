@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
+from experiment.experiment import make_experiment
+from huggingface import convert_command as convert
+from run.corpus import open_corpora
+from run.restore import config_for_reading
+from tests.huggingface.exported_runs import run_export
 from tests.make_checkpoint_fixture import ROOT, RUN
-from tests.train.huggingface.exported_runs import run_export
-from train import convert
-from train.corpus import open_corpora
-from train.experiment import make_experiment
-from train.restore import config_for_reading
-from train.run_config import read_config
+from workdir.run_config import read_config
 
 
 @pytest.fixture(scope="package")

@@ -6,19 +6,19 @@ import sys
 import pytest
 from absl import flags
 
-from data import prepare
+from data.prepare import __main__ as prepare
 from tests.bad_input.answers import check_rows, row
 
 # Module of a command -> the arguments that it needs, with the folders of the fixture `place`.
 COMMANDS = {
     "train.main": ["--config=configs/clm.py", "--workdir={place}/new"],
     "train.evaluate": ["--workdir={place}/run"],
-    "train.generate.__main__": ["--workdir={place}/run", "--prompt=a"],
-    "train.show.__main__": ["--workdir={place}/run"],
-    "train.plan.__main__": ["--config=configs/clm.py", "--topology=cpu:1"],
+    "generate.__main__": ["--workdir={place}/run", "--prompt=a"],
+    "show.__main__": ["--workdir={place}/run"],
+    "plan.__main__": ["--config=configs/clm.py", "--topology=cpu:1"],
     "train.plot": ["{place}/run", "--out={place}/new.svg"],
-    "train.ablate.__main__": ["--study=configs/studies/scaling.py", "--dry_run"],
-    "train.scaling.__main__": ["--study=configs/studies/scaling.py", "--out={place}/run"],
+    "studies.__main__": ["--study=configs/studies/scaling.py", "--dry_run"],
+    "studies.scaling.__main__": ["--study=configs/studies/scaling.py", "--out={place}/run"],
     "train.export": ["--workdir={place}/run", "--out={place}/new"],
     "train.convert": ["--from={place}/export", "--workdir={place}/new"],
     "data.train_tokenizer": ["--source=text", "--path={place}/text.txt", "--out={place}/new.model"],
@@ -96,12 +96,12 @@ def test_flags(command, place, monkeypatch):
 # Command, flag that names something to read.
 FOLDERS = [
     ("train.evaluate", "--workdir={}"),
-    ("train.generate.__main__", "--workdir={}"),
-    ("train.show.__main__", "--workdir={}"),
+    ("generate.__main__", "--workdir={}"),
+    ("show.__main__", "--workdir={}"),
     ("train.export", "--workdir={}"),
     ("train.plot", "{}"),
     ("train.convert", "--from={}"),
-    ("train.scaling.__main__", "--out={}"),
+    ("studies.scaling.__main__", "--out={}"),
     ("train.main", "--config.train.init_from={}"),
 ]
 
@@ -126,10 +126,10 @@ def test_folders_to_read(command, flag, place, monkeypatch):
 # Command, flag that names something to write, and paths that it must refuse.
 OUTPUTS = [
     ("train.main", "--workdir={}", ("file", "file/none", "run", "export", "gs://bucket/run", "hdfs://host/run")),
-    ("train.show.__main__", "--html={}", ("none/page.html", "empty", "file/page.html", "gs://bucket/page.html")),
-    ("train.show.__main__", "--svg={}", ("none/page.svg", "empty", "file/page.svg")),
+    ("show.__main__", "--html={}", ("none/page.html", "empty", "file/page.html", "gs://bucket/page.html")),
+    ("show.__main__", "--svg={}", ("none/page.svg", "empty", "file/page.svg")),
     ("train.plot", "--out={}", ("none/figure.svg", "empty", "figure.jpg", "figure", "s3://bucket/figure.svg")),
-    ("train.scaling.__main__", "--figure={}", ("none/figure.svg", "empty", "figure.jpg")),
+    ("studies.scaling.__main__", "--figure={}", ("none/figure.svg", "empty", "figure.jpg")),
     ("train.export", "--out={}", ("file", "others", "export", "run", "file/none", "gs://bucket/export")),
     ("train.convert", "--workdir={}", ("file", "others", "export", "run", "file/none")),
     ("data.train_tokenizer", "--out={}", ("none/t.model", "file/t.model", "t", "t.txt", "", "gs://bucket/t.model")),

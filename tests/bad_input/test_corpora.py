@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from data import prepare, train_tokenizer
+from data import train_tokenizer
+from data.prepare import __main__ as prepare
 from tests.bad_input.answers import check_rows, row
 from tests.bad_input.damaged import ANY, GARBAGE, JSON, LINES, check_damaged
 from tests.data.record_files import write_examples, write_parquet, zstd

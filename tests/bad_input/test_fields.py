@@ -8,20 +8,26 @@ import typing
 import pytest
 from absl import flags
 
+from command.flags import config_fields, define_config, parse_flags
 from configs import base, multitask
-from data.config import CorpusConfig, SourceConfig
-from data.filters import FilterConfig
+from data.sources.config import CorpusConfig, SourceConfig
+from data.sources.filters import FilterConfig
 from docs.site.fields import DERIVED
+from experiment.config import (
+    DataConfig,
+    ExperimentConfig,
+    MeshConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+from experiment.experiment import make_experiment
+from experiment.objective_config import _LinearMixtureFields, _LinearRowFields
+from learners.learner import LossConfig
 from models.config import ModelConfig
 from objectives import OBJECTIVES, Mixture
 from tests.bad_input.answers import check_rows, row, wrong_answer
 from tests.bad_input.fields import bad_values, hints_of, with_field
-from train.command import config_fields, define_config, parse_flags
-from train.config import DataConfig, ExperimentConfig, MeshConfig, OptimizerConfig, TrainConfig
-from train.experiment import make_experiment
-from train.learners.learner import LossConfig
-from train.objective_config import _LinearMixtureFields, _LinearRowFields
-from train.run_config import flatten
+from workdir.run_config import flatten
 
 SECTIONS = {
     "": hints_of(ExperimentConfig, "", ("data", "objective", "model", "loss", "optimizer", "train", "mesh")),

@@ -9,7 +9,7 @@ from tests.bad_input.damaged import ANY, GARBAGE, JSON, LINES, check_damaged
 from tests.bad_input.test_commands import main_of
 
 
-@pytest.mark.parametrize("command", ["train.evaluate", "train.show.__main__", "train.generate.__main__"])
+@pytest.mark.parametrize("command", ["train.evaluate", "show.__main__", "generate.__main__"])
 def test_config_of_a_run(command, own, monkeypatch):
     needed = ["--prompt=a"] if "generate" in command else []
     path = own / "run" / "config.json"
@@ -25,7 +25,7 @@ def test_fields_in_the_config_of_a_run(own, monkeypatch):
     def evaluate_with(config):
         def main():
             path.write_text(json.dumps(config))
-            main_of("train.show.__main__")()
+            main_of("show.__main__")()
 
         return main
 
@@ -75,7 +75,7 @@ def test_token_store(file, place, monkeypatch):
     kinds = JSON if file.endswith(".json") else ANY
     kinds = {kind: value for kind, value in kinds.items() if file.endswith(".json") or kind != "garbage"}
     arguments = [f"--workdir={place}/run"]
-    check_damaged(folder / file, kinds, main_of("train.show.__main__"), arguments, str(folder), monkeypatch)
+    check_damaged(folder / file, kinds, main_of("show.__main__"), arguments, str(folder), monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])
@@ -85,7 +85,7 @@ def test_prompts(name, own, monkeypatch):
     kinds = LINES | {"missing": None, "empty": b"", "no prompt": b'{"text": "a"}', "a number": b'{"prompt": 5}'}
     if name == "p.txt":
         kinds = {kind: kinds[kind] for kind in ("missing", "empty", "garbage", "not UTF-8", "a folder")}
-    main = main_of("train.generate.__main__")
+    main = main_of("generate.__main__")
     check_damaged(own / name, kinds, main, arguments, str(own / name), monkeypatch)
 
 
@@ -106,7 +106,7 @@ def test_study(own, monkeypatch):
     path = own / "mine.py"
     path.write_text("")
     arguments = [f"--study={path}", "--dry_run"]
-    check_damaged(path, STUDIES, main_of("train.ablate.__main__"), arguments, str(path), monkeypatch)
+    check_damaged(path, STUDIES, main_of("studies.__main__"), arguments, str(path), monkeypatch)
 
 
 CONFIGS = {kind: value for kind, value in STUDIES.items() if kind not in ("another function", "returns null")}
@@ -123,14 +123,14 @@ def test_config_file(own, monkeypatch):
     path.write_text("")
     arguments = [f"--config={path}"]
     names = (str(path), "config field")
-    check_damaged(path, CONFIGS, main_of("train.show.__main__"), arguments, names, monkeypatch)
+    check_damaged(path, CONFIGS, main_of("show.__main__"), arguments, names, monkeypatch)
 
 
 def test_study_folder(own, monkeypatch):
     (own / "study").mkdir()
     (own / "study" / "study.json").write_text(json.dumps({"study": {"seeds": 1, "budget": {"amount": 1.0}}}))
     arguments = ["--study=configs/studies/scaling.py", f"--out={own}/study", "--report"]
-    main = main_of("train.ablate.__main__")
+    main = main_of("studies.__main__")
     check_damaged(own / "study" / "study.json", JSON, main, arguments, (f"{own}/study",), monkeypatch)
 
 

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 import cloze
+from evaluation.text_losses import _logits, row_losses
+from experiment.experiment import make_experiment
 from models.transformer import apply
+from run.heldout import evaluate
+from run.run import make_run
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
-from train.experiment import make_experiment
-from train.heldout import evaluate
-from train.run import make_run
-from train.text_losses import _logits, row_losses
 
 TEXTS = ["def f(x):", "the quick brown fox", "é", "import os, sys, re"]
 
@@ -101,7 +101,7 @@ def test_a_batch_made_by_hand_may_have_several_segments_in_a_row(causal, monkeyp
         configs.append(config)
         return _logits(config, *rest)
 
-    monkeypatch.setattr("train.text_losses._logits", record)
+    monkeypatch.setattr("evaluation.text_losses._logits", record)
     causal.logits(causal.batch(TEXTS))
     assert [config.one_segment for config in configs] == [False]
 

@@ -10,7 +10,7 @@ from tests.table import small_config
 def test_a_hugging_face_folder_has_the_logits_and_the_greedy_text_of_transformers(tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from tests.train.huggingface.hub_folders import make_hub_folder
+    from tests.huggingface.hub_folders import make_hub_folder
 
     folder = make_hub_folder(tmp_path / "gpt2", "gpt2", extra_rows=3)
     model, theirs = cloze.load(folder), transformers.AutoModelForCausalLM.from_pretrained(folder)

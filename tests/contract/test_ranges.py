@@ -10,9 +10,9 @@ import pytest
 from contract.errors import ConfigError
 from contract.ranges import check_ranges, intervals_of, range_in_words
 from docs.site.fields import DERIVED, config_dataclasses
+from experiment.config import from_mapping
+from experiment.objective_config import _LinearMixtureFields, _LinearRowFields
 from objectives.mixture import Mixture, TableRow
-from train.config import from_mapping
-from train.objective_config import _LinearMixtureFields, _LinearRowFields
 
 
 def number_fields(cls):

@@ -3,13 +3,13 @@
 import numpy as np
 
 from contract.windows import BatchSpec
-from data.batches import Batches, batches
-from data.config import CorpusConfig
-from data.documents import Documents
-from data.filters import OFF
-from data.store import TokenStore, open_or_build
-from data.tokenizer import make_tokenizer
-from data.windows import WindowReader, gather
+from data.sources.config import CorpusConfig
+from data.sources.filters import OFF
+from data.store.store import TokenStore, open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows.batches import Batches, batches
+from data.windows.documents import Documents
+from data.windows.windows import WindowReader, gather
 
 
 def corpus_config(tmp_path, **changes) -> CorpusConfig:

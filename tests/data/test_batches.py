@@ -8,8 +8,8 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.windows import RowPlan, WindowSpec
-from data.batches import loader
-from data.windows import WindowReader
+from data.windows.batches import loader
+from data.windows.windows import WindowReader
 from tests.data.corpus import all_documents, batches_of, examples_of_window, store_of
 
 PAD = 0
@@ -241,7 +241,7 @@ def test_counts_are_those_of_all_rows_of_the_batches(documents, specs, changes, 
     whole = dataset(documents, specs, **{name: value for name, value in changes.items() if name != "local_rows"})
     windows = [whole[n] for n in range(3, 40)]
     ids, lengths = (np.concatenate([batch[name] for batch in windows]) for name in ("denoiser_ids", "lengths"))
-    monkeypatch.setattr("data.batches._COUNTED_AT_ONCE", 20)
+    monkeypatch.setattr("data.windows.batches._COUNTED_AT_ONCE", 20)
     counts = counted.count_windows(3, 37)
     assert counts.examples.tolist() == np.bincount(ids, minlength=len(specs)).tolist()
     assert counts.raw_tokens.tolist() == np.bincount(ids, lengths, len(specs)).astype(int).tolist()

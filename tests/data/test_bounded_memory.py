@@ -4,10 +4,12 @@ import dataclasses
 import random
 import tracemalloc
 
-from data import array_files, assembly, external_sort, near_pairs, shard
-from data.filters import OFF
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.duplicates import external_sort, near_pairs
+from data.sources.filters import OFF
+from data.store import assembly, shard
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from files import array_files
 from tests.data.corpus import corpus_config
 
 DOCUMENTS = 100

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data import bucket_store, buckets, storage
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.sources import bucket_store
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from files import buckets, storage
 from tests.bucket_server import BucketServer
 from tests.data.corpus import corpus_config, store_of
 from tests.data.record_files import write_examples, write_jsonl, write_parquet, zstd
@@ -76,7 +77,7 @@ def test_texts_and_stores_in_a_bucket(server, scheme, tmp_path, capsys, monkeypa
     assert not any("tokens.bin" in line for line in server.log)
 
     monkeypatch.setenv("HOME", str(tmp_path / "other"))
-    monkeypatch.setattr("data.store._build", pytest.fail)
+    monkeypatch.setattr("data.store.store._build", pytest.fail)
     second = opened(config)
     assert "other" in str(second.folder) and "checksums verified" in capsys.readouterr().err
     np.testing.assert_array_equal(first.tokens, second.tokens)
@@ -141,7 +142,7 @@ def test_a_store_whose_copy_to_the_bucket_was_interrupted_is_copied_again(server
 
 
 def test_a_bucket_that_is_missing_or_closed_is_one_line_before_the_store_is_built(server, tmp_path, monkeypatch):
-    monkeypatch.setattr("data.store._build", pytest.fail)
+    monkeypatch.setattr("data.store.store._build", pytest.fail)
     config = corpus_config(tmp_path, path="gs://test-bucket/text", cache_dir="gs://no-such-bucket/cache")
     with pytest.raises(ConfigError, match=r"data\.cache_dir='gs://no-such-bucket/cache': .*there is no such bucket"):
         opened(config)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from data.compressed import open_contents
-from data.raw import Skipped
 from data.sources import open_source
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.sources.compressed import open_contents
+from data.sources.raw import Skipped
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
 from tests.data.record_files import zstd
 

@@ -8,10 +8,10 @@ import os
 import numpy as np
 import pytest
 
-from data import copies
-from data.filters import OFF
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.sources.filters import OFF
+from data.store import copies
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from data import train_tokenizer
-from data.coverage import coverage_warnings, describe_coverage
-from data.prepare import main
-from data.store import open_or_build
-from data.tokenizer import SentencePieceTokenizer, make_tokenizer
+from data.prepare.__main__ import main
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import SentencePieceTokenizer, make_tokenizer
+from data.windows.coverage import coverage_warnings, describe_coverage
 from tests.data.corpus import corpus_config, store_of, write_texts
 
 # SentencePiece's other defaults, with which a model loses text.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from data.documents import Documents
+from data.windows.documents import Documents
 from tests.data.corpus import store_of
 
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.rng import GOLDEN, mix64, seed_bits
-from data import epoch_orders, mapped_arrays
-from data.epoch_orders import EpochOrders, order_by
+from data.windows import epoch_orders
+from data.windows.epoch_orders import EpochOrders, order_by
+from files import mapped_arrays
 
 KEYS = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 5), st.integers(2**64 - 3, 2**64 - 1))
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from data import external_sort
-from data.external_sort import ExternalSort
+from data.duplicates import external_sort
+from data.duplicates.external_sort import ExternalSort
 
 
 @pytest.mark.parametrize("run_rows", [4, 7, 1000])

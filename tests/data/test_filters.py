@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data import copies, near_pairs
-from data.filters import (
+from data.duplicates import near_pairs
+from data.prepare.__main__ import main
+from data.sources.filters import (
     OFF,
     LengthCounts,
     check_filters,
@@ -19,10 +20,10 @@ from data.filters import (
     punctuated_line_fraction,
     symbol_fraction,
 )
-from data.prepare import main
-from data.split import Split, split_documents
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.store import copies
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows.split import Split, split_documents
 from tests.data.corpus import corpus_config, store_of, write_texts
 
 

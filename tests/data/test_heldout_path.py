@@ -6,9 +6,11 @@ import json
 import pytest
 
 from contract.errors import ConfigError
-from data import build, prepare, store, train_tokenizer
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data import train_tokenizer
+from data.prepare import __main__ as prepare
+from data.store import build, store
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
 from tests.data.record_files import write_parquet
 

@@ -11,10 +11,10 @@ import pyarrow
 import pytest
 
 from contract.errors import ConfigError
-from data.raw import Skipped
 from data.sources import open_source
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.sources.raw import Skipped
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config, write_texts
 
 datasets = pytest.importorskip("datasets")

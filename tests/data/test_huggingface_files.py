@@ -14,8 +14,8 @@ import sentencepiece
 import transformers
 
 from contract.errors import ConfigError
-from data.tokenizer import ByteTokenizer, HuggingFaceTokenizer, SentencePieceTokenizer
 from data.tokenizers.huggingface_files import write_huggingface_tokenizer
+from data.tokenizers.tokenizer import ByteTokenizer, HuggingFaceTokenizer, SentencePieceTokenizer
 from tests.data.tiny_tokenizers import KINDS, SENTENCES, SPECIAL_LOOKING, hostile_texts
 
 OPTIONS = {"num_sentinels": 10, "mode_tokens": ("[R]", "[S]")}

@@ -12,7 +12,7 @@ import tokenizers
 
 from contract.errors import ConfigError
 from contract.vocab import CONTINUATION, NEWLINE, PUNCTUATION, SPACE
-from data.tokenizer import HuggingFaceTokenizer, make_tokenizer
+from data.tokenizers.tokenizer import HuggingFaceTokenizer, make_tokenizer
 from tests.data import tiny_tokenizers
 from tests.data.corpus import corpus_config, store_of
 from tests.data.tiny_tokenizers import KINDS, SPECIAL_LOOKING, hostile_texts

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data.files import file_digest
-from data.prepare import main as prepare
-from data.raw import RawDocument, Skipped
+from data.prepare.__main__ import main as prepare
 from data.sources import jsonl, open_source
-from data.split import Split, split_documents
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.sources.files import file_digest
+from data.sources.raw import RawDocument, Skipped
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows.split import Split, split_documents
 from tests.data.corpus import corpus_config
 from tests.data.test_tokenizer import T5_LIKE, train_model
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.rng import mix64
-from data import mapped_arrays
-from data.membership import Values, have_equal_documents, is_in
+from data.windows.membership import Values, have_equal_documents, is_in
+from files import mapped_arrays
 
 DIGESTS = st.lists(st.one_of(st.integers(0, 9), st.sampled_from([2**63, 2**64 - 1])), max_size=40)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.minhash import MinHasher, shingles
+from data.duplicates.minhash import MinHasher, shingles
 
 
 def test_shingles_are_5_grams_of_words():

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data import assembly, build
-from data import near_duplicates as module
-from data.documents import Documents
-from data.near_duplicates import describe_copies, near_duplicates
-from data.split import Split, split_documents
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.store import assembly, build
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows import near_duplicates as module
+from data.windows.documents import Documents
+from data.windows.near_duplicates import describe_copies, near_duplicates
+from data.windows.split import Split, split_documents
 from tests.data.corpus import corpus_config, store_of
 
 

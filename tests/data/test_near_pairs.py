@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from data import external_sort, near_pairs
-from data.minhash import MinHasher
-from data.near_pairs import JACCARD, NearPairs
+from data.duplicates import external_sort, near_pairs
+from data.duplicates.minhash import MinHasher
+from data.duplicates.near_pairs import JACCARD, NearPairs
 
 
 @pytest.fixture(params=["in memory", "on disk"])

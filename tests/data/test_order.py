@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from contract.errors import ConfigError
 from contract.rng import example_keys, mix64
 from contract.windows import Ramp
-from data.order import DrawOrder, PlannedOrder, permute
+from data.windows.order import DrawOrder, PlannedOrder, permute
 
 
 def test_mix64_is_splitmix64():

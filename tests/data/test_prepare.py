@@ -14,12 +14,12 @@ import pytest
 
 from configs.base import get_config
 from contract.errors import ConfigError
-from data.config import CorpusConfig
-from data.filters import FilterConfig
-from data.prepare import main
-from data.prepare_flags import parse_flags
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.prepare.__main__ import main
+from data.prepare.prepare_flags import parse_flags
+from data.sources.config import CorpusConfig
+from data.sources.filters import FilterConfig
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config, write_texts
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def test_training_finds_what_was_prepared(tmp_path, capsys, monkeypatch):
     corpus = corpus_config(tmp_path, num_sentinels=100)
     main(["prepare", "--source=text", f"--path={corpus.path}", f"--cache_dir={corpus.cache_dir}"])
     printed = capsys.readouterr().out
-    monkeypatch.setattr("data.store.build_store", None)  # building again would raise
+    monkeypatch.setattr("data.store.store.build_store", None)  # building again would raise
     store = open_or_build(corpus, make_tokenizer(corpus))
     assert re.search(rf"store +{store.folder}\n", printed)
     for line in (r"documents +2", r"tokens +5 as uint16", r"bytes of text +3", r"unigram entropy +0\.6365 nats"):

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from contract.errors import ConfigError
-from data import build
-from data.prepare import main
+from data.prepare.__main__ import main
 from data.sources import from_files
+from data.store import build
 from tests.data.corpus import write_texts
 
 pytest.importorskip("apache_beam")

@@ -1,7 +1,7 @@
 """The lines of standard error while a corpus is prepared."""
 
-from data import progress
-from data.progress import PrepareProgress
+from data.store import progress
+from data.store.progress import PrepareProgress
 
 
 def test_a_stage_is_a_line_only_after_the_first_seconds(capsys, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from contract.errors import ConfigError
-from data.rates import rate_factors, rates
+from data.windows.rates import rate_factors, rates
 
 
 def found(counts, weights=(1.0, 1.0, 1.0), **fields):

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from data.raw import RawDocument, Skipped
 from data.sources import open_source
-from data.split import Split, unit_of
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.sources.raw import RawDocument, Skipped
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows.split import Split, unit_of
 from tests.data.corpus import corpus_config, write_texts
 from tests.data.record_files import example, write_examples, write_jsonl, write_parquet, write_records
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from contract.windows import BatchSpec, RowPlan, WindowSpec
-from data.documents import Documents, MixedDocuments
-from data.heldout import Heldout
+from data.windows.documents import Documents, MixedDocuments
+from data.windows.heldout import Heldout
 from tests.data.corpus import all_documents, batches_of, store_of
 
 RATES = np.array([0.62, 0.27, 0.11])

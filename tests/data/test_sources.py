@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from data.files import file_digest, split_text
-from data.raw import RawDocument, Skipped
 from data.sources import open_source
+from data.sources.files import file_digest, split_text
+from data.sources.raw import RawDocument, Skipped
 from tests.data.corpus import corpus_config, write_texts
 
 

@@ -9,10 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from data.documents import Documents
-from data.split import Split, heldout_digest, is_trained_on, split_documents, unit_of
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows.documents import Documents
+from data.windows.split import (
+    Split,
+    heldout_digest,
+    is_trained_on,
+    split_documents,
+    unit_of,
+)
 from tests.data.corpus import corpus_config, store_of, write_texts
 
 

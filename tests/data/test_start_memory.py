@@ -14,14 +14,15 @@ import pytest
 from benchmarks.start import write_store
 from contract.errors import ConfigError
 from contract.windows import BatchSpec, Capacity, WindowSpec
-from data import bin_packing, mapped_arrays
-from data.batches import batches, loader
-from data.heldout import Heldout
-from data.membership import have_equal_documents
-from data.near_duplicates import near_duplicates
-from data.split import Split, heldout_digest, is_trained_on, split_documents
-from data.store import TokenStore
-from data.trigram import _first_by_digest
+from data.store.store import TokenStore
+from data.windows import bin_packing
+from data.windows.batches import batches, loader
+from data.windows.heldout import Heldout
+from data.windows.membership import have_equal_documents
+from data.windows.near_duplicates import near_duplicates
+from data.windows.split import Split, heldout_digest, is_trained_on, split_documents
+from data.windows.trigram import _first_by_digest
+from files import mapped_arrays
 from tests.data.corpus import store_of
 from tests.data.test_copies import raising
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from contract.errors import ConfigError
-from data.raw import Skipped
 from data.sources import open_source
-from data.stdlib_functions import documented_functions
+from data.sources.raw import Skipped
+from data.sources.stdlib_functions import documented_functions
 from tests.data.corpus import corpus_config
 
 MODULE = '''\

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import data.build
-import data.store
+import data.store.build
+import data.store.store
 from contract.errors import ConfigError
-from data.store import TokenStore, open_or_build
-from data.tokenizer import make_tokenizer
-from data.verification import sealed
+from data.store.store import TokenStore, open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from files.verification import sealed
 from tests.data.corpus import corpus_config, store_of, write_texts
 
 
@@ -44,7 +44,7 @@ def test_files_are_those_of_earlier_versions(tmp_path):
     store = store_of(tmp_path, [long, "bü", long.replace(" w7 ", " x "), "bü", " ", long[:700]])
     checksums = {name: checksum for name, checksum in store.meta["checksums"].items() if name != "names.json"}
     digest = hashlib.blake2b(json.dumps(checksums, sort_keys=True).encode(), digest_size=8).hexdigest()
-    assert (data.store._FORMAT, digest, store.content_digest) == (8, "5a33e0a2069665a9", "fee1b2b509d450b3")
+    assert (data.store.store._FORMAT, digest, store.content_digest) == (8, "5a33e0a2069665a9", "fee1b2b509d450b3")
 
 
 def test_arrays_are_memory_maps(tmp_path):
@@ -56,7 +56,7 @@ def test_arrays_are_memory_maps(tmp_path):
 def test_many_flushes_give_the_same_store(tmp_path, monkeypatch):
     texts = [chr(97 + i % 26) * (i % 7 + 1) for i in range(50)]
     whole = store_of(tmp_path, texts)
-    monkeypatch.setattr("data.shard._FLUSH_TOKENS", 5)
+    monkeypatch.setattr("data.store.shard._FLUSH_TOKENS", 5)
     pieces = store_of(tmp_path, texts, cache_dir=str(tmp_path / "other"))
     assert pieces.tokens.tolist() == whole.tokens.tolist()
     assert pieces.unigram_counts.tolist() == whole.unigram_counts.tolist()
@@ -65,7 +65,7 @@ def test_many_flushes_give_the_same_store(tmp_path, monkeypatch):
 @pytest.mark.parametrize("texts", [["ab", "cd"], ["ab", "cx"], ["abc", "d"], ["cd", "ab"], ["ab", "cd", "cd"]])
 def test_the_content_digest_depends_on_the_texts_alone(tmp_path, texts, monkeypatch):
     first = store_of(tmp_path / "one", ["ab", "cd"])
-    monkeypatch.setattr("data.shard._FLUSH_TOKENS", 1)
+    monkeypatch.setattr("data.store.shard._FLUSH_TOKENS", 1)
     second = store_of(tmp_path / "other", texts)
     assert first.folder.name != second.folder.name
     assert (first.content_digest == second.content_digest) == (texts == ["ab", "cd"])
@@ -78,7 +78,7 @@ def test_equal_texts_have_equal_digests(tmp_path):
 
 def test_built_once_and_found_again(tmp_path, monkeypatch):
     store = store_of(tmp_path, ["ab"])
-    monkeypatch.setattr(data.store, "build_store", None)  # building again would raise
+    monkeypatch.setattr(data.store.store, "build_store", None)  # building again would raise
     assert build(corpus_config(tmp_path)).folder == store.folder
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [store.folder.name]
 
@@ -136,7 +136,7 @@ from data.config import CorpusConfig
 from data.store import open_or_build
 from data.verification import sealed
 from data.tokenizer import make_tokenizer
-data.assembly._write_json = lambda path, value: os.kill(os.getpid(), signal.SIGKILL)
+data.store.assembly._write_json = lambda path, value: os.kill(os.getpid(), signal.SIGKILL)
 corpus = CorpusConfig(source="text", heldout_path="", document_per="file", text_key="text",
                       on_unreadable="error", tokenizer="byte",
                       num_sentinels=0, mode_tokens=(), append_special_tokens=True, decoder_start_token="pad",
@@ -172,13 +172,13 @@ def test_the_folders_of_killed_builds_are_removed_after_a_day(tmp_path):
 
 def test_builders_that_finish_at_the_same_time_all_get_the_store(tmp_path, monkeypatch):
     write_texts(tmp_path, ["ab", "cd"])
-    together, assemble = threading.Barrier(4), data.build.assemble
+    together, assemble = threading.Barrier(4), data.store.build.assemble
 
     def assemble_and_wait(*args, **kwargs):
         assemble(*args, **kwargs)
         together.wait(timeout=20)
 
-    monkeypatch.setattr(data.build, "assemble", assemble_and_wait)
+    monkeypatch.setattr(data.store.build, "assemble", assemble_and_wait)
     stores = []
     threads = [threading.Thread(target=lambda: stores.append(build(corpus_config(tmp_path)))) for _ in range(4)]
     for thread in threads:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data.filters import OFF
-from data.raw import RawDocument
+from data.prepare.text_sample import Limits, draw_samples
 from data.sources import Part, Source, open_source
-from data.split import Split, split_documents
-from data.store import open_or_build
-from data.text_sample import Limits, draw_samples
-from data.tokenizer import make_tokenizer
+from data.sources.filters import OFF
+from data.sources.raw import RawDocument
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows.split import Split, split_documents
 from tests.data.corpus import corpus_config, write_texts
 
 ALL = Limits(max_bytes=10**9, num_documents=10**9)
@@ -129,7 +129,7 @@ def test_the_first_pass_reads_no_more_than_the_sides_need():
 
 def test_a_sample_holds_no_more_text_than_its_limit_and_one_document(monkeypatch):
     """The most that a sample holds at any time, whatever the order of documents."""
-    import data.text_sample as module
+    import data.prepare.text_sample as module
 
     held, push = [], module.heapq.heappush
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data.raw import Skipped
 from data.sources import open_source
-from data.split import Split, split_documents
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.sources.raw import Skipped
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows.split import Split, split_documents
 from tests.data.corpus import corpus_config
 from tests.data.record_files import write_examples
 from tests.data.tfds_datasets import PUBLIC, read_from, write_dataset

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP
-from data.tokenizer import ByteTokenizer, SentencePieceTokenizer, make_tokenizer
+from data.tokenizers.tokenizer import ByteTokenizer, SentencePieceTokenizer, make_tokenizer
 from tests.data.corpus import corpus_config
 
 BYTE = ByteTokenizer(num_sentinels=100, mode_tokens=("[R]", "[S]", "[X]"))

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("tokenizers")
 
 from contract.errors import ConfigError
-from data.tokenizer import HuggingFaceTokenizer
+from data.tokenizers.tokenizer import HuggingFaceTokenizer
 from tests.data.tiny_tokenizers import KINDS, hostile_texts
 
 CASES = {

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from configs.base import get_config
 from contract.errors import ConfigError
-from data import storage
-from data.split import Split, split_documents
-from data.store import open_or_build
-from data.tokenizer import make_tokenizer
+from data.store.store import open_or_build
 from data.tokenizers.specials import appended_names
+from data.tokenizers.tokenizer import make_tokenizer
 from data.train_tokenizer import _FLAGS, main
+from data.windows.split import Split, split_documents
+from files import storage
 from tests.data.corpus import corpus_config, write_texts
 from tests.data.tiny_tokenizers import SPECIAL_LOOKING, hostile_texts
 

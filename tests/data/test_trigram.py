@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.windows import BatchSpec, WindowSpec
-from data import mapped_arrays, trigram
-from data.documents import Documents
-from data.heldout import Heldout
-from data.trigram import TrigramModel, trigram_loss
+from data.windows import trigram
+from data.windows.documents import Documents
+from data.windows.heldout import Heldout
+from data.windows.trigram import TrigramModel, trigram_loss
+from files import mapped_arrays
 from tests.data.corpus import store_of
 
 EOS = 1

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from contract.errors import ConfigError
-from data import build, prepare_store
-from data.files import split_text
-from data.prepare import main
-from data.raw import Skipped
+from data.prepare import prepare_store
+from data.prepare.__main__ import main
 from data.sources import from_files, open_source
 from data.sources import text as text_source
-from data.store import TokenStore
+from data.sources.files import split_text
+from data.sources.raw import Skipped
+from data.store import build
+from data.store.store import TokenStore
 from tests.data.corpus import corpus_config
 
 ROOT = Path(__file__).parents[2]

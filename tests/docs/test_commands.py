@@ -8,8 +8,8 @@ import shlex
 
 import pytest
 
-from train.ablate.resolve import resolve
-from train.experiment import make_experiment
+from experiment.experiment import make_experiment
+from workdir.resolve import resolve
 
 ROOT = pathlib.Path(__file__).parents[2]
 PLACEHOLDERS = ("configs/OTHER.py", "...")  # in place of a config
@@ -53,7 +53,7 @@ def test_flags_exist_and_the_config_is_valid(words, tmp_path):
     config = values.get("config", "")
     if config in PLACEHOLDERS:
         return
-    if config and module not in ("train.ablate.__main__", "train.plan.__main__"):
+    if config and module not in ("studies.__main__", "plan.__main__"):
         overrides = {name.removeprefix("config."): value for name, value in values.items() if "config." in name}
         overrides |= {name: value for name, value in ON_THIS_MACHINE.items() if name in overrides}
         path = ROOT / config

@@ -7,7 +7,7 @@ import pytest
 from configs import base
 from docs.site import fields, pages
 from objectives import OBJECTIVES
-from train.run_config import flatten
+from workdir.run_config import flatten
 
 PAGE = pages.configs_page()
 
@@ -68,6 +68,6 @@ def test_fields_are_described_by_the_nearest_class():
 
 
 def test_prose_is_escaped_and_paths_and_fields_are_code():
-    text = "see data/split.py: <s>, rate * n, [CLS], objective.denoisers.*.weight. and `a|b`"
-    expected = "see `data/split.py`: &lt;s>, rate \\* n, \\[CLS\\], `objective.denoisers.*.weight`. and `a|b`"
+    text = "see data/windows/split.py: <s>, rate * n, [CLS], objective.denoisers.*.weight. and `a|b`"
+    expected = "see `data/windows/split.py`: &lt;s>, rate \\* n, \\[CLS\\], `objective.denoisers.*.weight`. and `a|b`"
     assert fields.escaped(text) == expected

@@ -14,17 +14,17 @@ CONFIGS = {"clm"}
         ("docs/running.md", "running.md", "[clm](../configs/clm.py)", "[clm](objectives/clm.md)"),
         ("docs/objectives/clm.md", "objectives/clm.md", "[all](../objectives.md)", "[all](../objectives.md)"),
         ("docs/running.md", "running.md", "[base](../configs/base.py)", "[base](configs.md)"),
-        ("docs/running.md", "running.md", "[the store](../data/store.py)", "the store (`data/store.py`)"),
-        ("docs/running.md", "running.md", "[data/store.py](../data/store.py)", "`data/store.py`"),
-        ("docs/running.md", "running.md", "[store.py](../data/store.py)", "`data/store.py`"),
+        ("docs/running.md", "running.md", "[the store](../data/store/store.py)", "the store (`data/store/store.py`)"),
+        ("docs/running.md", "running.md", "[data/store/store.py](../data/store/store.py)", "`data/store/store.py`"),
+        ("docs/running.md", "running.md", "[store.py](../data/store/store.py)", "`data/store/store.py`"),
         ("docs/data.md", "data.md", "[docs/examples/pairs.jsonl](examples/pairs.jsonl)", "`docs/examples/pairs.jsonl`"),
         ("CONTRIBUTING.md", "contributing.md", "[a](docs/running.md)", "[a](running.md)"),
         ("docs/results/README.md", "results/README.md", "[r](span_length/report.md)", "[r](span_length/report.md)"),
         ("docs/running.md", "running.md", "[missing](../nowhere.py)", "[missing](../nowhere.py)"),
         ("docs/running.md", "running.md", "[web](https://x.org/a.py)", "[web](https://x.org/a.py)"),
-        ("docs/running.md", "running.md", "`[code](../data/store.py)`", "`[code](../data/store.py)`"),
-        ("docs/running.md", "running.md", "    [code](../data/store.py)", "    [code](../data/store.py)"),
-        ("docs/running.md", "running.md", "[[R]](../data/store.py)", "[R] (`data/store.py`)"),
+        ("docs/running.md", "running.md", "`[code](../data/store/store.py)`", "`[code](../data/store/store.py)`"),
+        ("docs/running.md", "running.md", "    [code](../data/store/store.py)", "    [code](../data/store/store.py)"),
+        ("docs/running.md", "running.md", "[[R]](../data/store/store.py)", "[R] (`data/store/store.py`)"),
     ],
 )
 def test_links_without_a_repository_on_the_web(source, page, link, expected):
@@ -32,13 +32,15 @@ def test_links_without_a_repository_on_the_web(source, page, link, expected):
 
 
 def test_links_to_files_lead_to_the_repository_if_there_is_one():
-    link = rewrite("[the store](../data/store.py)", "running.md", "docs/running.md", CONFIGS, "https://x.org/cloze/")
+    link = rewrite(
+        "[the store](../data/store/store.py)", "running.md", "docs/running.md", CONFIGS, "https://x.org/cloze/"
+    )
     assert link == "[the store](https://x.org/cloze/blob/main/data/store.py)"
 
 
 def test_links_after_a_code_block_are_rewritten():
-    text = "```python\nx = a[0](1)\n```\n[s](../data/store.py)\n\n    [t](../data/store.py)\n\n[u](../data/store.py)"
+    text = "```python\nx = a[0](1)\n```\n[s](../data/store/store.py)\n\n    [t](../data/store/store.py)\n\n[u](../data/store/store.py)"
     rewritten = rewrite(text, "running.md", "docs/running.md", CONFIGS, None)
-    assert rewritten == text.replace("[s](../data/store.py)", "s (`data/store.py`)").replace(
-        "[u](../data/store.py)", "u (`data/store.py`)"
+    assert rewritten == text.replace("[s](../data/store/store.py)", "s (`data/store/store.py`)").replace(
+        "[u](../data/store/store.py)", "u (`data/store/store.py`)"
     )

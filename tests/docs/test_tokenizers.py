@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from data import train_tokenizer
-from data.tokenizer import make_tokenizer
+from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
 from tests.make_checkpoint_fixture import ROOT
 

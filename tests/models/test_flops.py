@@ -1,4 +1,4 @@
-"""Model FLOPs: computed by hand, and compared with XLA's count. Learners' FLOPs: tests/train/learners/test_flops.py."""
+"""Model FLOPs: computed by hand, and compared with XLA's count. Learners' FLOPs: tests/learners/test_flops.py."""
 
 import jax
 import jax.numpy as jnp

@@ -6,14 +6,14 @@ import pytest
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Ramp, Windows
-from data.batches import loader
+from data.windows.batches import loader
+from experiment.experiment import make_experiment
 from objectives import CLM, OBJECTIVES, Mixture, PrefixLM, denoisers_of
 from objectives.mixture import TableRow
 from objectives.rows.lengths import RowShape
 from tests.data.corpus import all_documents, store_of
 from tests.objectives.helpers import make_collator, vocab
 from tests.table import objective_of, small_config
-from train.experiment import make_experiment
 
 CLM_ROW = {"name": "clm", "mode": "", "weight": 1.0}
 PREFIX_LM = {"name": "prefix_lm", "target_fraction": 0.25, "split": "fixed", "sentinel": False}

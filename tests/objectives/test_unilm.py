@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from configs.unilm import VARIANTS, get_config
+from experiment.experiment import make_experiment
+from generate.fill_masks import masked_batch, read_masked_prompt
 from objectives.mlm import MLM
 from objectives.unilm import UniLM
 from tests.objectives.helpers import random_keys, vocab
-from train.experiment import make_experiment
-from train.generate.fill_masks import masked_batch, read_masked_prompt
 
 VOCAB = vocab()
 CLS, SEP, MASK = VOCAB.cls, VOCAB.sep, VOCAB.mask

@@ -11,12 +11,12 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from experiment.experiment import make_experiment
 from models.attention import KeysValues
 from models.kernels.flash import flash_attention, flash_mask
+from plan.estimate import estimate
+from plan.topology import parse_topology
 from tests.table import CONFIGS, small_config
-from train.experiment import make_experiment
-from train.plan.estimate import estimate
-from train.plan.topology import parse_topology
 
 pytest.importorskip("libtpu", reason="the TPU compiler is not installed: pip install -e '.[tpu]'")
 

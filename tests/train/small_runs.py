@@ -5,10 +5,10 @@ import os
 import jax
 import numpy as np
 
-from train.checkpoint import Checkpoints
-from train.experiment import make_experiment
-from train.run import make_run
-from train.run_config import write_config
+from experiment.experiment import make_experiment
+from run.run import make_run
+from workdir.checkpoint import Checkpoints
+from workdir.run_config import write_config
 
 
 def save_random_run(config: dict, workdir: str, *, steps: tuple[int, ...] = (0,), raw_tokens: int = 0) -> None:

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from evaluation import __main__ as evaluate
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
 from tests.train.subprocesses import ROOT
-from train import evaluate
 
 COMMANDS = re.findall(r"^python -m train\.evaluate (.*)$", (ROOT / "docs" / "comparing.md").read_text(), re.MULTILINE)
 RUNS = {

@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from contract.errors import ConfigError
+from experiment.schedules import make_schedule
+from studies.side_by_side import train_side_by_side
 from tests.table import reads_corpus, small_experiment
-from train.checkpoint import Checkpoints
 from train.continued_schedule import check_schedule, how_to_continue
 from train.loop import train_and_evaluate
-from train.metrics_file import read_metrics
-from train.run_config import read_config
-from train.schedules import make_schedule
-from train.side_by_side import train_side_by_side
+from workdir.checkpoint import Checkpoints
+from workdir.metrics_file import read_metrics
+from workdir.run_config import read_config
 
 # 0.002 + 0.018 * (1 + cos(pi * (n - 50) / (N - 50))) / 2: the rate of update n of N, computed by hand.
 COSINE_400_OF_800, COSINE_500_OF_800 = "0.0119408", "0.00821885"

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from contract.errors import ConfigError
-from data import verification
+from files import verification
 from tests.make_checkpoint_fixture import ROOT, fixture_experiment
 from train.loop import train_and_evaluate
 

@@ -5,9 +5,9 @@ import pytest
 
 from contract.batch import check_batch
 from contract.errors import ConfigError
+from evaluation.text_batches import batch_of
+from generate.prompts import make_prompt, prompt_batch
 from tests.table import random_windows, small_experiment
-from train.generate.prompts import make_prompt, prompt_batch
-from train.text_batches import batch_of
 
 PACKED = {"data__examples_per_row": 3}
 CASES = {

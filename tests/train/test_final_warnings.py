@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from experiment.experiment import make_experiment
 from tests.table import reads_corpus, small_config, small_experiment
-from train.experiment import make_experiment
 from train.final_warnings import final_warnings
 from train.loop import train_and_evaluate
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from run.restore import language_model, load_experiment, load_params
+from run.run import make_run
 from tests.table import reads_corpus, small_config
-from train.checkpoint import Checkpoints
-from train.experiment import make_experiment
 from train.init_from import start_from
 from train.loop import train_and_evaluate
-from train.restore import language_model, load_experiment, load_params
-from train.run import make_run
-from train.run_config import read_config, write_config
+from workdir.checkpoint import Checkpoints
+from workdir.run_config import read_config, write_config
 
 
 def fields(corpus, name="clm", architecture="decoder_only", **overrides):

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from huggingface.vocabulary import token_texts
+from run.run import make_run
 from tests.data.test_tokenizer import T5_LIKE, train_model
 from tests.table import small_config
-from train.checkpoint import Checkpoints
-from train.experiment import make_experiment
 from train.init_from import check_init_from, open_origin, plan_start, start_from
-from train.run import make_run
-from train.run_config import write_config
-from train.run_tokenizer import write_tokenizer
-from train.vocabulary import token_texts
+from workdir.checkpoint import Checkpoints
+from workdir.run_config import write_config
+from workdir.run_tokenizer import write_tokenizer
 
 BY_TOKEN = {"train__init_from_vocabulary": "by_token"}
 

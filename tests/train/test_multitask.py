@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from absl import flags
 
+from command.flags import config_fields, define_config, parse_flags
 from configs import multitask
 from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from run.corpus import open_corpora
 from tests.small_fields import SMALL_MODEL
-from train.command import config_fields, define_config, parse_flags
-from train.corpus import open_corpora
-from train.experiment import make_experiment
 from train.loop import train_and_evaluate
 
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}

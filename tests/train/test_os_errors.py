@@ -16,18 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cluster.distributed import initialize
+from command.program import run_program
 from contract.errors import ConfigError
-from contract.os_errors import describe_os_error, describe_out_of_memory, os_error_in
-from contract.program import run_program
+from files.os_errors import describe_os_error, describe_out_of_memory, os_error_in
+from files.output_file import writing
+from generate.texts import Options
+from run.restore import load_experiment
 from tests.train.subprocesses import ROOT
-from train.checkpoint import Checkpoints
-from train.distributed import initialize
-from train.generate.texts import Options
-from train.metrics_file import read_metrics
-from train.orbax_noise import silence_orbax
-from train.output_file import writing
-from train.restore import load_experiment
-from train.run_config import read_config
+from workdir.checkpoint import Checkpoints
+from workdir.metrics_file import read_metrics
+from workdir.orbax_noise import silence_orbax
+from workdir.run_config import read_config
 
 
 def end_of(main, capsys, **options):
@@ -48,7 +48,7 @@ def command(program, **options):
     """Starts Python code with `main` as a command of its own."""
     # A parent that runs in the background of a shell leaves Ctrl-C ignored.
     prelude = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{prelude}\nfrom contract.program import run_program\n{program}\nrun_program(main)"
+    code = f"{prelude}\nfrom command.program import run_program\n{program}\nrun_program(main)"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, **pipes)
 
@@ -205,7 +205,7 @@ def test_an_output_that_cannot_be_written_leaves_the_old_file(tmp_path):
 def test_devices_that_are_not_there_are_one_line(platforms):
     if any(device.platform in ("gpu", "tpu") for device in jax.devices()):
         pytest.skip("this machine has an accelerator")
-    code = "from train.command import run_command\nimport jax\nrun_command(jax.devices)"
+    code = "from command.flags import run_command\nimport jax\nrun_command(jax.devices)"
     environment = os.environ | {"JAX_PLATFORMS": platforms}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False)
     lines = [line for line in done.stderr.decode().splitlines() if line.startswith("error: ")]
@@ -267,7 +267,7 @@ def test_a_library_that_does_not_fit_into_memory_is_one_line(capsys):
 
 def test_a_closed_standard_output_is_no_error():
     process = subprocess.run(
-        [sys.executable, "-c", "import contract.program as p; p.run_program(lambda: print('x'))"],
+        [sys.executable, "-c", "import command.program as p; p.run_program(lambda: print('x'))"],
         cwd=ROOT,
         preexec_fn=lambda: os.close(1),
         stderr=subprocess.PIPE,

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from contract.batch import check_batch
-from data.tokenizer import SentencePieceTokenizer
+from data.tokenizers.tokenizer import SentencePieceTokenizer
+from run.run import make_run
 from tests.data.test_tokenizer import LLAMA_LIKE, train_model
 from tests.table import CASES, random_windows, reads_corpus, small_experiment
 from tests.train.subprocesses import run_main
 from train.loop import train_and_evaluate
-from train.run import make_run
 
 
 @pytest.mark.parametrize(("name", "architecture"), CASES)

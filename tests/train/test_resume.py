@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.train.subprocesses import run_main, start_main
-from train.run_config import read_config
+from workdir.run_config import read_config
 
 STEPS = 60
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}

@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow_datasets as tfds
 
-from data import buckets
+from files import buckets
 from tests.bucket_server import BucketServer
 from tests.data.record_files import write_examples, write_jsonl, write_parquet, write_records, zstd
 from tests.data.tfds_datasets import read_from, write_dataset

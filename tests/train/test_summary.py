@@ -2,10 +2,10 @@
 
 import pytest
 
+from experiment.experiment import make_experiment
+from run.run import make_run
 from tests.table import small_config
 from train.display import Display
-from train.experiment import make_experiment
-from train.run import make_run
 from train.summary import print_summary
 
 TEXT = "the words of a file of text, which is long enough for a few windows of a row; "

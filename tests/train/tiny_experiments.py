@@ -5,9 +5,9 @@ import numpy as np
 
 from configs import mlm
 from configs.base import get_config
+from experiment.experiment import Experiment, make_experiment
 from models.parameters import Params
 from models.transformer import init_params
-from train.experiment import Experiment, make_experiment
 
 SPANS = {
     "name": "span_corruption",

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from configs import ul2
 from contract.batch import check_batch
 from contract.errors import ConfigError
-from data.split import split_documents
-from data.store import open_or_build
+from data.store.store import open_or_build
+from data.windows.split import split_documents
+from experiment.experiment import make_experiment
 from objectives import PrefixLM, SpanCorruption, denoisers_of
 from objectives.deshuffling import Deshuffling
 from objectives.objective import Denoiser
 from objectives.rows.filling import plan_cycle, warnings_about
 from objectives.rows.lengths import RowShape
+from plan.estimate import abstract_batch
 from tests.objectives.helpers import make_collator, random_windows, vocab
 from tests.table import objective_of, reads_corpus, small_config, small_experiment
-from train.experiment import make_experiment
-from train.plan.estimate import abstract_batch
 
 PLANNED = {"data__packing": "planned", "data__num_sentinels": 200}
 

@@ -1,0 +1,307 @@
+"""The token store: a corpus as flat token ids on disk, written once and read through memory maps.
+
+A store is a folder, named by a fingerprint of source, tokenizer and options:
+
+| file | dtype [shape] | contents |
+|---|---|---|
+| tokens.bin | the smallest unsigned dtype for all ids, [N] | all documents, concatenated, each with an EOS |
+| offsets.npy | int64 [documents + 1] | document d is tokens[offsets[d] : offsets[d + 1]], its EOS last |
+| digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
+| text_digests.npy | uint64 [documents] | BLAKE2b of the document's prompt and text |
+| duplicate_ids.npy | int64 [documents] | the first document with the same prompt and text, or itself |
+| near_duplicate_pairs.npy | int64 [pairs, 2] | near-identical (data/duplicates/near_pairs.py): the first ones with two texts |
+| text_bytes.npy, token_bytes.npy | int64 [documents] | UTF-8 bytes of the text; of its tokens without dummy bytes |
+| name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
+| file_digests.npy | uint64 [documents] | BLAKE2b of the text that the document is cut from: a file, a TFDS example |
+| is_heldout.npy | bool [documents] | whether the document is of data.heldout_path |
+| prompt_lengths.npy | int32 [documents] | the number of leading tokens that are the prompt; 0 for no prompt |
+| label_ids.npy, labels.json | int32 [documents], strings | the class of each document, "" for none |
+| unigram_counts.npy | int64 [ids] | how often each id occurs in the corpus; EOS is not counted |
+| meta.json | | the folder's name, how documents are cut, counts, what was skipped, hashes, sizes and checksums |
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from contract.errors import ConfigError
+from data.sources import Source, check_heldout, no_heldout_text, open_source
+from data.sources.bucket_store import download_store, has_store, local_cache, upload_store
+from data.sources.config import DEFAULT_TEXT_KEY, CorpusConfig
+from data.sources.filters import check_filters
+from data.store.build import Build, build_store, remove_stale_work
+from data.store.progress import PrepareProgress
+from data.tokenizers.tokenizer import Tokenizer
+from files.mapped_files import remember_mapped
+from files.os_errors import describe_os_error, reason
+from files.storage import check_access, check_path, check_writable, in_bucket
+from files.verification import (
+    BackgroundVerification,
+    damaged,
+    is_small,
+    read_meta,
+    remember_verified,
+    verify,
+)
+
+T = TypeVar("T")
+
+_FORMAT = 8
+_ARRAYS = (
+    "offsets",
+    "digests",
+    "duplicate_ids",
+    "near_duplicate_pairs",
+    "text_bytes",
+    "token_bytes",
+    "name_ids",
+    "prompt_lengths",
+    "label_ids",
+    "unigram_counts",
+    "file_digests",
+    "text_digests",
+    "is_heldout",
+)
+_BLOCK = 1 << 18  # documents whose columns are in memory at the same time
+
+
+class TokenStore:
+    """A corpus on disk. Its arrays are memory maps, which any number of threads and processes may read.
+
+    Attributes:
+      folder: the store's folder.
+      name: the name with which that folder was written.
+      meta: the contents of meta.json.
+      tokens, offsets, digests, duplicate_ids, near_duplicate_pairs, text_bytes, token_bytes, name_ids,
+        prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
+    """
+
+    offsets: np.ndarray
+    digests: np.ndarray
+    duplicate_ids: np.ndarray
+    near_duplicate_pairs: np.ndarray
+    text_bytes: np.ndarray
+    token_bytes: np.ndarray
+    name_ids: np.ndarray
+    prompt_lengths: np.ndarray
+    label_ids: np.ndarray
+    unigram_counts: np.ndarray
+    file_digests: np.ndarray
+    text_digests: np.ndarray
+    is_heldout: np.ndarray
+
+    def __init__(self, folder: Path):
+        """Verifies the sizes of all files, and the checksums too unless the store is large (files/verification.py).
+
+        Raises ConfigError where a file is missing or is not what was written.
+        """
+        self.folder = folder
+        try:
+            self.meta = read_meta(folder)
+            self.name: str = self.meta["name"]
+            for name, size in self.meta["file_sizes"].items():
+                if (actual := (folder / name).stat().st_size) != size:
+                    raise ValueError(f"{name} has {actual} bytes, not {size}")
+            if is_small(self.meta):
+                verify(folder, self.meta)
+            # Plain arrays over the maps: indexing an np.memmap is several times slower.
+            self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
+            for name in _ARRAYS:
+                setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
+            remember_mapped(folder.absolute(), self.meta["file_sizes"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None
+            raise damaged(folder, error) from None
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The files or datasets that `name_ids` indexes."""
+        return json.loads((self.folder / "names.json").read_text(encoding="utf-8"))
+
+    @functools.cached_property
+    def labels(self) -> list[str]:
+        """The classes that `label_ids` indexes."""
+        return json.loads((self.folder / "labels.json").read_text(encoding="utf-8"))
+
+    @property
+    def content_digest(self) -> str:
+        """A hash of tokens, documents, prompts and labels. Equal texts in other folders or on other hosts have it too.
+
+        `folder.name` has the paths and modification times of the files instead.
+        """
+        return self.meta["content_digest"]
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self.digests)
+
+    def verify(self) -> int:
+        """Reads all files, and returns the bytes read. Raises ConfigError for a file that is not what was written."""
+        try:
+            verify(self.folder, self.meta)
+        except (OSError, ValueError) as error:
+            raise damaged(self.folder, error) from None
+        remember_verified(self.folder, self.meta)
+        return sum(self.meta["file_sizes"].values())
+
+    def verified(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yields `batches`, and meanwhile verifies a store that was too large to be verified when it was opened.
+
+        Raises ConfigError, before the next batch, once a file is found that is not what was written.
+        """
+        for batch in batches:
+            self._verification.check()
+            yield batch
+
+    @functools.cached_property
+    def _verification(self) -> BackgroundVerification:
+        return BackgroundVerification(self.folder, self.meta)
+
+    def unigram_entropy(self) -> float:
+        """The entropy, in nats, of the token frequencies without EOS: the lowest loss of a model without context."""
+        shares = self.unigram_counts[self.unigram_counts > 0] / self.unigram_counts.sum()
+        return float(-(shares * np.log(shares)).sum())
+
+    @property
+    def unknown_fraction(self) -> float:
+        """The share of unknown tokens (unk) among the tokens without EOS."""
+        return float(self.meta["num_unknown"] / self.unigram_counts.sum())
+
+    def bytes_covered(self, index: np.ndarray | None = None) -> float:
+        """The share of the UTF-8 bytes of documents `index`, int64 [n], or of all, that their tokens spell.
+
+        Below 1 where tokens are unknown or the tokenizer's normalization removes characters. Characters that the
+        tokenizer adds to one document do not make up for those that it removes from another.
+        """
+        num_covered = num_bytes = 0
+        for start in range(0, len(self) if index is None else len(index), _BLOCK):
+            block = slice(start, start + _BLOCK) if index is None else index[start : start + _BLOCK]
+            text_bytes, token_bytes = self.text_bytes[block], self.token_bytes[block]
+            num_covered += int(np.minimum(text_bytes, token_bytes).sum())
+            num_bytes += int(text_bytes.sum())
+        return num_covered / num_bytes
+
+    def in_text(self, index: np.ndarray) -> np.ndarray:
+        """float64 [n]: the share of the bytes of the tokens of documents `index`, int64 [n], that are bytes of text.
+
+        Below 1 where the tokenizer's normalization makes a document longer, as NFKC does with ligatures. Without dummy
+        bytes.
+        """
+        return np.minimum(self.text_bytes[index] / np.maximum(self.token_bytes[index], 1), 1.0)
+
+
+def check_cache_dir(cache_dir: str) -> None:
+    """Raises ConfigError for an empty data.cache_dir, which would be the current folder, and for an address of none."""
+    if not cache_dir:
+        raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
+    check_path(cache_dir, f"data.cache_dir={cache_dir!r}")
+
+
+def open_or_build(
+    corpus: CorpusConfig,
+    tokenizer: Tokenizer,
+    *,
+    progress: bool = True,
+    new_store_dir: str | None = None,
+    make: Callable[[Path, Source], None] | None = None,
+    source: Source | None = None,
+) -> TokenStore:
+    """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
+
+    Any number of processes may call this function at the same time. Each process that finds no store builds one under a
+    temporary name, and the first to finish renames its own in one step. A store is therefore complete or absent.
+
+    Where `data.cache_dir` is in a bucket, the store is a copy on this machine (data/sources/bucket_store.py), and one that is
+    built is copied to the bucket.
+
+    Args:
+      corpus: the config of the corpus.
+      tokenizer: that of the corpus.
+      progress: show a bar while building, if standard error is a terminal.
+      new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
+      make: builds the store in a folder from the source, in another way than in this process alone.
+      source: the corpus, if it is open already.
+
+    Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
+    damaged store.
+    """
+    check_cache_dir(corpus.cache_dir)
+    check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
+    check_filters(corpus.filters)
+    source = source or open_source(corpus)
+    name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
+    try:
+        if new_store_dir is not None and not _has_store(corpus.cache_dir, name):
+            corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
+        folder = local_cache(corpus.cache_dir) / name
+        shared = f"{corpus.cache_dir.rstrip('/')}/{name}" if in_bucket(corpus.cache_dir) else None
+        in_cache = shared is None or has_store(shared)
+        if not folder.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            if shared is not None and in_cache:
+                download_store(shared, folder, _note)
+            else:
+                check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
+                check_heldout(source, corpus)
+                if make is not None:
+                    make(folder, source)
+                else:
+                    _build(folder, source, corpus, tokenizer, progress)
+        if shared is not None and not in_cache:
+            upload_store(folder, shared, _note)
+    except OSError as error:
+        raise ConfigError(
+            f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
+        ) from None
+    store = TokenStore(folder)
+    if (
+        corpus.heldout_path and not store.is_heldout[-1]
+    ):  # its texts have no tokens, or an earlier version made the store
+        raise no_heldout_text(corpus)
+    if store.name != name:
+        raise ConfigError(
+            f"token store {folder} contains another corpus, the store {store.name}, which was renamed: "
+            "delete that folder, and the next run rebuilds it"
+        )
+    return store
+
+
+def _has_store(cache_dir: str, name: str) -> bool:
+    """Returns whether the store `name` is in `data.cache_dir`."""
+    if (local_cache(cache_dir) / name).exists():
+        return True
+    return in_bucket(cache_dir) and has_store(f"{cache_dir}/{name}")
+
+
+def _note(line: str) -> None:
+    print(f"note: {line}", file=sys.stderr, flush=True)
+
+
+def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> str:
+    contents = [_FORMAT, source.identity, corpus.document_per, corpus.on_unreadable, tokenizer.fingerprint]
+    if corpus.text_key != DEFAULT_TEXT_KEY:  # stores that were made before this field existed keep their names
+        contents.append(corpus.text_key)
+    filters = corpus.filters.identity()
+    contents += [filters] if filters else []
+    return hashlib.blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _build(folder: Path, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, progress: bool) -> None:
+    remove_stale_work(folder)
+    work = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
+    work.mkdir()
+    try:
+        with PrepareProgress(source.num_bytes, bar=progress) as shown:
+            build_store(work, folder, Build(source, corpus, tokenizer, shown))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

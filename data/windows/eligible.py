@@ -1,0 +1,130 @@
+"""The documents that are eligible for a WindowSpec: those that fit a row whole, and have one of the spec's classes."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from contract.errors import ConfigError
+from contract.windows import WindowSpec
+from data.store.store import TokenStore
+from data.windows.documents import Documents
+from data.windows.epoch_orders import lengths_of
+from files.mapped_arrays import blocks
+
+# Some documents, a slice of them or int64 [n] -> a value of each, [n].
+ColumnOf = Callable[[slice | np.ndarray], np.ndarray]
+
+
+def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[str]]:
+    """The documents that `spec` can use, in their order, and a sentence for each reason to exclude documents.
+
+    Raises ConfigError where documents are excluded and spec.on_unusable is "error", where all are excluded, and where
+    the spec needs prompts and no document has one.
+    """
+    reasons: list[str] = []
+    if "labels" in spec.extra_columns:
+        class_of = classes_of(documents, spec)
+        documents = _exclude(documents, lambda block: class_of(block) < 0, spec, reasons, _describe_other_labels)
+    if "prompt_lengths" in spec.extra_columns and not documents.store.prompt_lengths.any():
+        raise ConfigError(
+            f"{spec.name!r} learns responses to prompts, and no document has a prompt: "
+            "set data.source to 'jsonl' or 'stdlib_functions'"
+        )
+    if spec.documents == "whole":
+        positions, sizes = [capacity.positions for capacity in spec.capacities], sizes_of(documents, spec)
+        documents = _exclude(
+            documents, lambda block: (sizes(block) > positions).any(axis=1), spec, reasons, _describe_too_long
+        )
+    return documents, reasons
+
+
+def describe_excluded(documents: Documents, specs: Sequence[WindowSpec]) -> list[str]:
+    """A sentence for each reason for which the specs exclude documents. Raises ConfigError as `eligible` does."""
+    return list(dict.fromkeys(reason for spec in specs for reason in eligible(documents, spec)[1]))
+
+
+def sizes_of(documents: Documents, spec: WindowSpec) -> Callable[[slice], np.ndarray]:
+    """A function: some of the documents -> int64 [n, C], at least 1: the positions of each of the spec's C capacities.
+
+    They are those that each document takes.
+    """
+    prompt_lengths, ends = prompt_lengths_of(documents), documents.ends(spec.eos)
+
+    def sizes(block: slice) -> np.ndarray:
+        prompt = prompt_lengths(block).astype(np.int64)
+        response = lengths_of(ends, np.arange(block.start, block.stop)) - prompt
+        columns = [c.prompt * prompt + c.response * response + c.special for c in spec.capacities]
+        return np.maximum(np.stack(columns, axis=1), 1)  # for an empty prompt the encoder reads one EOS
+
+    return sizes
+
+
+def classes_of(documents: Documents, spec: WindowSpec) -> ColumnOf:
+    """A function: some of the documents -> int32 [n]: the index of each label in spec.classes; -1 for other labels."""
+    class_id = {name: k for k, name in enumerate(spec.classes)}
+    of_label = np.array([class_id.get(label, -1) for label in documents.store.labels], np.int32)
+    return lambda chosen: of_label[documents.store.label_ids[documents.index[chosen]]]
+
+
+def prompt_lengths_of(documents: Documents) -> ColumnOf:
+    """A function: some of the documents -> int32 [n]: the number of leading tokens that are the prompt of each."""
+    return lambda chosen: documents.store.prompt_lengths[documents.index[chosen]]
+
+
+def check_classes(stores: Sequence[TokenStore], spec: WindowSpec) -> None:
+    """Raises ConfigError for a class of `spec` that no document has. stores: of all corpora that its denoiser reads."""
+    labels = {label: None for store in stores for label in store.labels if label}
+    for name in spec.classes:
+        if name not in labels:
+            some = ", ".join(map(repr, list(labels)[:8])) + (", ..." if len(labels) > 8 else "")
+            remedy = (
+                f"use labels of the corpus: {some}" if labels else "set data.source to 'stdlib', or 'jsonl' with labels"
+            )
+            raise ConfigError(f"objective.classes contains {name!r}, and no document has that label: {remedy}")
+
+
+def _exclude(
+    documents: Documents,
+    is_excluded: Callable[[slice], np.ndarray],
+    spec: WindowSpec,
+    reasons: list[str],
+    describe: Callable[[Documents, WindowSpec], tuple[str, str]],
+) -> Documents:
+    """`documents` without those where `is_excluded`, bool [n], is True. Adds a sentence about these to `reasons`.
+
+    describe: excluded documents -> what is wrong with them, and what to do about it.
+    """
+    count = sum(int(np.count_nonzero(is_excluded(block))) for block in blocks(len(documents)))
+    if not count:
+        return documents
+    problem, remedy = describe(documents.subset(is_excluded), spec)
+    reason = f"{count:,} of {len(documents):,} {documents.label} documents {problem}"
+    if spec.on_unusable == "error" or count == len(documents):
+        skip = "" if count == len(documents) else ", or set data.on_unusable='skip' to exclude them"
+        raise ConfigError(f"{reason}: {remedy}{skip}")
+    reasons.append(reason)
+    return documents.subset(lambda block: ~is_excluded(block))
+
+
+def _describe_too_long(documents: Documents, spec: WindowSpec) -> tuple[str, str]:
+    sizes = sizes_of(documents, spec)
+    longest = np.max([sizes(block).max(axis=0) for block in blocks(len(documents))], axis=0).tolist()
+    exceeded = [
+        (size, capacity) for size, capacity in zip(longest, spec.capacities, strict=True) if size > capacity.positions
+    ]
+    needed = " and ".join(f"{size:,} positions of {capacity.field}={capacity.positions}" for size, capacity in exceeded)
+    fields = " and ".join(f"{capacity.field}={size}" for size, capacity in exceeded)
+    return f"are longer than a row (the longest needs {needed})", f"set {fields} or more"
+
+
+def _describe_other_labels(documents: Documents, spec: WindowSpec) -> tuple[str, str]:
+    labels = documents.store.labels
+    counts = np.zeros(len(labels), np.int64)
+    for block in blocks(len(documents)):
+        counts += np.bincount(documents.store.label_ids[documents.index[block]], minlength=len(labels))
+    names = [repr(label) if label else "no label" for label in labels]
+    most = [f"{names[k]}: {counts[k]:,}" for k in np.argsort(-counts, kind="stable")[:3] if counts[k]]
+    return (
+        f"have a label that is not in objective.classes (most frequent: {', '.join(most)})",
+        "add the labels to objective.classes",
+    )

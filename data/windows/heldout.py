@@ -1,0 +1,221 @@
+"""Held-out batches: each window at most once, in a fixed random order that visits all documents before any one again.
+
+The windows and the examples' keys depend on the held-out documents, the windows of the denoisers and the split's seed
+alone: not on the batch, the devices, the seed of the run or what else is scored.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from contract.batch import Batch
+from contract.rng import GOLDEN, mix64, seed_bits
+from contract.windows import BatchSpec, Windows
+from data.windows.batches import Batches, example_weights
+from data.windows.documents import Documents, MixedDocuments
+from data.windows.examples import DrawnExamples, ExampleReader
+from data.windows.order import Drawn, permute
+from data.windows.windows import WindowReader
+
+# windows, number of rows, groups of the examples int32 [E] -> batch
+GroupTransform = Callable[[Windows, int, np.ndarray], Batch]
+
+_DRAWN_AT_ONCE = 1 << 16  # windows
+
+
+class ScoredExamples(NamedTuple):
+    """The E examples of a held-out batch."""
+
+    groups: np.ndarray  # int64 [E], the example's group: its number among all places for examples in the batch
+    denoiser_ids: np.ndarray  # int32 [E]
+    documents: np.ndarray  # int64 [E], the number in the stores of the document in which the example begins
+    texts: np.ndarray  # int64 [E], the prompts and the other texts, encoded apart, whose first token is in the example
+    # int32 [P], int64 [P, 2]: a denoiser and two documents, of which one of its examples begins in the first and
+    # continues into the second
+    shared_by: np.ndarray
+    shared: np.ndarray
+
+
+class Heldout:
+    """The held-out batches of every evaluation, and what they contain.
+
+    Attributes:
+      batches: the batches by number, 0, ..., batches.end - 1.
+      num_groups: the groups in a batch: the most examples in a row times the rows.
+      num_windows: int64 [K], the windows of each denoiser.
+      num_raw_tokens: int64 [K], the tokens of these windows.
+      shares: float64 [K], the denoisers' shares of the raw tokens in training; their sum is 1. If the shares change
+        during the run: the means of the first and the last.
+    """
+
+    def __init__(
+        self,
+        documents: Documents | MixedDocuments,
+        spec: BatchSpec,
+        transform: GroupTransform,
+        *,
+        batch_size: int,
+        local_rows: Sequence[int],
+        seed: int,
+        num_windows: int,
+    ):
+        """
+        Args:
+          documents: the held-out documents of every corpus that `spec` names. Their order is the order of the visits.
+          spec: the windows of each denoiser, and how many share a row, without a plan.
+          transform: as for data.windows.batches.batches, with the group of each example as a further argument.
+          batch_size, local_rows: as for data.windows.batches.batches.
+          seed: of the choice of windows and of the examples' keys: the split's, not the run's.
+          num_windows: the most windows to score, divided evenly among the denoisers, at least one for each; 0: all.
+
+        Raises ConfigError where the documents do not fill a window.
+        """
+        assert spec.plan is None
+        readers = [WindowReader(documents.parts[windows.corpus], windows) for windows in spec.windows]
+        weights, ramps = example_weights(spec, readers, documents.factors)
+        final = [ramp.weight if ramp else weight for weight, ramp in zip(weights, ramps, strict=True)]
+        mean_lengths = [reader.mean_length for reader in readers]
+        tokens = (np.multiply(of_windows, mean_lengths) for of_windows in (weights, final))
+        self.shares = np.mean([of_tokens / of_tokens.sum() for of_tokens in tokens], axis=0)
+        read = np.flatnonzero(self.shares > 0)
+        most = max(num_windows // len(read), 1) if num_windows else None
+        order = _VisitOrder([readers[k] for k in read], seed=seed, most=most)
+        self._examples = ExampleReader([readers[k] for k in read], read.tolist(), order, spec, seed=seed)
+        self.num_windows = np.zeros(len(readers), np.int64)
+        self.num_windows[read] = order.num_windows
+        self._per_row = spec.examples_per_row
+        self._order = order
+        self._count(order.total)
+        rows = np.asarray(local_rows, np.int64)
+        self.num_groups = batch_size * self._most_in_row
+
+        def transform_groups(windows: Windows, num_rows: int) -> Batch:
+            place = np.arange(len(windows.row_ids)) - np.searchsorted(windows.row_ids, windows.row_ids)
+            row_of_batch = rows[windows.row_ids % len(rows)]
+            return transform(windows, num_rows, (row_of_batch * self._most_in_row + place).astype(np.int32))
+
+        self.batches = Batches(
+            self._examples, transform_groups, batch_size=batch_size, local_rows=rows, total_windows=order.total
+        )
+
+    def examples(self, n: int) -> ScoredExamples:
+        """The examples of batch n, in all processes' rows."""
+        drawn = self.batches.draw(n, 1)
+        rows = drawn.windows // self._per_row
+        place = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        continues = ~drawn.slices.begins
+        example = (np.cumsum(drawn.slices.begins) - 1)[continues]
+        into = self._examples.in_store(drawn.reader_ids[example], drawn.slices.documents[continues])
+        return ScoredExamples(
+            groups=rows * self._most_in_row + place,
+            denoiser_ids=drawn.denoiser_ids,
+            documents=drawn.documents,
+            texts=np.add.reduceat(self._texts_begun(drawn), np.flatnonzero(drawn.slices.begins)),
+            shared_by=drawn.denoiser_ids[example],
+            shared=np.stack([drawn.documents[example], into], axis=1),
+        )
+
+    def _texts_begun(self, drawn: DrawnExamples) -> np.ndarray:
+        """int64 [n]: the prompts and the other texts that begin in each slice."""
+        reader_ids = drawn.reader_ids[np.cumsum(drawn.slices.begins) - 1]
+        count = np.empty(len(reader_ids), np.int64)
+        for reader_id in np.unique(reader_ids).tolist():
+            chosen = reader_ids == reader_id
+            documents = self._examples.readers[reader_id].documents
+            numbers, store = documents.index[drawn.slices.documents[chosen]], documents.store
+            starts = drawn.slices.starts[chosen]
+            begun = (starts == store.offsets[numbers]).astype(np.int64)
+            prompt_lengths = store.prompt_lengths[numbers]
+            after_prompt = store.offsets[numbers] + prompt_lengths
+            ends = starts + drawn.slices.lengths[chosen]
+            count[chosen] = begun + ((prompt_lengths > 0) & (starts <= after_prompt) & (after_prompt < ends))
+        return count
+
+    def documents_read(self, denoiser_ids: Sequence[int]) -> int:
+        """Returns the number of documents of which at least one of these denoisers reads a part."""
+        read = [self._documents_read[k] for k in denoiser_ids if k in self._documents_read]
+        return len(np.unique(np.concatenate(read))) if read else 0
+
+    def places(self, most: int, corpus: int = 0) -> np.ndarray:
+        """The places in the store of one corpus, int64 [n], of the tokens in the windows of all batches.
+
+        If the windows have more than `most` tokens: of the tokens in every second, third, ... window.
+        """
+        readers = self._examples.readers
+        of_corpus = np.array([reader.spec.corpus == corpus for reader in readers])
+        windows = np.flatnonzero(of_corpus[self._order.reader_ids])
+        is_corpus = [windows_of.corpus == corpus for windows_of in self._examples.spec.windows]
+        step = max(-(-int(self.num_raw_tokens[is_corpus].sum()) // most), 1)
+        starts, lengths = self._examples.draw(windows[::step]).slices[:2]
+        ends = np.cumsum(lengths)
+        return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+
+    def _count(self, total: int) -> None:
+        """Sets the tokens and the documents that each denoiser reads, and the most examples in a row."""
+        self.num_raw_tokens = np.zeros(len(self.num_windows), np.int64)
+        read: dict[int, list[np.ndarray]] = {}
+        self._most_in_row = 1
+        at_once = -(-_DRAWN_AT_ONCE // self._per_row) * self._per_row
+        for begin in range(0, total, at_once):
+            drawn = self._examples.draw(np.arange(begin, min(begin + at_once, total)))
+            self._most_in_row = max(self._most_in_row, int(np.bincount(drawn.windows // self._per_row).max()))
+            np.add.at(self.num_raw_tokens, drawn.denoiser_ids, drawn.lengths)
+            example = np.cumsum(drawn.slices.begins) - 1
+            for k in np.unique(drawn.denoiser_ids).tolist():
+                of_denoiser = drawn.denoiser_ids[example] == k
+                documents = self._examples.in_store(
+                    drawn.reader_ids[example[of_denoiser]], drawn.slices.documents[of_denoiser]
+                )
+                read.setdefault(k, []).append(np.unique(documents))
+        self._documents_read = {k: np.unique(np.concatenate(documents)) for k, documents in read.items()}
+
+
+class _VisitOrder:
+    """A finite order: the windows of one reader after the other, each reader's in the order of `visits`."""
+
+    def __init__(self, readers: Sequence[WindowReader], *, seed: int, most: int | None):
+        visited = [visits(reader, seed, len(reader) if most is None else most) for reader in readers]
+        self.num_windows = np.array(list(map(len, visited)), np.int64)
+        self.total = int(self.num_windows.sum())
+        self.reader_ids = np.repeat(np.arange(len(readers), dtype=np.int32), self.num_windows)
+        self._indices = np.concatenate(visited)
+        self._nth = np.concatenate([np.arange(len(indices)) for indices in visited])
+
+    def draw(self, numbers: np.ndarray) -> Drawn:
+        return Drawn(
+            self.reader_ids[numbers], np.zeros(len(numbers), np.int64), self._indices[numbers], self._nth[numbers]
+        )
+
+
+def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
+    """The first `most` windows, int64 [n], each once, of rounds over the documents.
+
+    In every round each document contributes one of its windows, in a random order of its own. A window with text of
+    several documents is read for the first of them. So n documents or fewer are all read by n windows, and long
+    documents do not displace short ones.
+    """
+    enough = min(most, len(reader))
+    num_documents, num_rounds = min(most, len(reader.documents)), 1
+    while len(found := _windows_of_rounds(reader, seed, num_documents, num_rounds)) < enough:
+        if num_documents < len(reader.documents):
+            num_documents = min(2 * num_documents, len(reader.documents))
+        else:
+            num_rounds *= 2
+    return found[:most]
+
+
+def _windows_of_rounds(reader: WindowReader, seed: int, num_documents: int, num_rounds: int) -> np.ndarray:
+    """The windows, each once, of the first rounds over the first documents."""
+    first, counts = reader.cut.windows_of(np.arange(num_documents))
+    visited = np.minimum(counts, num_rounds)
+    document = np.repeat(np.arange(num_documents), visited)
+    nth = np.arange(len(document)) - np.repeat(np.cumsum(visited) - visited, visited)
+    keys = mix64(np.uint64(seed_bits(seed, "visits")) + GOLDEN * document.astype(np.uint64))
+    windows = first[document] + permute(nth, counts[document], keys)
+    return _first_of_each(windows[np.argsort(nth, kind="stable")])
+
+
+def _first_of_each(values: np.ndarray) -> np.ndarray:
+    """`values` without repetitions, in the order of their first occurrences."""
+    return values[np.sort(np.unique(values, return_index=True)[1])]

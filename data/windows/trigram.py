@@ -1,0 +1,129 @@
+"""The held-out loss of an interpolated trigram model, which a model that learns more than spelling must beat.
+
+Interpolation is Witten-Bell's (Witten & Bell 1991, method C; Chen & Goodman 1999, section 2.4), for contexts h that are
+followed T(h) times by a token for the first time and c(h) times in total:
+
+    p(w | u v) = (c(u v w) + T(u v) p(w | v)) / (c(u v) + T(u v))
+    p(w | v)   = (c(v w) + T(v) p(w)) / (c(v) + T(v))
+    p(w)       = (c(w) + 1) / (N + V)
+
+A context that did not occur has the distribution of the shorter context.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from data.store.store import TokenStore
+from data.windows.documents import Documents
+from data.windows.heldout import Heldout
+from files.mapped_arrays import blocks
+
+TRAIN_TOKENS = 1 << 22  # counted at most, so that the start of a run takes no longer for larger corpora
+HELDOUT_TOKENS = 1 << 20  # scored, up to one window more
+
+
+class TrigramLoss(NamedTuple):
+    """The loss of a trigram model, in nats per held-out token."""
+
+    nats: float
+    train_tokens: int
+    heldout_tokens: int
+
+
+def trigram_loss(train: Documents, heldout: Heldout, eos: int, corpus: int = 0) -> TrigramLoss:
+    """The mean loss, on the tokens of the held-out windows of one corpus, of a trigram model of its training documents.
+
+    The windows are those that an evaluation reads, so that documents have the weights that they have in its loss. The
+    two tokens before a token are those of its document, also where its window begins between them.
+
+    Counts up to TRAIN_TOKENS tokens: documents in the order of their digests, which is random and does not depend on
+    the seed, the last one cut. Scores about HELDOUT_TOKENS tokens at most, as Heldout.places selects them.
+    """
+    store = train.store
+    counted = _triples(train, TRAIN_TOKENS, eos)
+    scored = _triples_at(heldout.places(HELDOUT_TOKENS, corpus), store, eos)
+    model = TrigramModel(counted, len(store.unigram_counts))
+    return TrigramLoss(float(-np.log(model.probability(*scored)).mean()), len(counted[0]), len(scored[0]))
+
+
+class TrigramModel:
+    """A trigram model with Witten-Bell interpolation over the ids 0, ..., `size` - 1; see the module's docstring."""
+
+    def __init__(self, triples: np.ndarray, size: int):
+        """Counts `triples`, int64 [3, n]: each token, third, after the two tokens before it."""
+        if size >= 1 << 21:
+            raise ValueError(f"three of {size} ids do not fit an int64")
+        u, v, w = triples
+        self._size = size
+        self._unigram = (np.bincount(w, minlength=size) + 1) / (len(w) + size)
+        self._bigrams = _Counts(v * size + w, size)
+        self._trigrams = _Counts((u * size + v) * size + w, size)
+
+    def probability(self, u: np.ndarray, v: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """float64 [n]: p(w | u v) of ids, int64 [n] each, above 0 for every id."""
+        shorter = self._bigrams.interpolate(v * self._size + w, self._unigram[w])
+        return self._trigrams.interpolate((u * self._size + v) * self._size + w, shorter)
+
+
+class _Counts:
+    """How often each n-gram, a packed int64, and its context, the packed ids before the last, occur."""
+
+    def __init__(self, ngrams: np.ndarray, size: int):
+        self._size = size
+        self._ngrams, self._counts = np.unique(ngrams, return_counts=True)
+        self._contexts, starts, self._types = np.unique(self._ngrams // size, return_index=True, return_counts=True)
+        self._totals = np.add.reduceat(self._counts, starts)
+
+    def interpolate(self, ngrams: np.ndarray, shorter: np.ndarray) -> np.ndarray:
+        """float64 [n]: the probabilities of `ngrams`, int64 [n], given those of the shorter n-grams, float64 [n]."""
+        contexts = ngrams // self._size
+        total, types = (_look_up(self._contexts, values, contexts) for values in (self._totals, self._types))
+        count = _look_up(self._ngrams, self._counts, ngrams)
+        return np.where(total > 0, (count + types * shorter) / np.maximum(total + types, 1), shorter)
+
+
+def _look_up(keys: np.ndarray, values: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """The value of each query, int64 [n], where `keys`, ascending, contain the query; 0 elsewhere."""
+    place = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+    return np.where(keys[place] == queries, values[place], 0)
+
+
+def _triples(documents: Documents, limit: int, eos: int) -> np.ndarray:
+    """int64 [3, n]: each token, EOS of documents included, third, after the two before it; EOS before a document."""
+    store = documents.store
+    order, ends = _first_by_digest(documents, limit)
+    tokens = np.concatenate([store.tokens[store.offsets[d] : store.offsets[d + 1]] for d in order])[:limit]
+    padded = np.concatenate([[eos, eos], tokens]).astype(np.int64)
+    triples = np.stack([padded[:-2], padded[1:-1], padded[2:]])
+    triples[0, ends[: len(order) - 1]] = eos  # not the last token of the document before
+    return triples
+
+
+def _first_by_digest(documents: Documents, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """The documents with the least digests that have `limit` tokens together, all of them if they have fewer.
+
+    Returns their numbers in the store in the order of the digests, int64 [n], and where each ends in this order.
+    """
+    store, order, ends = documents.store, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    added: list[np.ndarray] = []  # since the last sorting
+    for block in blocks(len(documents)):
+        numbers = documents.index[block]
+        if len(ends) and ends[-1] >= limit:
+            numbers = numbers[store.digests[numbers] < store.digests[order[-1]]]
+        added.append(numbers)
+        if block.stop < len(documents) and sum(map(len, added)) < len(order):
+            continue
+        order = np.concatenate([order, *added])
+        order = order[np.argsort(store.digests[order], kind="stable")]
+        ends = np.cumsum(store.offsets[order + 1] - store.offsets[order])
+        enough = np.searchsorted(ends, limit) + 1
+        order, ends, added = order[:enough], ends[:enough], []
+    return order, ends
+
+
+def _triples_at(places: np.ndarray, store: TokenStore, eos: int) -> np.ndarray:
+    """int64 [3, n]: as `_triples`, of the tokens at `places` in the store, int64 [n]."""
+    begins = store.offsets[np.searchsorted(store.offsets, places, side="right") - 1]
+    before = (np.where(places - k >= begins, store.tokens[places - k], eos) for k in (2, 1))
+    return np.stack([*before, store.tokens[places]]).astype(np.int64)

@@ -1,0 +1,105 @@
+"""Evaluates a checkpoint of a run on held-out text: python -m train.evaluate --workdir=DIR [--step=N]
+
+Prints one JSON line: loss, perplexity, accuracy and the standard error of the loss over documents; loss, accuracy and
+the numbers of documents and scored tokens of each denoiser; bits per byte where defined; and heldout_digest, which is
+equal for runs that hold out the same text. train.eval_windows windows are scored; with --all, all held-out windows.
+
+With --config=configs/OTHER.py [--config.a.b=value ...] the same model is scored under another config: its objective,
+layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision and the
+split are the run's. The line then names the config and the overrides.
+
+A corpus that has changed since the run was trained, or another tokenizer in its place, is an error. With
+--allow_changed_corpus it is a note.
+
+With --probe=NAME a quantity is computed instead that has the same meaning for every run (train/probes):
+  continuation           nats and bits per byte of the second half of held-out texts, given the first half
+  infilling              exact match and nats per byte of one hidden span, given the text on both sides of it
+  pseudo_log_likelihood  nats per byte of each token, or word, given the rest of the text
+  minimal_pairs          which sentence of each pair in --path=FILE.jsonl is likelier
+"""
+
+import json
+import sys
+
+from absl import flags
+
+from cluster.compilation_cache import use_compilation_cache
+from command.flags import (
+    config_fields,
+    config_name,
+    config_overrides,
+    define_config,
+    parse_flags,
+    run_command,
+)
+from contract.errors import ConfigError
+from evaluation.overlap import describe_trained_on
+from evaluation.probes.command import answer, check_probe, define_probe_flags, make_probe
+from evaluation.scoring import scoring_experiment, scoring_params
+from experiment.experiment import Experiment
+from run.corpus import describe_changed_corpus
+from run.heldout import evaluate, score_all
+from run.restore import load_experiment, load_params, reading_mesh
+from run.run import make_run
+
+_FLAGS = flags.FlagValues()
+define_config(_FLAGS)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
+_STEP = flags.DEFINE_integer("step", None, "Checkpoint to evaluate. Default: the newest.", flag_values=_FLAGS)
+_ALLOW_CHANGED_CORPUS = flags.DEFINE_bool(
+    "allow_changed_corpus", False, "Score another text or tokenizer than the run's, and print a note.", _FLAGS
+)
+define_probe_flags(_FLAGS)
+
+
+def main() -> None:
+    """Evaluates a checkpoint of a run, under the run's config or another one, and prints one JSON line."""
+    parse_flags(_FLAGS, __doc__)
+    use_compilation_cache()
+    probe = make_probe(_FLAGS)
+    trained = load_experiment(_WORKDIR.value, on_other_tokenizer=_on_change)
+    experiment = trained if _FLAGS["config"].value is None else _other_experiment(trained)
+    if probe is not None:
+        check_probe(probe, experiment)
+    mesh = reading_mesh(trained, batch_size=experiment.train.batch_size)
+    params, step = load_params(trained, _WORKDIR.value, _STEP.value, mesh=mesh)
+    if _FLAGS["all"].value:
+        experiment = score_all(experiment)
+    run = make_run(experiment, mesh=mesh) if probe is None or probe.reads_corpus else None
+    is_own_text = run is not None and _FLAGS["config"].value is None
+    if is_own_text and (changed := describe_changed_corpus(_WORKDIR.value, experiment, run.corpora)):
+        _on_change(changed)
+    line = {"step": step, "split": "eval"}
+    if trained.train.ema_decay:
+        line["ema_decay"] = trained.train.ema_decay  # the parameters are averaged
+    if _FLAGS["config"].value is not None:
+        params = scoring_params(trained, experiment, params)
+        line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
+        if run is not None:
+            for note in describe_trained_on(trained, _WORKDIR.value, run):
+                print(f"note: {note}", file=sys.stderr, flush=True)
+    if probe is None:
+        line |= evaluate(run, params)
+    else:
+        line |= answer(probe, experiment, params, run.heldout_documents if run is not None else None, mesh)
+    if run is not None:
+        line["heldout_digest"] = run.corpora.heldout_digest
+    print(json.dumps(line))
+
+
+def _on_change(line: str) -> None:
+    """Prints a note of a changed tokenizer or corpus, with --allow_changed_corpus; otherwise raises ConfigError."""
+    if not _ALLOW_CHANGED_CORPUS.value:
+        raise ConfigError(f"{line}, or add --allow_changed_corpus")
+    print(f"note: {line.rpartition(': ')[0]}", file=sys.stderr, flush=True)
+
+
+def _other_experiment(trained: Experiment) -> Experiment:
+    """The experiment of --config, for the model of the run."""
+    return scoring_experiment(
+        trained, config_fields(_FLAGS), name=config_name(_FLAGS), overrides=config_overrides(_FLAGS)
+    )
+
+
+if __name__ == "__main__":
+    run_command(main, memory_remedy="Use more devices, or a --config with a lower train.batch_size")

@@ -1,0 +1,51 @@
+"""lm-eval with the model "cloze", a run of this project: python -m train.lm_eval --model_args workdir=RUN --tasks NAME
+
+The command line is that of `lm_eval` (EleutherAI's lm-evaluation-harness), which itself knows the models of its own
+package alone. --model and --batch_size have the defaults cloze and auto. docs/lm_eval.md describes --model_args.
+"""
+
+import pathlib
+import traceback
+
+from cluster.compilation_cache import use_compilation_cache
+from command.flags import run_command
+from contract.errors import ConfigError
+
+
+def main() -> None:
+    """Runs lm-eval's command, in which "cloze" is a model.
+
+    Raises ConfigError for what lm-eval refuses with a ValueError, such as an unknown task, for data that cannot be
+    downloaded, and without the extra.
+    """
+    try:
+        import lm_eval
+        from lm_eval import utils
+        from lm_eval._cli import HarnessCLI
+    except ImportError:
+        raise ConfigError("lm-eval is not installed: pip install -e '.[lm_eval]'") from None
+    import evaluation.lm_eval.model
+
+    use_compilation_cache()
+    utils.setup_logging()
+    cli = HarnessCLI()
+    args = cli.parse_args()
+    if getattr(args, "command", None) == "run" and not args.config:
+        args.model = args.model or evaluation.lm_eval.model.NAME
+        args.batch_size = getattr(args, "batch_size", "auto")
+    try:
+        cli.execute(args)
+    except (ValueError, FileNotFoundError) as error:
+        raised_in = pathlib.Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+        if pathlib.Path(lm_eval.__file__).parent not in raised_in.parents:
+            raise
+        raise ConfigError(" ".join(str(error).split())) from error
+    except ConnectionError as error:  # of `datasets`, where a task's data is not in its cache
+        raise ConfigError(
+            f"{' '.join(str(error).split())}: connect to the network, or choose tasks whose data is "
+            "in the cache of datasets"
+        ) from error
+
+
+if __name__ == "__main__":
+    run_command(main)

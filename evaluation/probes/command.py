@@ -1,0 +1,141 @@
+"""Probes on the command line of train.evaluate: their flags, whether a probe fits a run, and its answer."""
+
+import dataclasses
+from typing import Any
+
+from absl import flags
+from jax.sharding import Mesh
+
+from contract.errors import ConfigError
+from data.windows.documents import Documents, MixedDocuments
+from evaluation.probes import PROBES
+from evaluation.probes.probe import LanguageModel, Probe, Side, find_denoiser
+from experiment.experiment import Experiment
+from generate.prompts import not_a_language_model
+from models.parameters import Params
+from run.restore import language_model
+
+_HELP = {  # flag -> the text of --help; defaults are those of the probes' fields
+    "path": "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line.",
+    "group": "minimal_pairs: the key of a pair's group. Default: group, if there.",
+    "score": "minimal_pairs: log_likelihood or pseudo_log_likelihood. Default: as the model allows.",
+    "unit": "minimal_pairs, pseudo_log_likelihood: what is hidden at a time: token or word. Default: token.",
+    "mode": "Mode token, such as [S], of the layout. Default: that of the first suitable denoiser.",
+}
+_INTEGERS = {
+    "limit": "minimal_pairs: the most pairs of a group. Default: all.",
+    "num_documents": "Probes of held-out text: the number of documents. Default: 256.",
+    "places": "Probes of held-out text: the most windows of a document. Default: 4.",
+    "length": "Probes of held-out text: tokens in a window. Default: 96.",
+}
+
+_TEXT_ONLY = (
+    "Probes of held-out text: probabilities among tokens of text, without sentinels, mode tokens, EOS and other "
+    "special tokens. Default: among all tokens."
+)
+
+
+def define_probe_flags(flag_values: flags.FlagValues) -> None:
+    """Defines --probe and the flags of the probes."""
+    names = ", ".join(PROBES)
+    flags.DEFINE_string("probe", None, f"Computes a probe instead: {names}.", flag_values)
+    for name, text in _HELP.items():
+        flags.DEFINE_string(name, None, text, flag_values)
+    for name, text in _INTEGERS.items():
+        flags.DEFINE_integer(name, None, text, flag_values=flag_values)
+    flags.DEFINE_boolean("text_only", None, _TEXT_ONLY, flag_values)
+    flags.DEFINE_list("spans", None, "infilling: tokens of a hidden span. Default: 3,8,32.", flag_values)
+    flags.DEFINE_boolean("all", False, "Score all held-out windows; with a probe, all documents.", flag_values)
+
+
+def make_probe(flag_values: flags.FlagValues) -> Probe | None:
+    """Returns the probe of the command line, or None without --probe.
+
+    Raises ConfigError for an unknown probe, and for a flag that the probe does not have.
+    """
+    name = flag_values["probe"].value
+    given = {
+        flag: flag_values[flag].value
+        for flag in (*_HELP, *_INTEGERS, "text_only", "spans")
+        if flag_values[flag].present
+    }
+    if name is not None and flag_values["all"].value:
+        given["all"] = True
+    if name is None:
+        if given:
+            raise ConfigError(f"--{next(iter(given))} needs --probe: add --probe={' or '.join(PROBES)}, or remove it")
+        return None
+    if name not in PROBES:
+        raise ConfigError(f"--probe={name} must be {', '.join(PROBES)}")
+    fields = {field.name for field in dataclasses.fields(PROBES[name])}
+    for flag in given:
+        if (flag if flag != "all" else "num_documents") not in fields:
+            raise ConfigError(f"--{flag} has no effect on --probe={name}: remove it")
+    return PROBES[name](**_values(given))
+
+
+def _values(given: dict[str, Any]) -> dict[str, Any]:
+    """The probe's fields of the given flags."""
+    if given.pop("all", False):
+        if "num_documents" in given:
+            raise ConfigError("--all and --num_documents exclude each other: remove one")
+        given["num_documents"] = None
+    if "spans" in given:
+        try:
+            given["spans"] = tuple(map(int, given["spans"]))
+        except ValueError:
+            raise ConfigError(f"--spans={','.join(given['spans'])} must be integers, as in --spans=3,8,32") from None
+    return given
+
+
+def check_probe(probe: Probe, experiment: Experiment) -> None:
+    """Raises ConfigError, before anything slow, if the probe does not fit the run or its fields cannot work."""
+    if experiment.learner.language_model(experiment.params_shapes) is None:
+        raise not_a_language_model(experiment)
+    probe.check(experiment)
+    if not probe.denoisers(experiment):
+        raise _does_not_fit(probe, experiment)
+
+
+def answer(
+    probe: Probe, experiment: Experiment, params: Params, documents: Documents | MixedDocuments | None, mesh: Mesh
+) -> dict[str, Any]:
+    """Returns the JSON fields of a probe's answer.
+
+    Args:
+      probe: one that has passed `check_probe`.
+      experiment: of the run, or of the other config.
+      params: of `experiment`.
+      documents: the held-out documents, for a probe that reads the corpus.
+      mesh: over whose devices rows are split.
+
+    Raises ConfigError as `Probe.measure` does.
+    """
+    trained = language_model(experiment, params)
+    assert trained is not None  # check_probe
+    return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), documents)
+
+
+_CAN: dict[Side, str] = {
+    "left": "continues a text",
+    "both": "fills in hidden tokens and sees the text on both sides of them",
+}
+
+
+def _does_not_fit(probe: Probe, experiment: Experiment) -> ConfigError:
+    def fits(other: Probe | type[Probe], mode: str | None = probe.mode) -> bool:
+        return any(find_denoiser(experiment, side, mode) is not None for side in other.sides)
+
+    if fits(probe):
+        remedy = "remove --score"  # the flag that chooses among the sides of a probe
+    elif probe.mode is not None and fits(probe, mode=None):
+        remedy = "remove --mode"
+    else:
+        fitting = [f"--probe={name}" for name, other in PROBES.items() if fits(other)]
+        remedy = f"use {' or '.join(fitting)}" if fitting else "no probe fits"
+    mode = f" with --mode={probe.mode!r}" if probe.mode is not None else ""
+    return ConfigError(
+        f"--probe={probe.name} needs a model that {' or '.join(_CAN[side] for side in probe.chosen_sides)}, which "
+        f"objective.name={experiment.objective_name!r}{mode} on {experiment.model.architecture} does not train: "
+        f"{remedy}, or another layout with --config"
+    )

@@ -1,0 +1,142 @@
+"""--probe=minimal_pairs: which of two sentences is likelier (Warstadt et al. 2020, BLiMP)."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from contract.errors import ConfigError
+from evaluation.probes.bootstrap import mean_interval
+from evaluation.probes.pairs import Pair, draw_pairs, read_pairs
+from evaluation.probes.probe import (
+    LanguageModel,
+    Probe,
+    Side,
+    check_at_least,
+    find_denoiser,
+    interval_fields,
+    with_interval,
+)
+from evaluation.probes.pseudo_likelihood import Unit, check_unit, hide_each_unit
+from evaluation.probes.scorer import Example, hide
+from experiment.experiment import Experiment
+from objectives import Denoiser
+
+Score = Literal["log_likelihood", "pseudo_log_likelihood"]
+_SIDE: dict[Score, Side] = {"log_likelihood": "left", "pseudo_log_likelihood": "both"}
+_UNIT: Unit = "token"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MinimalPairs(Probe):
+    """The share of the pairs of a file whose good sentence has the higher score. A tie counts as one half.
+
+    A sentence's score is the sum over its tokens, without an EOS, of one of:
+      log_likelihood: each token's log-probability given the tokens before it: the sentence continues an empty text.
+      pseudo_log_likelihood: each token's, or word's, given the rest of the sentence; see pseudo_likelihood.py.
+
+    path: the file (evaluation/probes/pairs.py).
+    group: the key of the pairs' group; None: "group".
+    limit: the most pairs of a group; None: all.
+    score: one of the two scores. None: both for an encoder-decoder that is trained for both; for a single stack
+        log_likelihood if it continues texts, else pseudo_log_likelihood.
+    unit: what the pseudo-log-likelihood hides at a time: "token" or "word". None: "token".
+    """
+
+    path: str | None = None
+    group: str | None = None
+    limit: int | None = None
+    score: Score | None = None
+    unit: Unit | None = None
+
+    name: ClassVar = "minimal_pairs"
+    reads_corpus: ClassVar = False
+    sides: ClassVar = ("left", "both")
+
+    @property
+    def chosen_sides(self):
+        return self.sides if self.score is None else (_SIDE[self.score],)
+
+    def check(self, experiment):
+        if self.path is None:
+            raise ConfigError("--probe=minimal_pairs needs --path=FILE.jsonl, with 'good' and 'bad' in each line")
+        if self.limit is not None:
+            check_at_least("limit", self.limit, 1)
+        if self.score is not None and self.score not in _SIDE:
+            raise ConfigError(f"--score={self.score} must be {' or '.join(get_args(Score))}")
+        if self.unit is not None:
+            check_unit(self.unit)
+            found = self._scores_of(experiment)
+            if found and "pseudo_log_likelihood" not in found:  # no score is found for a model that does not fit
+                can = self.score is None and find_denoiser(experiment, "both", self.mode) is not None
+                remedy = "remove it, or add --score=pseudo_log_likelihood" if can else "remove it"
+                raise ConfigError(f"--unit={self.unit} has no effect on the score log_likelihood: {remedy}")
+
+    def measure(self, model, documents):
+        found = read_pairs(self.path, self.group)
+        pairs = draw_pairs(found, self.limit)
+        tokenizer = model.experiment.tokenizer
+        texts = [tokenizer.encode(sentence) for pair in pairs for sentence in (pair.good, pair.bad)]
+        fields = {
+            "path": self.path,
+            "pairs": len(pairs),
+            "pairs_in_file": len(found),
+            "tokens": sum(map(len, texts)),
+            "bytes": sum(len((pair.good + pair.bad).encode()) for pair in pairs),
+            "unknown_tokens": int(sum((text == tokenizer.vocab.unk).sum() for text in texts)),
+        }
+        for score, denoiser in self._scores_of(model.experiment).items():
+            fields[score] = self._accuracy(model, score, denoiser, pairs, texts)
+        return fields | interval_fields("pairs, drawn within each group")
+
+    def _scores_of(self, experiment: Experiment) -> dict[Score, Denoiser]:
+        """Returns the scores that are computed, each with the denoiser of its layout."""
+        denoisers = self.denoisers(experiment)
+        if len(denoisers) == 2 and experiment.model.architecture != "encoder_decoder":
+            del denoisers["both"]
+        return {score: denoisers[side] for score, side in _SIDE.items() if side in denoisers}
+
+    def _accuracy(
+        self, model: LanguageModel, score: Score, denoiser: Denoiser, pairs: list[Pair], texts: list[np.ndarray]
+    ) -> dict[str, Any]:
+        """Returns the JSON fields of one score. texts: the tokens of each pair's good, then of its bad sentence."""
+        totals = self._log_scores(model, score, denoiser, texts).reshape(-1, 2)
+        is_same = [np.array_equal(good, bad) for good, bad in zip(texts[::2], texts[1::2], strict=True)]
+        difference = np.where(is_same, 0.0, totals[:, 0] - totals[:, 1])  # rounding differs between batches
+        values = (np.sign(difference) + 1) / 2
+        names, groups = np.unique([pair.group for pair in pairs], return_inverse=True)
+        fields = {"denoiser": denoiser.name}
+        if score == "pseudo_log_likelihood":
+            fields["unit"] = self.unit or _UNIT
+        fields |= with_interval("accuracy", float(values.mean()), mean_interval(values, groups))
+        fields["ties"] = int((difference == 0).sum())
+        fields["groups"] = {
+            str(name): {"pairs": len(own)}
+            | with_interval("accuracy", float(own.mean()), mean_interval(own, np.zeros(len(own), int)))
+            for k, name in enumerate(names)
+            if name and len(own := values[groups == k])
+        }
+        return fields
+
+    def _log_scores(
+        self, model: LanguageModel, score: Score, denoiser: Denoiser, texts: list[np.ndarray]
+    ) -> np.ndarray:
+        """Returns the score of each text, float64 [n]."""
+        vocab, owners = model.experiment.vocab, []
+
+        def examples() -> Iterator[Example]:
+            for k, text in enumerate(texts):
+                if score == "log_likelihood":
+                    of_text = [hide(denoiser, text, 0, len(text), vocab)]
+                else:
+                    of_text = hide_each_unit(denoiser, text, self.unit or _UNIT, vocab)
+                for example in of_text:
+                    owners.append(k)
+                    yield example
+
+        count = len(texts) if score == "log_likelihood" else sum(map(len, texts))
+        totals = np.zeros(len(texts))
+        for number, scores in model.scores(examples(), count):
+            totals[owners[number]] -= scores.nats.sum()
+        return totals

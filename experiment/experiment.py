@@ -1,0 +1,292 @@
+"""Makes an experiment: the objects of every package that a config describes, checked before anything slow runs."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from contract.batch import Batch
+from contract.errors import ConfigError
+from contract.vocab import Vocab
+from contract.windows import BatchSpec, Windows, WindowSpec
+from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
+from data.windows.batches import Batches, batches
+from data.windows.documents import Documents, MixedDocuments
+from data.windows.heldout import Heldout
+from experiment.batch_specs import make_batch_specs
+from experiment.config import (
+    DataConfig,
+    ExperimentConfig,
+    MeshConfig,
+    OptimizerConfig,
+    TrainConfig,
+    check_length,
+    from_mapping,
+)
+from experiment.model_config import make_model_config, model_fields
+from experiment.objective_config import make_objective
+from experiment.section_checks import check_sections
+from experiment.special_tokens import check_special_tokens
+from experiment.tasks import make_tasks
+from learners import make_learner
+from learners.learner import Learner, LearnerSetup
+from models.config import ModelConfig
+from models.transformer import Params
+from objectives import Denoiser, denoisers_of
+from objectives.rows.collate import Collator
+from objectives.rows.lengths import RowShape
+from objectives.rows.scored import most_scored
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Experiment:
+    """A checked config and the objects that it describes. Made by `make_experiment`."""
+
+    config: dict[str, Any]  # as given: nested plain dicts
+    seed: int
+    data: DataConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    mesh: MeshConfig
+    model: ModelConfig
+    learner: Learner
+    denoisers: tuple[Denoiser, ...]  # the objective's table; one row unless it is a mixture
+    tokenizer: Tokenizer
+    collate: Collator  # windows -> batch
+    heldout_spec: BatchSpec  # the windows of evaluations, which do not depend on data.packing
+    warnings: tuple[str, ...]
+    new_store_dir: str  # where a token store is built that is not in data.cache_dir
+    chosen: str = ""  # how model.remat and train.grad_accum_steps were chosen; "" before, and if the config sets them
+
+    @property
+    def objective_name(self) -> str:
+        """`config.objective.name`."""
+        return self.config["objective"]["name"]
+
+    @property
+    def has_memory_choice(self) -> bool:
+        """Whether the config leaves model.remat or train.grad_accum_steps to the start (plan/memory_choice.py)."""
+        return self.model.remat == "auto" or not self.train.grad_accum_steps
+
+    @property
+    def denoiser_names(self) -> tuple[str, ...]:
+        """The denoisers' names."""
+        return tuple(denoiser.name for denoiser in self.denoisers)
+
+    @property
+    def tasks(self) -> tuple[Denoiser, ...]:
+        """Each denoiser on each corpus that it reads (experiment/tasks.py), in the order of `example_source`.
+
+        They are the denoisers in a run of one corpus.
+        """
+        return self.collate.denoisers
+
+    @property
+    def tasks_of_denoisers(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of each denoiser's tasks, by its name."""
+        fields = [task.field for task in self.tasks]
+        return {row.name: tuple(k for k, field in enumerate(fields) if field == row.field) for row in self.denoisers}
+
+    @property
+    def tasks_of_corpora(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of each corpus' tasks, by its name in data.sources; empty in a run of one corpus."""
+        of_tasks = [task.corpus for task in self.tasks]
+        return {
+            name: tuple(k for k, of_task in enumerate(of_tasks) if of_task == corpus)
+            for corpus, name in enumerate(self.data.sources)
+        }
+
+    @property
+    def metric_groups(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of the tasks that the metrics of each name are of: the denoisers, then the corpora."""
+        return self.tasks_of_denoisers | self.tasks_of_corpora
+
+    @property
+    def printed_groups(self) -> tuple[str, ...]:
+        """The names of `metric_groups` without a single denoiser of several corpora, whose metrics are the run's."""
+        if self.tasks_of_corpora and len(self.tasks_of_denoisers) == 1:
+            return tuple(self.tasks_of_corpora)
+        return tuple(self.metric_groups)
+
+    @property
+    def batch_spec(self) -> BatchSpec:
+        """The windows that the rows of a batch are made from."""
+        return self.collate.batch_spec
+
+    @property
+    def window_specs(self) -> tuple[WindowSpec, ...]:
+        """The windows of each task."""
+        return self.batch_spec.windows
+
+    @property
+    def row_shape(self) -> RowShape:
+        """The positions of a row."""
+        return self.collate.row_shape
+
+    @property
+    def vocab(self) -> Vocab:
+        """The tokenizer's special ids."""
+        return self.tokenizer.vocab
+
+    @property
+    def params_shapes(self) -> Params:
+        """The parameters' shapes and dtypes, as jax.ShapeDtypeStruct."""
+        return jax.eval_shape(lambda: self.learner.init_params(jax.random.key(0)))
+
+    @property
+    def num_params(self) -> int:
+        """The number of parameters."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.params_shapes))
+
+    @property
+    def byte_metric(self) -> str:
+        """The name of the bits of loss per byte (Objective.byte_metric); "" if the denoisers do not share one."""
+        names = {denoiser.objective.byte_metric for denoiser in self.denoisers}
+        return names.pop() if len(names) == 1 else ""
+
+    @property
+    def train_step_flops(self) -> float:
+        """Model FLOPs of one training step on all devices, as models/flops.py counts them."""
+        return self.learner.train_step_flops(
+            rows=self.train.batch_size,
+            inputs_length=self.data.inputs_length,
+            targets_length=self.data.targets_length,
+        )
+
+    def window_length(self, task: int) -> str:
+        """Returns the number of raw tokens in a task's windows as text: "567", or a range such as "541-617"."""
+        plan = self.batch_spec.plan
+        lengths = [self.window_specs[task].raw_length] if plan is None else plan.lengths_of(task)
+        return "-".join(map(str, dict.fromkeys([min(lengths), max(lengths)])))
+
+    def batches(
+        self,
+        documents: Documents | MixedDocuments,
+        *,
+        local_rows: Sequence[int] | None = None,
+        batch_size: int | None = None,
+        transform: Callable | None = None,
+    ) -> Batches:
+        """Returns the training batches of `documents`, indexed by batch number (data.windows.batches.batches).
+
+        Args:
+          documents: the training documents.
+          local_rows: this process's rows of the global batch; None: all rows.
+          batch_size: rows of the global batch; None: train.batch_size. The sequence of rows does not depend on it.
+          transform: (windows, number of rows) -> what is returned in place of a batch; None: `collate`.
+
+        Raises ConfigError if `documents` do not fill a window.
+        """
+        batch_size = batch_size or self.train.batch_size
+        return batches(
+            documents,
+            self.batch_spec,
+            transform or self.collate,
+            batch_size=batch_size,
+            local_rows=range(batch_size) if local_rows is None else local_rows,
+            seed=self.seed,
+        )
+
+    def heldout(self, documents: Documents | MixedDocuments, *, local_rows: Sequence[int] | None = None) -> Heldout:
+        """Returns the held-out batches of every evaluation, in which the field `example_source` is the example's group.
+
+        Args:
+          documents: the held-out documents.
+          local_rows: as for `batches`.
+
+        Raises ConfigError if `documents` do not fill a window.
+        """
+
+        def transform(windows: Windows, num_rows: int, groups: np.ndarray) -> Batch:
+            return self.collate.place(self.collate.examples(windows), windows._replace(denoiser_ids=groups), num_rows)
+
+        return Heldout(
+            documents,
+            self.heldout_spec,
+            transform,
+            batch_size=self.train.batch_size,
+            local_rows=range(self.train.batch_size) if local_rows is None else local_rows,
+            seed=self.data.split_seed,
+            num_windows=self.train.eval_windows,
+        )
+
+
+def make_experiment(
+    config: ConfigDict | Mapping[str, Any],
+    *,
+    vocab_size: int | None = None,
+    steps: int | None = None,
+) -> Experiment:
+    """Checks a config with the fields of configs/base.py and returns its experiment.
+
+    vocab_size: the number of ids, for plans and benchmarks without the tokenizer's file; None: that of data.tokenizer.
+    steps: train.steps, for a config that sets train.epochs (run/epochs.py); None: train.steps is 0 if it does.
+
+    Raises ConfigError, one line, for a config that cannot work.
+    """
+    if isinstance(config, ConfigDict):
+        config = config.to_dict()
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"a config must be a ConfigDict or a mapping with the fields of configs/base.py, not {_described(config)}"
+        )
+    sections = from_mapping(ExperimentConfig, config, "")
+    check_length(sections.train)
+    if steps is not None:
+        config = {**config, "train": {**config["train"], "steps": steps}}
+        sections = dataclasses.replace(sections, train=from_mapping(TrainConfig, config["train"], "train"))
+    check_sections(sections)
+    data = sections.data
+    objective = make_objective(sections.objective)
+    denoisers = denoisers_of(objective, sections.objective["name"])
+    tasks = make_tasks(denoisers, data)
+    fields_of_model = model_fields(sections, tasks)
+    tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file
+    model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
+    check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
+    row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
+    batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
+    scored = max(most_scored(tasks, spec, row_shape) for spec in (batch_spec, heldout_spec))
+    return Experiment(
+        config=_plain(config),
+        seed=sections.seed,
+        data=data,
+        optimizer=sections.optimizer,
+        train=sections.train,
+        mesh=sections.mesh,
+        model=model,
+        learner=make_learner(objective, model, _learner_setup(sections, len(tasks), scored)),
+        denoisers=denoisers,
+        tokenizer=tokenizer,
+        collate=Collator(tasks, batch_spec, row_shape, tokenizer.vocab, data.bidirectional_inputs),
+        heldout_spec=heldout_spec,
+        warnings=tuple(warnings),
+        new_store_dir=data.cache_dir,
+    )
+
+
+def _learner_setup(sections: ExperimentConfig, num_groups: int, most_scored: int) -> LearnerSetup:
+    """Returns the fields of the config that learners use."""
+    return LearnerSetup(
+        loss=sections.loss,
+        num_groups=num_groups,
+        inputs_length=sections.data.inputs_length,
+        most_scored=most_scored,
+        examples_per_row=sections.data.examples_per_row,
+        batch_size=sections.train.batch_size,
+        grad_accum_steps=sections.train.grad_accum_steps,
+        backend=sections.mesh.backend,
+    )
+
+
+def _described(value: Any) -> str:
+    is_function = callable(value) and hasattr(value, "__name__")
+    hint = ": call it, as in get_config()" if is_function and value.__name__ == "get_config" else ""
+    return f"{value.__name__ if is_function else type(value).__name__}{hint}"
+
+
+def _plain(value: Any) -> Any:
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value

@@ -1,0 +1,112 @@
+"""Makes the objective that `config.objective` describes: an entry of OBJECTIVES, or a mixture of several entries."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from contract.errors import ConfigError
+from experiment.config import from_mapping
+from objectives import OBJECTIVES, Mixture, Objective
+from objectives.mixture import MixtureStep, TableRow, Weight
+
+
+def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objective | Mixture:
+    """Returns the objective `fields["name"]`, an entry of OBJECTIVES, built from the other fields.
+
+    field: the config section that `fields` come from, for messages. Raises ConfigError for an unknown `name`, and for a
+    field of the wrong name or type.
+    """
+    fields = dict(fields)
+    name = fields.pop("name", None)
+    if name not in OBJECTIVES:
+        raise ConfigError(f"{field}.name={name!r} must be one of {', '.join(map(repr, OBJECTIVES))}")
+    if OBJECTIVES[name] is Mixture:
+        return _make_mixture(fields, field)
+    return from_mapping(OBJECTIVES[name], fields, field)
+
+
+@dataclasses.dataclass(frozen=True)
+class _ScheduleField:
+    schedule: Literal["constant", "linear"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _MixtureFields(_ScheduleField):
+    mix_by: Literal["example", "token"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _LinearMixtureFields(_MixtureFields):
+    begin_step: MixtureStep
+    end_step: MixtureStep
+
+
+@dataclasses.dataclass(frozen=True)
+class _RowFields:
+    weight: Weight
+    mode: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _LinearRowFields(_RowFields):
+    final_weight: Weight
+
+
+@dataclasses.dataclass(frozen=True)
+class _CorporaField:
+    corpora: tuple[str, ...]
+
+
+def field_classes(fields: Mapping[str, Any]) -> tuple[type, ...]:
+    """Returns the dataclasses whose fields are those of a section `config.objective`, or of a row of a mixture's table.
+
+    Empty for an unknown objective. A mixture's field `denoisers` is in none of them.
+    """
+    name = fields.get("name")
+    objective = OBJECTIVES.get(name) if isinstance(name, str) else None
+    if objective is Mixture:
+        return (_LinearMixtureFields if fields.get("schedule") == "linear" else _MixtureFields,)
+    return () if objective is None else (objective,)
+
+
+def row_classes(fields: Mapping[str, Any], *, is_linear: bool) -> tuple[type, ...]:
+    """Returns the dataclasses whose fields are those of a row of a mixture's table.
+
+    is_linear: whether the mixture's schedule is "linear".
+    """
+    return (*field_classes(fields), _LinearRowFields if is_linear else _RowFields)
+
+
+def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
+    fields, is_linear = dict(fields), False
+    if "schedule" in fields:
+        is_linear = from_mapping(_ScheduleField, {"schedule": fields["schedule"]}, field).schedule == "linear"
+    table = fields.pop("denoisers", None)
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{field}.denoisers must be a table of denoisers, as in configs/ul2.py")
+    mixture = from_mapping(_LinearMixtureFields if is_linear else _MixtureFields, fields, field)
+    rows = {name: _make_row(row, f"{field}.denoisers.{name}", is_linear) for name, row in table.items()}
+    steps = (mixture.begin_step, mixture.end_step) if is_linear else ()
+    return Mixture(rows, mixture.mix_by, *steps)
+
+
+def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRow:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{field}={values!r} must be a group of fields, as in configs/ul2.py")
+    if "final_weight" in values and not is_linear:
+        raise ConfigError(f"{field}.final_weight needs objective.schedule='linear': set it, or remove final_weight")
+    objective_class = OBJECTIVES.get(values.get("name"))
+    if objective_class is Mixture:
+        raise ConfigError(f"{field}.name={values['name']!r} is a mixture itself: it cannot be a row of a mixture")
+    if objective_class is not None and objective_class.learner != "token_prediction":
+        raise ConfigError(
+            f"{field}.name={values['name']!r} is not trained by token prediction alone: it cannot be a row of a mixture"
+        )
+    row_class = _LinearRowFields if is_linear else _RowFields
+    # A row without the field reads all corpora.
+    corpora = from_mapping(_CorporaField, {"corpora": values.get("corpora", ())}, field).corpora
+    values = {key: value for key, value in values.items() if key != "corpora"}
+    names = {field.name for field in dataclasses.fields(row_class)}
+    row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
+    objective = make_objective({key: value for key, value in values.items() if key not in names}, field)
+    return TableRow(objective, row.mode, row.weight, row.final_weight if is_linear else row.weight, corpora)

@@ -1,0 +1,149 @@
+"""Optimizers: AdamW, AdamW with T5's per-matrix step size, Adafactor, Lion and Muon, composed of optax transforms."""
+
+import re
+
+import jax
+import optax
+import optax.contrib
+
+from contract.errors import ConfigError
+from contract.ranges import check_ranges
+from experiment.config import OptimizerConfig
+from experiment.schedules import make_schedule
+from models.paths import leaf_name, stacks_layers
+
+MUON_RMS = 0.2  # RMS of Muon's step before the learning rate, about that of Adam's
+MIN_PARAMETER_RMS = 1e-3  # lower bound of the RMS that scales a matrix's step: a matrix of zeros can still change
+
+
+def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransformation:
+    """Returns the optimizer of `config` for a run of `steps` updates.
+
+    Parameters, gradients and updates are trees of float32 arrays. An update has four parts:
+
+    1. Gradients are clipped to a global norm of `clip_norm`; 0 does not clip.
+    2. A step is computed from them, by one of
+      adamw             Adam with bias correction, from optax.
+      rms_scaled_adamw  Adam's step times max(RMS(parameter), 1e-3), separately for each matrix, as in Adafactor
+                        (nanoT5's AdamWScale). Two differences from nanoT5: eps is added after the bias correction, as
+                        in Adam's paper, and weight decay uses the parameter before the step.
+      adafactor         T5X's settings: no momentum; second moments factored for matrices whose two largest dimensions
+                        are 128 or more; decay 1 - n^-0.8; update clipped to an RMS of 1, times max(RMS(parameter),
+                        1e-3). b1, b2 and eps are not used. T5X selects the factored axes by name, which for
+                        matrices gives the same axes.
+      lion              Chen et al. (2023), from optax: the sign of b1 * momentum + (1 - b1) * gradient; the momentum
+                        decays by b2; eps is not used. The authors use a learning rate that is 3 to 10 times lower than
+                        AdamW's, and a weight decay that is higher by the same factor.
+      muon              For the kernels of layers: Nesterov momentum of 0.95, made orthogonal by five Newton-Schulz
+                        steps (Jordan 2024), times 0.2 * sqrt(larger dimension). The RMS of the step is then about 0.2,
+                        as Adam's, so that one learning rate and one weight decay suit all parameters (Moonlight, Liu et
+                        al. 2025). For all other parameters: adamw, with b1, b2 and eps. Query, key, value and output
+                        are one matrix each, with all heads. Unlike Jordan's code, optax's corrects the bias of the
+                        momentum. optax.contrib.muon itself is not used: it would also update embeddings, position
+                        tables and the output head, and it would not update stacked layers.
+    3. weight_decay * parameter is added, for parameters whose path matches none of `no_decay` (re.search). The decay is
+       not scaled by any RMS.
+    4. The sum is multiplied by the learning rate (experiment.schedules.make_schedule).
+
+    In a leaf that stacks layers (`per_matrix`), each layer's matrix is scaled, factored, clipped and made orthogonal
+    separately. In the optimizer state, the path of an array ends in the path of its parameter. The exceptions are
+    counters, which end in `count`, and Muon's three coefficients, which end in `ns_coeffs`.
+
+    Raises ConfigError for a value out of range.
+    """
+    _check(config)
+    scale_by_parameter = optax.scale_by_param_block_rms(MIN_PARAMETER_RMS)
+    if config.name == "adafactor":
+        direction = per_matrix(
+            optax.chain(
+                optax.scale_by_factored_rms(min_dim_size_to_factor=128, decay_rate=0.8, epsilon=1e-30),
+                optax.clip_by_block_rms(1.0),
+                scale_by_parameter,
+            )
+        )
+    elif config.name == "lion":
+        direction = optax.scale_by_lion(config.b1, config.b2)
+    else:
+        direction = optax.scale_by_adam(config.b1, config.b2, config.eps)
+        if config.name == "rms_scaled_adamw":
+            direction = optax.chain(direction, per_matrix(scale_by_parameter))
+        elif config.name == "muon":
+            direction = optax.partition({"hidden": _orthogonal_momentum(), "other": direction}, _muon_labels)
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity(),
+        direction,
+        optax.add_decayed_weights(config.weight_decay, mask=lambda tree: decay_mask(tree, config.no_decay)),
+        optax.scale_by_learning_rate(make_schedule(config, steps)),
+    )
+
+
+def _muon_labels(tree):
+    """Returns a label for each leaf: "hidden" for the matrices of layers, which Muon updates, and "other"."""
+
+    def label(path, _):
+        name = leaf_name(path)
+        return "hidden" if stacks_layers(name) and name.endswith("/kernel") else "other"
+
+    return jax.tree_util.tree_map_with_path(label, tree)
+
+
+def _orthogonal_momentum() -> optax.GradientTransformation:
+    """Returns Muon's step, of RMS 0.2, for leaves [..., rows, columns]; leading axes enumerate separate matrices."""
+
+    # A function, because optax.partition passes only a part of the tree.
+    def dimensions(tree):
+        return jax.tree.map(lambda _: optax.contrib.MuonDimensionNumbers(-2, -1), tree)
+
+    return optax.chain(
+        optax.contrib.scale_by_muon(beta=0.95, ns_steps=5, nesterov=True, weight_dimension_numbers=dimensions),
+        optax.stateless_with_tree_map(lambda update, _: MUON_RMS * max(update.shape[-2:]) ** 0.5 * update),
+    )
+
+
+def per_matrix(transform: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Returns `transform` applied to each layer separately in leaves that stack layers, and to other leaves directly.
+
+    A leaf whose path contains `/layers/` is [N, ...], one slice for each layer. The transform is mapped over N, and its
+    state gets the same leading axis. Transforms that use the RMS or the shape of a leaf would otherwise give other
+    updates for stacked layers than for separate layers.
+    """
+
+    def partition(tree):
+        depths = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: f"layers_{leaf.shape[0]}" if stacks_layers(leaf_name(path)) else "unstacked", tree
+        )
+        # Stacks of different depths cannot share one vmap.
+        transforms = {
+            label: transform if label == "unstacked" else _over_layers(transform) for label in jax.tree.leaves(depths)
+        }
+        return optax.partition(transforms, depths)
+
+    return optax.GradientTransformation(
+        lambda params: partition(params).init(params),
+        lambda updates, state, params=None: partition(updates).update(updates, state, params),
+    )
+
+
+def _over_layers(transform: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Returns `transform` mapped over the first axis of every leaf."""
+    return optax.GradientTransformation(jax.vmap(transform.init), jax.vmap(transform.update))
+
+
+def decay_mask(tree, no_decay: tuple[str, ...]):
+    """Returns a tree of bools like `tree`: True if the leaf's path matches none of the regular expressions."""
+    patterns = [re.compile(pattern) for pattern in no_decay]
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: not any(pattern.search(leaf_name(path)) for pattern in patterns), tree
+    )
+
+
+def _check(config: OptimizerConfig) -> None:
+    """Raises ConfigError for a number out of its range and for a pattern that is none."""
+    check_ranges(OptimizerConfig, vars(config), "optimizer")
+    for pattern in config.no_decay:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(
+                f"optimizer.no_decay={config.no_decay!r}: {pattern!r} is not a regular expression: {error}"
+            ) from error

@@ -1,0 +1,154 @@
+"""Learning-rate schedules: linear warm-up from zero, then a cosine, a line, an inverse root, a constant or WSD.
+
+A run has one such cycle, or those of `optimizer.cycles`.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import optax
+
+from contract.errors import ConfigError
+from contract.ranges import check_ranges
+from experiment.config import OptimizerConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Cycle:
+    """The steps of one warm-up and schedule: from update `begin` on, counted from 0, to `end`."""
+
+    begin: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """The number of steps."""
+        return self.end - self.begin
+
+    def __str__(self) -> str:
+        return f"{self.begin}-{self.end}"
+
+
+def cycles_of(config: OptimizerConfig, steps: int) -> tuple[Cycle, ...]:
+    """Returns the cycles of `optimizer.cycles`; one of all `steps` where the field is "".
+
+    Raises ConfigError for other text than "0-END,BEGIN-END,...", and for cycles that do not begin in order.
+    """
+    if not config.cycles:
+        return (Cycle(0, steps),)
+    cycles = []
+    for part in config.cycles.split(","):
+        match = re.fullmatch(r"(\d{1,10})-(\d{1,10})", part.strip(), re.ASCII)
+        if not match or not int(match[1]) < int(match[2]) < 2**31:
+            raise ConfigError(
+                f"optimizer.cycles={config.cycles!r}: {part.strip()!r} must be the first and the last step of a cycle, "
+                "as in '0-400,400-800'"
+            )
+        cycles.append(Cycle(int(match[1]), int(match[2])))
+    begins = [cycle.begin for cycle in cycles]
+    if begins[0] != 0 or any(after <= before for before, after in itertools.pairwise(begins)):
+        raise ConfigError(
+            f"optimizer.cycles={config.cycles!r}: the first cycle must begin at 0, and each later than the one before"
+        )
+    return tuple(cycles)
+
+
+def cycles_text(cycles: Sequence[Cycle]) -> str:
+    """Returns the value of `optimizer.cycles` for these cycles."""
+    return ",".join(map(str, cycles))
+
+
+def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
+    """Returns the learning rate as a function of the number of updates already made: int or int32 [] -> float32 [].
+
+    `schedule(n)` is the rate of update n, counted from 0; a run uses schedule(0) to schedule(steps - 1). The rate rises
+    linearly from 0 at n = 0 to `learning_rate` at n = `warmup_steps` (0: no warm-up). After the warm-up it is
+      cosine        half a cosine down to final_learning_rate_fraction * learning_rate at n = `steps`, then constant.
+      linear        a straight line to the same value (BERT, BART, ELECTRA: to 0), then constant.
+      inverse_sqrt  learning_rate * sqrt(warmup_steps / n).
+      constant      learning_rate.
+      wsd           warm-up, stable, decay (MiniCPM, Hu et al. 2024): learning_rate until the last round(steps *
+                    decay_fraction) updates. Over these, after a fraction x of them, the rate has fallen by a fraction
+                    sqrt(x) of the way to final_learning_rate_fraction * learning_rate, then it is constant. Hägele et
+                    al. (2024) found this shape, "1-sqrt", the best, with decays of 20%; MiniCPM decays exponentially
+                    over 10%.
+
+    T5's schedule (T5X pretrain.gin, base 1.0 and 10,000 warm-up steps) is 1 / sqrt(max(n, warmup_steps)): constant
+    during the warm-up. inverse_sqrt with learning_rate=0.01 and warmup_steps=10000 is equal to it from step 10,000 on.
+    It deliberately differs before, because Adam's first steps need a small rate.
+
+    With `optimizer.cycles` each cycle has such a warm-up and schedule, counted from its begin, with its length for
+    `steps`. A cycle's schedule continues after its end, as described above, until the next cycle begins; a cycle that
+    begins before the end of the one before it cuts that one short. The schedule then does not depend on `steps`.
+
+    Raises ConfigError for a rate, fraction or number of steps out of range, and as `cycles_of` does.
+    """
+    if steps < 1:
+        raise ConfigError(f"train.steps={steps} must be 1 or more")
+    cycles = cycles_of(config, steps)
+    if cycles[-1].begin >= steps:
+        raise ConfigError(
+            f"optimizer.cycles={config.cycles}: the cycle {cycles[-1]} must begin before the run's end at step {steps}"
+        )
+    for cycle in cycles:
+        name = f"the {cycle.length} steps of the cycle {cycle}" if config.cycles else f"train.steps={steps}"
+        _check(config, cycle.length, name)
+    first, *others = [_make_cycle(config, cycle.length) for cycle in cycles]
+    return optax.join_schedules([first, *others], [cycle.begin for cycle in cycles[1:]]) if others else first
+
+
+def _make_cycle(config: OptimizerConfig, steps: int) -> optax.Schedule:
+    """Returns the schedule of a cycle of `steps`, which counts from its begin."""
+    peak, warmup = config.learning_rate, config.warmup_steps
+    final = peak * config.final_learning_rate_fraction
+    if config.schedule == "cosine":
+        after = optax.cosine_decay_schedule(peak, steps - warmup, alpha=config.final_learning_rate_fraction)
+    elif config.schedule == "linear":
+        after = optax.linear_schedule(peak, final, steps - warmup)
+    elif config.schedule == "wsd":
+        decay_steps = _decay_steps(config, steps)
+        fraction = optax.linear_schedule(0.0, 1.0, decay_steps, transition_begin=steps - warmup - decay_steps)
+
+        def after(count):
+            return peak - (peak - final) * fraction(count) ** 0.5
+    elif config.schedule == "inverse_sqrt":
+
+        def after(count):  # from the end of the warm-up, as join_schedules counts
+            # join_schedules calls this function before the end of the warm-up too, with numbers below 0.
+            return peak * (warmup / jnp.maximum(count + warmup, warmup)) ** 0.5
+    else:
+        after = optax.constant_schedule(peak)
+    if not warmup:
+        return after
+    return optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), after], boundaries=[warmup])
+
+
+def _decay_steps(config: OptimizerConfig, steps: int) -> int:
+    return round(steps * config.decay_fraction)
+
+
+def _check(config: OptimizerConfig, steps: int, length: str) -> None:
+    """Raises ConfigError for a rate or fraction out of range, and for a cycle of `steps` that is too short.
+
+    length: names the cycle's steps in a message.
+    """
+    check_ranges(OptimizerConfig, vars(config), "optimizer")
+    if config.warmup_steps >= steps:
+        raise ConfigError(
+            f"optimizer.warmup_steps={config.warmup_steps} must be below {length}: "
+            "the steps would end before the warm-up does"
+        )
+    if config.schedule == "inverse_sqrt" and config.warmup_steps == 0:
+        raise ConfigError(
+            "optimizer.warmup_steps=0 with optimizer.schedule='inverse_sqrt': the rate is "
+            "learning_rate * sqrt(warmup_steps / step), so set warmup_steps to 1 or more"
+        )
+    if config.schedule == "wsd" and not 1 <= _decay_steps(config, steps) <= steps - config.warmup_steps:
+        raise ConfigError(
+            f"optimizer.decay_fraction={config.decay_fraction} of {length} is a decay of "
+            f"{_decay_steps(config, steps)} steps: with optimizer.warmup_steps={config.warmup_steps} the decay must "
+            f"have 1 to {steps - config.warmup_steps}"
+        )

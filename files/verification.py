@@ -1,0 +1,144 @@
+"""Checksums of the files of a token store: BLAKE2b of each file in meta.json, and of meta.json itself."""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contract.errors import ConfigError
+from files.json_text import parse_json
+
+# A smaller store is verified whenever it is opened, at about 1 GB/s of one CPU core.
+SMALL_BYTES = 256 << 20
+# A larger store is verified again after this time, because a disk can change a file without a new modification time.
+_VERIFIED_SECONDS = 30 * 24 * 3600
+_VERIFIED_STORES = "~/.cache/cloze/verified"  # of this user on this machine, and not in the store, which may be copied
+
+
+def file_checksum(path: Path) -> str:
+    """Returns the checksum of a file's contents. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, _new_hash).hexdigest()
+
+
+def sealed(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the contents of meta.json with their own checksum."""
+    return {**meta, "meta_checksum": _checksum_of(meta)}
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """Returns the contents of meta.json. Raises OSError, and ValueError unless they are what `sealed` has returned."""
+    try:
+        meta = parse_json((folder / "meta.json").read_bytes())
+        checksum = meta.pop("meta_checksum")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ValueError("meta.json is not what was written") from None
+    if checksum != _checksum_of(meta):
+        raise ValueError("meta.json differs from its checksum")
+    return sealed(meta)
+
+
+def verify(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Reads all files of the store `folder`. Raises ValueError, naming a file that is not what was written.
+
+    Raises OSError for a file that cannot be read.
+    """
+    for name, checksum in meta["checksums"].items():
+        if file_checksum(folder / name) != checksum:
+            raise ValueError(f"{name} differs from its checksum")
+
+
+def is_small(meta: Mapping[str, Any]) -> bool:
+    """Returns whether a store is verified when it is opened."""
+    return sum(meta["file_sizes"].values()) < SMALL_BYTES
+
+
+def damaged(folder: Path | str, error: Exception) -> ConfigError:
+    """Returns the error for a damaged store. folder: where it is, possibly in a bucket."""
+    return ConfigError(
+        f"token store {folder} is damaged ({type(error).__name__}: {' '.join(str(error).split())}): "
+        "delete that folder, and the next run rebuilds it"
+    )
+
+
+class BackgroundVerification:
+    """Verifies a large store in a thread, once: this machine remembers for a month that a store was whole.
+
+    Args:
+      folder: of the store, whose meta.json and file sizes were checked when it was opened.
+      meta: the contents of meta.json.
+    """
+
+    def __init__(self, folder: Path, meta: Mapping[str, Any]):
+        self._folder, self._meta = folder, meta
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="verify-store", daemon=True)
+        if not (is_small(meta) or was_verified(folder, meta)):
+            self._thread.start()
+
+    def check(self) -> None:
+        """Raises ConfigError if damage has been found so far."""
+        if self._error is not None:
+            raise damaged(self._folder, self._error)
+
+    def wait(self) -> None:
+        """Returns at the end of the verification."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            verify(self._folder, self._meta)
+        except (OSError, ValueError) as error:
+            self._error = error
+        else:
+            remember_verified(self._folder, self._meta)
+
+
+def was_verified(folder: Path, meta: Mapping[str, Any]) -> bool:
+    """Returns whether `remember_verified` was called within the last month, and no file has been written since."""
+    with contextlib.suppress(OSError):
+        path = _marker(folder)
+        is_recent = time.time() - path.stat().st_mtime < _VERIFIED_SECONDS
+        return is_recent and path.read_text(encoding="utf-8") == _identity(folder, meta)
+    return False
+
+
+def remember_verified(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Remembers on this machine that a store is whole, unless this user has no folder to write to."""
+    with contextlib.suppress(OSError):
+        path = _marker(folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_identity(folder, meta), encoding="utf-8")
+
+
+def _marker(folder: Path) -> Path:
+    """Returns the file that remembers the store `folder` of this host."""
+    place = f"{socket.gethostname()}\n{os.path.realpath(folder)}"
+    name = hashlib.blake2b(os.fsencode(place), digest_size=16).hexdigest()
+    return Path(os.path.expanduser(_VERIFIED_STORES), name)
+
+
+def _identity(folder: Path, meta: Mapping[str, Any]) -> str:
+    """Returns a text that changes when a file of the store is written or replaced."""
+    files = {}
+    for name in meta["file_sizes"]:
+        info = (folder / name).stat()
+        files[name] = [info.st_size, info.st_mtime_ns, info.st_ino]
+    return json.dumps([meta["meta_checksum"], files])
+
+
+def _checksum_of(meta: Mapping[str, Any]) -> str:
+    digest = _new_hash()
+    digest.update(json.dumps(meta, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+_new_hash = functools.partial(hashlib.blake2b, digest_size=16)

@@ -1,0 +1,156 @@
+"""Text from a trained model: python -m train.generate --workdir=DIR --prompt=TEXT [--mode=[S]] [--temperature=0.8 ...]
+                           python -m train.generate --workdir=DIR --prompts=FILE [--out=FILE.jsonl] [--batch_size=N ...]
+
+What the model does depends on what the run was trained on. Causal and prefix language models continue the prompt,
+denoising models fill in the prompt's sentinels (<extra_id_0>, <extra_id_1>, ...), masked language models its [MASK]s.
+
+--prompts reads a prompt from each line of a file, or from the field "prompt" of each line of a .jsonl file; "-" is
+standard input. The answers are JSON lines with the fields prompt, answer, text, finished, seed and sample, or, for
+masks, prompt, text and candidates. They are equal to those of each prompt alone, with the same seed.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
+
+from absl import flags
+
+from cluster.compilation_cache import use_compilation_cache
+from command.flags import parse_flags, run_command
+from command.plural import plural
+from contract.errors import ConfigError
+from experiment.experiment import Experiment
+from files.output_file import check_output, writing
+from generate.answers import Request
+from generate.fill_masks import candidates_line
+from generate.prompt_file import read_prompts, to_json
+from generate.prompts import not_a_language_model
+from generate.sample import printable
+from generate.texts import (
+    Filled,
+    Generated,
+    NamedText,
+    Options,
+    check_integer,
+    fill_masks,
+    generate_texts,
+    read_masked_prompts,
+    read_requests,
+)
+from models.parameters import Params
+from run.restore import language_model, load_experiment, load_params
+
+_FLAGS = flags.FlagValues()
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
+_PROMPT = flags.DEFINE_string("prompt", None, "Text, with <extra_id_0> or [MASK] to fill in.", _FLAGS)
+_PROMPTS = flags.DEFINE_string(
+    "prompts", None, 'File with a prompt in each line; .jsonl: in the field "prompt"; -: standard input.', _FLAGS
+)
+_OUT = flags.DEFINE_string("out", None, "File for the answers to --prompts. Default: standard output.", _FLAGS)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 16, "Answers to generate together; they do not depend on this number.", flag_values=_FLAGS
+)
+_STEP = flags.DEFINE_integer("step", None, "Checkpoint to use. Default: the newest.", flag_values=_FLAGS)
+flags.DEFINE_string("mode", None, "Mode token, such as [S]. Default: that of the first suitable denoiser.", _FLAGS)
+flags.DEFINE_integer(
+    "max_tokens", None, "Maximum tokens of an answer. Default: as many as fit in a row of training.", flag_values=_FLAGS
+)
+flags.DEFINE_float("temperature", Options.temperature, "0 selects the likeliest token.", flag_values=_FLAGS)
+flags.DEFINE_integer("top_k", Options.top_k, "Draw from the k likeliest tokens; 0 is off.", flag_values=_FLAGS)
+flags.DEFINE_float(
+    "top_p", Options.top_p, "Draw from the likeliest tokens whose probabilities reach p; 1 is off.", flag_values=_FLAGS
+)
+flags.DEFINE_integer("num_samples", Options.num_samples, "Number of answers to each prompt.", flag_values=_FLAGS)
+flags.DEFINE_integer("seed", Options.seed, "Seed of the draws.", flag_values=_FLAGS)
+
+
+def main() -> None:
+    """Reads the command line and prints or writes the model's answers; notes go to standard error."""
+    parse_flags(_FLAGS, __doc__)
+    use_compilation_cache()
+    options = Options(**{field.name: _FLAGS[field.name].value for field in dataclasses.fields(Options)})
+    options.check()
+    texts = _texts()
+    if _OUT.value is not None:
+        check_output(_OUT.value)
+    experiment = load_experiment(_WORKDIR.value)
+    if experiment.model.has_decoder:
+        requests, notes = read_requests(experiment, texts, options)
+        for note in notes:
+            _print_note(note)
+        experiment, params = _load_language_model(experiment)
+        generated = generate_texts(experiment, params, texts, requests, options, _BATCH_SIZE.value)
+        answers = itertools.chain.from_iterable(generated)
+        lines = _generated_lines(answers, requests[0], options, experiment.tokenizer.decode(requests[0].prompt.text))
+    else:
+        options.check_fills_masks()
+        ids = read_masked_prompts(experiment, texts)
+        experiment, params = _load_language_model(experiment)
+        answers = fill_masks(experiment, params, texts, ids, _BATCH_SIZE.value)
+        lines = _filled_lines(answers)
+    if _PROMPTS.value is not None:
+        is_ascii = _OUT.value is None and not sys.stdout.encoding.lower().startswith("utf")
+        lines = (to_json(answer, is_ascii=is_ascii) for answer in answers)
+    with contextlib.nullcontext(sys.stdout) if _OUT.value is None else writing(_OUT.value) as file:
+        count = 0
+        for line in lines:
+            print(line, file=file, flush=True)
+            count += 1
+    if _OUT.value is not None:
+        print(f"{plural(count, 'answer')} in {_OUT.value}", file=sys.stderr)
+
+
+def _texts() -> list[NamedText]:
+    """Returns the prompts of the command line."""
+    if (_PROMPT.value is None) == (_PROMPTS.value is None):
+        problem = "exclude each other" if _PROMPT.value is not None else "are both missing"
+        raise ConfigError(f"--prompt and --prompts {problem}: write --prompt=TEXT or --prompts=FILE")
+    for flag in (_OUT, _BATCH_SIZE):
+        if _PROMPTS.value is None and flag.present:
+            raise ConfigError(f"--{flag.name} needs --prompts: remove it, or write the prompt into a file")
+    check_integer("batch_size", _BATCH_SIZE.value)
+    return [NamedText(_PROMPT.value, "--prompt")] if _PROMPTS.value is None else read_prompts(_PROMPTS.value)
+
+
+def _generated_lines(answers: Iterable[Generated], request: Request, options: Options, unfilled: str) -> Iterator[str]:
+    """Yields what --prompt prints: for each sample the completed text, and for spans the answer too.
+
+    unfilled: the text of the prompt with its sentinels.
+    """
+    has_spans = request.prompt.prompting.task == "infill_spans"
+    for answer in answers:
+        if options.num_samples > 1:
+            yield f"--- sample {answer.sample} of {options.num_samples}"
+        if has_spans:
+            yield f"answer: {printable(answer.answer)}"
+        yield f"text: {printable(answer.text)}" if has_spans else printable(answer.text)
+        if has_spans and answer.text == unfilled:
+            _print_note(f"sample {answer.sample} fills no span: its answer has no sentinel of the prompt")
+        if not answer.finished:
+            _print_note(f"sample {answer.sample} did not end within --max_tokens={request.max_tokens}")
+
+
+def _filled_lines(answers: Iterable[Filled]) -> Iterator[str]:
+    """Yields what --prompt prints: each mask's candidates, and the text with the likeliest ones."""
+    for answer in answers:
+        for number, found in enumerate(answer.candidates, start=1):
+            yield f"mask {number}: {candidates_line(found)}"
+        yield f"text: {printable(answer.text)}"
+
+
+def _load_language_model(experiment: Experiment) -> tuple[Experiment, Params]:
+    params, _ = load_params(experiment, _WORKDIR.value, _STEP.value)
+    trained = language_model(experiment, params)
+    if trained is None:
+        raise not_a_language_model(experiment)
+    return trained
+
+
+def _print_note(note: str) -> None:
+    print(f"note: {note}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    run_command(main, memory_remedy="Lower --batch_size, --num_samples or --max_tokens, or use more devices")

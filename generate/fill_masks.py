@@ -1,0 +1,137 @@
+"""Fills in the masks of prompts with a masked language model."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from contract.batch import Batch
+from contract.errors import ConfigError
+from contract.vocab import Vocab
+from data.tokenizers.tokenizer import Tokenizer
+from experiment.experiment import Experiment
+from generate.prompts import check_length, encode, not_a_language_model, to_sequences
+from generate.sampling import allowed_tokens
+from models.config import ModelConfig
+from models.parameters import Params
+from models.transformer import bind
+from objectives.algebra.sequences import Sequences
+from objectives.objective import Masked
+from objectives.prompting import FillMasks
+from objectives.rows import layout
+from objectives.rows.lengths import RowShape
+from run.padding import padded_length, padded_rows
+
+
+def read_masked_prompt(experiment: Experiment, text: str, where: str = "--prompt") -> np.ndarray:
+    """Returns the ids, int32 [n], of a prompt with masks. where: names the prompt in messages.
+
+    Raises ConfigError if the prompt has no mask or is longer than a row, and for a run that does not train the
+    prediction of tokens.
+    """
+    vocab, prompting = experiment.vocab, experiment.denoisers[0].objective.prompting
+    if prompting is None:
+        raise not_a_language_model(experiment)
+    ids = encode(experiment.tokenizer, text, prompting.special_tokens(vocab), where)
+    if vocab.mask not in ids:
+        mask = vocab.names()[vocab.mask]
+        raise ConfigError(f"{where} has no {mask}, and this run's model fills in masks: write {mask} for each token")
+    needed, length = len(prompting.lay_out(ids, vocab).inputs), experiment.data.inputs_length
+    check_length(needed, length, f"data.inputs_length={length}", where)
+    return ids
+
+
+def masked_batch(experiment: Experiment, texts: Sequence[np.ndarray]) -> Batch:
+    """Returns a row of each of `texts`, ids int32 [n] with masks: [CLS] text [SEP] as in MLM.
+
+    A run with a single UniLM pattern reads a text in this pattern, with the text as a single segment.
+    """
+    prompting = experiment.denoisers[0].objective.prompting
+    laid_out = [prompting.lay_out(text, experiment.vocab).inputs for text in texts]
+    orders = [attention_order(experiment, inputs[None]) for inputs in laid_out]
+    order = None if orders[0] is None else to_sequences([of_text[0] for of_text in orders]).tokens
+    return masked_rows(experiment, to_sequences(laid_out), experiment.data.inputs_length, order)
+
+
+def attention_order(experiment: Experiment, tokens: np.ndarray) -> np.ndarray | None:
+    """Returns the attention order, int32 [1, W], of a run with a single UniLM pattern. tokens: laid out, int32 [1, W].
+
+    None for a run with several patterns, or with none: all tokens attend to each other.
+    """
+    prompting = experiment.denoisers[0].objective.prompting
+    has_one_pattern = len(experiment.denoisers) == 1 and isinstance(prompting, FillMasks)
+    return prompting.attention_order(tokens) if has_one_pattern else None
+
+
+def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: np.ndarray | None = None) -> Batch:
+    """Returns a batch of rows of `length` positions, one for each of `inputs`, laid out and with masks to predict.
+
+    The targets are the inputs: what the masks hide is not known here. order: the attention order, int32 [E, W].
+    """
+    tokens, vocab, num_rows = inputs.tokens, experiment.vocab, len(inputs.lengths)
+    token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
+    examples = Masked(inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=order)
+    shape = RowShape(experiment.model.architecture, length, 0, 1)
+    return layout.encoder_only(examples, np.arange(num_rows), np.zeros(num_rows, np.int32), num_rows, shape, vocab)
+
+
+def mask_probabilities(
+    experiment: Experiment, params: Params, texts: Sequence[np.ndarray], *, batch_size: int = 16
+) -> Iterator[np.ndarray]:
+    """Yields for each of `texts`, ids int32 [n], the probability of each token at each mask: float32 [masks, V].
+
+    Masks are independent: the prediction at a mask does not depend on how the other masks are filled.
+
+    batch_size: how many texts the model reads together; the probabilities do not depend on it, except for rounding.
+    """
+    vocab = experiment.vocab
+    for begin in range(0, len(texts), batch_size):
+        of_batch = texts[begin : begin + batch_size]
+        batch = masked_batch(experiment, [*of_batch, *of_batch[:1] * (padded_rows(len(of_batch)) - len(of_batch))])
+        masks = [1 + np.flatnonzero(text == vocab.mask) for text in of_batch]
+        positions = np.zeros((len(batch["encoder_positions"]), padded_length(max(map(len, masks)))), np.int32)
+        for row, of_text in enumerate(masks):
+            positions[row, : len(of_text)] = of_text
+        probabilities = np.asarray(_probabilities(experiment.model, params, batch, positions, vocab))
+        yield from (probabilities[row, : len(of_text)] for row, of_text in enumerate(masks))
+
+
+class Candidate(NamedTuple):
+    """A token for a mask."""
+
+    id: int
+    token: str  # its text within a text, with SentencePiece's space; a byte that is not a character as "<0xC3>"
+    probability: float
+
+
+def candidates(tokenizer: Tokenizer, probabilities: np.ndarray, count: int) -> list[list[Candidate]]:
+    """Returns the `count` likeliest tokens for each mask. probabilities: float32 [masks, V]."""
+    likeliest = np.argsort(-probabilities, axis=-1, kind="stable")[:, :count]
+    return [
+        [Candidate(int(id_), token_text(tokenizer, int(id_)), float(row[id_])) for id_ in ids]
+        for ids, row in zip(likeliest, probabilities, strict=True)
+    ]
+
+
+def candidates_line(found: Sequence[Candidate]) -> str:
+    """Returns the candidates for a mask as one line: the tokens in quotes, with white space escaped."""
+    return "  ".join(f"{candidate.token!r} {candidate.probability:.3f}" for candidate in found)
+
+
+def token_text(tokenizer: Tokenizer, token: int) -> str:
+    """Returns the text of a token within a text; a byte that is only a part of a character is written "<0xC3>"."""
+    text = tokenizer.decode_inside(np.array([token]))
+    return tokenizer.piece(token) if "\ufffd" in text else text
+
+
+@functools.partial(jax.jit, static_argnames=("config", "vocab"))
+def _probabilities(
+    config: ModelConfig, params: Params, batch: Batch, positions_BxM: np.ndarray, vocab: Vocab
+) -> jax.Array:
+    transformer = bind(config, params)
+    states_BxMxD = jnp.take_along_axis(transformer.hidden(batch), positions_BxM[..., None], axis=1)
+    logits_BxMxV = transformer.logits(states_BxMxD)
+    return jax.nn.softmax(jnp.where(allowed_tokens(vocab, config.vocab_size), logits_BxMxV, -jnp.inf), axis=-1)

@@ -1,0 +1,259 @@
+"""Prompts: which denoiser of a run reads a prompt, and the batch in which the model reads it."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from contract.batch import Batch
+from contract.errors import ConfigError
+from contract.vocab import Vocab, sentinel_name
+from data.tokenizers.tokenizer import Tokenizer
+from experiment.experiment import Experiment
+from objectives import Denoiser
+from objectives.algebra.sequences import Sequences
+from objectives.objective import InputsTargets
+from objectives.prompting import Prompting, Task
+from objectives.rows import layout
+from objectives.rows.lengths import RowShape
+
+_SENTINEL = re.compile(re.escape(sentinel_name(0)).replace("0", r"\d+"))
+TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite")
+INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "infill_tokens", "rewrite")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+    """A prompt for a model with a decoder. All ids are int32 [n].
+
+    Attributes:
+      denoiser: the denoiser whose layout the prompt has.
+      text: the prompt's own tokens, with sentinels at the places to fill in.
+      inputs: what the model reads before it answers, as in training: with mode token, sentinel and EOS.
+      targets_start: the first tokens of the targets, given; the prompt itself for a causal model.
+    """
+
+    denoiser: Denoiser
+    text: np.ndarray
+    inputs: np.ndarray
+    targets_start: np.ndarray
+
+    @property
+    def prompting(self) -> Prompting:
+        """How the denoiser's objective lays out prompts and answers."""
+        return self.denoiser.objective.prompting
+
+
+def read_prompt(
+    experiment: Experiment, text: str, mode: str | None, where: str = "--prompt"
+) -> tuple[Prompt, list[str]]:
+    """Returns `text` as a prompt for a denoiser of the run, and notes for the user.
+
+    Tasks are tried in the order of TASKS or, if the text has sentinels ("<extra_id_0>"), of INFILLING_TASKS. The
+    prompt is for the first denoiser of the first task that the run has, with prefix LM before CLM. If this denoiser
+    fills in spans and the text has no sentinel, a sentinel is appended.
+
+    mode: a mode token, which restricts the choice to the denoisers with this mode; None: all denoisers.
+    where: names the prompt in messages.
+
+    Raises ConfigError if no denoiser of the run accepts the prompt or has the mode.
+    """
+    tokenizer, vocab, notes = experiment.tokenizer, experiment.vocab, []
+    text = _with_general_names(text, vocab)
+    num_sentinels = len(_SENTINEL.findall(text))
+    denoiser = _choose_denoiser(experiment, mode, where, has_sentinels=num_sentinels > 0)
+    prompting = denoiser.objective.prompting
+    max_sentinels = prompting.max_sentinels(vocab)
+    if max_sentinels is not None:
+        _check_sentinels(text, vocab, max_sentinels, where)
+    for name in dict.fromkeys(denoiser.mode for denoiser in experiment.denoisers if denoiser.mode):
+        if name in text:
+            notes.append(f"{name} in the prompt is read as ordinary text; choose a mode with --mode")
+    if mode is None and not notes and len({other.mode for other in denoisers_with_mode(experiment, None)}) > 1:
+        token = f"mode token {denoiser.mode}" if denoiser.mode else "no mode token"
+        notes.append(f"denoiser {denoiser.name} reads the prompt, with {token}; choose another mode with --mode")
+    if not text and not prompting.allows_empty:
+        raise ConfigError(f"{where} is empty, and this run's model continues or fills in a text: write a prompt")
+    if prompting.task == "infill_spans" and not num_sentinels:
+        first = sentinel_name(0)
+        notes.append(f"{denoiser.name} fills in spans and the prompt marks none, so {first} was appended to the prompt")
+        text += first
+    tokens = encode(tokenizer, text, prompting.special_tokens(vocab), where)
+    return make_prompt(denoiser, tokens, vocab), notes
+
+
+def make_prompt(denoiser: Denoiser, text: np.ndarray, vocab: Vocab) -> Prompt:
+    """Returns `text`, ids int32 [n], laid out as `denoiser` lays out the same tokens in training."""
+    inputs, targets_start = denoiser.objective.prompting.lay_out(text, vocab)
+    mode = [vocab.mode(denoiser.mode)] if denoiser.mode else []
+    return Prompt(denoiser, text, np.array([*mode, *inputs], np.int32), targets_start)
+
+
+def max_answer_length(experiment: Experiment, prompt: Prompt, where: str = "--prompt") -> int:
+    """Returns the number of positions for an answer that `prompt` leaves in a row of training, at least 1.
+
+    Raises ConfigError if the prompt leaves none; `where` names the prompt.
+    """
+    data = experiment.data
+    if experiment.model.has_encoder:
+        check_length(len(prompt.inputs), data.inputs_length, f"data.inputs_length={data.inputs_length}", where)
+        given, row, field = len(prompt.targets_start), data.targets_length, "targets_length"
+    else:
+        given, row, field = len(prompt.inputs) + len(prompt.targets_start), data.inputs_length, "inputs_length"
+    check_length(given, row - 1, f"data.{field}={row}, with one position for an answer,", where)
+    return row - given
+
+
+def prompt_length(experiment: Experiment, prompt: Prompt) -> int:
+    """Returns the number of decoder positions of `prompt`; the last one predicts the first new token."""
+    return 1 + len(prompt.targets_start) + (0 if experiment.model.has_encoder else len(prompt.inputs))
+
+
+def prompt_batch(experiment: Experiment, prompts: Sequence[Prompt], length: int | None = None) -> Batch:
+    """Returns a row of each of `prompts` as in training. The last decoder position predicts the first new token.
+
+    length: decoder positions of a row; None: those of the longest prompt. Shorter prompts have padding before them in
+      the decoder, and after them in the encoder.
+    """
+    data, model, vocab = experiment.data, experiment.model, experiment.vocab
+    lengths = np.array([prompt_length(experiment, prompt) for prompt in prompts])
+    length = int(lengths.max()) if length is None else length
+    inputs = to_sequences([prompt.inputs for prompt in prompts])
+    # Inputs are targets shifted right, which drops the last target: append one, so that all given tokens are inputs.
+    targets = to_sequences([np.append(prompt.targets_start, np.int32(vocab.eos)) for prompt in prompts])
+    shape = (data.inputs_length, length) if model.has_encoder else (length, 0)
+    batch = lay_out_rows(experiment, InputsTargets(inputs, targets), *shape)
+    padding_first = (np.arange(length) + lengths[:, None]) % length
+    return {
+        name: np.take_along_axis(array, padding_first, axis=1) if name.startswith("decoder") else array
+        for name, array in batch.items()
+    }
+
+
+def to_sequences(arrays: Sequence[np.ndarray]) -> Sequences:
+    """Returns token ids, int32 [n] of different lengths, as the rows of one array."""
+    lengths = np.array([len(array) for array in arrays])
+    tokens = np.zeros((len(arrays), int(lengths.max())), np.int32)
+    tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(arrays)
+    return Sequences(tokens, lengths)
+
+
+def lay_out_rows(experiment: Experiment, examples: InputsTargets, inputs_length: int, targets_length: int) -> Batch:
+    """Returns E examples for a model with a decoder, one in each row, as in training.
+
+    inputs_length, targets_length: positions of a row, as in RowShape.
+    """
+    model, num_rows = experiment.model, len(examples.inputs.lengths)
+    row_ids, denoiser_ids = np.arange(num_rows), np.zeros(num_rows, np.int32)
+    shape = RowShape(model.architecture, inputs_length, targets_length, 1)
+    if model.has_encoder:
+        return layout.encoder_decoder(examples, row_ids, denoiser_ids, num_rows, shape, experiment.vocab)
+    return layout.decoder_only(
+        examples,
+        row_ids,
+        denoiser_ids,
+        num_rows,
+        shape,
+        experiment.vocab,
+        bidirectional_inputs=experiment.data.bidirectional_inputs,
+    )
+
+
+def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray, where: str = "--prompt") -> np.ndarray:
+    """Returns the ids of `text`, int32 [n], in which only the names of `special_tokens`, int [n], are special tokens.
+
+    The names are those of Vocab.ids_by_name: "[MASK]", and "<mask>" if the tokenizer's model has this name. Other text
+    that looks like a special token is ordinary text, as in training. A space before a mask or a sentinel is part of
+    what the token hides, where the tokenizer's words begin with their space (Tokenizer.takes_space_before).
+
+    Raises ConfigError for text that is not valid Unicode; `where` names the text.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{where} is not valid UTF-8 at character {error.start}") from None
+    allowed = set(special_tokens.tolist())
+    ids = {name: id_ for name, id_ in tokenizer.vocab.ids_by_name().items() if id_ in allowed}
+    if not ids:
+        return tokenizer.encode(text)
+    longest_first = sorted(ids, key=len, reverse=True)
+    parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)  # text and special tokens alternate
+    for k in range(0, len(parts) - 1, 2):
+        parts[k] = tokenizer.without_space_before(parts[k], ids[parts[k + 1]])
+    encoded = [[ids[part]] if k % 2 else tokenizer.encode(part) for k, part in enumerate(parts)]
+    return np.concatenate(encoded).astype(np.int32)
+
+
+def check_length(needed: int, available: int, field: str, where: str = "--prompt") -> None:
+    """Raises ConfigError if a prompt needs more positions than `field` makes available; `where` names the prompt."""
+    if needed > available:
+        raise ConfigError(
+            f"{where} has {needed} tokens, special tokens included, but {field} allows {available}: shorten the prompt"
+        )
+
+
+def not_a_language_model(experiment: Experiment) -> ConfigError:
+    """Returns the error for a run that does not train the prediction of tokens."""
+    return ConfigError(
+        f"objective.name={experiment.objective_name!r} does not train the prediction of tokens: choose another run"
+    )
+
+
+def _with_general_names(text: str, vocab: Vocab) -> str:
+    """Returns `text` with the sentinels that have other names in the tokenizer's model as <extra_id_0> and so on."""
+    names = vocab.names()
+    for k, id_ in enumerate(vocab.sentinel_ids):
+        text = text.replace(names[id_], sentinel_name(k))
+    return text
+
+
+def _check_sentinels(text: str, vocab: Vocab, most: int, where: str) -> None:
+    """Raises ConfigError if `text` has more than `most` sentinels, or sentinels not numbered in order from 0."""
+    written = _SENTINEL.findall(text)
+    if len(written) > most:
+        why = "this run's model fills in one" if most == 1 else f"data.num_sentinels={vocab.num_sentinels}"
+        raise ConfigError(f"{where} has {len(written)} sentinels, but {why}: use {most} or fewer")
+    expected = [sentinel_name(k) for k in range(len(written))]
+    if written != expected:
+        raise ConfigError(f"{where} has the sentinels {', '.join(written)}: number them {', '.join(expected)}")
+
+
+def denoisers_with_mode(experiment: Experiment, mode: str | None) -> list[Denoiser]:
+    """Returns the run's denoisers that predict tokens and have this mode token; None: all that predict tokens.
+
+    Raises ConfigError if there are none.
+    """
+    denoisers = [denoiser for denoiser in experiment.denoisers if denoiser.objective.prompting is not None]
+    if not denoisers:
+        raise not_a_language_model(experiment)
+    modes = list(dict.fromkeys(repr(denoiser.mode) for denoiser in denoisers if denoiser.mode))
+    candidates = [denoiser for denoiser in denoisers if mode is None or denoiser.mode == mode]
+    if not candidates:
+        available = f"its denoisers have {', '.join(modes)}" if modes else "it has none, so omit --mode"
+        raise ConfigError(f"--mode={mode!r} is not a mode of this run: {available}")
+    return candidates
+
+
+def first_denoiser(denoisers: Sequence[Denoiser], tasks: Sequence[Task]) -> Denoiser | None:
+    """Returns the first denoiser of the first task that one of `denoisers` has, with prefix LM before CLM."""
+    for task in tasks:
+        suitable = [denoiser for denoiser in denoisers if denoiser.objective.prompting.task == task]
+        if suitable:
+            return max(suitable, key=lambda denoiser: denoiser.objective.has_inputs)
+    return None
+
+
+def _choose_denoiser(experiment: Experiment, mode: str | None, where: str, *, has_sentinels: bool) -> Denoiser:
+    candidates = denoisers_with_mode(experiment, mode)
+    denoiser = first_denoiser(candidates, INFILLING_TASKS if has_sentinels else TASKS)
+    if denoiser is not None:
+        return denoiser
+    subject = "this run" if mode is None else f"--mode={mode!r}"
+    others = {
+        repr(d.mode): None
+        for d in denoisers_with_mode(experiment, None)
+        if d.objective.prompting.task == "infill_spans"
+    }
+    remedy = f", or choose --mode={' or '.join(others)}" if others else ""
+    raise ConfigError(f"{where} has sentinels, and {subject} fills in no spans: remove them{remedy}")

@@ -1,0 +1,207 @@
+"""What train.generate and the Python interface do with prompts: checks, generated texts, and filled masks."""
+
+import collections
+import dataclasses
+import numbers
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from contract.errors import ConfigError
+from experiment.experiment import Experiment
+from generate.answers import Answer, Request, generate_answers
+from generate.fill_masks import (
+    Candidate,
+    candidates,
+    mask_probabilities,
+    read_masked_prompt,
+)
+from generate.prompts import Prompt, max_answer_length, read_prompt
+from generate.sampling import Sampling
+from models.parameters import Params
+
+NUM_CANDIDATES = 5  # shown for each mask
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How texts are generated. The fields are flags of train.generate."""
+
+    mode: str | None = None
+    max_tokens: int | None = None
+    temperature: float = 0.8
+    top_k: int = 0
+    top_p: float = 1.0
+    num_samples: int = 1
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raises ConfigError for values that cannot work."""
+        check_integer("top_k", self.top_k, least=0, most=2**31 - 1, meaning=" (all tokens)")
+        check_integer("num_samples", self.num_samples)
+        if self.max_tokens is not None:
+            check_integer("max_tokens", self.max_tokens)
+        for name in ("temperature", "top_p"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise ConfigError(f"--{name}={value!r} must be a number")
+        if not 0 <= self.temperature < float("inf"):
+            raise ConfigError(f"--temperature={self.temperature} must be 0 (the likeliest token) or more, and finite")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"--top_p={self.top_p} must be above 0 and at most 1 (all tokens)")
+        if self.num_samples > 1 and self.temperature == 0:
+            raise ConfigError(
+                f"--num_samples={self.num_samples} with --temperature=0 are all the same: set --temperature above 0"
+            )
+        if not _is_integer(self.seed) or not 0 <= self.seed < 2**32:
+            raise ConfigError(f"--seed={self.seed!r} must be an integer from 0 to 2**32 - 1")
+
+    def check_fills_masks(self) -> None:
+        """Raises ConfigError for a field that is set, because none applies to a model that fills in masks."""
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) != field.default:
+                raise ConfigError(f"--{field.name} does not apply to this run, whose model fills in masks: remove it")
+
+
+def check_integer(name: str, value: Any, *, least: int = 1, most: int = 2**20, meaning: str = "") -> None:
+    """Raises ConfigError if `value` is not an integer from `least`, whose meaning can be added, to `most`."""
+    if not _is_integer(value) or value < least:
+        raise ConfigError(f"--{name}={value!r} must be an integer of {least}{meaning} or more")
+    if value > most:
+        raise ConfigError(f"--{name}={value} must be at most {most}")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+class NamedText(NamedTuple):
+    """A text and its name in messages, such as "--prompt" or "--prompts=FILE, line 3"."""
+
+    text: str
+    where: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Generated:
+    """One answer to a prompt.
+
+    Attributes:
+      prompt: the text of the prompt.
+      answer: what the model wrote, with the special tokens that it wrote, such as "<extra_id_0>".
+      text: the prompt with the answer inserted: at its end, or in place of its sentinels.
+      finished: whether the model ended the answer, with an EOS; False at the limit of max_tokens.
+      seed: of the draws.
+      sample: number of the sample, from 1.
+    """
+
+    prompt: str
+    answer: str
+    text: str
+    finished: bool
+    seed: int
+    sample: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Filled:
+    """A prompt whose masks are filled in.
+
+    Attributes:
+      prompt: the text of the prompt.
+      text: the prompt with the likeliest token in place of each mask.
+      candidates: for each mask the likeliest tokens with their probabilities.
+    """
+
+    prompt: str
+    text: str
+    candidates: list[list[Candidate]]
+
+
+def read_requests(
+    experiment: Experiment, texts: Sequence[NamedText], options: Options
+) -> tuple[list[Request], list[str]]:
+    """Returns `texts` as prompts for a model with a decoder, and notes for the user, each once.
+
+    With several texts a note begins with the number of those that it is about.
+
+    Raises ConfigError as `read_prompt` does, for a prompt that leaves no position for an answer, and for max_tokens
+    that exceed the learned positions.
+    """
+    requests, notes = [], collections.Counter()
+    for text, where in texts:
+        prompt, of_prompt = read_prompt(experiment, text, options.mode, where)
+        max_tokens, of_length = most_tokens(experiment, prompt, options.max_tokens, where)
+        requests.append(Request(prompt, max_tokens))
+        notes.update([*of_prompt, *of_length])
+    if len(texts) == 1:
+        return requests, list(notes)
+    return requests, [f"{count} of {len(texts)} prompts: {note}" for note, count in notes.items()]
+
+
+def most_tokens(
+    experiment: Experiment, prompt: Prompt, requested: int | None, where: str = "--prompt"
+) -> tuple[int, list[str]]:
+    """Returns the largest number of tokens to draw, and notes for the user.
+
+    Raises ConfigError if `requested` exceeds the learned positions.
+    """
+    in_row = max_answer_length(experiment, prompt, where)
+    if requested is None or requested <= in_row:
+        return requested or in_row, []
+    data, model = experiment.data, experiment.model
+    row = data.targets_length if model.has_encoder else data.inputs_length
+    if model.positions == "learned" and requested > in_row + model.max_length - row:
+        most = in_row + model.max_length - row
+        raise ConfigError(
+            f"--max_tokens={requested} does not fit: the model has {model.max_length} learned positions and {where} "
+            f"leaves {most} of them; set --max_tokens={most} or less"
+        )
+    excess = requested - in_row
+    return requested, [f"with --max_tokens={requested} a row can be {excess} tokens longer than in training ({row})"]
+
+
+def generate_texts(
+    experiment: Experiment,
+    params: Params,
+    texts: Sequence[NamedText],
+    requests: Sequence[Request],
+    options: Options,
+    batch_size: int,
+) -> Iterator[list[Generated]]:
+    """Yields the answers to each of `texts`. requests: of `read_requests`."""
+    sampling = Sampling(options.temperature, options.top_k, options.top_p)
+    answers = generate_answers(
+        experiment,
+        params,
+        requests,
+        sampling,
+        num_samples=options.num_samples,
+        seed=options.seed,
+        batch_size=batch_size,
+    )
+    decode = experiment.tokenizer.decode
+
+    def generated(text: str, prompt: Prompt, answer: Answer, sample: int) -> Generated:
+        completed = prompt.prompting.complete(prompt.text, answer.tokens, experiment.vocab)
+        return Generated(text, decode(answer.tokens), decode(completed), answer.finished, options.seed, sample)
+
+    for (text, _), (prompt, _), of_prompt in zip(texts, requests, answers, strict=True):
+        yield [generated(text, prompt, answer, sample) for sample, answer in enumerate(of_prompt, start=1)]
+
+
+def read_masked_prompts(experiment: Experiment, texts: Sequence[NamedText]) -> list[np.ndarray]:
+    """Returns the ids of `texts`, int32 [n] each. Raises ConfigError as `read_masked_prompt` does."""
+    return [read_masked_prompt(experiment, text, where) for text, where in texts]
+
+
+def fill_masks(
+    experiment: Experiment, params: Params, texts: Sequence[NamedText], ids: Sequence[np.ndarray], batch_size: int
+) -> Iterator[Filled]:
+    """Yields each of `texts` with its masks filled in. ids: of `read_masked_prompts`."""
+    prompting, vocab, tokenizer = experiment.denoisers[0].objective.prompting, experiment.vocab, experiment.tokenizer
+    probabilities = mask_probabilities(experiment, params, ids, batch_size=batch_size)
+    for (text, _), ids_of_text, of_text in zip(texts, ids, probabilities, strict=True):
+        filled = prompting.complete(ids_of_text, of_text.argmax(axis=-1), vocab)
+        yield Filled(text, tokenizer.decode(filled), candidates(tokenizer, of_text, NUM_CANDIDATES))

@@ -1,0 +1,190 @@
+"""Writes the model of a Hugging Face folder as the folder of a run."""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from cluster.signals import signals_deferred
+from contract.errors import ConfigError
+from experiment.experiment import Experiment, make_experiment
+from files.new_folder import new_folder
+from huggingface.electra_pair import ElectraPair, is_pair, open_pair
+from huggingface.folder import is_huggingface_folder
+from huggingface.importing import FolderModel, errors_naming, num_own_sentinels, open_model
+from models.parameters import Params
+from models.paths import array_types
+from run.restore import config_for_reading
+from workdir.checkpoint import Checkpoints
+from workdir.run_config import IMPORTED_FILE, IN_WORKDIR, write_config
+
+_CONFIGS = Path(__file__).parents[1] / "configs"
+# The class of transformers -> the config file of its objective.
+_DEFAULT_CONFIGS = {
+    "T5ForConditionalGeneration": "span_corruption.py",
+    "BartForConditionalGeneration": "bart.py",
+    "BertForMaskedLM": "mlm.py",
+    "BertForPreTraining": "nsp.py",
+    "RobertaForMaskedLM": "mlm.py:roberta",
+    "ElectraForMaskedLM": "mlm.py",
+    "GPT2LMHeadModel": "clm.py",
+    "LlamaForCausalLM": "clm.py",
+}
+# In the folder of the tokenizer's model.
+_TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+
+def default_config(path: str, where: str | None = None) -> Path:
+    """Returns the config file, with a preset, for the model of the Hugging Face folder `path`.
+
+    where: the flag or argument that names the folder, for messages; None: --from.
+
+    Raises ConfigError for a folder that cannot be read, and for a model that has no objective of its own.
+    """
+    where = f"--from={path}" if where is None else where
+    source = _open(path, where)
+    if isinstance(source, ElectraPair):
+        return _CONFIGS / "electra.py"
+    name = source.family.architecture
+    if name not in _DEFAULT_CONFIGS:
+        raise ConfigError(
+            f"{where}: {name} alone predicts no tokens: to fine-tune it, set --config.train.init_from={path} in "
+            "a run of configs/classification.py; an ELECTRA model is imported from a folder with the folders generator "
+            "and discriminator"
+        )
+    return _CONFIGS / _DEFAULT_CONFIGS[name]
+
+
+def convert(
+    path: str,
+    workdir: str,
+    config: Mapping[str, Any],
+    *,
+    overrides: Mapping[str, Any],
+    is_default_config: bool,
+) -> list[str]:
+    """Writes the model of the Hugging Face folder `path` to the new folder `workdir`, and returns lines to print.
+
+    The folder has config.json, checkpoints/0, the tokenizer's files, and imported.json, which says where the model is
+    from. Nothing is at `workdir` unless everything could be written.
+
+    Args:
+      path: a Hugging Face folder, or one with the folders generator and discriminator of ELECTRA.
+      workdir: the folder to make.
+      config: the fields of configs/base.py, overrides applied. Its `model` is replaced by the folder's, and its
+        tokenizer too.
+      overrides: the fields that were set on the command line.
+      is_default_config: whether `config` is that of `default_config`; if so, the mode tokens are none but those set.
+
+    Raises ConfigError, one line, for a folder that cannot be read or holds another model than its config.json says, and
+    for an objective that the model does not have.
+    """
+    experiment, params, source = read_model(
+        path, config, overrides=overrides, is_default_config=is_default_config, where=f"--from={path}"
+    )
+    tokenizer_name = source.tokenizer_file.name
+    written = dict(experiment.config)
+    written["data"] = written["data"] | {"tokenizer": f"{IN_WORKDIR}{tokenizer_name}"}
+    # What a run's config says of its training text is missing: nobody here knows it.
+    written["corpus"] = {"tokenizer": experiment.tokenizer.fingerprint}
+    with new_folder(workdir, "--workdir") as folder:
+        for name in (tokenizer_name, *_TOKENIZER_FILES):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
+        origin = {"from": os.path.basename(os.path.abspath(path)), "folders": source.origins}
+        (folder / IMPORTED_FILE).write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
+        # After a signal within Orbax, its threads would write into the temporary folder while the folder is removed.
+        with signals_deferred(), contextlib.closing(Checkpoints(folder / "checkpoints", keep=1)) as checkpoints:
+            checkpoints.save(0, {"params": params})
+        write_config(folder, written)
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    return [
+        *(f"note: {note}" for note in source.notes),
+        f"imported {' and '.join(source.architectures)} with {count:,} parameters into {workdir}; "
+        f"objective.name={experiment.objective_name!r}, data.source={experiment.data.source!r}",
+        f"python -m train.evaluate --workdir={workdir}",
+        f"python -m train.main --config=... --config.train.init_from={workdir}",
+    ]
+
+
+def read_model(
+    path: str,
+    config: Mapping[str, Any],
+    *,
+    overrides: Mapping[str, Any],
+    is_default_config: bool,
+    where: str,
+) -> "tuple[Experiment, Params, FolderModel | ElectraPair]":
+    """Returns the experiment and the parameters of the model in the Hugging Face folder `path`, and the folder.
+
+    where: the flag or config field that names the folder, for messages. Other arguments and errors as for `convert`.
+    """
+    source = _open(path, where)
+    with errors_naming(source.where):
+        experiment = make_experiment(_imported_config(source, config, overrides, is_default_config))
+    params = source.params()
+    _check_params(experiment, params, source.where)
+    return experiment, params, source
+
+
+def _open(path: str, where: str) -> "FolderModel | ElectraPair":
+    if is_pair(path):
+        return open_pair(path, where)
+    if os.path.exists(os.path.join(path, "checkpoints")) and not is_huggingface_folder(path):
+        raise ConfigError(f"{where} is the folder of a run, not a Hugging Face folder: it needs no conversion")
+    return open_model(path, where)
+
+
+def _imported_config(
+    source: "FolderModel | ElectraPair", config: Mapping[str, Any], overrides: Mapping[str, Any], is_default: bool
+) -> dict[str, Any]:
+    """Returns `config` with the model and the tokenizer of `source`."""
+    for field, value in overrides.items():
+        section, _, name = field.partition(".")
+        if section == "model" and name in source.fields and value != source.fields[name]:
+            raise ConfigError(
+                f"--config.{field}={value} has no effect, because the model is that of {source.where}, whose model."
+                f"{name} is {source.fields[name]!r}: remove it"
+            )
+        if field == "data.tokenizer":
+            raise ConfigError(f"--config.{field}={value} has no effect: the tokenizer is that of {source.where}")
+    config = config_for_reading(config)
+    config["model"] = config["model"] | source.fields
+    vocabulary = {"tokenizer": str(source.tokenizer_file), "append_special_tokens": False}
+    own_sentinels = num_own_sentinels(source.tokenizer_file)
+    vocabulary |= {"num_sentinels": own_sentinels} if own_sentinels else {}
+    vocabulary |= {"mode_tokens": ()} if is_default else {}
+    if isinstance(source, FolderModel):
+        vocabulary["decoder_start_token"] = source.decoder_start_token
+    config["data"] = config["data"] | {
+        name: value for name, value in vocabulary.items() if f"data.{name}" not in overrides
+    }
+    if source.fields["architecture"] == "decoder_only":  # the decoders of transformers are causal
+        config["data"]["bidirectional_inputs"] = False
+    config["objective"] = config["objective"] | source.objective_fields
+    for name in ("inputs_length", "targets_length"):
+        longest = source.fields["max_length"] if source.fields["positions"] == "learned" else 0
+        if longest and f"data.{name}" not in overrides:
+            config["data"][name] = min(config["data"][name], longest)
+    return config
+
+
+def _check_params(experiment: Experiment, params: Params, where: str) -> None:
+    """Raises ConfigError unless `params` are those of the experiment's learner."""
+    here, there = array_types(experiment.params_shapes), array_types(params)
+    differing = [name for name in {**here, **there} if here.get(name) != there.get(name)]
+    if differing:
+        name = differing[0]
+        raise ConfigError(
+            f"{where}: objective.name={experiment.objective_name!r} trains {name} as {here.get(name, 'no parameter')}, "
+            f"and the folder has {there.get(name, 'none')}: choose another --config"
+        )
+    for name, leaf in ((name, leaf) for name, leaf in zip(there, jax.tree.leaves(params), strict=True)):
+        if not np.isfinite(leaf).all():
+            raise ConfigError(f"{where}: {name} has values that are not finite")

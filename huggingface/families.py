@@ -1,0 +1,108 @@
+"""FAMILIES: the classes of `transformers` that models of this project can come from and go to."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from contract.errors import ConfigError
+from huggingface.bart import Bart
+from huggingface.bert import BertMaskedLM, BertPreTraining
+from huggingface.electra import ElectraMaskedLM, ElectraPreTraining
+from huggingface.family import Family
+from huggingface.gpt2 import GPT2
+from huggingface.llama import Llama
+from huggingface.roberta import RobertaMaskedLM
+from huggingface.t5 import T5
+from learners.electra import ElectraLearner
+from learners.learner import Learner
+from learners.sentence_pairs import SentencePairsLearner
+from models.config import ModelConfig
+from models.parameters import Params
+
+# In the order of preference: a model that several classes can hold is written as the first one.
+FAMILIES: dict[str, Family] = {
+    family.architecture: family
+    for family in (
+        T5(),
+        Bart(),
+        Llama(),
+        GPT2(),
+        RobertaMaskedLM(),
+        BertMaskedLM(),
+        ElectraMaskedLM(),
+        ElectraPreTraining(),
+        BertPreTraining(),
+    )
+}
+
+
+class Folder(NamedTuple):
+    """What a folder is written from."""
+
+    family: Family
+    model: ModelConfig
+    params: Params  # of the family: {"transformer": ...} and the family's heads
+
+
+def family_of_folder_config(hf_config: Mapping[str, Any]) -> Family:
+    """Returns the family of a folder with this config.json.
+
+    A config.json without "architectures" is that of the first family with its model_type. Raises ConfigError for any
+    other class, with the known ones.
+    """
+    names, model_type = hf_config.get("architectures") or [], hf_config.get("model_type")
+    if not isinstance(names, list):
+        raise ConfigError(f"config.json: architectures={names!r} must be a list with the name of a class")
+    if not names:
+        names = [family.architecture for family in FAMILIES.values() if family.model_type == model_type][:1]
+    for family in FAMILIES.values():
+        if len(names) == 1 and names[0] in (family.architecture, *family.aliases):
+            return family
+    given = f"architectures={names!r}" if names else f"model_type={model_type!r} without architectures"
+    raise ConfigError(f"config.json: {given} is not one of the known models: {', '.join(FAMILIES)}")
+
+
+def family_of_model(model: ModelConfig) -> Family:
+    """Returns the first family that can hold `model`.
+
+    Raises ConfigError that names the first field which the nearest family of the same model.architecture lacks.
+    """
+    mismatches = {
+        family: family.mismatches(model)
+        for family in FAMILIES.values()
+        if model.architecture in family.fields["architecture"] and not family.heads
+    }
+    nearest = min(mismatches, key=lambda family: len(mismatches[family]))
+    nearest.check_model(model)
+    return nearest
+
+
+def folders_of(learner: Learner, params: Params) -> dict[str, Folder]:
+    """Returns what the folders of a run are written from, by name; the name is "" if the run has one folder.
+
+    A run of ELECTRA has two, "discriminator" and "generator". ElectraForMaskedLM can hold a generator with
+    model.mlp='exact_gelu' only; for others `Family.huggingface_config` of the folder "generator" raises ConfigError.
+
+    params: the learner's, or their shapes. Raises ConfigError for a learner without a language model, and as
+    `family_of_model`.
+    """
+    if isinstance(learner, ElectraLearner):
+        discriminator = {name: params[name] for name in ("transformer", "discriminator_head")}
+        generator, transformer = learner.language_model(params)
+        family = _family("ElectraForPreTraining", learner.discriminator)
+        return {
+            "discriminator": Folder(family, learner.discriminator, discriminator),
+            "generator": Folder(FAMILIES["ElectraForMaskedLM"], generator, {"transformer": transformer}),
+        }
+    if isinstance(learner, SentencePairsLearner):
+        return {"": Folder(_family("BertForPreTraining", learner.model), learner.model, params)}
+    language_model = learner.language_model(params)
+    if language_model is None:
+        raise ConfigError(f"{type(learner).__name__} trains no language model, which every class here is")
+    model, transformer = language_model
+    return {"": Folder(family_of_model(model), model, {"transformer": transformer})}
+
+
+def _family(architecture: str, model: ModelConfig) -> Family:
+    """Returns the family. Raises ConfigError, which names the first field, if it cannot hold `model`."""
+    FAMILIES[architecture].check_model(model)
+    return FAMILIES[architecture]

@@ -1,0 +1,197 @@
+"""The base class of families. A family is one class of `transformers`, such as T5ForConditionalGeneration.
+
+To add a family: subclass Family in a file of this package, and add an instance to FAMILIES in families.py and a small
+config to benchmarks/huggingface.py, whose comparison the tests run.
+"""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from jax import Array
+
+from contract.errors import ConfigError
+from contract.vocab import Vocab
+from huggingface.options import Options
+from huggingface.tensors import Renamed, Tensor, to_params, to_tensors
+from models.config import ModelConfig
+from models.parameters import Params
+from models.transformer import init_params
+
+# Fields of config.model that change only how a model computes, not what it computes.
+MACHINE_FIELDS = {"attention": "xla", "remat": "none", "scan_unroll": 1}
+
+# Activations of `transformers`, by name -> model.mlp. "gelu" is the exact one there.
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "exact_gelu",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "silu": "silu",
+    "swish": "silu",
+}
+ACTIVATION_NAMES = {mlp: name for name, mlp in reversed(ACTIVATIONS.items())}
+
+# The fields of config.model that most classes do not have, with the values that switch them off.
+_RARE_FIELDS = dict(
+    embedding_size=0,
+    relative_num_buckets=32,
+    relative_max_distance=128,
+    rope_theta=10000.0,
+    share_stacks=False,
+    scale_logits=False,
+    num_token_types=0,
+    initializer="normal",
+    dropout_broadcast_positions=False,
+)
+_DERIVED = ("has_prefix", "one_segment", "predicts_tokens")  # fields of the model that are not fields of config.model
+
+
+class Family(abc.ABC):
+    """A class of `transformers`: which models it can hold, its config.json and its tensors."""
+
+    architecture: ClassVar[str]  # the name of the class, the entry of "architectures" in config.json
+    aliases: ClassVar[tuple[str, ...]] = ()  # other entries of "architectures" whose folders hold the same tensors
+    model_type: ClassVar[str]
+    heads: ClassVar[tuple[str, ...]] = ()  # entries of the parameters besides "transformer"
+    prefix: ClassVar[str] = ""  # of the tensors of the model without its head; folders of that model lack the prefix
+    defaults: ClassVar[Mapping[str, Any]]  # the options of config.json that are read, with the class's defaults
+    option_aliases: ClassVar[Mapping[str, str]] = {}  # other names of options: `attribute_map` of the configuration
+    required: ClassVar[Mapping[str, Any]] = {}  # options -> the only supported value
+    fields: ClassVar[Mapping[str, tuple[Any, ...]]]  # field of the model -> the values that the class can hold
+    equal: ClassVar[Mapping[str, Callable[[ModelConfig], int]]] = {}  # field of the model -> the value it must have
+    start_option: ClassVar[str] = ""  # the option with the id that the decoder reads first; "" without a decoder
+    dropouts: ClassVar[tuple[str, ...]]  # options that are rates of dropout; the first one is model.dropout_rate
+    unused: ClassVar[tuple[str, ...]] = ()  # regular expressions of tensors that the class does not read
+
+    # From a folder
+
+    def options(self, hf_config: Mapping[str, Any]) -> Options:
+        """Returns the options of config.json. Raises ConfigError as Options."""
+        return Options(hf_config, self.defaults, self.option_aliases)
+
+    def model_fields(self, hf_config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Returns the fields of config.model, without MACHINE_FIELDS, for a folder.
+
+        They include `vocab_size`, and `max_length`, which is 0 for a model without a limit. A decoder-only model also
+        needs data.bidirectional_inputs=False.
+
+        hf_config: the contents of config.json. tensors: the folder's.
+
+        Raises ConfigError for an option that this project's models do not have.
+        """
+        options = self.options(hf_config)
+        for name, value in self.required.items():
+            options.require(name, value)
+        fixed = {name: values[0] for name, values in self.fields.items() if name not in _DERIVED and len(values) == 1}
+        read = self._model_fields(options, self._named(tensors))
+        return _RARE_FIELDS | fixed | {"dropout_rate": float(options[self.dropouts[0]])} | read
+
+    def model(self, hf_config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dtype: str) -> ModelConfig:
+        """Returns the model of a folder, which computes in `dtype`. Raises ConfigError as `model_fields`."""
+        fields = self.model_fields(hf_config, tensors) | MACHINE_FIELDS
+        fields |= {"max_length": fields["max_length"] or 1, "dtype": dtype}
+        try:
+            return ModelConfig(**fields, has_prefix=False, predicts_tokens=self.fields["predicts_tokens"][0])
+        except ValueError as error:
+            raise ConfigError(f"config.json: {error}") from error
+
+    def notes(self, hf_config: Mapping[str, Any]) -> list[str]:
+        """Returns a line for each option that models here lack and that changes training or generation, not logits."""
+        options, lines = self.options(hf_config), []
+        rates = {name: options[name] for name in self.dropouts}
+        if len(set(rates.values())) > 1:
+            given = ", ".join(f"{name}={rate}" for name, rate in rates.items())
+            lines.append(f"config.json has {given}: model.dropout_rate={rates[self.dropouts[0]]} is used for all")
+        return lines
+
+    def to_params(self, tensors: Mapping[str, np.ndarray], model: ModelConfig, hf_config: Mapping[str, Any]) -> Params:
+        """Returns the float32 parameters that `tensors` hold: {"transformer": ...} and the entries of `heads`.
+
+        Raises ConfigError that names missing tensors, surplus tensors, a tensor of another shape, unequal copies of a
+        shared tensor, and a tensor that must be zero.
+        """
+        shapes = jax.eval_shape(lambda key: self.init_params(model, key), jax.random.key(0))
+        tensors, zeros = self._named(tensors), self.zeros(model)
+        for name in zeros.keys() & tensors.keys():
+            if np.any(tensors[name]):
+                raise ConfigError(f"tensor {name} must be 0: the models of this project do not have this tensor")
+        tensors = Renamed(tensors, {name: name for name in tensors if name not in zeros})
+        return to_params(tensors, self.table(model, hf_config), shapes, unused=self.unused)
+
+    # To a folder
+
+    def check_model(self, model: ModelConfig) -> None:
+        """Raises ConfigError, which names the first field, if the class cannot hold `model`."""
+        for message in self.mismatches(model):
+            raise ConfigError(message)
+
+    def mismatches(self, model: ModelConfig) -> list[str]:
+        """Returns a message for each field of `model` that the class cannot hold."""
+        equal = {name: (value(model),) for name, value in self.equal.items()}
+        found = []
+        for name, allowed in [*self.fields.items(), *equal.items()]:
+            value = getattr(model, name)
+            if value not in allowed:
+                field = "data.bidirectional_inputs" if name == "has_prefix" else f"model.{name}"
+                values = " or ".join(map(repr, allowed))
+                found.append(f"{field}={value!r}: {self.architecture} of transformers has {values}")
+        return found
+
+    def huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        """Returns the contents of config.json. Raises ConfigError as `check_model`."""
+        self.check_model(model)
+        config = {"architectures": [self.architecture], "model_type": self.model_type}
+        return config | dict.fromkeys(self.dropouts, model.dropout_rate) | self._huggingface_config(model, vocab)
+
+    def to_tensors(self, params: Params, model: ModelConfig, hf_config: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Returns the tensors of a folder, float32 by name. hf_config: as from `huggingface_config`.
+
+        A tensor that modules share is there once, as `transformers` writes it.
+        """
+        zeros = {name: np.zeros(shape, np.float32) for name, shape in self.zeros(model).items()}
+        return to_tensors(params, self.table(model, hf_config)) | zeros
+
+    # Of each family
+
+    @abc.abstractmethod
+    def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Returns the fields that `fields` and `dropouts` do not determine. Raises ConfigError as `model_fields`."""
+
+    @abc.abstractmethod
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        """Returns the options for `model`, which the class can hold, except for the rates of dropout."""
+
+    @abc.abstractmethod
+    def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> Sequence[Tensor]:
+        """Returns a row for each tensor of the class."""
+
+    def zeros(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
+        """Returns the name and shape of each tensor that the class has and `model` lacks, so that it must be 0."""
+        return {}
+
+    def init_params(self, model: ModelConfig, key: Array) -> Params:
+        """Returns parameters of `model` and of the class's heads, drawn from `key`."""
+        return {"transformer": init_params(model, key)}
+
+    def _named(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Returns `tensors` by the class's names: with the prefix, and norms as today's `transformers` names them.
+
+        Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow. Raises
+        ConfigError for a tensor with both names.
+        """
+        has_prefix, names = any(name.startswith(self.prefix) for name in tensors), {}
+        for name in tensors:
+            other = names.setdefault(("" if has_prefix else self.prefix) + _current(name), name)
+            if other != name:
+                raise ConfigError(f"tensors {other} and {name} are the same parameter: remove one of them")
+        return Renamed(tensors, names)
+
+
+def _current(name: str) -> str:
+    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name

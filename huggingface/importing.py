@@ -1,0 +1,225 @@
+"""The model of a Hugging Face folder: its config, tokenizer and parameters in this project's terms."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from contract.errors import ConfigError
+from contract.vocab import DecoderStart, Vocab, sentinel_name
+from data.sources.config import CorpusConfig
+from data.sources.filters import OFF
+from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
+from huggingface.families import family_of_folder_config
+from huggingface.family import Family
+from huggingface.folder import HuggingFaceFolder, open_folder
+from huggingface.known_options import check_options
+from huggingface.options import Options
+from models.config import ModelConfig
+from models.parameters import Params
+from models.transformer import init_params
+from run.sharding import put_params
+
+# The files of a tokenizer that can be read, in the order of preference.
+TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer.model")
+# The file of XLM-R and mBART: transformers gives its pieces other ids, because fairseq put special tokens before them.
+_FAIRSEQ_FILE = "sentencepiece.bpe.model"
+
+# Options of config.json about generation, which a model here does not hold; train.export writes them again.
+KEPT_OPTIONS = (
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "decoder_start_token_id",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FolderModel:
+    """The model in a Hugging Face folder. Made by `open_model`; tensors are read by `params` and `load` alone.
+
+    Attributes:
+      folder: the folder.
+      family: the class of `transformers` that it is of.
+      fields: of config.model, without the fields of the machine.
+      model: computes in float32.
+      tokenizer_file: its file in the folder.
+      decoder_start_token: the value of data.decoder_start_token with which the decoder reads what it was trained on.
+      objective_fields: of config.objective, for train.convert.
+    """
+
+    folder: HuggingFaceFolder
+    family: Family
+    fields: dict[str, Any]
+    model: ModelConfig
+    tokenizer_file: Path
+    decoder_start_token: DecoderStart
+    objective_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """The flag or config field that names the folder."""
+        return self.folder.where
+
+    @property
+    def architectures(self) -> list[str]:
+        """The class of `transformers`."""
+        return [self.family.architecture]
+
+    @property
+    def origins(self) -> dict[str, dict[str, Any]]:
+        """What train.export keeps of config.json: {"": the class and KEPT_OPTIONS}."""
+        kept = {name: self.folder.config[name] for name in KEPT_OPTIONS if name in self.folder.config}
+        return {"": {"architecture": self.family.architecture, "options": kept}}
+
+    @property
+    def notes(self) -> list[str]:
+        """A line for each option of config.json that this project lacks and that changes no logits."""
+        notes = self.family.notes(self.folder.config)
+        given, start = _start_id(self.family, self.folder.config), self.tokenizer.vocab.decoder_start
+        if self.model.has_decoder and given != start:
+            notes.append(
+                f"config.json has {self.family.start_option}={given}, which is neither pad, bos nor eos of the "
+                f"tokenizer: texts start with {self.decoder_start_token}, whose id is {start}"
+            )
+        return notes
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer, with the special tokens that its model has."""
+        return _own_tokenizer(self.tokenizer_file, self.decoder_start_token)
+
+    @property
+    def shapes(self) -> Params:
+        """The shapes of the arrays that `load` returns."""
+        return jax.eval_shape(lambda: init_params(self._with_head, jax.random.key(0)))
+
+    def params(self) -> Params:
+        """Returns the parameters, float32 on the host: {"transformer": ...} and the heads of the class.
+
+        Raises ConfigError that names missing and surplus tensors, and tensors of other shapes.
+        """
+        with errors_naming(self.where):
+            return self.family.to_params(self.folder.tensors, self.model, self.folder.config)
+
+    def load(self, mesh: Mesh) -> Params:
+        """Returns the Transformer on `mesh`. A class without an output head gets a newly initialized one.
+
+        This is what learners.electra.ElectraLearner.transformer does for ELECTRA's discriminator.
+        """
+        transformer = self.params()["transformer"]
+        if not self.model.predicts_tokens:
+            transformer = jax.device_get(init_params(self._with_head, jax.random.key(0))) | transformer
+        return put_params(transformer, mesh)
+
+    @property
+    def _with_head(self) -> ModelConfig:
+        return dataclasses.replace(self.model, predicts_tokens=True)
+
+
+def open_model(path: str | os.PathLike, where: str) -> FolderModel:
+    """Returns the model in the Hugging Face folder `path`, without reading its tensors.
+
+    where: the flag or config field that names the folder, for messages.
+
+    Raises ConfigError, one line, for a folder that cannot be read (open_folder), an unknown architecture, an option
+    that this project's models lack, and a folder without a tokenizer that can be read.
+    """
+    folder = open_folder(path, where)
+    with errors_naming(where):
+        family = family_of_folder_config(folder.config)
+        model = family.model(folder.config, folder.tensors, "float32")
+        fields = family.model_fields(folder.config, folder.tensors)
+        check_options(folder.config, {**family.defaults, **family.option_aliases})
+        file = _tokenizer_file(folder)
+        start = _decoder_start_token(family, folder.config, _own_tokenizer(file, "pad").vocab)
+    return FolderModel(folder, family, fields, model, file, start)
+
+
+def num_own_sentinels(file: Path) -> int:
+    """Returns how many sentinels (<extra_id_0>, ...) the model of the tokenizer in `file` has."""
+    names = {name.lstrip("\u2581") for _, name in make_tokenizer(_tokenizer_fields(file, 0, "pad")).vocab.own_names}
+    return next(k for k in range(len(names) + 1) if sentinel_name(k) not in names)
+
+
+def _own_tokenizer(file: Path, start: DecoderStart) -> Tokenizer:
+    """Returns the tokenizer in `file` with the special tokens that its model has."""
+    return make_tokenizer(_tokenizer_fields(file, num_own_sentinels(file), start))
+
+
+def _start_id(family: Family, hf_config: Mapping[str, Any]) -> Any:
+    """Returns the id that config.json names as the decoder's first; None without a decoder."""
+    return (
+        Options(hf_config, family.defaults, family.option_aliases)[family.start_option] if family.start_option else None
+    )
+
+
+def _decoder_start_token(family: Family, hf_config: Mapping[str, Any], vocab: Vocab) -> DecoderStart:
+    """Returns the name of the token with the id that config.json names as the decoder's first.
+
+    Where several tokens share the id, it is the one that does not change with data.append_special_tokens. The id of
+    decoders alone is only a default of `generate`, and many folders have the class's default, which is not a token of
+    their vocabulary: such decoders start with the tokenizer's BOS, or its EOS if it has no BOS.
+
+    Raises ConfigError for another id of an encoder-decoder.
+    """
+    start, names = _start_id(family, hf_config), ("eos", "bos", "pad")
+    if not family.start_option:
+        return "pad"
+    found = next((name for name in names if start is not None and getattr(vocab, name) == start), None)
+    if found is None and family.start_option == "decoder_start_token_id":
+        ids = ", ".join(f"{name} {getattr(vocab, name)}" for name in names if getattr(vocab, name) >= 0)
+        raise ConfigError(
+            f"config.json: {family.start_option}={start} is not supported, only the id of a special token that "
+            f"data.decoder_start_token can name ({ids})"
+        )
+    return found or ("bos" if vocab.bos >= 0 else "eos")
+
+
+def _tokenizer_fields(file: Path, num_sentinels: int, start: DecoderStart) -> CorpusConfig:
+    """Returns config.data's fields of the tokenizer in `file` with the special tokens of its model alone."""
+    return CorpusConfig(
+        source="",
+        path="",
+        heldout_path="",
+        document_per="file",
+        text_key="",
+        on_unreadable="error",
+        tokenizer=str(file),
+        num_sentinels=num_sentinels,
+        mode_tokens=(),
+        append_special_tokens=False,
+        decoder_start_token=start,
+        cache_dir="",
+        filters=OFF,
+    )
+
+
+@contextlib.contextmanager
+def errors_naming(where: str) -> Iterator[None]:
+    """Within this context, the message of a ConfigError begins with `where`."""
+    try:
+        yield
+    except ConfigError as error:
+        message = str(error)
+        raise ConfigError(message if message.startswith(where) else f"{where}: {message}") from error
+
+
+def _tokenizer_file(folder: HuggingFaceFolder) -> Path:
+    for name in TOKENIZER_FILES:
+        if (folder.path / name).exists():
+            return folder.path / name
+    reason = ""
+    if (folder.path / _FAIRSEQ_FILE).exists():
+        reason = f", and the ids of transformers are not those of its {_FAIRSEQ_FILE}"
+    raise ConfigError(
+        f"{folder.where} has no tokenizer.json{reason}: write it there with AutoTokenizer.from_pretrained(MODEL)"
+        ".save_pretrained(FOLDER) of transformers"
+    )

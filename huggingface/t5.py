@@ -1,0 +1,175 @@
+"""T5, T5 v1.1, UL2 and Flan-T5: T5ForConditionalGeneration of `transformers`."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from contract.errors import ConfigError
+from contract.vocab import Vocab
+from huggingface.family import Family
+from huggingface.options import Options
+from huggingface.tensors import Tensor, linear, norm
+from models.config import ModelConfig
+from models.parameters import Params
+
+# feed_forward_proj -> model.mlp. T5's "gated-gelu" is the tanh formula: transformers replaces it by "gelu_new".
+_MLP = {
+    "relu": "relu",
+    "gelu": "exact_gelu",
+    "gelu_new": "gelu",
+    "silu": "silu",
+    "gated-gelu": "gated_gelu",
+    "gated-gelu_new": "gated_gelu",
+    "gated-silu": "gated_silu",
+}
+_FEED_FORWARD = {mlp: name for name, mlp in reversed(_MLP.items())}
+
+
+class T5(Family):
+    """T5ForConditionalGeneration.
+
+    The output table is the input table if there is no lm_head.weight, or if the two are equal. Logits are scaled if
+    tie_word_embeddings is not false; folders written by transformers 5 say so in an option of its own,
+    `scale_decoder_outputs`, and always have tie_word_embeddings=true.
+    """
+
+    architecture = "T5ForConditionalGeneration"
+    aliases = ("T5WithLMHeadModel",)
+    model_type = "t5"
+    defaults: ClassVar = {
+        "vocab_size": 32128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_decoder_layers": None,
+        "num_heads": 8, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
+        "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "tie_word_embeddings": True,
+        "scale_decoder_outputs": None, "is_encoder_decoder": True, "decoder_start_token_id": 0,
+        "dense_act_fn": None, "is_gated_act": None,
+    }  # fmt: skip
+    option_aliases: ClassVar = {
+        "hidden_size": "d_model", "head_dim": "d_kv", "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+    }  # fmt: skip
+    required: ClassVar = {"is_encoder_decoder": True}
+    fields: ClassVar = {
+        "architecture": ("encoder_decoder",),
+        "positions": ("relative",),
+        "norm": ("rms",),
+        "norm_position": ("pre",),
+        "mlp": tuple(_FEED_FORWARD),
+        "use_bias": (False,),
+        "embedding_norm": (False,),
+        "prediction_head": ("linear",),
+        "scale_attention": (False,),
+        "share_stacks": (False,),
+        "num_token_types": (0,),
+        "predicts_tokens": (True,),
+    }
+    equal: ClassVar = {"num_kv_heads": lambda model: model.num_heads, "embedding_width": lambda model: model.d_model}
+    start_option = "decoder_start_token_id"
+    dropouts = ("dropout_rate",)
+    # Cross-attention of old folders has a table of relative positions that no release of transformers reads.
+    unused = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
+
+    def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        if options["num_decoder_layers"] is not None:
+            options.require("num_decoder_layers", options["num_layers"])
+        _check_activation(options)
+        scaled, tied = options["tie_word_embeddings"], _is_tied(tensors)
+        if options["scale_decoder_outputs"] is not None:
+            scaled = options["scale_decoder_outputs"]
+        elif not scaled and "lm_head.weight" not in tensors:
+            raise ConfigError("1 tensor (lm_head.weight) is missing: config.json has tie_word_embeddings=false")
+        if scaled and not tied:
+            raise ConfigError(
+                "tensors shared.weight and lm_head.weight must be equal: config.json scales the logits, which the "
+                "models of this project do with a shared table only"
+            )
+        return {
+            "num_layers": options["num_layers"],
+            "d_model": options["d_model"],
+            "num_heads": options["num_heads"],
+            "num_kv_heads": options["num_heads"],
+            "head_dim": options["d_kv"],
+            "d_ff": options["d_ff"],
+            "mlp": options.choose("feed_forward_proj", _MLP),
+            "relative_num_buckets": options["relative_attention_num_buckets"],
+            "relative_max_distance": options["relative_attention_max_distance"],
+            "norm_epsilon": options["layer_norm_epsilon"],
+            "tie_embeddings": tied,
+            "scale_logits": scaled,
+            "initializer": "t5",
+            "initializer_range": 0.02,
+            "dropout_broadcast_positions": True,
+            "vocab_size": options["vocab_size"],
+            "max_length": 0,
+        }
+
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        return {
+            "vocab_size": model.vocab_size,
+            "d_model": model.d_model,
+            "d_kv": model.head_dim,
+            "d_ff": model.d_ff,
+            "num_layers": model.num_layers,
+            "num_decoder_layers": model.num_layers,
+            "num_heads": model.num_heads,
+            "relative_attention_num_buckets": model.relative_num_buckets,
+            "relative_attention_max_distance": model.relative_max_distance,
+            "layer_norm_epsilon": model.norm_epsilon,
+            "feed_forward_proj": _FEED_FORWARD[model.mlp],
+            "tie_word_embeddings": model.scale_logits,
+            "is_encoder_decoder": True,
+            "pad_token_id": vocab.pad,
+            "eos_token_id": vocab.eos,
+            "decoder_start_token_id": vocab.decoder_start,
+        }
+
+    def to_tensors(self, params: Params, model: ModelConfig, hf_config: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """See Family. A shared table without scaled logits is there twice: transformers 4 cannot share such a table."""
+        tensors = super().to_tensors(params, model, hf_config)
+        if model.tie_embeddings and not model.scale_logits:
+            tensors["lm_head.weight"] = tensors["shared.weight"].copy()
+        return tensors
+
+    def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
+        copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+        if model.tie_embeddings:
+            copies += ("lm_head.weight",)
+        rows = [Tensor("shared.weight", ("transformer/token_embedder/embedding",), copies=copies)]
+        if not model.tie_embeddings:
+            rows += linear("lm_head", "transformer/logits_dense", bias=False)
+        return rows + _stack(model, "encoder") + _stack(model, "decoder")
+
+
+def _stack(model: ModelConfig, stack: str) -> list[Tensor]:
+    """Returns the rows of the encoder or the decoder."""
+    ours, theirs = f"transformer/{stack}", f"{stack}.block.{{}}.layer"
+    blocks = ["self_attention", "cross_attention", "mlp"] if stack == "decoder" else ["self_attention", "mlp"]
+    rows = []
+    for k, block in enumerate(blocks):
+        rows += norm(f"{theirs}.{k}.layer_norm", f"{ours}/layers/{block}_norm", bias=False)
+        if block == "mlp":
+            for name in ("wi_0", "wi_1", "wo") if model.mlp.startswith("gated_") else ("wi", "wo"):
+                rows += linear(f"{theirs}.{k}.DenseReluDense.{name}", f"{ours}/layers/mlp/{name}", bias=False)
+            continue
+        module = {"self_attention": "SelfAttention", "cross_attention": "EncDecAttention"}[block]
+        for letter, name in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
+            rows += linear(f"{theirs}.{k}.{module}.{letter}", f"{ours}/layers/{block}/{name}", bias=False)
+    bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    rows.append(Tensor(bias, (f"{ours}/relative_position_bias/embedding",), transposed=True))
+    return rows + norm(f"{stack}.final_layer_norm", f"{ours}/final_norm", bias=False)
+
+
+def _check_activation(options: Options) -> None:
+    """Raises ConfigError if the options that override feed_forward_proj in `transformers` contradict it."""
+    given = options["feed_forward_proj"]
+    activation = "gelu_new" if given == "gated-gelu" else given.rpartition("-")[2]
+    for name, expected in (("dense_act_fn", activation), ("is_gated_act", given.startswith("gated-"))):
+        if options[name] not in (None, expected):
+            raise ConfigError(f"config.json: {name}={options[name]!r} contradicts feed_forward_proj={given!r}")
+
+
+def _is_tied(tensors: Mapping[str, np.ndarray]) -> bool:
+    names = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+    table = next((tensors[name] for name in names if name in tensors), None)
+    head = tensors.get("lm_head.weight")
+    return head is None or table is None or np.array_equal(head, table)

@@ -1,0 +1,67 @@
+"""Fine-tuning a Transformer to predict the class of a row's text."""
+
+import dataclasses
+
+import jax
+from jax import Array
+
+from learners.learner import Batch, Learner, Sums, mean
+from models.flops import hidden_flops, pooled_flops
+from models.layers import split_key
+from models.parameters import Params
+from models.pooler import bind_classifier, init_classifier, state_at
+from models.transformer import init_params
+from objectives.classification import Classification
+from objectives.losses.cross_entropy import target_side
+from objectives.losses.row_cross_entropy import Rows, class_cross_entropy, f1_counts, scored_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassificationLearner(Learner):
+    """See Learner. The loss is the cross-entropy of the row's class, in nats per row; the accuracy is over rows.
+
+    Ratio: macro_f1, the mean F1, over rows, of the classes that occur as a label or as a prediction.
+
+    Parameters: `transformer`, and `classifier`, which reads the Transformer's state at the row's only position with a
+    loss weight: [CLS] in an encoder, the last token of the text in a decoder, the decoder's start token in an
+    encoder-decoder. The parameters contain the Transformer's token head, which is not trained.
+    """
+
+    objective: Classification
+
+    def init_params(self, key: Array) -> Params:
+        transformer_key, classifier_key = jax.random.split(key)
+        return {
+            "transformer": init_params(self.model, transformer_key),
+            "classifier": init_classifier(self.model, self.objective.num_classes, classifier_key),
+        }
+
+    def weights(self, batch: Batch) -> dict[str, Array]:
+        return {"rows": _scored_rows(batch).weights_B.sum()}
+
+    def loss(
+        self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
+    ) -> tuple[Array, Sums]:
+        transformer_key, classifier_key = split_key(self.dropout_key(key, train), 2)
+        hidden_BxLxD = self.bind_transformer(params).hidden(batch, dropout_key=transformer_key)
+        positions_B = batch[f"{target_side(batch)}_loss_weights"].argmax(axis=1)
+        classifier = bind_classifier(self.model, self.objective.num_classes, params["classifier"])
+        logits_BxC = classifier(state_at(hidden_BxLxD, positions_B), dropout_key=classifier_key)
+        rows = _scored_rows(batch)
+        sums = class_cross_entropy(logits_BxC, batch["sentence_labels"], rows, num_groups=self.setup.num_groups)
+        ratios = {"macro_f1": f1_counts(logits_BxC, batch["sentence_labels"], rows)}
+        return mean(sums.loss_sum, weights["rows"]), sums.reported() | {"ratios": ratios}
+
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        hidden = hidden_flops(self.model, inputs_length, targets_length)
+        return hidden + pooled_flops(self.model, self.objective.num_classes)
+
+    def language_model(self, params: Params) -> None:
+        """Returns None: fine-tuning does not train the token head."""
+
+
+def _scored_rows(batch: Batch) -> Rows:
+    """Returns the rows of a batch that are scored. Of parts of a row, the one with the loss weight scores it."""
+    rows = scored_rows(batch)
+    has_scored_position_B = batch[f"{target_side(batch)}_loss_weights"].max(axis=1) > 0
+    return rows._replace(weights_B=rows.weights_B * has_scored_position_B)

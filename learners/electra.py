@@ -1,0 +1,186 @@
+"""ELECTRA's generator and discriminator, trained together in one step."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from contract.errors import ConfigError
+from learners.learner import Batch, Learner, Sums, mean
+from models.config import ModelConfig
+from models.discriminator import discriminator_logits, init_head
+from models.flops import dense_flops, hidden_flops, logits_flops
+from models.parameters import Params
+from models.placement import first_position, whole_rows
+from models.transformer import bind, init_params
+from objectives.electra import ELECTRA
+from objectives.losses.cross_entropy import ScoredTokens, cross_entropy, scored_tokens
+from objectives.losses.replaced_tokens import (
+    ReplacedTokenSums,
+    Texts,
+    replace_tokens,
+    replaced_token_loss,
+    sample_tokens,
+    sampling_keys,
+)
+from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
+
+# The modules that both models share, as in the reference, which shares the variable scope "electra/embeddings". Each
+# model has its own encoder, and its own projection between the embeddings and the encoder.
+_TEXT_FIELDS = ("target_tokens", "input_tokens", "segment_ids", "positions")  # of Texts, in its order
+SHARED = ("token_embedder", "position_embedder", "token_type_embedder", "embedding_norm")
+
+
+@dataclasses.dataclass(frozen=True)
+class ElectraLearner(Learner):
+    """See Learner. The minimized loss is the weighted sum of the generator's and the discriminator's losses.
+
+    The reported loss and accuracy are the generator's, over the selected tokens. Ratios, over all
+    positions that are not padding: discriminator_loss, in nats per position, discriminator_accuracy, and
+    replaced_fraction, the share of replaced tokens, so that 1 - replaced_fraction is the accuracy of predicting
+    "original" everywhere. discriminator_precision is over the positions that are predicted to be replaced,
+    discriminator_recall over those that are replaced.
+
+    The generator's samples depend on the key of the step and on the example itself (`sampling_keys`). So evaluation,
+    whose key is always the same, draws independent samples for different examples, and the same samples for an example
+    in batches of any size, on any number of devices.
+
+    Parameters: `transformer`, the discriminator's Transformer, shared embeddings included; `discriminator_head`;
+    `generator`, the rest of the generator's Transformer.
+
+    model: has the discriminator's sizes, and an output head that the discriminator lacks.
+    """
+
+    objective: ELECTRA
+
+    def check(self) -> None:
+        if self.setup.loss.chunk_size:
+            raise ConfigError(
+                f"loss.chunk_size={self.setup.loss.chunk_size} must be 0 for objective.name='electra', which samples "
+                "from the generator's logits of the whole vocabulary"
+            )
+        generator_config(self.model, self.objective.generator_size)
+
+    @property
+    def generator(self) -> ModelConfig:
+        """The model of the generator."""
+        return generator_config(self.model, self.objective.generator_size)
+
+    @property
+    def discriminator(self) -> ModelConfig:
+        """The model of the discriminator, without an output head."""
+        return dataclasses.replace(self.model, predicts_tokens=False)
+
+    def init_params(self, key: Array) -> Params:
+        generator_key, discriminator_key, head_key = jax.random.split(key, 3)
+        generator = init_params(self.generator, generator_key)
+        return {
+            "transformer": init_params(self.discriminator, discriminator_key),
+            "discriminator_head": init_head(self.discriminator, head_key),
+            "generator": {name: leaves for name, leaves in generator.items() if name not in SHARED},
+        }
+
+    def weights(self, batch: Batch) -> dict[str, Array]:
+        return {
+            "generator": batch["encoder_loss_weights"].sum(),
+            "discriminator": (batch["encoder_segment_ids"] > 0).sum(dtype=jnp.float32),
+        }
+
+    def loss(
+        self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
+    ) -> tuple[Array, Sums]:
+        generator_key, sampling_key, discriminator_key = jax.random.split(key, 3)
+        logits_BxKxV, scored, positions_BxK = self._generate(params, batch, self.dropout_key(generator_key, train))
+        tokens = cross_entropy(logits_BxKxV, scored, self.loss_options)
+        texts = Texts(*(whole_rows(batch[f"encoder_{name}"]) for name in _TEXT_FIELDS))
+        first = first_position(batch["encoder_input_tokens"].shape[1])
+        keys_BxK = sampling_keys(sampling_key, texts, first + positions_BxK)
+        samples_BxK = sample_tokens(logits_BxKxV, keys_BxK, self.objective.temperature)
+        inputs_BxL, replaced_BxL = replace_tokens(
+            batch["encoder_target_tokens"], samples_BxK, positions_BxK, scored.weights_BxL > 0
+        )
+        detection = self._discriminate(
+            params,
+            {**batch, "encoder_input_tokens": inputs_BxL},
+            replaced_BxL,
+            self.dropout_key(discriminator_key, train),
+        )
+        loss = self.objective.generator_weight * mean(tokens.minimized_sum, weights["generator"])
+        loss += self.objective.discriminator_weight * mean(detection.loss_sum, weights["discriminator"])
+        return loss, tokens.reported() | {"ratios": _ratios(detection)}
+
+    def _generate(self, params: Params, batch: Batch, dropout_key: Array | None) -> tuple[Array, ScoredTokens, Array]:
+        """Returns the generator's logits at the scored positions, what is predicted there, and the scored positions.
+
+        float32 [B, K, V], [B, K] each, and int32 [B, K]. K is about L / 7, and the output table is the widest matrix
+        of the two models: logits at all positions would cost seven times more.
+        """
+        scored = scored_tokens(batch)
+        positions_BxK = scored_positions(scored.weights_BxL, self.setup.most_scored)
+        generator = bind(*self.language_model(params))
+        hidden_BxLxD = generator.hidden(batch, dropout_key=dropout_key)
+        logits_BxKxV = generator.logits(at_positions(hidden_BxLxD, positions_BxK))
+        return logits_BxKxV, scored_at(scored, positions_BxK), positions_BxK
+
+    def _discriminate(
+        self, params: Params, batch: Batch, replaced_BxL: Array, dropout_key: Array | None
+    ) -> ReplacedTokenSums:
+        discriminator = bind(self.discriminator, params["transformer"])
+        hidden_BxLxD = discriminator.hidden(batch, dropout_key=dropout_key)
+        logits_BxL = discriminator_logits(self.discriminator, params["discriminator_head"], hidden_BxLxD)
+        weights_BxL = (batch["encoder_segment_ids"] > 0).astype(jnp.float32)
+        return replaced_token_loss(logits_BxL, replaced_BxL, weights_BxL)
+
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        """Counts the generator with logits at the selected positions only, and the discriminator at all positions."""
+        generator = hidden_flops(self.generator, inputs_length, targets_length)
+        generator += logits_flops(self.generator, self.setup.most_scored)
+        head = dense_flops(inputs_length, self.model.d_model, self.model.d_model + 1)
+        return generator + hidden_flops(self.model, inputs_length, targets_length) + head
+
+    def transformer(self, params: Params) -> Params:
+        """Returns the discriminator's Transformer and a newly initialized output head, which is the same in every call.
+
+        The discriminator has no output head, but `model`, from which fine-tuning starts, may have one.
+        """
+        return init_params(self.model, jax.random.key(0)) | params["transformer"]
+
+    def replace_transformer(self, params: Params, transformer: Params) -> Params:
+        return params | {"transformer": {name: transformer[name] for name in params["transformer"]}}
+
+    def language_model(self, params: Params) -> tuple[ModelConfig, Params]:
+        """Returns the generator."""
+        shared = {name: leaves for name, leaves in params["transformer"].items() if name in SHARED}
+        return self.generator, shared | params["generator"]
+
+
+def generator_config(model: ModelConfig, size: float) -> ModelConfig:
+    """Returns `model` with its width, heads and d_ff multiplied by `size`, and embedding tables of the same width.
+
+    A third may be written as 0.33333, as in the reference. Raises ConfigError for sizes that are not whole.
+    """
+    sizes = {name: getattr(model, name) for name in ("d_model", "num_heads", "num_kv_heads", "d_ff")}
+    for name, full in sizes.items():
+        if round(size * full) < 1 or not math.isclose(size * full, round(size * full), rel_tol=1e-4):
+            parts = math.gcd(*sizes.values())
+            raise ConfigError(
+                f"objective.generator_size={size} of model.{name}={full} is {size * full:g}, which is not a whole "
+                f"number: {max(round(size * parts), 1) / parts:g} would give one"
+            )
+    scaled = {name: round(size * full) for name, full in sizes.items()}
+    try:
+        return dataclasses.replace(model, **scaled, embedding_size=model.embedding_width)
+    except ValueError as error:
+        raise ConfigError(f"objective.generator_size={size}: for the generator, {error}") from error
+
+
+def _ratios(sums: ReplacedTokenSums) -> dict[str, tuple[Array, Array]]:
+    return {
+        "discriminator_loss": (sums.loss_sum, sums.weight_sum),
+        "discriminator_accuracy": (sums.correct_sum, sums.weight_sum),
+        "discriminator_precision": (sums.true_positive_sum, sums.predicted_sum),
+        "discriminator_recall": (sums.true_positive_sum, sums.replaced_sum),
+        "replaced_fraction": (sums.replaced_sum, sums.weight_sum),
+    }

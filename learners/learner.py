@@ -1,0 +1,194 @@
+"""The base class of learners. A learner defines the parameters that are trained and the loss of a batch.
+
+An objective names its learner: the class attribute `learner` of an entry of objectives.OBJECTIVES is a key of
+learners.LEARNERS. The default, "token_prediction", trains one Transformer on the scored tokens.
+
+To add a learner: subclass Learner in a file of this package, define its abstract methods, add the class to LEARNERS,
+and set `learner` in the objective. Parameters are always {"transformer": ...}, of the experiment's model, plus an entry
+for each further module, such as a classifier. So `train.init_from` can take the Transformer of any run.
+
+Sums are what a learner reports of a batch. They are added over microbatches, batches and devices before the division
+(run.metrics.summarize):
+
+  loss_sum, weight_sum, correct_sum: float32 []. The reported loss is loss_sum / weight_sum, in nats per scored token or
+    row; the reported accuracy is correct_sum / weight_sum.
+  loss_sum_by_group, weight_sum_by_group, correct_sum_by_group: float32 [num_groups], the same sums for each group of
+    examples. The batch's field `example_source` is the group of each position: the denoiser in training, the example in
+    evaluation.
+  ratios (optional): name -> (sum, weight), both float32 [] or both [n]. Reported as sum / weight; for vectors, as the
+    mean of the ratios whose weight is not 0.
+
+The docstring of a learner says over which tokens or rows its loss, its accuracy and each ratio are a mean. A ratio has
+the same name in two learners only if both take it over the same kind of tokens or rows.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+import jax.numpy as jnp
+from jax import Array
+
+from models.config import ModelConfig
+from models.parameters import Params
+from models.placement import by_rows, unconstrained
+from models.transformer import Transformer, bind, logits_parameters
+from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
+from objectives.losses.cross_entropy import LossOptions, LossSums, cross_entropy, scored_tokens
+from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
+from objectives.mixture import Mixture
+from objectives.objective import Objective
+
+Batch = Mapping[str, Array]  # see contract/batch.py
+Sums = dict[str, Any]  # see above
+
+
+@dataclasses.dataclass(frozen=True)
+class LossConfig:
+    """Fields of `config.loss`."""
+
+    z_loss: Annotated[float, "[0, inf)"]
+    label_smoothing: Annotated[float, "[0, 1)"]
+    chunk_size: Annotated[int, "[0, 2**24]"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerSetup:
+    """What a learner needs of an experiment in addition to the objective and the model."""
+
+    loss: LossConfig
+    num_groups: int  # groups of examples with separate sums: in training, rows of the objective's table
+    inputs_length: int  # of a row
+    most_scored: int  # positions of a row with a loss weight, at most (objectives/rows/scored.py)
+    examples_per_row: int
+    batch_size: int  # rows
+    grad_accum_steps: int
+    backend: Literal["jit", "pmap"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner(abc.ABC):
+    """What is trained on a batch: parameters, a loss, and FLOPs. All methods are pure functions."""
+
+    objective: Objective | Mixture
+    model: ModelConfig
+    setup: LearnerSetup
+
+    @classmethod
+    def make(cls, objective: Objective | Mixture, model: ModelConfig, setup: LearnerSetup) -> Self:
+        """Returns the learner. Raises ConfigError for fields that cannot work together."""
+        learner = cls(objective, model, setup)
+        learner.check()
+        return learner
+
+    def check(self) -> None:  # noqa: B027  optional
+        """Raises ConfigError for fields that cannot work together."""
+
+    @abc.abstractmethod
+    def init_params(self, key: Array) -> Params:
+        """Returns float32 parameters drawn from `key`: {"transformer": ...} and further entries."""
+
+    @abc.abstractmethod
+    def weights(self, batch: Batch) -> dict[str, Array]:
+        """Returns the denominator of each term of the loss, float32 [], from the batch's fields alone.
+
+        The step computes them for the whole batch and then calls `loss` for each microbatch. So the gradients of
+        microbatches add up to the gradient of the whole batch; a mean of microbatch means would be a different loss.
+        """
+
+    @abc.abstractmethod
+    def loss(
+        self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
+    ) -> tuple[Array, Sums]:
+        """Returns the loss to minimize, float32 [], and the Sums to report.
+
+        batch: the batch that `weights` was computed from, or one of its microbatches. key: for dropout and other
+        randomness. train: False for evaluation, without dropout.
+        """
+
+    @abc.abstractmethod
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        """Returns the FLOPs of the forward passes over one row of these lengths, counted as in models/flops.py."""
+
+    def train_step_flops(self, *, rows: int, inputs_length: int, targets_length: int) -> float:
+        """Returns the FLOPs of one update from `rows` rows: their forward and backward passes."""
+        return 3.0 * rows * self.forward_flops(inputs_length, targets_length)
+
+    def transformer(self, params: Params) -> Params:
+        """Returns the pre-trained Transformer in `params`, of `model`: the start of a fine-tuning run."""
+        return params["transformer"]
+
+    def replace_transformer(self, params: Params, transformer: Params) -> Params:
+        """Returns `params` with its Transformer replaced by `transformer`, a tree like `self.transformer(params)`."""
+        return params | {"transformer": transformer}
+
+    def language_model(self, params: Params) -> tuple[ModelConfig, Params] | None:
+        """Returns the model that predicts tokens and its parameters, for train.generate; None if there is none."""
+        return self.model, params["transformer"]
+
+    @property
+    def rows_are_independent(self) -> bool:
+        """Whether the reported loss of a row is a function of this row alone, so that a text has a loss of its own."""
+        return True
+
+    @property
+    def rows_are_divisible(self) -> bool:
+        """Whether `weights` and `loss` can be computed of parts of the positions of each row, and then added.
+
+        Both then run within models.placement.part_of_positions: arrays [B, L] have a part of the positions.
+        """
+        return True
+
+    def bind_transformer(self, params: Params) -> Transformer:
+        """Returns the Transformer with the parameters `params["transformer"]`."""
+        return bind(self.model, params["transformer"])
+
+    def dropout_key(self, key: Array, train: bool) -> Array | None:
+        """Returns `key`, or None, which disables dropout: in evaluation and in models without dropout."""
+        return key if train and self.model.dropout_rate else None
+
+    @property
+    def loss_options(self) -> LossOptions:
+        """The options of the token loss."""
+        loss = self.setup.loss
+        return LossOptions(self.setup.num_groups, z_loss=loss.z_loss, label_smoothing=loss.label_smoothing)
+
+    def num_logits(self, length: int) -> int:
+        """Returns at how many positions of a row of `length` positions `token_loss` computes logits.
+
+        These are all positions, unless at most half of them are scored.
+        """
+        return self.setup.most_scored if 2 * self.setup.most_scored <= length else length
+
+    def token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
+        """Returns the cross-entropy of the batch's scored tokens, in chunks if loss.chunk_size is not 0."""
+        scored, length, chunk_size = scored_tokens(batch), hidden_BxLxD.shape[1], self.setup.loss.chunk_size
+        if self.num_logits(length) < length:
+            positions_BxK = scored_positions(scored.weights_BxL, self.num_logits(length))
+            hidden_BxLxD, scored = at_positions(hidden_BxLxD, positions_BxK), scored_at(scored, positions_BxK)
+        if not chunk_size:
+            logits_BxLxV = self.bind_transformer(params).logits(hidden_BxLxD)
+            return cross_entropy(logits_BxLxV, scored, self.loss_options)
+        return chunked_cross_entropy(
+            *self.logits_of_rows(params),
+            hidden_BxLxD,
+            scored,
+            self.loss_options,
+            chunk_size=chunk_size,
+            by_rows=by_rows,
+        )
+
+    def logits_of_rows(self, params: Params) -> tuple[Callable[[Params, Array], Array], Params]:
+        """Returns `Transformer.logits` as (parameters, hidden) -> logits, and its parameters, for `by_rows`."""
+        transformer = params["transformer"]
+
+        def logits(parameters: Params, hidden: Array) -> Array:
+            return unconstrained(bind(self.model, transformer | parameters).logits)(hidden)
+
+        return logits, {name: transformer[name] for name in logits_parameters(self.model)}
+
+
+def mean(total: Array, weight: Array) -> Array:
+    """Returns total / weight, where weights below 1 count as 1: the loss of a batch without scored tokens is 0."""
+    return total / jnp.maximum(weight, 1.0)

@@ -1,0 +1,208 @@
+"""The text of an experiment, and whether it is the text of a run."""
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from contract.errors import ConfigError
+from data.sources import Source, open_source
+from data.store.store import TokenStore, open_or_build
+from data.windows.documents import Documents, MixedDocuments
+from data.windows.eligible import check_classes, eligible
+from data.windows.near_duplicates import Overlap, near_duplicates
+from data.windows.rates import rate_factors, rates
+from data.windows.split import Split, heldout_digest, is_trained_on, split_documents
+from experiment.config import DataConfig
+from experiment.experiment import Experiment
+from experiment.tasks import check_different, corpus_error
+from workdir.run_config import read_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """One corpus: its token store, the two sides of its split, and what they have in common.
+
+    Attributes:
+      name: in data.sources; "" in a run of one corpus.
+      store: the token store.
+      train_documents, heldout_documents: the two sides.
+      overlap: of the two sides, before `data.near_duplicates` drops documents.
+      elsewhere: how many of the held-out documents are training text of the other corpora, before the same.
+      trained_by: the other corpora of which held-out documents are training text, and how many of each.
+    """
+
+    name: str
+    store: TokenStore
+    train_documents: Documents
+    heldout_documents: Documents
+    overlap: Overlap
+    elsewhere: int = 0
+    trained_by: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpora:
+    """The text of an experiment.
+
+    Attributes:
+      each: the corpora, in the order of data.sources; one in a run of one corpus.
+      factors: as MixedDocuments.factors.
+      split: how each of them is split.
+    """
+
+    each: tuple[Corpus, ...]
+    factors: tuple[float, ...]
+    split: Split
+
+    @functools.cached_property
+    def train_documents(self) -> Documents | MixedDocuments:
+        """The training documents of all corpora."""
+        return self._mixed(tuple(corpus.train_documents for corpus in self.each))
+
+    @functools.cached_property
+    def heldout_documents(self) -> Documents | MixedDocuments:
+        """The held-out documents of all corpora."""
+        return self._mixed(tuple(corpus.heldout_documents for corpus in self.each))
+
+    @property
+    def content_digest(self) -> str:
+        """TokenStore.content_digest; for several corpora a hash of their names and digests."""
+        return self._digest(lambda corpus: corpus.store.content_digest)
+
+    @property
+    def heldout_digest(self) -> str:
+        """data.windows.split.heldout_digest; for several corpora a hash of their names and digests."""
+        return self._digest(lambda corpus: heldout_digest(corpus.heldout_documents, self.split))
+
+    def _digest(self, digest_of: Callable[[Corpus], str]) -> str:
+        if len(self.each) == 1 and not self.each[0].name:
+            return digest_of(self.each[0])
+        lines = "".join(f"{corpus.name} {digest_of(corpus)}\n" for corpus in self.each)
+        return hashlib.blake2b(lines.encode(), digest_size=8).hexdigest()
+
+    def _mixed(self, documents: tuple[Documents, ...]) -> Documents | MixedDocuments:
+        return documents[0] if len(documents) == 1 else MixedDocuments(documents, self.factors)
+
+
+def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpora:
+    """Opens or builds the token store of each corpus of an experiment, and splits its documents.
+
+    show_progress: whether to show a bar while a token store is built.
+
+    Raises ConfigError for a corpus that cannot be read, split or used by its denoisers, and for two corpora of the same
+    documents.
+    """
+    data = experiment.data
+    sources = _open_sources(data)
+    found = []
+    for number, (name, own) in enumerate(data.of_corpora().items()):
+        try:
+            store = open_or_build(
+                own,
+                experiment.tokenizer,
+                progress=show_progress,
+                new_store_dir=experiment.new_store_dir,
+                source=sources.get(name),
+            )
+            train_documents, heldout_documents = split_documents(store, own.split)
+            train_documents, overlap = near_duplicates(train_documents, heldout_documents, own.near_duplicates)
+            for spec in experiment.window_specs if name else ():
+                if spec.corpus == number:
+                    eligible(train_documents, spec)
+        except ConfigError as error:
+            raise corpus_error(error, name) if name else error from None
+        found.append(Corpus(name, store, train_documents, heldout_documents, overlap))
+    for tasks in experiment.tasks_of_denoisers.values():
+        specs = [experiment.window_specs[k] for k in tasks]
+        check_classes([found[spec.corpus].store for spec in specs], specs[0])
+    if data.sources:
+        check_different({corpus.name: corpus.store for corpus in found}, data)
+        found = _compared(found, drop=data.near_duplicates == "drop")
+    counts = [len(corpus.train_documents) for corpus in found]
+    factors = rate_factors(data.windows.rates, counts, maximum=data.rates_maximum, temperature=data.rates_temperature)
+    if data.sources:
+        rates(
+            [source.weight for source in data.sources.values()], factors, list(data.sources)
+        )  # raises for a rate of 0
+    return Corpora(tuple(found), factors, data.windows.split)
+
+
+def _open_sources(data: DataConfig) -> dict[str, Source]:
+    """Returns the source of each corpus of data.sources, so that a missing one is found before a store is built."""
+    sources = {}
+    for name, own in data.of_corpora().items() if data.sources else ():
+        try:
+            sources[name] = open_source(own)
+        except ConfigError as error:
+            raise corpus_error(error, name) from None
+    return sources
+
+
+def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
+    """Returns the corpora with `elsewhere` and `trained_by`.
+
+    drop: whether to leave out training text that another corpus holds out.
+    """
+    compared = []
+    for corpus in corpora:
+        others = [other for other in corpora if other is not corpus]
+        train, heldout = corpus.train_documents, corpus.heldout_documents
+        found = [is_trained_on(heldout, other.train_documents, other.heldout_documents) for other in others]
+        elsewhere = int(functools.reduce(np.logical_or, found).sum()) if found else 0
+        counts = {other.name: int(trained.sum()) for other, trained in zip(others, found, strict=True)}
+        trained_by = {name: count for name, count in counts.items() if count}
+        if drop and others:
+            held_out = [is_trained_on(train, other.heldout_documents, other.train_documents) for other in others]
+            dropped = functools.reduce(lambda a, b: np.logical_or(a, b, out=a), held_out)  # of all training documents
+            if dropped.all():
+                raise ConfigError(
+                    f"data.near_duplicates='drop' leaves no training document of corpus {corpus.name!r}: all "
+                    f"{len(train):,} are held-out text of the other corpora; set it to 'keep'"
+                )
+            train = train.without(dropped)
+        compared.append(dataclasses.replace(corpus, train_documents=train, elsewhere=elsewhere, trained_by=trained_by))
+    return compared
+
+
+def describe_corpus(data: DataConfig) -> str:
+    """Returns the fields that name the corpora of a config: "data.source='text', data.path='corpus/'"."""
+    if data.sources:
+        return f"data.sources={{{', '.join(data.sources)}}}"
+    return f"data.source={data.source!r}" + (f", data.path={data.path!r}" if data.path else "")
+
+
+def of_corpus(name: str) -> str:
+    """Returns the start of a line about the corpus `name`; "" for the only corpus of a run."""
+    return f"corpus {name!r}: " if name else ""
+
+
+def describe_rates(data: DataConfig, factors: Sequence[float]) -> str:
+    """Returns the rates of several corpora, and how they were determined, in words.
+
+    factors: MixedDocuments.factors.
+    """
+    weights = [source.weight for source in data.sources.values()]
+    shares = ", ".join(f"{name} {rate:.2%}" for name, rate in rates(weights, factors, list(data.sources)).items())
+    determined = "weight"
+    if data.windows.rates == "num_examples":
+        limit = f", at most {data.rates_maximum:,}" if data.rates_maximum else ""
+        determined = f"weight and number of training documents{limit}, at temperature {data.rates_temperature:g}"
+    return f"{shares} of the {'raw tokens' if data.mix_by == 'token' else 'examples'}, by {determined}"
+
+
+def describe_changed_corpus(workdir: str | os.PathLike, experiment: Experiment, corpora: Corpora) -> str:
+    """Returns a line if `corpora`, of `experiment`, are another text than that of the run in `workdir`; "" if not.
+
+    "" too if the text of the run is unknown, as that of an imported model.
+    """
+    fingerprint = (read_config(workdir).get("corpus") or {}).get("fingerprint")
+    if fingerprint in (None, corpora.content_digest):
+        return ""
+    return (
+        f"{workdir}: the corpus, {describe_corpus(experiment.data)}, has changed since the run was trained "
+        f"(corpus.fingerprint={corpora.content_digest}, and {fingerprint} in config.json): restore its files"
+    )

@@ -1,0 +1,189 @@
+"""Evaluation on the held-out documents: every window at most once, with sums by denoiser and document."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import jax
+import numpy as np
+
+from data.windows.batches import loader
+from data.windows.heldout import Heldout, ScoredExamples
+from experiment.experiment import Experiment
+from models.transformer import Params
+from run import sharding
+from run.metrics import byte_metrics, summarize
+from run.run import Run
+
+_SUMS = ("loss_sum", "weight_sum", "correct_sum", "bytes_sum")
+
+
+def evaluate(run: Run, params: Params) -> dict[str, float]:
+    """Returns held-out metrics of `params`.
+
+    The windows are those of data/windows/heldout.py: the same at every call, for every seed, batch size, packing and number of
+    devices, and each at most once. Sums are over all windows, in float64, and are divided once.
+
+    Returns the metrics of run.metrics.summarize, and
+      those of run.metrics.byte_metrics, where the objective has a byte metric.
+      unknown_fraction: the share of the scored tokens that are unknown, if the learner predicts tokens.
+      loss_stderr, loss_stderr/<name>: the standard error of the loss over documents, where two or more are read.
+      documents/<name>: the number of documents of which the denoiser reads a part.
+      tokens/<name>: the number of the denoiser's scored tokens, or rows where the learner scores rows.
+    In a run of several corpora a <name> is that of a denoiser or of a corpus, and both have these metrics.
+    """
+    experiment = run.experiment
+    totals = DocumentSums(
+        run.heldout,
+        experiment.metric_groups,
+        byte_metric=experiment.byte_metric,
+        bytes_covered=run.heldout_documents.bytes_covered(),
+        dummy_bytes=experiment.tokenizer.dummy_bytes,
+        in_text=run.heldout_documents.in_text,
+    )
+    ratios: dict[str, Any] = {}
+    for n, sums in enumerate(map(jax.device_get, _sums(run, params))):
+        totals.add(n, sums)
+        for name, pair in sums.get("ratios", {}).items():
+            pair = np.asarray(pair, np.float64)
+            ratios[name] = ratios[name] + pair if name in ratios else pair
+    return totals.metrics(ratios)
+
+
+def _sums(run: Run, params: Params) -> Iterator[dict[str, Any]]:
+    """Yields the Sums of each held-out batch, one batch later, so that the device does not wait for the host."""
+    data, pending = run.experiment.data, None
+    batches = run.heldout.batches
+    for batch in loader(batches, start=0, threads=data.reader_threads, prefetch=data.prefetch_batches):
+        sums = run.eval_step(params, sharding.to_global(batch, run.batch_sharding))
+        if pending is not None:
+            yield pending
+        pending = sums
+    if pending is not None:
+        yield pending
+
+
+class DocumentSums:
+    """Sums over held-out examples, by task and by the document in which the example begins."""
+
+    def __init__(
+        self,
+        heldout: Heldout,
+        groups: Mapping[str, Sequence[int]],
+        *,
+        byte_metric: str = "",
+        bytes_covered: float = 1.0,
+        dummy_bytes: int = 0,
+        in_text: Callable[[np.ndarray], np.ndarray] | None = None,
+    ):
+        """
+        Args:
+          groups: Experiment.metric_groups.
+          byte_metric, bytes_covered: as the arguments of run.metrics.byte_metrics.
+          dummy_bytes: Tokenizer.dummy_bytes.
+          in_text: Documents.in_text of the held-out documents; None: all bytes are bytes of text.
+        """
+        self._dummy_bytes, self._in_text = dummy_bytes, in_text
+        self._heldout = heldout
+        self._groups = groups
+        num_tasks = len(heldout.shares)
+        self._byte_metric, self._covered = byte_metric, bytes_covered
+        self._columns: dict[int, int] = {}  # document's number in the store -> column of the sums
+        self._sums = {name: np.zeros((num_tasks, 64)) for name in _SUMS}
+        # (task, column, column) of each two documents of which an example contains a part
+        self._shared: set[tuple[int, int, int]] = set()
+
+    def add(self, n: int, sums: dict[str, Any]) -> None:
+        """Adds the Sums of batch n, whose groups are examples."""
+        examples = self._heldout.examples(n)
+        columns = self._columns_of(examples.documents)
+        for name, total in self._sums.items():
+            if f"{name}_by_group" in sums:
+                values = np.asarray(sums[f"{name}_by_group"], np.float64)[examples.groups]
+                if name == "bytes_sum":
+                    values = self._bytes_of_text(values, examples)
+                np.add.at(total, (examples.denoiser_ids, columns), values)
+        pairs = self._columns_of(examples.shared.ravel()).reshape(-1, 2)
+        self._shared.update(zip(examples.shared_by.tolist(), *pairs.T.tolist(), strict=True))
+
+    def _bytes_of_text(self, num_bytes: np.ndarray, examples: ScoredExamples) -> np.ndarray:
+        """The bytes of the examples' tokens, float64 [E], without those that the tokenizer adds to the text.
+
+        An objective with a byte metric scores all tokens of an example. An example of several documents has the share
+        of the first of them.
+        """
+        num_bytes = num_bytes - self._dummy_bytes * examples.texts
+        return num_bytes if self._in_text is None else num_bytes * self._in_text(examples.documents)
+
+    def _columns_of(self, documents: np.ndarray) -> np.ndarray:
+        columns = [self._columns.setdefault(document, len(self._columns)) for document in documents.tolist()]
+        size = self._sums["loss_sum"].shape[1]
+        if len(self._columns) > size:
+            added = ((0, 0), (0, 2 * len(self._columns) - size))
+            self._sums = {name: np.pad(total, added) for name, total in self._sums.items()}
+        return np.asarray(columns, np.int64)
+
+    def metrics(self, ratios: dict[str, Any]) -> dict[str, float]:
+        """Returns the metrics of all added sums. ratios: name -> (sum, weight), as in Sums."""
+        # The sums are weighted so that each task has its share of the raw tokens in training, whatever number of its
+        # windows is scored, and however long they are.
+        heldout, names = self._heldout, list(self._groups)
+        factors = np.divide(
+            heldout.shares, heldout.num_raw_tokens, out=np.zeros(len(heldout.shares)), where=heldout.num_raw_tokens > 0
+        )
+        weighted = {name: factors[:, None] * sums for name, sums in self._sums.items()}
+        of_groups = {name: self._of_group(np.array(tasks), factors) for name, tasks in self._groups.items()}
+        by_group = {
+            f"{name}_by_group": np.array([sums[name].sum() for sums in of_groups.values()]) for name in self._sums
+        }
+        total = {name: float(sums.sum()) for name, sums in weighted.items()}
+        metrics = summarize(total | by_group | {"ratios": ratios}, names)
+        if total["bytes_sum"] > 0:
+            metrics |= byte_metrics(self._byte_metric, total, self._covered)
+        shared = {(i, j) for _, i, j in self._shared}
+        metrics |= _finite("loss_stderr", _standard_error(weighted["loss_sum"], weighted["weight_sum"], shared))
+        for name, tasks in self._groups.items():
+            loss, weight = (of_groups[name][key] for key in ("loss_sum", "weight_sum"))
+            if weight.sum() > 0:
+                shared = {(i, j) for task, i, j in self._shared if task in tasks}
+                metrics |= _finite(f"loss_stderr/{name}", _standard_error(loss, weight, shared))
+                metrics[f"documents/{name}"] = heldout.documents_read(tasks)
+                metrics[f"tokens/{name}"] = round(float(self._sums["weight_sum"][list(tasks)].sum()))
+        return metrics
+
+    def _of_group(self, tasks: np.ndarray, factors: np.ndarray) -> dict[str, np.ndarray]:
+        """The sums [number of tasks, D] of a group, weighted relative to each other; of a single task as they are."""
+        largest = factors[tasks].max()
+        relative = factors[tasks] / largest if largest > 0 else np.ones(len(tasks))
+        return {name: relative[:, None] * sums[tasks] for name, sums in self._sums.items()}
+
+
+def _standard_error(loss: np.ndarray, weight: np.ndarray, shared: Set[tuple[int, int]]) -> float:
+    """The standard error of sum(loss) / sum(weight), both [K, D], over documents.
+
+    Linearized ratio estimator (Cochran 1977, Sampling Techniques, section 6.4), with documents as clusters. An example
+    with text of two documents counts for the first of them, so these two are correlated, and the estimator includes the
+    products of the residuals of such documents, as Conley (1999) does for neighbors. NaN for fewer than two documents.
+
+    shared: columns of two documents of which an example contains a part.
+    """
+    read = weight.sum(axis=0) > 0
+    count, total = int(read.sum()), weight.sum()
+    if count < 2:
+        return math.nan
+    residuals = (loss.sum(axis=0) - loss.sum() / total * weight.sum(axis=0)) * read
+    independent = float(np.square(residuals).sum())
+    first, second = np.asarray(sorted({(min(pair), max(pair)) for pair in shared}), np.int64).reshape(-1, 2).T
+    correlated = 2 * float((residuals[first] * residuals[second])[first != second].sum())
+    # The sum of products can be negative by chance, and never makes the documents better than independent.
+    return math.sqrt(count / (count - 1) * (independent + max(correlated, 0.0))) / float(total)
+
+
+def _finite(name: str, value: float) -> dict[str, float]:
+    return {name: value} if math.isfinite(value) else {}
+
+
+def score_all(experiment: Experiment) -> Experiment:
+    """Returns `experiment` with evaluations that score every held-out window."""
+    return dataclasses.replace(experiment, train=dataclasses.replace(experiment.train, eval_windows=0))

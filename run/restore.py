@@ -1,0 +1,141 @@
+"""Opens a finished or running run for reading: the experiment from config.json, parameters from a checkpoint."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from contract.errors import ConfigError
+from data.sources.config import DEFAULT_CACHE_DIR
+from experiment.experiment import Experiment, make_experiment
+from models.paths import array_types
+from models.transformer import Params
+from run import sharding
+from workdir.checkpoint import Checkpoints, abstract
+from workdir.checkpoint_errors import DamagedCheckpointError
+from workdir.run_config import missing_sections, read_config
+from workdir.run_tokenizer import describe_other_tokenizer, with_own_tokenizer
+
+
+def _refuse(line: str) -> None:
+    raise ConfigError(line)
+
+
+def load_experiment(
+    workdir: str, *, named_by: str = "--workdir", on_other_tokenizer: Callable[[str], None] = _refuse
+) -> Experiment:
+    """Returns the experiment of the run in `workdir`.
+
+    The fields that depend on the machine are this machine's, because the run may have been on another one: the
+    attention kernel, the mesh and the microbatches. The tokenizer is the run's own copy, if the run has one. A token
+    store that is not in the run's data.cache_dir is built in this user's, because somebody else may have written the
+    config.
+
+    Args:
+      workdir: the folder of the run.
+      named_by: the flag or config field that names the folder, for messages.
+      on_other_tokenizer: called with a line if data.tokenizer is not the tokenizer with which the run was trained;
+        raises ConfigError by default.
+
+    Raises ConfigError if the folder is not a run's.
+    """
+    config = read_config(workdir, named_by=named_by)
+    with_copy = with_own_tokenizer(config, workdir)
+    try:
+        experiment = make_experiment(config_for_reading(with_copy))
+    except ConfigError as error:
+        raise ConfigError(f"{os.path.join(workdir, 'config.json')}: {error}") from error
+    if line := describe_other_tokenizer(config, workdir, experiment.tokenizer, with_copy["data"]["tokenizer"]):
+        on_other_tokenizer(line)
+    # The path of the copy depends on where the folder of the run is; exports and model cards have the path as given.
+    config = {**experiment.config, "data": {**experiment.config["data"], "tokenizer": config["data"]["tokenizer"]}}
+    return dataclasses.replace(experiment, config=config, new_store_dir=DEFAULT_CACHE_DIR)
+
+
+def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a run's `config` as nested dicts, with the fields that depend on the machine set for this machine.
+
+    Raises ConfigError for a config without the sections that every run has.
+    """
+    config = {name: value for name, value in config.items() if name != "corpus"}
+    if missing := missing_sections(config):
+        raise ConfigError(
+            f"the config has no section {missing[0]!r}: name the folder of a run, or copy its config.json from a backup"
+        )
+    config["model"] = config["model"] | {"attention": "auto"}
+    config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "context": 1, "tensor": 1}
+    config["train"] = config["train"] | {"grad_accum_steps": 1}
+    if config["train"].get("steps"):  # a run's config has both fields where train.epochs was resolved
+        config["train"]["epochs"] = 0.0
+    return config
+
+
+def reading_mesh(experiment: Experiment, *, batch_size: int | None = None) -> Mesh:
+    """Returns run.sharding.make_reading_mesh for the experiment's parameters."""
+    return sharding.make_reading_mesh(experiment.params_shapes, batch_size=batch_size)
+
+
+def load_params(
+    experiment: Experiment, workdir: str, step: int | None = None, *, mesh: Mesh | None = None
+) -> tuple[Params, int]:
+    """Returns the parameters of checkpoint `step` (None: the newest) on this machine's devices, and their step.
+
+    They are the averaged parameters if the run averages (train.ema_decay).
+
+    mesh: `reading_mesh` by default; the mesh of the training run has no influence.
+
+    Raises ConfigError if there is no such checkpoint.
+    """
+    return _load_params(experiment.params_shapes, workdir, step, mesh or reading_mesh(experiment))
+
+
+def _load_params(shapes: Params, workdir: str, step: int | None, mesh: Mesh) -> tuple[Params, int]:
+    checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=None)
+    params, step = checkpoints.restore_params(abstract(shapes, sharding.shardings(mesh, shapes)), step)
+    checkpoints.close()
+    return params, step
+
+
+def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, Params] | None:
+    """Returns the experiment with the learner's language model as `model`, and that model's parameters.
+
+    None if the learner has no language model. The model's attention is XLA's, which runs on parameters with any
+    sharding; the other kernels would have to be split over devices first.
+    """
+    model_and_params = experiment.learner.language_model(params)
+    if model_and_params is None:
+        return None
+    model, model_params = model_and_params
+    return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), model_params
+
+
+def check_same_transformer(field: str, other: Experiment, experiment: Experiment) -> None:
+    """Raises ConfigError unless the Transformers of both experiments have the same arrays. field: for the message."""
+    ours, theirs = (
+        array_types(jax.eval_shape(one.learner.transformer, one.params_shapes)) for one in (experiment, other)
+    )
+    differing = [name for name in (*ours, *(theirs.keys() - ours.keys())) if ours.get(name) != theirs.get(name)]
+    if differing:
+        name = differing[0]
+        raise ConfigError(
+            f"{field}: {name} is {theirs.get(name, 'missing')} in that run and {ours.get(name, 'missing')} here, and "
+            f"{len(differing) - 1} more arrays differ: copy the fields of model, data.inputs_length, "
+            "data.targets_length and data.tokenizer from that run's config.json"
+        )
+
+
+def load_transformer(experiment: Experiment, workdir: str, mesh: Mesh) -> tuple[Params, int]:
+    """Returns the Transformer of the newest checkpoint in `workdir`, on the devices of `mesh`, and its step.
+
+    experiment: that of the run in `workdir`.
+    """
+    saved = {"transformer": experiment.params_shapes["transformer"]}
+    try:
+        params, step = _load_params(saved, workdir, None, mesh)
+    except DamagedCheckpointError as error:
+        remedy = "" if error.before is None else f": move that folder away to start from step {error.before}"
+        raise ConfigError(f"checkpoint {error.folder} is damaged ({error.what}){remedy}") from error
+    return experiment.learner.transformer(params), step

@@ -1,0 +1,284 @@
+"""A run on this machine: the mesh, the corpus, the sharding of the state and the compiled steps of an experiment."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
+
+from cluster.hardware import chip_of
+from contract.errors import ConfigError
+from data.windows.batches import Batches, WindowCounts, loader
+from data.windows.documents import Documents, MixedDocuments
+from data.windows.heldout import Heldout
+from experiment.experiment import Experiment
+from experiment.mesh_checks import check_mesh
+from experiment.optimizer import make_optimizer
+from learners.learner import Batch
+from models.kernels.choice import choose_attention
+from models.placement import activation_constraint, compiled_for, platform_of, running_by_rows
+from run import sharding
+from run.corpus import Corpora, open_corpora
+from run.split_rows import by_rows, split_axes, split_positions, split_rows
+from run.step import TrainState, init_state, make_eval_step, make_train_step
+from workdir.checkpoint import abstract
+from workdir.run_tokenizer import bytes_of_tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Everything that the training loop needs in addition to a state. Made by `make_run`, and immutable."""
+
+    experiment: Experiment
+    mesh: Mesh
+    corpora: Corpora
+    optimizer: optax.GradientTransformation
+    state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: how a checkpoint is restored
+    batch_sharding: NamedSharding
+    init_step: Callable[[np.ndarray], TrainState]  # compiled: seed_array(seed) -> the state before the first step
+    # compiled: (state, batch, seed_array(seed)) -> (state, metrics); donates the state
+    compiled_step: Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]
+
+    @property
+    def train_documents(self) -> Documents | MixedDocuments:
+        """The training documents of all corpora."""
+        return self.corpora.train_documents
+
+    @property
+    def heldout_documents(self) -> Documents | MixedDocuments:
+        """The held-out documents of all corpora."""
+        return self.corpora.heldout_documents
+
+    @property
+    def state_shardings(self) -> TrainState:
+        """The sharding of each array of the state."""
+        return jax.tree.map(lambda shape: shape.sharding, self.state_shapes)
+
+    @property
+    def peak_seconds(self) -> float | None:
+        """The seconds of a step's model FLOPs (models/flops.py) at the peak of all devices; None if that is unknown.
+
+        Divided by the measured time of a step it is the model FLOPs utilization (MFU).
+        """
+        chip = chip_of(jax.devices()[0].device_kind)
+        return None if chip is None else self.experiment.train_step_flops / (chip.peak_flops * jax.device_count())
+
+    def init_state(self) -> TrainState:
+        """The state before the first step. Each device initializes its own shards."""
+        return self.init_step(seed_array(self.experiment.seed))
+
+    def train_step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
+        """Returns the state after an update from a batch of `to_devices`, and metrics. Donates the state."""
+        return self.compiled_step(state, batch, seed_array(self.experiment.seed))
+
+    def with_seed(self, seed: int, init_from: str) -> "Run":
+        """Returns the run with another `seed` and `train.init_from`: corpus and compiled steps are the same."""
+        config = self.experiment.config
+        experiment = dataclasses.replace(
+            self.experiment,
+            config=config | {"seed": seed, "train": config["train"] | {"init_from": init_from}},
+            seed=seed,
+            train=dataclasses.replace(self.experiment.train, init_from=init_from),
+        )
+        return dataclasses.replace(self, experiment=experiment)
+
+    def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
+        """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads.
+
+        Raises ConfigError as TokenStore.verified does.
+        """
+        data = self.experiment.data
+        rows = loader(self._train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+        for corpus in self.corpora.each:
+            rows = corpus.store.verified(rows)
+        return rows
+
+    def count_windows(self, first: int, count: int) -> WindowCounts:
+        """The examples and raw tokens, by task, of training batches `first`, ..., `first` + `count` - 1.
+
+        They are those of all processes' rows, counted without communication.
+        """
+        return self._train_dataset.count_windows(first, count)
+
+    @property
+    def epoch_tokens(self) -> np.ndarray:
+        """int64 [number of tasks]: the raw tokens of one pass of each task over the training text of its corpus."""
+        return self._train_dataset.epoch_tokens
+
+    @functools.cached_property
+    def _train_dataset(self) -> Batches:
+        return self.experiment.batches(self.train_documents, local_rows=self._local_rows)
+
+    @functools.cached_property
+    def heldout(self) -> Heldout:
+        """This process's rows of the held-out batches of every evaluation."""
+        return self.experiment.heldout(self.heldout_documents, local_rows=self._local_rows)
+
+    @functools.cached_property
+    def eval_step(self) -> Callable[[Any, Batch], dict[str, Any]]:
+        """The compiled evaluation step: parameters and a held-out batch -> Sums by example."""
+        learner = self.experiment.learner
+        setup = dataclasses.replace(learner.setup, num_groups=self.heldout.num_groups)
+        tokenizer, size = self.experiment.tokenizer, self.experiment.model.vocab_size
+        step = make_eval_step(
+            dataclasses.replace(learner, setup=setup),
+            bytes_of_token=jnp.asarray(bytes_of_tokens(tokenizer, size)) if self.experiment.byte_metric else None,
+            unk=self.experiment.vocab.unk,
+        )
+        in_shardings = self.state_shardings.params, self.batch_sharding
+        step = split_positions(step, mesh=self.mesh)
+        return jax.jit(on_mesh(step, self.batch_sharding), in_shardings=in_shardings)
+
+    def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array | np.ndarray]:
+        """What `train_step` takes, made from this process's rows: the global batch; under pmap each device's rows."""
+        if self.experiment.mesh.backend == "pmap":
+            count = jax.local_device_count()
+            return {name: array.reshape(count, -1, *array.shape[1:]) for name, array in batch.items()}
+        return sharding.to_global(batch, self.batch_sharding)
+
+    @property
+    def _local_rows(self) -> list[int]:
+        return sharding.local_rows(self.batch_sharding, self.experiment.train.batch_size)
+
+
+def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress: bool = True) -> Run:
+    """Opens or builds the corpus and makes the run. Nothing is compiled yet.
+
+    mesh: that of the config by default. show_progress: whether to show a bar while the token store is built. Raises
+    ConfigError for what this machine cannot do.
+    """
+    mesh = sharding.make_mesh(experiment.mesh) if mesh is None else mesh
+    batch_sharding = sharding.batch_sharding(mesh)
+    config = experiment.train
+    check_mesh(experiment, mesh)
+    attention_of(experiment, platform_of(mesh.devices.flat[0]), mesh)
+    corpora = open_corpora(experiment, show_progress=show_progress)
+    optimizer = make_optimizer(experiment.optimizer, config.assumed_steps)
+    state_shapes = abstract_state(experiment, mesh)
+    state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
+    run = Run(
+        experiment=experiment,
+        mesh=mesh,
+        corpora=corpora,
+        optimizer=optimizer,
+        state_shapes=state_shapes,
+        batch_sharding=batch_sharding,
+        init_step=jax.jit(functools.partial(initial_state, experiment, optimizer), out_shardings=state_shardings),
+        compiled_step=compiled_train_step(experiment, optimizer, state_shardings, batch_sharding),
+    )
+    _ = run._train_dataset, run.heldout  # raises at the start instead of at the first evaluation
+    return run
+
+
+def compiled_train_step(
+    experiment: Experiment,
+    optimizer: optax.GradientTransformation,
+    state_shardings: TrainState,
+    batch_sharding: NamedSharding,
+) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
+    """The train step, compiled on first use as `mesh.backend` selects: jit over the mesh, or pmap with copied state.
+
+    Its third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all seeds.
+    """
+    step = seeded_train_step(experiment, optimizer, batch_sharding.mesh)
+    if experiment.mesh.backend == "pmap":
+        return jax.pmap(step, "data", in_axes=(None, 0, None), out_axes=None, donate_argnums=0)
+
+    return jax.jit(
+        on_mesh(step, batch_sharding),
+        in_shardings=(state_shardings, batch_sharding, None),
+        out_shardings=(state_shardings, None),
+        donate_argnums=0,
+    )
+
+
+def seeded_train_step(
+    experiment: Experiment, optimizer: optax.GradientTransformation, mesh: Mesh
+) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
+    """The train step (run.step.make_train_step) as a function of the seed too, not compiled."""
+    options: dict[str, Any] = {}
+    if experiment.mesh.backend == "pmap":
+        options = {"axis_name": "data"}
+    elif axes := split_axes(mesh, rows_are_independent=experiment.learner.rows_are_independent):
+        options = {"axis_name": axes, "split_rows": functools.partial(split_rows, mesh=mesh, axes=axes)}
+
+    def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
+        if experiment.has_memory_choice:
+            raise ValueError("plan.memory_choice.resolve_memory must resolve model.remat and train.grad_accum_steps")
+        step = make_train_step(
+            experiment.learner,
+            optimizer,
+            grad_accum_steps=experiment.train.grad_accum_steps,
+            seed=seed,
+            ema_decay=experiment.train.ema_decay,
+            **options,
+        )
+        return step(state, batch)
+
+    return train_step
+
+
+def seed_array(seed: int) -> np.ndarray:
+    """Returns an int32 [] of which jax.random.key makes the same key as of `seed`: the lowest 32 bits."""
+    return np.asarray(np.int64(seed).astype(np.int32))
+
+
+def on_mesh(
+    step: Callable[..., Any],
+    batch_sharding: NamedSharding,
+    over_devices: Callable[..., Callable[..., jax.Array]] = sharding.over_devices,
+) -> Callable[..., Any]:
+    """`step`, traced with the sharding of activations and the platform that the models compile for.
+
+    over_devices: runs a fused attention kernel on the devices, with the arguments of run.sharding.over_devices.
+    """
+    mesh = batch_sharding.mesh
+    place = functools.partial(sharding.constrain_rows, sharding=batch_sharding)
+    over_devices = functools.partial(over_devices, mesh=mesh)
+    on_rows = functools.partial(by_rows, mesh=mesh)
+    splits_outputs = mesh.shape["tensor"] > 1
+
+    @functools.wraps(step)
+    def placed_step(*args: Any) -> Any:
+        platform = platform_of(mesh.devices.flat[0])
+        placed = compiled_for(platform, over_devices, splits_outputs=splits_outputs)
+        with activation_constraint(place), running_by_rows(on_rows), placed:
+            return step(*args)
+
+    return placed_step
+
+
+def attention_of(experiment: Experiment, platform: str, mesh: Mesh | AbstractMesh) -> tuple[str, str]:
+    """The attention kernel for the longest rows on `platform` (models.placement.platform_of), and the reason.
+
+    Raises ConfigError for a kernel that cannot run there.
+    """
+    model, data = experiment.model, experiment.data
+    lengths = (data.inputs_length, data.targets_length)[: 1 + (model.architecture == "encoder_decoder")]
+    in_order = any(denoiser.objective.has_attention_order for denoiser in experiment.denoisers)
+    per_row_masks = in_order or (model.architecture == "decoder_only" and model.has_prefix)
+    try:
+        return choose_attention(
+            model, platform, length=max(lengths), per_row_masks=per_row_masks, parts=mesh.shape["context"]
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
+    """The state's shapes, dtypes and shardings on `mesh`, without the state."""
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
+    shapes = jax.eval_shape(functools.partial(initial_state, experiment, optimizer), seed_array(experiment.seed))
+    return abstract(shapes, sharding.shardings(mesh, shapes))
+
+
+def initial_state(
+    experiment: Experiment, optimizer: optax.GradientTransformation, seed: int | np.ndarray
+) -> TrainState:
+    """The state before the first step of `experiment` with the seed `seed`."""
+    return init_state(experiment.learner, optimizer, seed, experiment.model.dtype, experiment.train.ema_decay)

@@ -1,0 +1,224 @@
+"""The training and evaluation steps: one body each, pure functions of a pytree state, to be compiled by `jax.jit`."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from learners.learner import Batch, Learner, Sums
+from models.transformer import Params
+from run.averaging import averaged, initial_average
+from run.loss_scale import (
+    LossScale,
+    adjusted,
+    can_shrink,
+    initial_loss_scale,
+    scaled,
+    unscaled,
+)
+
+
+class TrainState(NamedTuple):
+    """The state of a run, as a checkpoint holds it. `step` is also the position in the data."""
+
+    step: jax.Array  # int32 []: batches consumed
+    params: Params  # float32
+    opt_state: Any
+    skipped_count: jax.Array  # int32 []: updates skipped because a gradient was not finite
+    # int32 []: updates skipped since the last good one, without those after which the loss scale could still shrink
+    skipped_in_a_row_count: jax.Array
+    loss_scale: LossScale | None = None  # float16 only
+    ema_params: Params | None = None  # float32, the average of `params` (run/averaging.py); None: not averaged
+
+    @property
+    def eval_params(self) -> Params:
+        """The parameters that evaluations, samples and other runs read: the averaged ones, if there are any."""
+        return self.params if self.ema_params is None else self.ema_params
+
+    def starting_with(self, params: Params) -> "TrainState":
+        """Returns a state before the first step with other parameters, with which their average starts too."""
+        average = None if self.ema_params is None else initial_average(params)
+        return self._replace(params=params, ema_params=average)
+
+
+def init_state(
+    learner: Learner,
+    optimizer: optax.GradientTransformation,
+    seed: int | jax.Array,
+    precision: str = "float32",
+    ema_decay: float = 0.0,
+) -> TrainState:
+    """Returns the state before the first step.
+
+    Args:
+      learner: initializes the parameters.
+      optimizer: initializes its state.
+      seed: of the parameters; an int or an int32 [], which may be traced.
+      precision: "float16" adds a loss scale.
+      ema_decay: `train.ema_decay`; above 0, adds the average of the parameters.
+    """
+    params = learner.init_params(jax.random.key(seed))
+    step, skipped, in_a_row = jnp.zeros((3,), jnp.int32)  # separate arrays: a donated state may not contain one twice
+    average = initial_average(params) if ema_decay else None
+    return TrainState(step, params, optimizer.init(params), skipped, in_a_row, initial_loss_scale(precision), average)
+
+
+def make_train_step(
+    learner: Learner,
+    optimizer: optax.GradientTransformation,
+    *,
+    grad_accum_steps: int,
+    seed: int | jax.Array,
+    axis_name: str | Sequence[str] | None = None,
+    split_rows: Callable[[Callable], Callable] | None = None,
+    ema_decay: float = 0.0,
+) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
+    """Returns (state, batch) -> (state, metrics): one update from one global batch, [B, ...] arrays.
+
+    Without `axis_name`, gradients and metrics are sums over all rows of `batch`, and the compiler adds the parts of the
+    devices wherever the program has such a sum. With `axis_name`, each part of the rows has its own sums, and the parts
+    are added explicitly: the weights before the loss, and gradients, in float32, and metrics once, after the last
+    microbatch.
+
+    The loss of each of `grad_accum_steps` microbatches is divided by the weights of the whole batch, and the gradients
+    are summed, so the update does not depend on the number of microbatches. An update whose gradients are not finite
+    leaves parameters, optimizer state and averaged parameters unchanged. If the state has a loss scale (float16), the
+    gradients are those of the scaled loss, and every update adjusts the scale. If the state has averaged parameters,
+    they follow the parameters with `ema_decay` (run/averaging.py).
+
+    Args:
+      learner: has the loss.
+      optimizer: makes an update of gradients.
+      grad_accum_steps: the number of microbatches.
+      seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
+      axis_name: the mesh axes, or the axis of jax.pmap, whose parts of the rows have their own sums.
+      split_rows: maps the function (params, loss scale, batch, key) -> sums to one that runs on each part of the rows
+        of `axis_name` (run.split_rows.split_rows). None: under jax.pmap the whole step runs on one part, and each
+        part has its own key.
+      ema_decay: `train.ema_decay`.
+
+    The metrics are the learner's Sums, grad_norm, useful_token_fraction (the share of positions that are not padding),
+    scored_tokens (int32 [], the number of positions with a loss weight), both skipped counts, and loss_scale if the
+    state has one.
+    """
+
+    def gradients(params: Params, loss_scale: LossScale | None, weights: Sums, batch: Batch, key: jax.Array):
+        def loss(params):
+            loss, sums = learner.loss(params, batch, weights, key=key, train=True)
+            return scaled(loss, loss_scale), sums
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    def summed_gradients(params: Params, loss_scale: LossScale | None, batch: Batch, key: jax.Array):
+        weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), scored_tokens(batch)
+        if axis_name is not None and split_rows is None:
+            key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
+        if axis_name is not None:
+            weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
+            scored = jax.lax.psum(scored, axis_name)
+        of_microbatch = functools.partial(gradients, params, loss_scale, weights)
+        grads, sums = _accumulate(of_microbatch, batch, key, grad_accum_steps)
+        if axis_name is not None:
+            grads, sums = jax.lax.psum((grads, sums), axis_name)
+        return grads, sums | {"useful_token_fraction": useful, "scored_tokens": scored}
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
+        key = jax.random.fold_in(jax.random.key(seed), state.step)
+        of_rows = summed_gradients if split_rows is None else split_rows(summed_gradients)
+        grads, sums = of_rows(state.params, state.loss_scale, batch, key)
+        grads = unscaled(grads, state.loss_scale)
+        grad_norm = optax.tree.norm(grads)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        finite = jnp.isfinite(grad_norm)
+        skipped_count = state.skipped_count + ~finite
+        params, ema_params = optax.apply_updates(state.params, updates), None
+        if state.ema_params is not None:
+            num_updates = state.step + 1 - skipped_count
+            ema_params = averaged(state.ema_params, params, decay=ema_decay, num_updates=num_updates)
+        params, opt_state, ema_params = jax.tree.map(
+            functools.partial(jnp.where, finite),
+            (params, opt_state, ema_params),
+            (state.params, state.opt_state, state.ema_params),
+        )
+        skipped_at_minimum_scale = ~finite & ~can_shrink(state.loss_scale)
+        state = TrainState(
+            step=state.step + 1,
+            params=params,
+            opt_state=opt_state,
+            skipped_count=skipped_count,
+            skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + skipped_at_minimum_scale),
+            loss_scale=adjusted(state.loss_scale, finite),
+            ema_params=ema_params,
+        )
+        metrics = sums | {
+            "grad_norm": grad_norm,
+            "skipped_count": state.skipped_count,
+            "skipped_in_a_row_count": state.skipped_in_a_row_count,
+        }
+        if state.loss_scale is not None:
+            metrics["loss_scale"] = state.loss_scale.factor
+        return state, metrics
+
+    return train_step
+
+
+def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: int) -> Callable[[Params, Batch], Sums]:
+    """Returns (params, batch) -> the learner's Sums over the batch, without dropout and with the same key every time.
+
+    bytes_of_token: int32 [V], the bytes that each token spells; adds `bytes_sum_by_group`, those of the scored targets.
+    unk: the id of unknown tokens; adds the ratio `unknown_fraction`, their share of the scored targets, if the learner
+      predicts tokens.
+    """
+
+    def eval_step(params: Params, batch: Batch) -> Sums:
+        _, sums = learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)
+        if bytes_of_token is not None:
+            num_bytes = bytes_of_token[batch["decoder_target_tokens"]] * (batch["decoder_loss_weights"] > 0)
+            sums["bytes_sum_by_group"] = jax.ops.segment_sum(
+                num_bytes.ravel(), batch["example_source"].ravel(), num_segments=learner.setup.num_groups
+            )
+        if learner.language_model(params) is not None:
+            pair = scored_tokens(batch, unk), scored_tokens(batch)
+            sums["ratios"] = sums.get("ratios", {}) | {"unknown_fraction": pair}
+        return sums
+
+    return eval_step
+
+
+def useful_token_fraction(batch: Batch) -> jax.Array:
+    """Returns the share of the positions of all stacks of a batch that are not padding, float32 []."""
+    segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
+    return sum(jnp.sum(array > 0) for array in segments) / sum(array.size for array in segments)
+
+
+def scored_tokens(batch: Batch, target: int | None = None) -> jax.Array:
+    """Returns the number of positions with a loss weight, and with the target `target` if it is given, int32 []."""
+    count = jnp.zeros((), jnp.int32)
+    for name, weights in batch.items():
+        if name.endswith("_loss_weights"):
+            scored = weights > 0
+            if target is not None:
+                scored &= batch[name.replace("_loss_weights", "_target_tokens")] == target
+            count += jnp.sum(scored, dtype=jnp.int32)
+    return count
+
+
+def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -> tuple[Params, Sums]:
+    """Gradients and Sums, summed over `steps` microbatches; row r is in microbatch r % steps.
+
+    With strided rows every device keeps its rows when the batch is sharded over rows.
+    """
+    if steps == 1:
+        return gradients(batch, key)
+    microbatches = jax.tree.map(lambda x: x.reshape(-1, steps, *x.shape[1:]).swapaxes(0, 1), dict(batch))
+
+    def add(total, scanned):
+        index, microbatch = scanned
+        return jax.tree.map(jnp.add, total, gradients(microbatch, jax.random.fold_in(key, index))), None
+
+    shapes = jax.eval_shape(gradients, jax.tree.map(lambda x: x[0], microbatches), key)
+    zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    return jax.lax.scan(add, zeros, (jnp.arange(steps), microbatches))[0]

@@ -1,0 +1,79 @@
+"""python -m train.show --config=configs/ul2.py[:preset] [--num_examples=N] [--html=FILE] [--svg=FILE]
+                     [--config.a.b=value ...]
+python -m train.show --workdir=RUN    with the config of a run
+
+Prints what an objective makes of real text: examples as training reads them, the scored tokens, the attention masks,
+and statistics of many examples with the values that the config implies. Builds no model. --html also writes the page to
+a file; --svg writes a picture of the examples and the attention masks, without facts and statistics.
+"""
+
+import os
+
+import jax
+from absl import flags
+from ml_collections import config_flags
+from rich.console import Console
+
+from command.flags import (
+    config_fields,
+    config_name,
+    define_config,
+    parse_flags,
+    run_command,
+)
+from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from files.output_file import check_output, writing
+from run.restore import load_experiment
+from show.html import html_page
+from show.page import open_page
+from show.svg import svg_page
+from show.terminal import print_page
+
+_FLAGS = flags.FlagValues()
+define_config(_FLAGS)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of a run, in place of --config.", flag_values=_FLAGS)
+_NUM_EXAMPLES = flags.DEFINE_integer(
+    "num_examples", None, "Examples to show. Default: one of each denoiser, at least 3.", flag_values=_FLAGS
+)
+_HTML = flags.DEFINE_string("html", None, "File to write the page to, as self-contained HTML.", _FLAGS)
+_SVG = flags.DEFINE_string(
+    "svg", None, "File to write the examples and the attention masks to, as an SVG picture for documents.", _FLAGS
+)
+_MOST_EXAMPLES = 10_000
+
+
+def main() -> None:
+    """Reads the command line, prints the page, and writes the files of --html and --svg."""
+    parse_flags(_FLAGS, __doc__)
+    if _WORKDIR.value is not None and _FLAGS["config"].value is not None:
+        raise ConfigError("--workdir and --config exclude each other: remove one")
+    # Nothing here needs an accelerator, and a TPU in use by a training run admits no second process.
+    jax.config.update("jax_platforms", "cpu")
+    experiment = make_experiment(config_fields(_FLAGS)) if _WORKDIR.value is None else load_experiment(_WORKDIR.value)
+    num_examples = _NUM_EXAMPLES.value
+    if num_examples is not None and num_examples < 1:
+        raise ConfigError(f"--num_examples={num_examples} must be 1 or more")
+    if num_examples is not None and num_examples > _MOST_EXAMPLES:
+        raise ConfigError(f"--num_examples={num_examples} must be at most {_MOST_EXAMPLES}")
+    outputs = [(flag, render) for flag, render in ((_HTML, html_page), (_SVG, svg_page)) if flag.value is not None]
+    for flag, _ in outputs:
+        check_output(flag.value, f"--{flag.name}")  # before anything slow runs
+    page = open_page(experiment, title=_title(), num_examples=num_examples)
+    console = Console(highlight=False, markup=False, emoji=False)
+    print_page(page, console)
+    for flag, render in outputs:
+        with writing(flag.value, f"--{flag.name}") as file:
+            file.write(render(page))
+        console.print(f"\nwritten to {os.path.abspath(flag.value)}", soft_wrap=True)
+
+
+def _title() -> str:
+    if _WORKDIR.value is not None:
+        return f"--workdir={_WORKDIR.value}"
+    overrides = config_flags.get_override_values(_FLAGS["config"])
+    return " ".join([config_name(_FLAGS), *(f"{name}={value}" for name, value in overrides.items())])
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,122 @@
+"""The rows that training reads, with the raw windows that they are made from, and the examples in these rows."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from contract.batch import Batch
+from contract.windows import Windows
+from data.windows.batches import Batches
+from data.windows.documents import Documents, MixedDocuments
+from data.windows.order import weights_at
+from experiment.experiment import Experiment
+from objectives.algebra.noise import valid_positions
+from objectives.algebra.sequences import Sequences
+
+_CHUNK_POSITIONS = 1 << 17
+
+
+class Chunk(NamedTuple):
+    """Consecutive rows of the run. The number of rows does not depend on `train.batch_size`."""
+
+    windows: Windows
+    batch: Batch
+
+
+class Examples(NamedTuple):
+    """E examples, in the order of their rows and segments."""
+
+    rows: np.ndarray  # int [E], row of the chunk
+    segments: np.ndarray  # int [E], from 1
+    denoiser_ids: np.ndarray  # int [E]
+    raw: Sequences
+    inputs: Sequences  # what the encoder reads; decoder_only: the tokens that are not scored
+    targets: Sequences  # the tokens to predict; encoder_only: the original tokens at all positions
+    scored: np.ndarray  # int [E], number of scored tokens
+    selected: np.ndarray | None  # encoder_only: bool [E, W], the scored positions
+    used: np.ndarray  # int [E], positions of all stacks that hold the example
+    positions: np.ndarray  # float [E], `used` and an equal part of the padding of the example's row
+
+
+def chunks(experiment: Experiment, documents: Documents | MixedDocuments) -> tuple[Batches, int]:
+    """Returns a dataset of `Chunk`s, which are the rows of training in their order, and the number of rows in each."""
+    shape = experiment.row_shape
+    positions = shape.inputs_length + (shape.targets_length if shape.architecture == "encoder_decoder" else 0)
+    num_rows = max(_CHUNK_POSITIONS // positions, 1)
+    dataset = experiment.batches(
+        documents,
+        batch_size=num_rows,
+        transform=lambda windows, rows: Chunk(windows, experiment.collate(windows, rows)),
+    )
+    return dataset, num_rows
+
+
+def chunk_numbers(experiment: Experiment, num_chunks: int, chunk_rows: int) -> list[int]:
+    """Returns the numbers of the chunks to read: 0, 1, ..., `num_chunks` - 1.
+
+    If the weights of the mixture still change after these chunks: `num_chunks` numbers, evenly spaced from 0 to the end
+    of the change.
+    """
+    ends = [spec.ramp.end for spec in experiment.window_specs if spec.ramp]
+    last = max(ends, default=0) // (chunk_rows * experiment.row_shape.examples_per_row) + 1
+    if not ends or last < num_chunks:
+        return list(range(num_chunks))
+    return np.linspace(0, last, num_chunks).round().astype(int).tolist()
+
+
+def expected_shares(dataset: Batches, numbers: list[int]) -> np.ndarray:
+    """Returns the expected share of each denoiser in the windows of chunks `numbers`, float64 [denoisers]."""
+    windows = (np.asarray(numbers)[:, None] * dataset.num_windows + np.arange(dataset.num_windows)).ravel()
+    weights = weights_at(dataset.weights, dataset.ramps, windows)
+    return (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
+
+
+def stacks(batch: Batch) -> list[str]:
+    """Returns the stacks that the batch has fields for: "encoder", "decoder" or both."""
+    return [stack for stack in ("encoder", "decoder") if f"{stack}_segment_ids" in batch]
+
+
+def examples_of(chunk: Chunk) -> Examples:
+    """Returns the examples of a chunk. Example k of a row is segment k + 1 of each stack (contract/batch.py)."""
+    windows, batch = chunk
+    num_examples, num_rows = len(windows.row_ids), len(batch["example_source"])
+    first = np.searchsorted(windows.row_ids, np.arange(num_rows))
+    present = {stack: batch[f"{stack}_segment_ids"] > 0 for stack in stacks(batch)}
+    example = {stack: first[:, None] + batch[f"{stack}_segment_ids"] - 1 for stack in present}
+
+    def count(stack: str, chosen: np.ndarray) -> np.ndarray:
+        return np.bincount(example[stack][chosen], minlength=num_examples)
+
+    def sequences(stack: str, field: str, chosen: np.ndarray) -> Sequences:
+        lengths, values = count(stack, chosen), batch[f"{stack}_{field}"]
+        padded = np.zeros((num_examples, lengths.max(initial=0)), values.dtype)
+        padded[valid_positions(lengths, padded.shape[1])] = values[chosen]
+        return Sequences(padded, lengths)
+
+    scored = {stack: batch[f"{stack}_loss_weights"] > 0 for stack in present if f"{stack}_loss_weights" in batch}
+    selected, targets = None, Sequences(np.zeros((num_examples, 0), np.int32), np.zeros(num_examples, np.int64))
+    if "encoder" in present:
+        inputs = sequences("encoder", "input_tokens", present["encoder"])
+        if "encoder" in scored:
+            targets = sequences("encoder", "target_tokens", present["encoder"])
+            selected = sequences("encoder", "loss_weights", present["encoder"]).tokens > 0
+        if "decoder" in present:
+            targets = sequences("decoder", "target_tokens", present["decoder"])
+    else:
+        inputs = sequences("decoder", "target_tokens", present["decoder"] & ~scored["decoder"])
+        targets = sequences("decoder", "target_tokens", scored["decoder"])
+    examples_in_row = np.bincount(windows.row_ids, minlength=num_rows)[windows.row_ids]
+    used = sum(count(stack, mask) for stack, mask in present.items())
+    padding = sum((~mask).sum(axis=1) for mask in present.values())
+    return Examples(
+        rows=windows.row_ids,
+        segments=np.arange(num_examples) - first[windows.row_ids] + 1,
+        denoiser_ids=windows.denoiser_ids,
+        raw=Sequences(windows.tokens, windows.lengths),
+        inputs=inputs,
+        targets=targets,
+        scored=sum(count(stack, mask) for stack, mask in scored.items()) + np.zeros(num_examples, int),
+        selected=selected,
+        used=used,
+        positions=used + padding[windows.row_ids] / examples_in_row,
+    )

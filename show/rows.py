@@ -1,0 +1,200 @@
+"""The rows on the page: examples as runs of tokens and facts, the use of positions, and attention masks."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from command.plural import plural
+from contract.batch import Batch
+from experiment.experiment import Experiment
+from show.attention import Picture, pictures
+from show.examples import Chunk, Examples, examples_of, stacks
+from show.measure import measure
+from show.text import Run, runs
+
+PADDING, NOT_SCORED, SCORED = range(3)  # states of a position
+
+
+class Section(NamedTuple):
+    """One text of an example: "raw", "inputs" or "targets"."""
+
+    title: str
+    runs: list[Run]
+
+
+class Example(NamedTuple):
+    """One example, as text."""
+
+    number: int  # on the page, from 1
+    denoiser: str
+    mode: str
+    segment: int
+    sections: list[Section]
+    facts: str
+
+
+class StackRow(NamedTuple):
+    """The positions of one stack's row."""
+
+    stack: str
+    states: np.ndarray  # uint8 [L]: PADDING, NOT_SCORED or SCORED
+    segment_ids: np.ndarray  # int [L]
+
+    @property
+    def facts(self) -> str:
+        """The number of positions that are not padding, as text."""
+        return f"{(self.states != PADDING).sum()} of {len(self.states)} positions used"
+
+
+class Row(NamedTuple):
+    """One row of a batch, with some of its examples."""
+
+    batch: int
+    row: int  # of the batch
+    num_segments: int
+    stack_rows: list[StackRow]
+    examples: list[Example]  # those on the page
+    pictures: list[Picture]
+
+    @property
+    def title(self) -> str:
+        """The row's place in the run, and how many examples share the row."""
+        return f"batch {self.batch}, row {self.row}: {plural(self.num_segments, 'example')}"
+
+    @property
+    def num_omitted(self) -> int:
+        """Examples of the row that are not on the page."""
+        return self.num_segments - len(self.examples)
+
+
+def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.ndarray, number: int) -> list[Row]:
+    """Returns the rows that contain the examples `chosen`.
+
+    chunk: rows of the run, of which the first is row `first_row`.
+    chosen: indices into `examples_of(chunk)`, int [n].
+    number: the number that the first chosen example has on the page.
+    """
+    examples, found = examples_of(chunk), []
+    measured = measure(examples, experiment.vocab)
+    for row in np.unique(examples.rows[chosen]):
+        of_row = []
+        for e in chosen[examples.rows[chosen] == row]:
+            denoiser = experiment.tasks[examples.denoiser_ids[e]]
+            sections = _sections(experiment, chunk.batch, examples, e)
+            labels = experiment.window_specs[examples.denoiser_ids[e]].classes or denoiser.objective.label_names
+            counts = {name: values[e] for name, values in measured.items()}
+            facts = [*_token_facts(examples, counts, e), *_position_facts(chunk.batch, examples, e, labels)]
+            segment = int(examples.segments[e])
+            of_row.append(Example(number, denoiser.name, denoiser.mode, segment, sections, ", ".join(facts)))
+            number += 1
+        batch, row_of_batch = divmod(int(first_row + row), experiment.train.batch_size)
+        num_segments = int((examples.rows == row).sum())
+        stack_rows = stack_rows_of(chunk.batch, row)
+        found.append(Row(batch, row_of_batch, num_segments, stack_rows, of_row, pictures(chunk.batch, row)))
+    return found
+
+
+def stack_rows_of(batch: Batch, row: int) -> list[StackRow]:
+    """Returns the positions of one row, for each stack."""
+    found = []
+    for stack in stacks(batch):
+        segment_ids = batch[f"{stack}_segment_ids"][row]
+        states = np.where(segment_ids > 0, NOT_SCORED, PADDING).astype(np.uint8)
+        if f"{stack}_loss_weights" in batch:
+            states[batch[f"{stack}_loss_weights"][row] > 0] = SCORED
+        found.append(StackRow(stack, states, segment_ids))
+    return found
+
+
+def _sections(experiment: Experiment, batch: Batch, examples: Examples, e: int) -> list[Section]:
+    """Returns the texts of example `e`."""
+    tokenizer, row, segment = experiment.tokenizer, examples.rows[e], examples.segments[e]
+    raw = examples.raw.tokens[e, : examples.raw.lengths[e]]
+    found = [Section("raw", runs(raw, np.zeros(len(raw), bool), tokenizer))]
+    for stack in stacks(batch):
+        in_segment = batch[f"{stack}_segment_ids"][row] == segment
+        inputs = batch[f"{stack}_input_tokens"][row, in_segment]
+        if f"{stack}_target_tokens" not in batch:
+            found.append(Section("inputs", runs(inputs, np.zeros(len(inputs), bool), tokenizer)))
+            continue
+        targets = batch[f"{stack}_target_tokens"][row, in_segment]
+        scored = batch[f"{stack}_loss_weights"][row, in_segment] > 0
+        if stack == "encoder":
+            found.append(Section("inputs", runs(inputs, scored, tokenizer, is_original=inputs == targets)))
+        if stack == "encoder" or "encoder_input_tokens" in batch:
+            found.append(Section("targets", runs(targets, scored, tokenizer)))
+        else:  # decoder_only: inputs and targets alternate in one sequence
+            parts = np.split(np.arange(len(targets)), np.flatnonzero(np.diff(scored)) + 1)
+            if scored[:1].all():
+                found.append(Section("inputs", []))
+            for part in parts:
+                title = "targets" if scored[part].all() else "inputs"
+                found.append(Section(title, runs(targets[part], scored[part], tokenizer)))
+    return found
+
+
+def _token_facts(examples: Examples, counts: dict[str, float], e: int) -> list[str]:
+    """Returns the lengths of example `e` and its share of corrupted or selected tokens. counts: from `measure`."""
+    hidden, inputs = int(counts["hidden"]), int(counts["inputs"])
+    spans = "" if math.isnan(counts["spans"]) else f" in {plural(int(counts['spans']), 'span')}"
+    raw = f"raw {plural(int(examples.raw.lengths[e]), 'token')}"
+    if examples.selected is None:
+        corrupted = f"corrupted {hidden} ({_percent(hidden, counts['raw'])}){spans}"
+        return [raw, f"inputs {inputs}", f"targets {int(counts['targets'])}", corrupted]
+    kinds = ", ".join(f"{int(counts[name])} {name}" for name in ("masked", "random", "kept"))
+    selected = f"selected {hidden} ({_percent(hidden, inputs)}){spans}: {kinds}" if hidden else "no token selected"
+    return [raw, f"inputs and targets {inputs}", selected]
+
+
+def _position_facts(batch: Batch, examples: Examples, e: int, labels: tuple[str, ...]) -> list[str]:
+    """Returns what the batch contains for example `e` in addition to tokens."""
+    facts, row, segment = [], examples.rows[e], examples.segments[e]
+    if "decoder_bidirectional_mask" in batch:
+        prefix = batch["decoder_bidirectional_mask"][row][batch["decoder_segment_ids"][row] == segment]
+        facts.append(f"bidirectional prefix of {plural(prefix.sum(), 'position')}" if prefix.any() else "causal")
+    if "encoder_token_types" in batch:
+        types = batch["encoder_token_types"][row][batch["encoder_segment_ids"][row] == segment]
+        facts.append(f"sentence A {plural((types == 0).sum(), 'position')}, B {(types == 1).sum()}")
+    if "sentence_labels" in batch:
+        label = batch["sentence_labels"][row]
+        name = "no pair" if label < 0 else labels[label] if labels else ""
+        facts.append(f"label {label}" + (f": {name}" if name else ""))
+    return facts + _other_fields(batch, row, segment)
+
+
+_STACK_FIELDS = ("input_tokens", "target_tokens", "loss_weights", "segment_ids", "positions")
+_SHOWN_FIELDS = {f"{stack}_{field}" for stack in ("encoder", "decoder") for field in _STACK_FIELDS}
+_SHOWN_FIELDS |= {"decoder_bidirectional_mask", "encoder_token_types", "example_source", "sentence_labels"}
+
+
+def _other_fields(batch: Batch, row: int, segment: int) -> list[str]:
+    """Returns the other fields of the batch: the values of the example's positions, or of its row."""
+    found = []
+    for name in sorted(batch.keys() - _SHOWN_FIELDS):
+        values = np.atleast_1d(batch[name][row])
+        stack = name.partition("_")[0]
+        if f"{stack}_segment_ids" in batch:
+            values = values[batch[f"{stack}_segment_ids"][row] == segment]
+        found.append(f"{name} {abbreviate(values.tolist())}")
+    return found
+
+
+def abbreviate(values: list[int]) -> str:
+    """Returns `values` as text: equal neighbors as value×count, steps of 1 or -1 as first..last, as in "0×84 1..44"."""
+    parts, begin = [], 0
+    while begin < len(values):
+        end = begin + 1
+        step = values[end] - values[begin] if end < len(values) else 0
+        while end < len(values) and values[end] - values[end - 1] == step and step in (-1, 0, 1):
+            end += 1
+        if step and end - begin < 3:
+            end = begin + 1  # two neighbors are written out
+        first, last, count = values[begin], values[end - 1], end - begin
+        parts.append(str(first) if count == 1 else f"{first}×{count}" if first == last else f"{first}..{last}")
+        begin = end
+    return " ".join(parts)
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "-"

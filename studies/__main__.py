@@ -1,0 +1,122 @@
+"""Runs a study: python -m train.ablate --study=configs/studies/NAME.py --out=DIR [--config.a.b=value ...]
+
+Trains every variant with every seed, each as an ordinary run in a workdir under DIR, measures the runs, and writes
+DIR/report.html and DIR/report.md. The same command continues a study that was stopped, and repeats nothing.
+
+    --dry_run       print the plan: parameters, tokens, FLOPs, and a time from two measured steps
+    --report        write the report of the runs that are complete
+    --worker=i/n    do the i-th of n parts of the study (launch/ablate_slurm.sh)
+    --side_by_side  train the seeds of a variant at the same time, through jax.vmap
+
+--config.a.b=value sets a field of every variant's runs; of a fine-tuning, those that it shares with them.
+"""
+
+import re
+import sys
+from typing import Any
+
+import jax
+from absl import flags
+
+from contract.errors import ConfigError
+from studies.collect import collect
+from studies.dry_run import print_plan
+from studies.folder import StudyFolder
+from studies.jobs import jobs_of, jobs_of_worker, parse_worker
+from studies.plan import Plan, make_plan
+from studies.progress import StudyProgress
+from studies.report import write_report
+from studies.runner import run_jobs
+from studies.study import check_overrides, load_study, study_name, with_changes
+from command.flags import parse_flags, run_command
+from command.pyplot import import_pyplot
+from workdir.tracking.writer import check_trackers
+
+_FLAGS = flags.FlagValues()
+_STUDY = flags.DEFINE_string("study", None, "A file of configs/studies.", _FLAGS, required=True)
+_OUT = flags.DEFINE_string("out", None, "Folder of the study. Default: studies/<study>.", _FLAGS)
+_SEEDS = flags.DEFINE_integer("seeds", None, "Runs of each variant. Default: the study's.", flag_values=_FLAGS)
+_BUDGET = flags.DEFINE_float("budget", None, "Budget in the study's unit. Default: the study's.", flag_values=_FLAGS)
+_WORKER = flags.DEFINE_string("worker", "0/1", "i/n: the part of the study to do, i from 0.", _FLAGS)
+_DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and run nothing.", _FLAGS)
+_REPORT = flags.DEFINE_bool("report", False, "Write the report of the complete runs and run nothing.", _FLAGS)
+_SIDE_BY_SIDE = flags.DEFINE_bool("side_by_side", False, "Train a variant's seeds at the same time.", _FLAGS)
+
+
+def main() -> None:
+    """Reads the command line, and runs the study, prints its plan or writes its report."""
+    argv, overrides = _split_overrides(sys.argv)
+    parse_flags(_FLAGS, __doc__, argv)
+    worker, num_workers = parse_worker(_WORKER.value)
+    if _DRY_RUN.value and _REPORT.value:
+        raise ConfigError("--dry_run and --report exclude each other: remove one")
+    path, name = _STUDY.value, study_name(_STUDY.value)
+    folder, seeds, budget = StudyFolder(_OUT.value or f"studies/{name}"), _SEEDS.value, _BUDGET.value
+    if _REPORT.value:  # the flags of the study need not be repeated
+        ran_seeds, ran_budget, ran_overrides = folder.arguments()
+        seeds = ran_seeds if seeds is None else seeds
+        budget = ran_budget if budget is None else budget
+        overrides = ran_overrides | overrides
+    study = with_changes(load_study(path), seeds=seeds, budget=budget)
+    check_overrides(overrides, "the command line")
+    timed = [name for name, fields in study.measures.items() if fields["kind"] == "throughput"]
+    if _SIDE_BY_SIDE.value and timed:
+        raise ConfigError(
+            f"--side_by_side does not go with the measure {timed[0]}: seeds that share a program have one time"
+        )
+    if not _DRY_RUN.value:
+        import_pyplot("train.ablate")  # the report needs matplotlib, hours later
+        # Only the jobs use the accelerator: this process would take memory from them.
+        jax.config.update("jax_platforms", "cpu")
+    plan = make_plan(study, overrides)
+    jobs = jobs_of_worker(plan, jobs_of(plan, side_by_side=_SIDE_BY_SIDE.value), worker, num_workers)
+    if _DRY_RUN.value:
+        print_plan(plan, jobs)
+        return
+    stopped = False
+    if _REPORT.value:
+        folder.check(name, plan, path)
+    else:
+        for variant in plan.variants.values():
+            check_trackers(variant.main.fields["train"]["trackers"])
+        folder.begin(name, plan, path, overrides)
+        with StudyProgress(plan, jobs, lambda run: _first_value(plan, folder, run)) as progress:
+            stopped = not run_jobs(jobs, plan, folder, progress)
+    results = collect(name, path, plan, overrides, folder)
+    for file in write_report(results, str(folder.path)):
+        print(f"written to {file}")
+    if stopped:
+        raise ConfigError("stopped by a signal: run the same command again to continue")
+    failed = [problem for problem in results.problems if problem.state in ("failed", "damaged")]
+    for problem in failed:
+        print(f"{problem.variant}, seed {problem.seed}: {problem.state}: {problem.text}", file=sys.stderr)
+    if failed and not _REPORT.value:
+        raise ConfigError(f"{len(failed)} runs failed: run the same command again to try them again")
+
+
+def _first_value(plan: Plan, folder: StudyFolder, run: str) -> str:
+    """The first measure of a complete run as text; "" if the run is not complete."""
+    try:
+        outcome = folder.outcome(run)
+    except ConfigError:
+        return "damaged"
+    value = outcome.values.get(plan.study.compared[0]) if outcome is not None else None
+    return "" if outcome is None else "complete" if value is None else f"{value:.4g}"
+
+
+def _split_overrides(argv: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Returns the command line without --config.a.b=value, and the fields a.b of these flags."""
+    rest, overrides = [], {}
+    for argument in argv:
+        match = re.fullmatch(r"--?config\.([\w.]+)(?:=(.*))?", argument, re.DOTALL)
+        if match is None:
+            rest.append(argument)
+        elif match[2] is None:
+            raise ConfigError(f"{argument}: write it as {argument}=value")
+        else:
+            overrides[match[1]] = match[2]
+    return rest, overrides
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,264 @@
+"""What a study measures of a trained run: a number, or texts."""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import jax
+
+from contract.errors import ConfigError
+from models.parameters import Params
+from studies.trained import Trained, finished_lines, scored_under
+from experiment.config import from_mapping
+from run.corpus import open_corpora
+from experiment.experiment import Experiment
+from generate.answers import Request, generate_answers
+from generate.prompts import max_answer_length, not_a_language_model, read_prompt
+from generate.sample import readable
+from generate.sampling import Sampling
+from run.heldout import evaluate
+from evaluation.probes import PROBES
+from evaluation.probes.command import answer, check_probe
+from evaluation.probes.infilling import Infilling
+from run.restore import language_model
+from run.run import make_run
+
+_SAMPLE_TOKENS = 64
+_PROBE_METRICS = tuple(
+    [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
+    + ["exact_match", "accuracy"]
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measure(abc.ABC):
+    """One measure of a study. Its fields are those of the function of configs/studies/base.py with its kind.
+
+    better: which values are better.
+    only: the variants that are measured; (): all.
+    """
+
+    better: Literal["lower", "higher"]
+    only: tuple[str, ...] = ()
+
+    kind: ClassVar[str]
+    is_compared: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def check(self, experiment: Experiment) -> None:
+        """Raises ConfigError if a run of `experiment` cannot be measured."""
+
+    @abc.abstractmethod
+    def value(self, name: str, trained: Trained) -> Any:
+        """Returns the measure, named `name`, of a run; None where it has no value."""
+
+    def applies_to(self, variant: str) -> bool:
+        """Whether the runs of a variant are measured."""
+        return not self.only or variant in self.only
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeldoutMetric(Measure):
+    """See configs.studies.base.heldout_loss."""
+
+    config: str
+    overrides: dict[str, Any]
+    metric: str
+
+    kind: ClassVar = "heldout"
+
+    def check(self, experiment):
+        scored = scored_under(self.config, self.overrides, experiment) if self.config else experiment
+        _check_heldout_metric(scored, self.metric)
+
+    def value(self, name, trained):
+        if not self.config:
+            return _metric(trained.lines[-1], self.metric, name)
+        experiment, params = trained.under(self.config, self.overrides)
+        return _metric(evaluate(make_run(experiment, mesh=trained.mesh), params), self.metric, name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeMetric(Measure):
+    """See configs.studies.base.probe."""
+
+    probe: str
+    metric: str
+    config: str
+    overrides: dict[str, Any]
+    fields: dict[str, Any]
+
+    kind: ClassVar = "probe"
+
+    def _probe(self):
+        if self.probe not in PROBES:
+            raise ConfigError(f"probe={self.probe!r} must be {', '.join(PROBES)}")
+        known = [field.name for field in dataclasses.fields(PROBES[self.probe])]
+        unknown = [name for name in self.fields if name not in known]
+        if unknown:
+            raise ConfigError(f"{unknown[0]} is not a field of probe={self.probe!r}: it has {', '.join(known)}")
+        return PROBES[self.probe](**self.fields)
+
+    def check(self, experiment):
+        if self.config:
+            experiment = scored_under(self.config, self.overrides, experiment)
+        probe = self._probe()
+        check_probe(probe, experiment)
+        *fields, leaf = self.metric.split(".")
+        known = [("spans", str(span)) for span in probe.spans] if isinstance(probe, Infilling) else None
+        if leaf not in _PROBE_METRICS or (known is not None and tuple(fields) not in known):
+            example = "spans.8.bits_per_byte" if known is not None else "bits_per_byte"
+            raise ConfigError(
+                f"metric={self.metric!r} is not a number of --probe={self.probe}: name it as in {example!r}, one of "
+                f"{', '.join(_PROBE_METRICS)}"
+            )
+
+    def value(self, name, trained):
+        probe = self._probe()
+        experiment, params = trained.under(self.config, self.overrides)
+        documents = make_run(experiment, mesh=trained.mesh).heldout_documents if probe.reads_corpus else None
+        return _metric(answer(probe, experiment, params, documents, trained.mesh), self.metric, name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuning(Measure):
+    """See configs.studies.base.fine_tuning."""
+
+    config: str
+    overrides: dict[str, Any]
+    metric: str
+
+    kind: ClassVar = "fine_tuning"
+
+    def check(self, experiment):
+        """Nothing: the plan of the study makes the experiment of the fine-tuning, which checks it."""
+
+    def check_metric(self, fine_tuned: Experiment) -> None:
+        """Raises ConfigError if evaluations of the fine-tuned run do not have the metric."""
+        _check_heldout_metric(fine_tuned, self.metric)
+
+    def value(self, name, trained):
+        return _metric(finished_lines(trained.fine_tunings[name])[-1], self.metric, name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Throughput(Measure):
+    """See configs.studies.base.throughput."""
+
+    kind: ClassVar = "throughput"
+
+    def check(self, experiment):
+        """Nothing: every run has it."""
+
+    def value(self, name, trained):
+        return trained.lines[-1]["raw_tokens"] / trained.lines[-1]["seconds"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokensToLoss(Measure):
+    """See configs.studies.base.tokens_to_loss."""
+
+    loss: float
+
+    kind: ClassVar = "tokens_to_loss"
+
+    def check(self, experiment):
+        """Nothing: every run has a held-out loss."""
+
+    def value(self, name, trained):
+        before = trained.before["raw_tokens"]
+        points = [(before + line["raw_tokens"], line["loss"]) for line in trained.lines if line["loss"] is not None]
+        return tokens_to(self.loss, points)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Samples(Measure):
+    """See configs.studies.base.samples."""
+
+    prompts: tuple[str, ...]
+    better: Literal["lower", "higher"] = "lower"  # not compared
+
+    kind: ClassVar = "samples"
+    is_compared: ClassVar = False
+
+    def check(self, experiment):
+        if experiment.learner.language_model(experiment.params_shapes) is None or not experiment.model.has_decoder:
+            raise not_a_language_model(experiment)
+        for prompt in self.prompts:
+            read_prompt(experiment, prompt, None)
+
+    def value(self, name, trained):
+        model = language_model(trained.experiment, trained.params)
+        assert model is not None  # check
+        return {prompt: self._text(*model, prompt) for prompt in self.prompts}
+
+    def _text(self, experiment: Experiment, params: Params, text: str) -> str:
+        prompt, _ = read_prompt(experiment, text, None)
+        greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0)
+        most = min(max_answer_length(experiment, prompt), _SAMPLE_TOKENS)
+        [[answer]] = generate_answers(experiment, params, [Request(prompt, most)], greedy, num_samples=1, seed=0)
+        return readable(experiment, prompt.prompting.complete(prompt.text, answer.tokens, experiment.vocab))
+
+
+MEASURES: dict[str, type[Measure]] = {
+    cls.kind: cls for cls in (HeldoutMetric, ProbeMetric, FineTuning, Throughput, TokensToLoss, Samples)
+}
+
+
+def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:
+    """Returns the measure of a study. Raises ConfigError for an unknown kind or field."""
+    kind = fields.get("kind")
+    if kind not in MEASURES:
+        raise ConfigError(f"measures.{name}.kind={kind!r} must be {', '.join(MEASURES)}")
+    given = {field: value for field, value in fields.items() if field != "kind"}
+    defaults = {
+        field.name: field.default
+        for field in dataclasses.fields(MEASURES[kind])
+        if field.default is not dataclasses.MISSING
+    }
+    return from_mapping(MEASURES[kind], defaults | given, f"measures.{name}")
+
+
+def _check_heldout_metric(experiment: Experiment, metric: str) -> None:
+    """Raises ConfigError if `metric` is not in an evaluation of `experiment`. Traces the loss; nothing is compiled."""
+    names = ["loss", "perplexity", "accuracy", "loss_stderr"]
+    if metric in names:
+        return
+    learner, documents = experiment.learner, open_corpora(experiment, show_progress=False).heldout_documents
+    batch = experiment.heldout(documents).batches[0]
+
+    def sums(params: Params, batch: Any) -> Any:
+        return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)[1]
+
+    names += jax.eval_shape(sums, experiment.params_shapes, batch).get("ratios", {})
+    names += [f"{kind}/{name}" for name in experiment.metric_groups for kind in ("loss", "accuracy")]
+    names += [experiment.byte_metric] if experiment.byte_metric else []
+    if metric not in names:
+        raise ConfigError(f"metric={metric!r} is not in its evaluations: use one of {', '.join(names)}")
+
+
+def tokens_to(loss: float, points: list[tuple[float, float]]) -> float | None:
+    """Returns where a curve of (tokens, loss) first reaches `loss`, linear between points; None if it does not."""
+    before: tuple[float, float] | None = None
+    for tokens, value in points:
+        if value <= loss:
+            if before is None:
+                return float(tokens)
+            share = (before[1] - loss) / (before[1] - value)
+            return before[0] + share * (tokens - before[0])
+        before = tokens, value
+    return None
+
+
+def _metric(line: Mapping[str, Any], metric: str, name: str) -> float | None:
+    """Returns a field of a JSON line; "by_length.8.exact_match" is a field within a field. None for null."""
+    value: Any = line
+    for part in [metric] if metric in line else metric.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            known = ", ".join(key for key, item in line.items() if isinstance(item, int | float | Mapping))
+            raise ConfigError(f"measure {name}: metric={metric!r} is not in the answer: it has {known}")
+        value = value[part]
+    if value is not None and not isinstance(value, int | float):
+        raise ConfigError(f"measure {name}: metric={metric!r} is not a number: {value!r}")
+    return None if value is None else float(value)

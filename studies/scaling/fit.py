@@ -1,0 +1,195 @@
+"""Fits the law to runs, as approach 3 of Hoffmann et al. (2022) does, with intervals by bootstrap."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize, nnls
+from scipy.special import huber
+
+from contract.errors import ConfigError
+from studies.scaling.law import Law
+from studies.scaling.runs import Point
+
+CONFIDENCE = 0.95
+NUM_RESAMPLES = 1000
+SEED = 0
+MIN_DISTINCT = 3  # sizes, and numbers of tokens
+MIN_CONFIGURATIONS = 6  # one more than coefficients
+_SAME = 0.02  # relative difference below which two sizes, or two numbers of tokens, count as one
+_MAX_CORRELATION = 0.99  # of log N and log D; runs at 20 tokens per parameter have 1
+_DELTA = 1e-3  # of the Huber loss
+_STARTS = (0.1, 0.2, 0.35, 0.6, 1.0)  # of alpha and beta
+_MAX_EXPONENT = 5.0
+_NEGLIGIBLE = np.exp(-7)  # a part below this share of the loss is none
+
+
+class Fit(NamedTuple):
+    """The law of the runs.
+
+    Attributes:
+      law: the estimate.
+      resampled: the laws of NUM_RESAMPLES draws of the configurations.
+      residual: the root mean square of log(predicted loss / loss).
+    """
+
+    law: Law
+    resampled: Sequence[Law]
+    residual: float
+
+
+def check_points(points: Sequence[Point]) -> None:
+    """Raises ConfigError, one line, if `points` do not determine the five coefficients."""
+    remedy = "run the study at other budgets and name all folders in --out"
+    for values, what in (
+        ([point.params for point in points], "sizes"),
+        ([point.tokens for point in points], "numbers of tokens"),
+    ):
+        if (count := len(_distinct(values))) < MIN_DISTINCT:
+            named = ", ".join(f"{value:.3g}" for value in _distinct(values))
+            raise ConfigError(
+                f"the runs have {count} different {what} ({named}), and the fit needs {MIN_DISTINCT} or more: "
+                + (remedy if what == "numbers of tokens" else "add variants of other sizes to the study")
+            )
+    if (count := len({point.configuration for point in points})) < MIN_CONFIGURATIONS:
+        raise ConfigError(
+            f"the runs have {count} different pairs of size and tokens, and a fit of five coefficients needs "
+            f"{MIN_CONFIGURATIONS} or more: {remedy}"
+        )
+    x, y, _ = _logs(points)
+    correlation = float(np.corrcoef(x, y)[0, 1])
+    if abs(correlation) > _MAX_CORRELATION:
+        raise ConfigError(
+            f"log(params) and log(tokens) of the runs have a correlation of {correlation:.4f}, so the effects of size "
+            "and of tokens cannot be separated: train each size at several numbers of tokens"
+        )
+
+
+def fit(points: Sequence[Point], num_resamples: int = NUM_RESAMPLES) -> Fit:
+    """Returns the law of `points` and its bootstrap.
+
+    Minimizes the sum of Huber losses (delta 0.001) of the differences of log losses by L-BFGS, where log of the law is
+    the log of a sum of exponentials of log A - alpha log N, log B - beta log D and log E, from a grid of starts, and
+    takes the best minimum. Deviations from Hoffmann et al.:
+    - The starts are a grid of alpha and beta only. E, A and B, in which the law is linear, start at their non-negative
+      least squares. From nearly all of these starts the minimum is the same.
+    - log N and log D are centered, and the sum is divided by delta^2. Without a scale of this kind L-BFGS stops before
+      the minimum, which happened in the paper (Besiroglu et al. 2024).
+    - alpha and beta are between 0 and 5, and each part of the law is at least 0.1% of the lowest loss. A minimum at
+      such a bound means that the data do not determine the coefficient.
+
+    The bootstrap draws configurations, each with the runs of all its seeds. A configuration is a size in one folder of
+    the study, so a draw keeps what the runs of a configuration share. Draws with fewer than 3 sizes or numbers of
+    tokens are drawn again.
+
+    Raises ConfigError for points that do not determine the coefficients (check_points).
+    """
+    check_points(points)
+    x, y, z = _logs(points)
+    center = x.mean(), y.mean()
+    x, y = x - center[0], y - center[1]
+    best = min((_minimize(start, x, y, z) for start in _starts(x, y, z)), key=lambda result: result.fun).x
+    # The fits of draws start from the estimate.
+    laws = [_minimize(best, x[i], y[i], z[i]).x for i in _draws(points, num_resamples)]
+    residual = float(np.sqrt(np.mean((_log_loss(best, x, y)[0] - z) ** 2)))
+    return Fit(_law(best, center), [_law(theta, center) for theta in laws], residual)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the percentile interval of resampled values with the level CONFIDENCE.
+
+    A value that is not a number, because a resampled law has no optimum, counts as unknown: below all and above all.
+    """
+    array = np.asarray(values, np.float64)
+    # Percentiles that do not interpolate, because values can be infinite.
+    low = np.quantile(np.where(np.isnan(array), -np.inf, array), (1 - CONFIDENCE) / 2, method="lower")
+    high = np.quantile(np.where(np.isnan(array), np.inf, array), (1 + CONFIDENCE) / 2, method="higher")
+    return float(low), float(high)
+
+
+def _distinct(values: Sequence[float]) -> list[float]:
+    """Returns the sorted values without those within _SAME of the one before."""
+    kept: list[float] = []
+    for value in sorted(values):
+        if not kept or value > kept[-1] * (1 + _SAME):
+            kept.append(value)
+    return kept
+
+
+def _logs(points: Sequence[Point]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns log N, log D and log L of the points, float64 [n] each."""
+    table = np.log([[point.params, point.tokens, point.loss] for point in points])
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def _draws(points: Sequence[Point], count: int) -> Iterator[np.ndarray]:
+    """Yields `count` arrays of indices of points, drawn by configuration."""
+    names = list(dict.fromkeys(point.configuration for point in points))
+    members = [[i for i, point in enumerate(points) if point.configuration == name] for name in names]
+    rng = np.random.default_rng(SEED)
+    while count:
+        indices = np.concatenate([members[i] for i in rng.integers(0, len(names), len(names))])
+        drawn = [points[i] for i in indices]
+        enough = (
+            len(_distinct([point.params for point in drawn])) >= MIN_DISTINCT
+            and len(_distinct([point.tokens for point in drawn])) >= MIN_DISTINCT
+        )
+        if enough:
+            count -= 1
+            yield indices
+
+
+def _starts(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> Iterator[np.ndarray]:
+    for alpha, beta in itertools.product(_STARTS, _STARTS):
+        yield _start(x, y, z, alpha, beta)
+
+
+def _start(x: np.ndarray, y: np.ndarray, z: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """Returns the start with these exponents: (log A', log B', log E, alpha, beta) of centered logs."""
+    parts = np.stack([np.exp(-alpha * x), np.exp(-beta * y), np.ones_like(x)], axis=1)
+    coefficients, _ = nnls(parts * np.exp(-z)[:, None], np.ones(len(x)))  # relative errors, as in the fit
+    return np.array([*np.log(np.maximum(coefficients, _NEGLIGIBLE * np.exp(z.min()))), alpha, beta])
+
+
+def _minimize(theta: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> OptimizeResult:
+    parts = (z.min() + np.log(_NEGLIGIBLE), z.max())
+    return minimize(
+        _objective,
+        theta,
+        args=(x, y, z),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[parts] * 3 + [(0.0, _MAX_EXPONENT)] * 2,
+        options={"maxiter": 2000, "maxfun": 5000, "ftol": 1e-12, "gtol": 1e-8},
+    )
+
+
+def _log_loss(theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the log of the law, [n], and its derivatives by the three terms of the log-sum-exp, [3, n]."""
+    terms = np.empty((3, len(x)))
+    terms[0], terms[1], terms[2] = theta[0] - theta[3] * x, theta[1] - theta[4] * y, theta[2]
+    largest = terms.max(axis=0)
+    parts = np.exp(terms - largest)
+    total = parts.sum(axis=0)
+    return largest + np.log(total), parts / total
+
+
+def _objective(theta: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> tuple[float, np.ndarray]:
+    """Returns the sum of Huber losses over delta^2, and its gradient."""
+    predicted, shares = _log_loss(theta, x, y)
+    residuals = predicted - z
+    by_term = shares * np.clip(residuals, -_DELTA, _DELTA)
+    gradient = np.array([*by_term.sum(axis=1), -(by_term[0] * x).sum(), -(by_term[1] * y).sum()])
+    return huber(_DELTA, residuals).sum() / _DELTA**2, gradient / _DELTA**2
+
+
+def _law(theta: np.ndarray, center: tuple[float, float]) -> Law:
+    log_a, log_b, log_e, alpha, beta = map(float, theta)
+    return Law(
+        E=float(np.exp(log_e)),
+        A=float(np.exp(log_a + alpha * center[0])),
+        B=float(np.exp(log_b + beta * center[1])),
+        alpha=alpha,
+        beta=beta,
+    )

@@ -1,0 +1,37 @@
+"""The runs that the tests of lm-eval's model share."""
+
+import os
+import tempfile
+
+os.environ.setdefault("HF_HOME", tempfile.mkdtemp(prefix="cloze-hf-"))  # where lm-eval's data sets are written
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import pytest
+
+from tests.evaluation.lm_eval.runs import LAYOUTS, experiment_of, save_run
+from tests.train.tiny_experiments import random_params
+from workdir.run_config import write_config
+
+
+@pytest.fixture(scope="session")
+def workdirs(tmp_path_factory):
+    """The folder of a run of each of the layouts, by name; three of them have a checkpoint with random parameters."""
+    folders = {}
+    for name in LAYOUTS:
+        experiment, folders[name] = experiment_of(name), str(tmp_path_factory.mktemp(name))
+        if name in ("clm", "ul2", "prefix_lm"):
+            params = random_params(experiment, scale=2.0)
+            params["logits_dense"]["kernel"] *= (np.arange(384) >= 35) & (np.arange(384) < 130)  # generates ASCII
+            save_run(experiment, folders[name], params)
+        else:
+            write_config(folders[name], experiment.config)
+    return folders
+
+
+@pytest.fixture(scope="session")
+def models(workdirs):
+    """The lm-eval model of each run with a checkpoint."""
+    from evaluation.lm_eval.model import ClozeLM
+
+    return {name: ClozeLM(workdir=workdirs[name]) for name in ("clm", "ul2", "prefix_lm")}

@@ -1,0 +1,129 @@
+"""Log-likelihoods of lm-eval's model "cloze", against rows that are written here by hand and lm-eval's own rule."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lm_eval")
+
+from lm_eval.api.model import TemplateLM
+
+from contract.errors import ConfigError
+from evaluation.likelihood import continuation_denoiser
+from evaluation.lm_eval.texts import longest_window, rolling_windows, split_pair
+from evaluation.probes.scorer import hide
+from objectives.prompting import Respond
+from tests.evaluation.lm_eval.runs import TEXT, experiment_of, greedy, loglikelihoods, requests
+from tests.evaluation.test_likelihood import decoder_log_probs, ids
+from tests.train.tiny_experiments import tiny_experiment
+
+
+class HuggingFaceRule(TemplateLM):
+    """lm-eval's division of a text, with UTF-8 bytes for tokens."""
+
+    tok_encode = staticmethod(lambda text, add_special_tokens=None: list(text.encode()))
+    eot_token_id = 1
+    _loglikelihood_tokens = loglikelihood_rolling = generate_until = None
+
+
+def test_texts_are_divided_as_lm_eval_divides_them(models):
+    model, theirs = models["clm"], HuggingFaceRule()
+    tokenizer = model.language_model.experiment.tokenizer
+    for context, continuation in [("a b", " c"), ("a b ", "c"), ("a \n\t", " c"), ("é  ", "ü"), ("a", "b")]:
+        expected = [np.array(part) + 3 for part in theirs._encode_pair(context, continuation)]
+        for denoiser in (model.denoiser, models["ul2"].denoiser):
+            found = split_pair(tokenizer, denoiser, context, continuation, where="")
+            assert [part.tolist() for part in found] == [part.tolist() for part in expected]
+    [before, after] = split_pair(tokenizer, model.denoiser, " \n", "c", where="")
+    assert len(before) == 0 and after.tolist() == ids(" \nc").tolist()
+
+
+def test_prompts_and_responses_are_encoded_apart_as_in_their_training(tmp_path):
+    pytest.importorskip("sentencepiece")
+    from data.tokenizers.tokenizer import SentencePieceTokenizer
+    from tests.data.test_tokenizer import T5_LIKE, train_model
+
+    path = train_model(tmp_path / "t5.model", **T5_LIKE)
+    tokenizer = SentencePieceTokenizer(path, num_sentinels=2, mode_tokens=())
+    experiment = tiny_experiment("clm", "decoder_only")
+    [clm] = experiment.denoisers
+    sft = tiny_experiment({"name": "sft", "inputs_eos": False}, "decoder_only", data={"documents": "whole"})
+    assert isinstance(sft.denoisers[0].objective.prompting, Respond)
+    together = split_pair(tokenizer, clm, "the quick ", "brown", where="")
+    apart = split_pair(tokenizer, sft.denoisers[0], "the quick ", "brown", where="")
+    assert np.concatenate(together).tolist() == tokenizer.encode("the quick brown").tolist()
+    assert [part.tolist() for part in apart] == [tokenizer.encode(text).tolist() for text in ("the quick", " brown")]
+
+
+def test_log_likelihoods_equal_rows_written_by_hand_in_the_order_of_the_requests(models):
+    clm, ul2 = models["clm"], models["ul2"]
+    pairs = [("def f(x):", " x = y"), ("", TEXT), ("def f(x): ", "x"), ("def", " f")]
+    rows = [decoder_log_probs(clm.language_model, ids(text)) for text in (TEXT, TEXT, "def f(x): x", "def f")]
+    expected = [row[start:].sum() for row, start in zip(rows, (9, 0, 9, 3), strict=True)]
+    np.testing.assert_allclose(loglikelihoods(clm, *pairs), expected, rtol=1e-5)
+    vocab = ul2.language_model.experiment.vocab
+    encoders = [[vocab.mode("[S]"), *ids(context), vocab.eos] for context in ("def f(x):", "")]
+    targets = (" x = y", TEXT)
+    rows = [decoder_log_probs(ul2.language_model, ids(text), encoder=encoder)
+            for text, encoder in zip(targets, encoders, strict=True)]  # fmt: skip
+    np.testing.assert_allclose(loglikelihoods(ul2, *pairs[:2]), [row.sum() for row in rows], rtol=1e-5)
+
+
+def test_a_model_is_greedy_about_what_it_generates_and_about_nothing_else(models):
+    text = greedy(models["clm"], "def f", 4)
+    other = text[:-1] + ("~" if text[-1] != "~" else "!")
+    pairs = [("def f", text), ("def f", other), ("def f", text[:2]), ("def f", "x" + text)]
+    found = models["clm"].loglikelihood(requests("loglikelihood", *pairs), True)
+    assert [is_greedy for _, is_greedy in found] == [True, False, True, False]
+
+
+def test_contexts_lose_their_first_tokens_with_a_warning_and_continuations_are_never_cut(models, caplog):
+    model, long = models["clm"], "0123456789" * 6
+    shortened = model.get_model_info()["shortened_contexts"]
+    [found, _] = loglikelihoods(model, (long, "abcde"), ("a", "b"))
+    expected = decoder_log_probs(model.language_model, ids(long[-43:] + "abcde"))[43:].sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert "1 of 2 contexts are too long for a row of data.inputs_length=48" in caplog.text
+    assert model.get_model_info()["shortened_contexts"] == shortened + 1
+    with pytest.raises(
+        ConfigError, match=r"task some_task, document 1, loglikelihood 0: has 1 tokens of context and 60"
+    ):
+        loglikelihoods(model, ("a", "b"), ("a", long))
+    with pytest.raises(ConfigError, match="document 0, loglikelihood 0: has an empty continuation"):
+        loglikelihoods(model, ("a", ""))
+
+
+@pytest.mark.parametrize("name", ["clm", "ul2", "spans", "prefix_lm", "mass"])
+def test_rolling_windows_score_each_token_once_and_fit_a_row(name):
+    experiment = experiment_of(name)
+    denoiser = continuation_denoiser(experiment)
+    longest = longest_window(experiment, denoiser)
+    assert longest == {"clm": 47, "ul2": 46, "spans": 46, "prefix_lm": 46, "mass": 46}[name]
+    for length in (1, 30, 46, 47, 48, 95, 200):
+        text, scored = np.arange(length, dtype=np.int32), []
+        for context, continuation in rolling_windows(text, longest):
+            window = np.concatenate([context, continuation])
+            assert window.tolist() == list(range(window[0], window[0] + len(window)))
+            assert (len(context) > 0) == (continuation[0] > 0)
+            example = hide(denoiser, window, len(context), len(window), experiment.vocab)
+            inputs, targets = len(example.inputs), len(example.targets_start) + len(continuation)
+            assert max(inputs, targets) <= 48 if experiment.model.has_encoder else inputs + targets <= 48
+            scored += continuation.tolist()
+        assert scored == text.tolist()
+
+
+def test_rolling_log_likelihoods_equal_windows_written_by_hand(models):
+    text = "".join(chr(97 + k % 26) for k in range(100))
+    clm, ul2 = models["clm"].language_model, models["ul2"].language_model
+    # Windows of 47 scored tokens, which with a token before them fill a row of 48; the last one reads 42 tokens.
+    parts = [(text[:47], 0), (text[46:94], 1), (text[52:], 42)]
+    expected = sum(decoder_log_probs(clm, ids(part))[start:].sum() for part, start in parts)
+    found = models["clm"].loglikelihood_rolling(requests("loglikelihood_rolling", (text,), ("",), ("ab",)), True)
+    short = decoder_log_probs(clm, ids("ab")).sum()
+    np.testing.assert_allclose(found, [expected, 0.0, short], rtol=1e-5)
+    # The encoder of UL2 reads [S], the token before the window and an EOS; 46 tokens would be the most.
+    vocab = ul2.experiment.vocab
+    parts = [(text[:0], text[:46]), (text[45:46], text[46:92])]
+    rows = [decoder_log_probs(ul2, ids(scored), encoder=[vocab.mode("[S]"), *ids(read), vocab.eos])
+            for read, scored in parts]  # fmt: skip
+    found = models["ul2"].loglikelihood_rolling(requests("loglikelihood_rolling", (text[:92],)), True)
+    np.testing.assert_allclose(found, [sum(row.sum() for row in rows)], rtol=1e-5)

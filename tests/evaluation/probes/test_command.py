@@ -1,0 +1,311 @@
+"""`python -m train.evaluate --probe=...`: the printed line of every architecture, and what is refused in one line."""
+
+import json
+import math
+import sys
+from string import ascii_lowercase
+
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from evaluation import __main__ as evaluate
+from evaluation.probes.heldout import heldout_windows
+from experiment.experiment import make_experiment
+from run.restore import load_experiment, load_params
+from run.run import make_run
+from tests.table import small_config
+from tests.train.small_runs import save_random_run
+from tests.train.subprocesses import ROOT
+from train.loop import train_and_evaluate
+
+RUNS = {  # name -> objective, architecture and config fields
+    "clm": ("clm", "decoder_only", {}),
+    "fim": ("fim", "decoder_only", {}),
+    "ul2": ("ul2", "encoder_decoder", {}),
+    "prefix_lm": ("prefix_lm", "decoder_only", {}),
+    "bart": ("bart", "encoder_decoder", {}),
+    "mlm": ("mlm", "encoder_only", {}),
+    "learned": ("mlm", "encoder_only", {"model__positions": "learned"}),
+    "rotation": ("bart:document_rotation", "encoder_decoder", {}),
+    "simcse": ("simcse", "encoder_only", {"model__dropout_rate": 0.1, "objective__mlm_weight": 0.0}),
+    "left_to_right": ("unilm:left_to_right", "encoder_only", {}),
+}
+LENGTH = ("--length=36",)
+PAIRS = [("It is. ", "Is it. ", "x"), ("one two", "two one", "x"), ("abc", "cba", "y"), ("same", "same", "y")]
+PAIRS += [("a fox. ", "fox a. ", "x"), ("the cat", "cat the", "x"), ("it was", "was it", "y"), ("of it", "it of", "y")]
+PAIRS += [("no one", "one no", "x"), ("up to", "to up", "y")]
+
+
+@pytest.fixture(scope="module")
+def folder(corpus, tmp_path_factory):
+    """The runs of RUNS with random parameters, each in a folder with its name, and pairs.jsonl."""
+    folder = tmp_path_factory.mktemp("runs")
+    text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
+    for name, (objective, architecture, fields) in RUNS.items():
+        (folder / name).mkdir()
+        save_random_run(small_config(objective, architecture, **text, **fields), str(folder / name))
+    pairs = [{"good": good, "bad": bad, "group": group} for good, bad, group in PAIRS]
+    (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    return folder
+
+
+@pytest.fixture
+def probe(folder, monkeypatch, capsys):
+    """(name of RUNS, probe, flags) -> the fields of the printed line."""
+    monkeypatch.chdir(ROOT)
+
+    def probe(name, probe, *arguments):
+        if probe == "minimal_pairs" and not any(argument.startswith("--path") for argument in arguments):
+            arguments = (*arguments, f"--path={folder / 'pairs.jsonl'}")
+        arguments = [f"--workdir={folder / name}", *([f"--probe={probe}"] if probe else []), *arguments]
+        monkeypatch.setattr(sys, "argv", ["evaluate", *arguments])
+        evaluate.main()
+        out, err = capsys.readouterr()
+        assert "scoring" not in err  # no bar where standard error is no terminal
+        [line] = out.splitlines()
+        return json.loads(line)
+
+    return probe
+
+
+def assert_interval(fields, name):
+    low, high = fields[f"{name}_interval"]
+    assert low <= fields[name] <= high
+
+
+@pytest.mark.parametrize("name", ["clm", "fim", "ul2", "prefix_lm", "bart"])
+def test_continuation_scores_the_same_tokens_of_the_same_documents_for_every_run(probe, name):
+    found = probe(name, "continuation", *LENGTH)
+    assert (found["probe"], found["step"], found["documents"], found["windows"]) == ("continuation", 0, 4, 16)
+    assert found["tokens"] == found["bytes"] == 16 * 18 and found["unknown_tokens"] == 0
+    assert found["bits_per_byte"] == pytest.approx(found["nats_per_byte"] / math.log(2))
+    assert found["denoiser"] == {"ul2": "s"}.get(name, name)
+    assert found["nats_per_byte_interval"] is found["bits_per_byte_interval"] is None  # four documents
+    assert found["interval"] == "95%, expanded BCa bootstrap over documents" and found["resamples"] == 10_000
+
+
+def test_continuation_is_the_mean_over_the_windows(probe, folder):
+    """Against the run's own loss of one window, the rest of which is padding: all tokens minus the first half's."""
+    import jax.numpy as jnp
+
+    from models.transformer import apply
+
+    found = probe("clm", "continuation", *LENGTH, "--num_documents=1", "--places=1")
+    experiment = load_experiment(str(folder / "clm"))
+    params, _ = load_params(experiment, str(folder / "clm"))
+    run = make_run(experiment, show_progress=False)
+    [window] = heldout_windows(run.heldout_documents, count=1, places=1, length=36, shortest=2)
+    tokens = window.tokens[None]
+    batch = {
+        "decoder_input_tokens": np.pad(tokens[:, :-1], ((0, 0), (1, 0))),
+        "decoder_positions": np.arange(36)[None],
+        "decoder_segment_ids": np.ones((1, 36), int),
+        "decoder_bidirectional_mask": np.zeros((1, 36), bool),
+    }
+    logits = apply(experiment.model, params["transformer"], batch)[0]
+    log_probabilities = logits - jnp.log(jnp.exp(logits).sum(-1, keepdims=True))
+    nats = -log_probabilities[np.arange(36), tokens[0]][18:]
+    assert found["nats_per_byte"] == pytest.approx(float(nats.mean()), rel=1e-4)
+    assert found["nats_per_byte_interval"] is None  # one document has no spread
+
+
+@pytest.mark.parametrize("name", ["fim", "ul2", "bart", "mlm", "learned"])
+def test_infilling_scores_spans_of_three_lengths(probe, name):
+    found = probe(name, "infilling", *LENGTH)
+    metric = "masked_nats_per_byte" if name in ("mlm", "learned") else "nats_per_byte"
+    assert list(found["spans"]) == ["3", "8", "32"]
+    for length, fields in found["spans"].items():
+        assert fields["windows"] == 16 and fields["tokens"] == fields["bytes"] == 16 * int(length)
+        assert metric in fields and "exact_match" in fields
+    assert {"nats_per_byte", "masked_nats_per_byte"} - found["spans"]["3"].keys() == (
+        {"nats_per_byte", "masked_nats_per_byte"} - {metric}
+    )
+
+
+def test_text_only_is_a_flag_of_the_probes_of_held_out_text(probe):
+    few = ("--length=12", "--num_documents=1", "--spans=2")
+    found, plain = probe("ul2", "infilling", *few, "--text_only"), probe("ul2", "infilling", *few)
+    assert (found["text_only"], plain["text_only"]) == (True, False)
+    assert found["spans"]["2"]["nats_per_byte"] < plain["spans"]["2"]["nats_per_byte"]
+
+
+def test_infilling_counts_hidden_spans_of_whitespace(probe, corpus, tmp_path):
+    """The spans of two documents of letters, and of one that has three spaces around each letter."""
+    fractions = []
+    for name, texts in {"letters": ["abc" * 40, "xyz" * 40], "spaces": ["   a" * 40, "xyz" * 40]}.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts * 2))
+        arguments = ["--config=tests/small_config.py:fim,decoder_only", f"--config.data.path={tmp_path / name}.txt"]
+        arguments += [f"--config.data.cache_dir={corpus / 'cache'}", "--config.data.document_per=line"]
+        arguments += ["--config.data.heldout_fraction=0.75", "--config.data.split_by=document"]
+        found = probe("fim", "infilling", "--length=12", "--places=64", "--spans=1,4", *arguments)["spans"]
+        fractions.append([found[length]["whitespace_span_fraction"] for length in ("1", "4")])
+    assert fractions[0] == [0.0, 0.0]
+    assert 0.1 < fractions[1][0] < 0.9 and fractions[1][1] == 0.0
+
+
+def test_a_mode_chooses_the_denoiser(probe):
+    assert probe("ul2", "infilling", "--length=12", "--spans=2", "--num_documents=1")["denoiser"] == "r1"
+    found = probe("ul2", "infilling", "--length=12", "--spans=2", "--num_documents=1", "--mode=[X]")
+    assert found["denoiser"] == "x1" and list(found["spans"]) == ["2"]
+
+
+@pytest.mark.parametrize("unit", ["token", "word"])
+def test_pseudo_log_likelihood_scores_every_token_once(probe, unit):
+    found = probe("mlm", "pseudo_log_likelihood", "--length=20", "--num_documents=1", "--places=2", f"--unit={unit}")
+    assert found["tokens"] == 40 and found["unit"] == unit and "nats_per_byte" not in found
+    assert found["pseudo_bits_per_byte"] == pytest.approx(found["pseudo_nats_per_byte"] / math.log(2))
+
+
+SCORES = {
+    "clm": ["log_likelihood"],
+    "prefix_lm": ["log_likelihood"],
+    "ul2": ["log_likelihood", "pseudo_log_likelihood"],
+    "mlm": ["pseudo_log_likelihood"],
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_minimal_pairs_have_the_scores_of_the_architecture(probe, name):
+    found = probe(name, "minimal_pairs")
+    assert [key for key in found if key.endswith("likelihood")] == SCORES[name]
+    assert found["pairs"] == found["pairs_in_file"] == 10 and found["tokens"] == found["bytes"] == 114
+    for score in SCORES[name]:
+        assert found[score]["ties"] == 1 and found[score]["accuracy"] * 10 % 1 == pytest.approx(0.5)
+        assert_interval(found[score], "accuracy")
+        groups = found[score]["groups"]
+        assert {group: fields["pairs"] for group, fields in groups.items()} == {"x": 5, "y": 5}
+        assert all(fields["accuracy_interval"] is None for fields in groups.values())  # 5 pairs are too few
+        assert np.mean([fields["accuracy"] for fields in groups.values()]) == pytest.approx(found[score]["accuracy"])
+
+
+def test_a_single_stack_can_be_asked_for_pseudo_log_likelihood(probe):
+    assert "pseudo_log_likelihood" not in probe("fim", "minimal_pairs")
+    found = probe("fim", "minimal_pairs", "--score=pseudo_log_likelihood", "--limit=1")
+    assert "log_likelihood" not in found and found["pairs"] == 2 and found["pseudo_log_likelihood"]["unit"] == "token"
+
+
+def test_a_run_is_asked_in_the_layout_of_another_config(probe, corpus):
+    text = [f"--config.data.path={corpus / 'text'}", f"--config.data.cache_dir={corpus / 'cache'}"]
+    config = ["--config=tests/small_config.py:fim,decoder_only", *text]
+    found = probe("clm", "infilling", *LENGTH, *config)
+    assert found["denoiser"] == "fim" and found["config"] == "tests/small_config.py:fim,decoder_only"
+    spm = probe("clm", "infilling", *LENGTH, *config, "--config.objective.spm_rate=1.0")
+    assert spm["spans"]["8"]["nats_per_byte"] != found["spans"]["8"]["nats_per_byte"]
+    pairs = probe("clm", "minimal_pairs", *config, "--score=pseudo_log_likelihood")
+    assert pairs["pseudo_log_likelihood"]["denoiser"] == "fim"
+
+
+REFUSED = {
+    "an encoder does not continue": (
+        ("mlm", "continuation"),
+        "--probe=continuation needs a model that continues a text, which objective.name='mlm' on encoder_only does not "
+        "train: use --probe=infilling or --probe=minimal_pairs or --probe=pseudo_log_likelihood, or another layout",
+    ),
+    "a causal model sees one side": (
+        ("clm", "infilling"),
+        "--probe=infilling needs a model that fills in hidden tokens and sees the text on both sides of them, which "
+        "objective.name='clm' on decoder_only does not train: use --probe=continuation or --probe=minimal_pairs",
+    ),
+    "no pseudo-log-likelihood": (("clm", "pseudo_log_likelihood"), "objective.name='clm' on decoder_only does not"),
+    "no score": (
+        ("clm", "minimal_pairs", "--score=pseudo_log_likelihood"),
+        "objective.name='clm' on decoder_only does not train: remove --score, or another layout with --config",
+    ),
+    "unit without a score": (
+        ("clm", "minimal_pairs", "--unit=word"),
+        "--unit=word has no effect on the score log_likelihood: remove it$",
+    ),
+    "unit and another score": (
+        ("ul2", "minimal_pairs", "--unit=token", "--score=log_likelihood"),
+        "--unit=token has no effect on the score log_likelihood: remove it$",
+    ),
+    "unit of a model with two sides": (
+        ("fim", "minimal_pairs", "--unit=word"),
+        "log_likelihood: remove it, or add --score=pseudo_log_likelihood",
+    ),
+    "a pattern of UniLM that sees one side": (("left_to_right", "infilling"), "does not train: no probe fits"),
+    "rotation hides nothing": (("rotation", "continuation"), "does not train: no probe fits, or another layout"),
+    "no language model": (("simcse", "infilling"), "does not train the prediction of tokens"),
+    "unknown probe": (
+        ("clm", "likelihood"),
+        "--probe=likelihood must be continuation, infilling, minimal_pairs",
+    ),
+    "flag without probe": (("clm", "", "--length=8"), "--length needs --probe: add --probe=continuation or"),
+    "flag of another probe": (("clm", "continuation", "--path=x"), "--path has no effect on --probe=continuation"),
+    "text_only of pairs": (("clm", "minimal_pairs", "--text_only"), "--text_only has no effect on"),
+    "text_only without probe": (("clm", "", "--text_only"), "--text_only needs --probe"),
+    "all and a number": (("clm", "continuation", "--all", "--num_documents=2"), "--all and --num_documents exclude"),
+    "all pairs": (("clm", "minimal_pairs", "--all"), "--all has no effect on --probe=minimal_pairs"),
+    "no pairs": (("clm", "minimal_pairs", "--path="), "--path= cannot be read"),
+    "score": (("clm", "minimal_pairs", "--score=sum"), "--score=sum must be log_likelihood or pseudo_log_likelihood"),
+    "unit": (("mlm", "minimal_pairs", "--unit=byte"), "--unit=byte must be token or word"),
+    "limit": (("clm", "minimal_pairs", "--limit=0"), "--limit=0 must be 1 or more"),
+    "length": (("clm", "continuation", "--length=1"), "--length=1 must be 2 or more"),
+    "length of a row": (
+        ("clm", "continuation", "--length=100000000"),
+        "--length=100000000 is longer than a row of data.inputs_length=40: set --length=96 or less",
+    ),
+    "length of rows": (
+        ("ul2", "infilling", "--length=1000"),
+        "--length=1000 is longer than a row of data.inputs_length=40 and data.targets_length=40: set --length=96 or",
+    ),
+    "room for spans": (("ul2", "infilling", "--length=33"), "--length=33 has no room for a hidden span of 32 tokens"),
+    "spans": (("ul2", "infilling", "--spans=a"), "--spans=a must be integers"),
+    "no span": (("ul2", "infilling", "--spans=0"), "--spans=0 must be lengths of 1 or more"),
+    "mode": (("ul2", "continuation", "--mode=[Y]"), r"--mode='\[Y\]' is not a mode of this run"),
+    "mode that fills in": (("ul2", "infilling", "--mode=[S]"), r"with --mode='\[S\]' on .* train: remove --mode, or"),
+    "positions": (
+        ("learned", "infilling"),
+        "takes 98 positions, special tokens included, and the model has 40",
+    ),
+    "corpus": (
+        ("clm", "continuation", "--config=tests/small_config.py:clm,decoder_only"),
+        "none of the 78 held-out documents has 3 tokens, the fewest that this probe can use",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_probe_cannot_answer_is_refused_in_one_line(probe, case, corpus, tmp_path):
+    (name, *arguments), message = REFUSED[case]
+    if case == "corpus":
+        (tmp_path / "short.txt").write_text("\n".join(a + b for a in ascii_lowercase for b in ascii_lowercase))
+        arguments += [f"--config.data.path={tmp_path}", "--config.data.document_per=line"]
+        arguments += [f"--config.data.cache_dir={corpus / 'cache'}", "--config.data.heldout_fraction=0.1"]
+    with pytest.raises(ConfigError, match=message) as error:
+        probe(name, *arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_minimal_pairs_without_a_file(folder, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["evaluate", f"--workdir={folder / 'clm'}", "--probe=minimal_pairs"])
+    with pytest.raises(ConfigError, match="--probe=minimal_pairs needs --path=FILE"):
+        evaluate.main()
+
+
+LANGUAGE = {"clm": "decoder_only", "mlm": "encoder_only", "span_corruption": "encoder_decoder"}
+
+
+@pytest.mark.parametrize("objective", LANGUAGE)
+def test_a_trained_model_prefers_sentences_of_its_language(objective, tmp_path, corpus, monkeypatch, capsys):
+    """The language repeats "abc" or "xyz"; bad sentences have one letter of the other word."""
+    rng = np.random.default_rng(0)
+    words = [["abc" * 30, "xyz" * 30][rng.integers(2)][rng.integers(3) :][: rng.integers(40, 60)] for _ in range(300)]
+    (tmp_path / "text.txt").write_text("\n".join(words))
+    config = small_config(objective, LANGUAGE[objective])
+    config["data"] |= {"source": "text", "path": str(tmp_path / "text.txt"), "document_per": "line"}
+    config["data"] |= {"cache_dir": str(tmp_path / "cache"), "documents": "split"}
+    steps, rate = (200, 3e-3) if objective == "mlm" else (60, 1e-2)  # an MLM scores few tokens
+    config["train"] |= {"steps": steps, "batch_size": 16, "log_every": 60, "eval_every": 200, "checkpoint_every": 200}
+    config["optimizer"] |= {"learning_rate": rate, "name": "adamw"}
+    train_and_evaluate(make_experiment(config), str(tmp_path / "run"))
+    pairs = [{"good": word[:20], "bad": f"{word[:9]}{'ax'[word[0] in 'abc']}{word[10:20]}"} for word in words[:40]]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    arguments = [f"--workdir={tmp_path / 'run'}", "--probe=minimal_pairs", f"--path={tmp_path / 'pairs.jsonl'}"]
+    monkeypatch.setattr(sys, "argv", ["evaluate", *arguments])
+    capsys.readouterr()
+    evaluate.main()
+    found = json.loads(capsys.readouterr().out)
+    scores = [found[key]["accuracy"] for key in ("log_likelihood", "pseudo_log_likelihood") if key in found]
+    assert len(scores) == 1 + (objective == "span_corruption") and min(scores) > 0.8

@@ -1,0 +1,116 @@
+"""Hidden spans are laid out as the objective lays out the same spans in training, for every config."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from evaluation.probes import PROBES
+from objectives import bart, denoisers_of, fim
+from objectives.algebra.infilling import Cover
+from objectives.bart import BART
+from objectives.denoising import Denoising
+from objectives.fim import FIM
+from objectives.mlm import MLM
+from objectives.prefix_lm import PrefixLM
+from tests.objectives.helpers import random_keys, vocab
+from tests.table import CASES, objective_of, small_experiment
+
+VOCAB = vocab()
+TEXT = np.arange(40, 60, dtype=np.int32)
+DENOISERS = {
+    f"{name}/{denoiser.name}": denoiser.objective
+    for name in dict.fromkeys(name for name, _ in CASES)
+    for denoiser in denoisers_of(objective_of(name), name)
+}
+
+
+def examples_of_training(objective, start, stop, monkeypatch):
+    """Inputs and targets that `objective` makes of TEXT in training where it draws this span alone, or None."""
+    is_hidden = (np.arange(20) >= start) & (np.arange(20) < stop)
+    if isinstance(objective, Denoising):
+        if isinstance(objective, PrefixLM) and stop < len(TEXT):
+            return None
+        if getattr(objective, "random_token_rate", 0):
+            objective = dataclasses.replace(objective, random_token_rate=0.0)
+        monkeypatch.setattr(type(objective), "noise_mask", lambda *args: is_hidden[None])
+    elif isinstance(objective, BART):
+        if not objective.mask_rate:
+            return None
+        objective = dataclasses.replace(objective, permute_sentences=0.0, rotate=0.0, mask_random=0.0)
+        heads = (np.arange(20) == start) if objective.mask_length == "span_poisson" else is_hidden
+        covered = Cover(heads[None], (is_hidden & ~heads)[None])
+        monkeypatch.setattr(bart.BART, "_cover", lambda *args: (covered, np.zeros(1, np.int64)))
+    elif isinstance(objective, FIM):
+        spm = float(objective.prompting.spm)
+        objective = dataclasses.replace(objective, fim_rate=1.0, spm_rate=spm, min_document_length=1)
+        if stop == len(TEXT):
+            objective = dataclasses.replace(objective, fim_rate=0.0)
+        monkeypatch.setattr(fim, "_cuts", lambda *args: np.array([[start, stop]]))
+    elif isinstance(objective, MLM):
+        objective = dataclasses.replace(objective, mask_token_rate=1.0, random_token_rate=0.0)
+        selected = np.pad(is_hidden, 1)[None]
+        monkeypatch.setattr(MLM, "select", lambda *args: selected)
+        examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
+        return examples.inputs.tokens[0, : examples.inputs.lengths[0]], np.zeros(0, np.int32)
+    elif objective.extra_columns or objective.prompting is None or not hides(objective, start, stop):
+        return None
+    examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
+    return [one.tokens[0, : one.lengths[0]] for one in (examples.inputs, examples.targets)]
+
+
+def hides(objective, start, stop):
+    return objective.prompting.hide(TEXT, start, stop, VOCAB) is not None
+
+
+SKIPPED = ("nsp", "sop", "unilm", "classification", "simcse", "sft")  # other texts or segments in a row
+
+
+@pytest.mark.parametrize(("start", "stop"), [(6, 9), (12, 20)], ids=["middle", "end"])
+@pytest.mark.parametrize("name", [name for name in DENOISERS if not name.startswith(SKIPPED)])
+def test_hidden_tokens_are_laid_out_as_in_training(name, start, stop, monkeypatch):
+    objective = DENOISERS[name]
+    expected = examples_of_training(objective, start, stop, monkeypatch)
+    laid_out = objective.prompting.hide(TEXT, start, stop, VOCAB)
+    assert (laid_out is None) == (expected is None)
+    if expected is not None:
+        inputs, targets = expected
+        assert laid_out.inputs.tolist() == inputs.tolist()
+        if not isinstance(objective, MLM):
+            answered = [*laid_out.targets_start, *TEXT[start:stop]]
+            assert targets[: len(answered)].tolist() == answered
+
+
+FITS = {  # config -> the probes that fit, where it differs from its objective's rule
+    "clm": "continuation minimal_pairs",
+    "multi_token_prediction": "continuation minimal_pairs",
+    "prefix_lm": "continuation minimal_pairs",
+    "fim": "continuation infilling minimal_pairs pseudo_log_likelihood",
+    "span_corruption": "continuation infilling minimal_pairs pseudo_log_likelihood",
+    "iid_denoising": "continuation infilling minimal_pairs pseudo_log_likelihood",
+    "ul2": "continuation infilling minimal_pairs pseudo_log_likelihood",
+    "ul2r": "continuation infilling minimal_pairs pseudo_log_likelihood",
+    "ul2_baselines": "continuation infilling minimal_pairs pseudo_log_likelihood",
+    "bart": "continuation infilling minimal_pairs pseudo_log_likelihood",
+    "bart:sentence_permutation": "",
+    "bart:document_rotation": "",
+    "deshuffling": "",
+    "sft": "",
+    "mlm": "infilling minimal_pairs pseudo_log_likelihood",
+    "nsp": "infilling minimal_pairs pseudo_log_likelihood",
+    "sop": "infilling minimal_pairs pseudo_log_likelihood",
+    "electra": "infilling minimal_pairs pseudo_log_likelihood",
+    "unilm": "infilling minimal_pairs pseudo_log_likelihood",
+    "unilm:left_to_right": "",
+    "unilm:right_to_left": "",
+}
+
+
+@pytest.mark.parametrize(("name", "architecture"), CASES)
+def test_every_config_has_the_probes_that_its_objective_allows(name, architecture):
+    experiment = small_experiment(name, architecture)
+    if any(denoiser.objective.prompting is None for denoiser in experiment.denoisers):
+        return  # no language model
+    expected = FITS.get(name, FITS.get(name.partition(":")[0], FITS["mlm"] if name.startswith("simcse") else None))
+    fitting = [probe for probe in PROBES if PROBES[probe]().denoisers(experiment)]
+    assert " ".join(fitting) == expected

@@ -1,0 +1,192 @@
+"""Likelihoods of given texts, against the logits of rows that are written here by hand."""
+
+import jax
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from evaluation.likelihood import Pair, continuations, encode_pair, pseudo, rolling
+from evaluation.probes.probe import LanguageModel
+from models.transformer import apply as apply_op_by_op
+from run.restore import reading_mesh
+from tests.train.tiny_experiments import PREFIX_LM, SPANS, random_params, tiny_experiment
+
+apply = jax.jit(apply_op_by_op, static_argnums=0)
+CONTEXT, A, B = "def f(x):", " return", " x + 1"
+
+
+def language_model(*args, **kwargs):
+    experiment = tiny_experiment(*args, **kwargs)
+    return LanguageModel(experiment, random_params(experiment), reading_mesh(experiment))
+
+
+@pytest.fixture(scope="module")
+def causal():
+    return language_model("clm", "decoder_only")
+
+
+def ids(text):
+    return np.frombuffer(text.encode(), np.uint8).astype(np.int32) + 3
+
+
+def pairs_of(*texts):
+    return [Pair(ids(context), ids(continuation)) for context, continuation in texts]
+
+
+def fields(stack, tokens):
+    """The fields of a row of 48 positions with `tokens` at its start, for one program of each model."""
+    row, length = np.zeros((3, 1, 48), np.int32), len(tokens)
+    row[0, 0, :length], row[1, 0, :length], row[2, 0, :length] = tokens, np.arange(length), 1
+    return dict(zip([f"{stack}_input_tokens", f"{stack}_positions", f"{stack}_segment_ids"], row, strict=True))
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, np.float64)
+    logits = logits - logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def decoder_log_probs(model, targets, *, prefix=0, encoder=None):
+    """The log-probability of each of `targets`, int [n]; the first `prefix` positions are bidirectional."""
+    batch = fields("decoder", [model.experiment.vocab.pad, *targets[:-1]])
+    if encoder is None:
+        batch["decoder_bidirectional_mask"] = (np.arange(48) < prefix)[None]
+    else:
+        batch |= fields("encoder", encoder)
+    return log_softmax(apply(model.experiment.model, model.params, batch))[0, np.arange(len(targets)), targets]
+
+
+def test_a_causal_model_follows_the_chain_rule_and_equals_a_sum_of_log_softmax(causal):
+    found = continuations(causal, pairs_of((CONTEXT, A), (CONTEXT + A, B), (CONTEXT, A + B), ("", CONTEXT + A + B)))
+    p_a, p_b, p_ab, p_all = (one.log_likelihood for one in found)
+    np.testing.assert_allclose(p_a + p_b, p_ab, rtol=1e-5)
+    expected = decoder_log_probs(causal, ids(CONTEXT + A + B))
+    np.testing.assert_allclose([p_a, p_ab], [expected[9:16].sum(), expected[9:].sum()], rtol=1e-5)
+    np.testing.assert_allclose(p_all, expected.sum(), rtol=1e-5)
+    assert [(one.tokens, one.bytes, one.dropped) for one in found] == [(7, 7, 0), (6, 6, 0), (13, 13, 0), (22, 22, 0)]
+
+
+def test_a_likelihood_does_not_depend_on_the_other_texts(causal):
+    texts = pairs_of((CONTEXT, A), (CONTEXT * 4, "pass"), ("", "x"), ("a", "bc" * 20))
+    together = continuations(causal, texts)
+    for pair, expected in zip(texts, together, strict=True):
+        [alone] = continuations(causal, [pair])
+        np.testing.assert_allclose(alone.nats, expected.nats, rtol=1e-5)
+    assert continuations(causal, texts[::-1])[0].tokens == 40
+
+
+def test_whether_a_continuation_is_greedy(causal):
+    text = ids(CONTEXT)
+    batch = fields("decoder", [causal.experiment.vocab.pad, *text])
+    batch["decoder_bidirectional_mask"] = np.zeros((1, 48), bool)
+    logits = np.array(apply(causal.experiment.model, causal.params, batch))[0, len(text)]
+    logits[[causal.experiment.vocab.pad, *range(causal.experiment.vocab.size, len(logits))]] = -np.inf
+    likeliest, other = np.argsort(-logits)[:2].astype(np.int32)
+    found = continuations(causal, [Pair(text, likeliest[None]), Pair(text, other[None])])
+    assert [one.is_greedy for one in found] == [True, False]
+
+
+def test_a_prefix_lm_reads_the_context_as_inputs():
+    model = language_model(PREFIX_LM | {"sentinel": True}, "decoder_only", model={"num_layers": 2})
+    vocab = model.experiment.vocab
+    inputs = [*ids(CONTEXT), vocab.sentinel(0), vocab.eos]
+    expected = decoder_log_probs(model, np.array([*inputs, vocab.sentinel(0), *ids(A)]), prefix=len(inputs) + 1)
+    [found] = continuations(model, pairs_of((CONTEXT, A)))
+    np.testing.assert_allclose(found.log_likelihood, expected[-7:].sum(), rtol=1e-5)
+
+
+def test_an_encoder_decoder_reads_the_context_in_its_encoder():
+    model = language_model(SPANS, "encoder_decoder")
+    vocab = model.experiment.vocab
+    encoder = [*ids(CONTEXT), vocab.sentinel(0), vocab.eos]
+    expected = decoder_log_probs(model, np.array([vocab.sentinel(0), *ids(A)]), encoder=encoder)
+    [found] = continuations(model, pairs_of((CONTEXT, A)))
+    np.testing.assert_allclose(found.log_likelihood, expected[1:].sum(), rtol=1e-5)
+    # A text of three windows: the encoder reads the 46 tokens before the scored ones, at most 47 in a row of 48.
+    text = ids(CONTEXT * 12)
+    [found] = rolling(model, [text])
+    parts = [Pair(text[:0], text[:47]), Pair(text[1:47], text[47:94]), Pair(text[48:94], text[94:])]
+    expected = sum(part.nats for part in continuations(model, parts))
+    np.testing.assert_allclose(found.nats, expected, rtol=1e-5)
+    assert found.tokens == found.bytes == 108
+
+
+def test_sft_reads_the_context_as_the_prompt_and_a_mode_chooses_a_denoiser():
+    sft = language_model({"name": "sft", "inputs_eos": False}, "decoder_only", data={"documents": "whole"})
+    expected = decoder_log_probs(sft, ids(CONTEXT + A), prefix=10)
+    [found] = continuations(sft, pairs_of((CONTEXT, A)))
+    np.testing.assert_allclose(found.log_likelihood, expected[9:].sum(), rtol=1e-5)
+    ul2 = language_model("ul2", "encoder_decoder")
+    vocab, params = ul2.experiment.vocab, pairs_of((CONTEXT, A))
+    [default], [r] = continuations(ul2, params), continuations(ul2, params, mode="[R]")
+    s_inputs = [vocab.mode("[S]"), *ids(CONTEXT), vocab.eos]
+    r_inputs = [vocab.mode("[R]"), *ids(CONTEXT), vocab.sentinel(0), vocab.eos]
+    in_s = decoder_log_probs(ul2, ids(A), encoder=s_inputs).sum()
+    in_r = decoder_log_probs(ul2, np.array([vocab.sentinel(0), *ids(A)]), encoder=r_inputs)[1:].sum()
+    np.testing.assert_allclose([default.log_likelihood, r.log_likelihood], [in_s, in_r], rtol=1e-5)
+    with pytest.raises(ConfigError, match=r"--mode='\[Q\]' is not a mode of this run"):
+        continuations(ul2, params, mode="[Q]")
+
+
+def test_rolling_scores_each_token_once_with_the_context_that_is_set(causal):
+    text = ids("abcdefghijklmnopqrstuvwxyz" * 4)
+    whole, one, many = (
+        rolling(causal, [some], context_length=k)[0] for some, k in [(text[:48], 1), (text, 1), (text, 40)]
+    )
+    np.testing.assert_allclose(whole.log_likelihood, decoder_log_probs(causal, text[:48]).sum(), rtol=1e-5)
+    # Rows of 48 tokens: 48 scored, then one read and 47 scored, then one read and the last 9 scored.
+    parts = [text[:48], text[47:95], text[94:]]
+    scored = [decoder_log_probs(causal, part)[k:].sum() for part, k in zip(parts, (0, 1, 1), strict=True)]
+    np.testing.assert_allclose(one.log_likelihood, sum(scored), rtol=1e-5)
+    assert whole.tokens == 48 and one.tokens == many.tokens == 104
+    assert one == rolling(causal, [text])[0] and many.nats != one.nats
+    with pytest.raises(ConfigError, match=r"context_length=48 leaves no token to score in data\.inputs_length=48"):
+        rolling(causal, [text], context_length=48)
+
+
+def test_the_pseudo_likelihood_hides_each_token_of_the_continuation():
+    model = language_model("mlm", "encoder_only")
+    vocab, text = model.experiment.vocab, ids(CONTEXT + A)
+    expected = 0.0
+    for place in range(9, 16):
+        row = np.array([vocab.cls, *text, vocab.sep])
+        row[1 + place] = vocab.mask
+        logits = apply(model.experiment.model, model.params, fields("encoder", row))
+        expected += log_softmax(logits)[0, 1 + place, text[place]]
+    [found] = pseudo(model, pairs_of((CONTEXT, A)))
+    np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-5)
+    assert found.tokens == 7
+    with pytest.raises(
+        ConfigError, match=r"objective\.name='mlm' on encoder_only does not continue texts, .* use the ps"
+    ):
+        continuations(model, pairs_of((CONTEXT, A)))
+
+
+def test_a_context_that_does_not_fit_is_an_error_or_is_dropped_and_counted(causal):
+    text = ids("0123456789" * 6)
+    with pytest.raises(ConfigError, match=r"text 2 has 50 tokens of context and 10 of continuation, with special "
+                       r"tokens 12 too many for data\.inputs_length=48"):  # fmt: skip
+        continuations(causal, [Pair(text[:1], text[1:2]), Pair(text[:50], text[50:])])
+    [found] = continuations(causal, [Pair(text[:50], text[50:])], drop_context=True)
+    assert found.dropped == 12 and found.tokens == 10
+    np.testing.assert_allclose(found.log_likelihood, decoder_log_probs(causal, text[12:])[38:].sum(), rtol=1e-5)
+    with pytest.raises(ConfigError, match=r"document 1 has 5 tokens of context and 55 of .*: shorten the continuation"):
+        continuations(causal, [Pair(text[:5], text[5:])], drop_context=True, where="document {}".format)
+    assert continuations(causal, [Pair(text[:5], text[:0])])[0][:4] == (0, 0, 0, True)
+
+
+def test_a_token_with_characters_of_both_belongs_to_the_continuation(tmp_path):
+    pytest.importorskip("sentencepiece")
+    from data.tokenizers.tokenizer import SentencePieceTokenizer
+    from tests.data.test_tokenizer import T5_LIKE, train_model
+
+    model = train_model(tmp_path / "t5.model", **T5_LIKE)
+    tokenizer = SentencePieceTokenizer(model, num_sentinels=2, mode_tokens=())
+    whole = tokenizer.encode("the quick brown fox").tolist()
+    for context in ("", "the", "the ", "the qu", "the quick brown f", "the quick brown fox"):
+        before, after = encode_pair(tokenizer, context, "the quick brown fox"[len(context) :])
+        assert [*before, *after] == whole
+        read = tokenizer.decode(before)
+        assert "the quick brown fox".startswith(read) and len(read) <= len(context)
+    with pytest.raises(ConfigError, match="the text is not valid UTF-8 at character 1"):
+        encode_pair(tokenizer, "a", "\udcff")

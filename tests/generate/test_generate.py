@@ -1,0 +1,192 @@
+"""The command `python -m train.generate`, and the sample that a run prints at its end."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from generate import __main__ as generate
+from generate import sample
+from generate.answers import Answer
+from generate.prompts import prompt_batch, read_prompt
+from generate.texts import Generated, Options, most_tokens
+from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
+from run.run import make_run
+from tests.generate.test_prompts import BART, FIM
+from tests.train import subprocesses
+from tests.train.tiny_experiments import random_params, tiny_experiment
+
+
+def run_command(monkeypatch, capsys, workdir, prompt, *arguments):
+    """What the command prints to standard output, and to standard error."""
+    monkeypatch.setattr(sys, "argv", ["generate", f"--workdir={workdir}", f"--prompt={prompt}", *arguments])
+    generate.main()
+    out, err = capsys.readouterr()
+    return out, err
+
+
+def test_the_command_fills_in_spans_the_same_way_for_the_same_seed(workdirs, monkeypatch, capsys):
+    arguments = ("--max_tokens=12", "--num_samples=3", "--temperature=1.5")
+    out, err = run_command(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments)
+    samples = out.split("--- sample ")[1:]
+    assert [printed[:6] for printed in samples] == ["1 of 3", "2 of 3", "3 of 3"]
+    for printed in samples:
+        answer, text = printed.split("answer: ")[1].split("\ntext: ")
+        assert text.startswith("ab") and text.endswith("cd\n")
+        assert ("<extra_id_0>" in text) == ("<extra_id_0>" not in answer)
+    assert len({printed[6:] for printed in samples}) == 3
+    assert run_command(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments) == (out, err)
+    other, _ = run_command(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments, "--seed=1")
+    assert other != out
+
+
+def test_the_command_continues_a_prompt(workdirs, monkeypatch, capsys):
+    out, err = run_command(monkeypatch, capsys, workdirs["clm"], "a b", "--temperature=0", "--max_tokens=4")
+    assert out.startswith("a b") and out.endswith("\n") and len(out) > 4
+    assert err in ("", "note: sample 1 did not end within --max_tokens=4\n")
+
+
+def test_the_command_fills_masks(workdirs, monkeypatch, capsys):
+    out, _ = run_command(monkeypatch, capsys, workdirs["mlm"], "a[MASK]b[MASK]")
+    first, second, text = out.splitlines()
+    assert first.startswith("mask 1: '") and second.startswith("mask 2: '") and first.count("0.") == 5
+    assert text.startswith("text: a") and "[MASK]" not in text
+
+
+INVALID_COMMANDS = {
+    "temperature": ("clm", "a", ["--temperature=-1"], "--temperature=-1.0 must be 0"),
+    "not a number": ("clm", "a", ["--temperature=nan"], "--temperature=nan must be"),
+    "top_k": ("clm", "a", ["--top_k=-1"], "--top_k=-1 must be"),
+    "top_p 0": ("clm", "a", ["--top_p=0"], "--top_p=0.0 must be above 0"),
+    "top_p 2": ("clm", "a", ["--top_p=2"], "--top_p=2.0 must be above 0"),
+    "max_tokens": ("clm", "a", ["--max_tokens=0"], "--max_tokens=0 must be an integer of 1"),
+    "num_samples": ("clm", "a", ["--num_samples=0"], "--num_samples=0 must be an integer of 1"),
+    "greedy samples": ("clm", "a", ["--num_samples=2", "--temperature=0"], "all the same"),
+    "seed": ("clm", "a", ["--seed=-1"], "--seed=-1 must be"),
+    "learned positions": ("clm", "abc", ["--max_tokens=46"], "48 learned positions.*set --max_tokens=45 or less"),
+    "step": ("clm", "a", ["--step=7"], "no checkpoint of step 7"),
+    "no mask": ("mlm", "a", [], r"--prompt has no \[MASK\]"),
+    "sampling flags": ("mlm", "a[MASK]", ["--top_k=3"], "--top_k does not apply"),
+    "too long for masks": ("mlm", "[MASK]" * 47, [], "has 49 tokens.*data.inputs_length=48"),
+}
+
+
+@pytest.mark.parametrize(
+    ("objective", "prompt", "arguments", "message"), INVALID_COMMANDS.values(), ids=INVALID_COMMANDS
+)
+def test_invalid_commands_raise_one_line(workdirs, monkeypatch, capsys, objective, prompt, arguments, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        run_command(monkeypatch, capsys, workdirs[objective], prompt, *arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_an_answer_that_fills_no_span_gives_a_note(capsys):
+    prompting = types.SimpleNamespace(task="infill_spans")
+    request = types.SimpleNamespace(prompt=types.SimpleNamespace(prompting=prompting), max_tokens=9)
+    texts = {"a <extra_id_0> c": "b", "a b c": "<extra_id_0> b"}
+    answers = [Generated("a <extra_id_0> c", answer, text, True, 0, 1) for text, answer in texts.items()]
+    for answer, notes in zip(answers, (1, 0), strict=True):
+        lines = list(generate._generated_lines([answer], request, Options(), "a <extra_id_0> c"))
+        assert lines == [f"answer: {answer.answer}", f"text: {answer.text}"]
+        assert capsys.readouterr().err.count("note: sample 1 fills no span") == notes
+
+
+def test_answers_longer_than_training_rows_give_a_note():
+    experiment = tiny_experiment("clm", "decoder_only", model={"positions": "rope"})
+    prompt, _ = read_prompt(experiment, "abc", None)
+    assert most_tokens(experiment, prompt, None) == (45, [])
+    assert most_tokens(experiment, prompt, 45) == (45, [])
+    assert most_tokens(experiment, prompt, 50) == (
+        50,
+        ["with --max_tokens=50 a row can be 5 tokens longer than in training (48)"],
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Fields of config.data for a corpus of twenty files, each a lower-case letter followed by numbers."""
+    folder, cache = tmp_path_factory.mktemp("corpus"), tmp_path_factory.mktemp("cache")
+    for letter in "abcdefghijklmnopqrst":
+        (folder / f"{letter}.txt").write_text(letter + "".join(f" {n}" for n in range(100)))
+    return {"source": "text", "path": str(folder), "heldout_fraction": 0.2, "cache_dir": str(cache)}
+
+
+SAMPLES = [
+    ("ul2", "encoder_decoder"),
+    ("span_corruption", "decoder_only"),
+    ("clm", "encoder_decoder"),
+    ("clm", "decoder_only"),
+    ("prefix_lm", "encoder_decoder"),
+    ("prefix_lm", "decoder_only"),
+    ("mlm", "encoder_only"),
+    (FIM, "decoder_only"),
+    (BART, "encoder_decoder"),
+]
+
+
+@pytest.mark.parametrize(("objective", "architecture"), SAMPLES)
+def test_a_sample_shows_prompt_answer_and_true_text(corpus, monkeypatch, objective, architecture):
+    experiment = tiny_experiment(
+        objective, architecture, data=corpus | ({"documents": "split"} if objective == FIM else {})
+    )
+    run = make_run(experiment, show_progress=False)
+
+    def answer(_, params, requests, sampling, *, num_samples, seed):
+        [(prompt, max_tokens)] = requests
+        batch = prompt_batch(experiment, [prompt])  # raises if the prompt does not fit
+        assert batch["decoder_input_tokens"].shape[0] == 1 and 0 < max_tokens <= 48 and num_samples == 1
+        yield [Answer(np.array([3 + ord("!")] * 3 + [3 + 27], np.int32), True)]
+
+    monkeypatch.setattr(sample, "generate_answers", answer)
+    header, *rest = sample.sample_for_display(run, {"transformer": random_params(experiment)}).splitlines()
+    lines = {line[:6].strip(): line[8:] for line in rest}
+    assert header.startswith("a sample (") and ".txt" in header
+    assert list(lines) == ["prompt", "model", "truth"] and all(line.startswith("| ") for line in lines.values())
+    prompt, model, truth = (line[2:] for line in lines.values())
+    document = prompt[0] + "".join(f" {n}" for n in range(100))
+    if objective == "mlm":
+        assert "[MASK]" in prompt and "[MASK]" not in model and document.startswith(truth)
+    elif objective == BART:
+        assert "[MASK]" in prompt and model == "!!!\\x1b" and document.startswith(truth) and len(truth) > 40
+    else:
+        assert model == "!!!\\x1b"
+        vocab, decode = experiment.vocab, experiment.tokenizer.decode
+        prompt_ids, truth_ids = map(experiment.tokenizer.encode_with_specials, (prompt, truth))
+        spans = {0: truth_ids} if objective == FIM else spans_by_sentinel(truth_ids, vocab)
+        has_sentinels = "<extra" in prompt
+        text = replace_sentinels(prompt_ids, spans, vocab) if has_sentinels else np.append(prompt_ids, truth_ids)
+        assert len(text) > 8 and document.startswith(decode(text))
+        assert prompt.count("<extra_id") in ((1, 2) if has_sentinels else (0,))
+
+
+def test_a_sample_is_the_longest_document_where_all_are_too_short(corpus, tmp_path):
+    for n in range(6):
+        (tmp_path / f"{n}.txt").write_text("xyz"[: n // 2 + 1] + str(n))
+    experiment = tiny_experiment(
+        "clm", "decoder_only", data=corpus | {"path": str(tmp_path), "heldout_fraction": 0.5, "inputs_length": 4}
+    )
+    run = make_run(experiment, show_progress=False)
+    lengths = [len(run.heldout_documents.tokens(i)) for i in range(len(run.heldout_documents))]
+    tokens, _ = sample._heldout_text(run, 100)
+    assert len(tokens) == max(lengths)
+
+
+def test_a_sample_can_be_drawn_from_parameters_on_several_devices(corpus):
+    program = f"""
+import json
+import jax
+from tests.train.tiny_experiments import random_params, tiny_experiment
+from train.generate.sample import sample_for_display
+from train.run import abstract_state, make_run
+
+mesh = {{"backend": "jit", "data": 1, "fsdp": 2, "context": 1, "tensor": 2}}
+experiment = tiny_experiment("ul2", "encoder_decoder", data={corpus!r}, mesh=mesh)
+run = make_run(experiment, show_progress=False)
+params = jax.device_put({{"transformer": random_params(experiment)}}, run.state_shardings.params)
+embedding = params["transformer"]["token_embedder"]["embedding"]
+print(json.dumps([len(embedding.sharding.device_set), sample_for_display(run, params)]))
+"""
+    [[devices, sample]] = subprocesses.run(program, devices=4)
+    assert devices == 4 and "| " in sample and "truth" in sample

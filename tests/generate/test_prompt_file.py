@@ -1,0 +1,179 @@
+"""--prompts=FILE of train.generate: files of prompts, JSON lines of answers, and files that cannot be read."""
+
+import io
+import json
+import os
+import sys
+import threading
+
+import pytest
+
+from contract.errors import ConfigError
+from files.output_file import check_output, writing
+from generate import __main__ as generate
+from generate.prompt_file import read_prompts
+from tests.generate.test_generate import run_command
+
+
+def run(monkeypatch, capsys, workdir, *arguments, stdin=b""):
+    """The JSON lines that the command prints, and what it prints to standard error."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+    monkeypatch.setattr(sys, "argv", ["generate", f"--workdir={workdir}", *map(str, arguments)])
+    generate.main()
+    out, err = capsys.readouterr()
+    return [json.loads(line) for line in out.splitlines()], err
+
+
+def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, capsys, tmp_path):
+    prompts = ["ab<extra_id_0>cd", "x", 'a "b"\tc é']
+    (tmp_path / "p.txt").write_text("\n".join(prompts), encoding="utf-8")
+    (tmp_path / "p.jsonl").write_text("\n\n".join(json.dumps({"n": 1, "prompt": text}) for text in prompts) + "\n")
+    options = ("--max_tokens=12", "--num_samples=2", "--temperature=1.5", "--seed=3", "--batch_size=4")
+    records, _ = run(monkeypatch, capsys, workdirs["ul2"], f"--prompts={tmp_path}/p.txt", *options)
+    assert [record["prompt"] for record in records] == [text for text in prompts for _ in range(2)]
+    assert [(record["seed"], record["sample"]) for record in records] == [(3, 1), (3, 2)] * 3
+    assert set(records[0]) == {"prompt", "answer", "text", "finished", "seed", "sample"}
+    out, _ = run_command(monkeypatch, capsys, workdirs["ul2"], prompts[0], *options[:-1])
+    for printed, record in zip(out.split("--- sample ")[1:], records, strict=False):
+        answer, text = printed[7:].removeprefix("answer: ").split("\ntext: ")
+        if record["answer"].isprintable() and record["text"].isprintable():
+            assert (answer, text.removesuffix("\n")) == (record["answer"], record["text"])
+    assert records[0]["text"].startswith("ab") and records[0]["text"].endswith("cd")
+    # The same prompts from JSON lines, from standard input, and into a file.
+    assert run(monkeypatch, capsys, workdirs["ul2"], f"--prompts={tmp_path}/p.jsonl", *options)[0] == records
+    content = (tmp_path / "p.txt").read_bytes() + b"\r\n"
+    arguments = ("--prompts=-", f"--out={tmp_path}/out.jsonl", *options)
+    lines, printed = run(monkeypatch, capsys, workdirs["ul2"], *arguments, stdin=content)
+    assert lines == [] and printed.splitlines() == [
+        "note: 1 of 3 prompts: denoiser r reads the prompt, with mode token [R]; choose another mode with --mode",
+        "note: 2 of 3 prompts: denoiser s reads the prompt, with mode token [S]; choose another mode with --mode",
+        f"{len(records)} answers in {tmp_path}/out.jsonl",
+    ]
+    written = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    assert list(map(json.loads, written)) == records
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "p.jsonl", "p.txt"]
+
+
+def test_masks_have_candidates_with_probabilities(workdirs, monkeypatch, capsys, tmp_path):
+    (tmp_path / "p").write_text("a[MASK]b[MASK]\n[MASK]\n")
+    first, second = run(monkeypatch, capsys, workdirs["mlm"], f"--prompts={tmp_path}/p")[0]
+    assert set(first) == {"prompt", "text", "candidates"} and first["prompt"] == "a[MASK]b[MASK]"
+    assert [len(record["candidates"]) for record in (first, second)] == [2, 1]
+    for of_mask in [*first["candidates"], *second["candidates"]]:
+        assert len(of_mask) == 5 and set(of_mask[0]) == {"id", "token", "probability"}
+        probabilities = [candidate["probability"] for candidate in of_mask]
+        assert probabilities == sorted(probabilities, reverse=True) and 0 < sum(probabilities) <= 1
+    out, _ = run_command(monkeypatch, capsys, workdirs["mlm"], "[MASK]")
+    assert f" {second['candidates'][0][0]['probability']:.3f}" in out
+
+
+FILES = {  # objective, name of the file, its bytes, flags, the error
+    "empty": ("clm", "p.txt", b"", [], "p.txt has no prompts: write one in each line"),
+    "blank lines of JSON": ("clm", "p.jsonl", b"\n \n", [], "p.jsonl has no prompts"),
+    "not UTF-8": ("clm", "p.txt", b"ab\na\xff", [], r"p.txt, line 2 is not UTF-8 \(byte 1 of the line\)"),
+    "no field": ("clm", "p.jsonl", b'{"prompt": "a"}\n{"text": "a"}', [], "p.jsonl, line 2 has no 'prompt': write an"),
+    "not an object": ("clm", "p.jsonl", b'"prompt"', [], "line 1 has no 'prompt'"),
+    "not JSON": ("clm", "p.jsonl", b'{"prompt": ', [], "line 1 is not JSON"),
+    "not text": ("clm", "p.jsonl", b'{"prompt": 3}', [], "line 1 has 3 for 'prompt', which must be a string"),
+    "too long": ("clm", "p.txt", b"a\n" + b"a" * 48, [], r"line 2 has 48 tokens.*data\.inputs_length=48"),
+    "too long for max_tokens": ("clm", "p.txt", b"a\nabc", ["--max_tokens=46"], "line 2 leaves 45 of them"),
+    "no mask": ("mlm", "p.txt", b"[MASK]\nb", [], r"line 2 has no \[MASK\]"),
+    "too long for masks": ("mlm", "p.txt", b"[MASK]\n" + b"[MASK]" * 47, [], "line 2 has 49 tokens"),
+    "empty prompt": ("ul2", "p.txt", b"a\n\nb", [], "line 2 is empty, and this run"),
+    "sentinels": ("ul2", "p.txt", b"<extra_id_1>", [], "line 1 has the sentinels <extra_id_1>: number them"),
+    "both": ("clm", "p.txt", b"a", ["--prompt=a"], "--prompt and --prompts exclude each other"),
+    "batch_size": ("clm", "p.txt", b"a", ["--batch_size=0"], "--batch_size=0 must be an integer of 1 or more"),
+    "out": ("clm", "p.txt", b"a", ["--out=/nowhere/o"], "--out=/nowhere/o cannot be written: name a file in an ex"),
+}
+
+
+@pytest.mark.parametrize(("objective", "name", "content", "arguments", "message"), FILES.values(), ids=FILES)
+def test_invalid_files_raise_one_line_before_the_checkpoint_is_read(
+    workdirs,
+    monkeypatch,
+    capsys,
+    tmp_path,
+    objective,
+    name,
+    content,
+    arguments,
+    message,
+):
+    (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(generate, "load_params", None)
+    with pytest.raises(ConfigError, match=message) as error:
+        run(monkeypatch, capsys, workdirs[objective], f"--prompts={tmp_path}/{name}", *arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_flags_that_do_not_go_together(workdirs, monkeypatch, capsys, tmp_path):
+    with pytest.raises(ConfigError, match="--prompt and --prompts are both missing: write --prompt=TEXT or --prompts"):
+        run(monkeypatch, capsys, workdirs["clm"])
+    with pytest.raises(ConfigError, match="--out needs --prompts"):
+        run(monkeypatch, capsys, workdirs["clm"], "--prompt=a", "--out=o")
+    with pytest.raises(ConfigError, match="--prompts=nowhere cannot be read"):
+        run(monkeypatch, capsys, workdirs["clm"], "--prompts=nowhere")
+
+
+def test_an_error_while_decoding_leaves_no_file(workdirs, monkeypatch, capsys, tmp_path):
+    (tmp_path / "p").write_text("a\nb\n")
+
+    def interrupted(*args):
+        yield []
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(generate, "generate_texts", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(monkeypatch, capsys, workdirs["clm"], f"--prompts={tmp_path}/p", f"--out={tmp_path}/out")
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+def test_an_empty_line_is_an_empty_prompt(tmp_path):
+    (tmp_path / "p").write_bytes(b"a\r\n\n b \n")
+    prompts = read_prompts(str(tmp_path / "p"))
+    assert [prompt.text for prompt in prompts] == ["a", "", " b "]
+    assert prompts[1].where == f"--prompts={tmp_path}/p, line 2"
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])
+def test_a_byte_order_mark_is_not_part_of_the_first_prompt(tmp_path, name):
+    line = b'{"prompt": "a"}' if name == "p.jsonl" else b"a"
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + line + b"\n" + line)
+    assert [prompt.text for prompt in read_prompts(str(tmp_path / name))] == ["a", "a"]
+
+
+def write(path, text):
+    check_output(str(path))
+    with writing(str(path)) as file:
+        file.write(text)
+
+
+def test_what_is_not_a_file_is_written_to_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    write(pipe, "a")
+    reader.join(timeout=10)
+    assert read == ["a"] and pipe.is_fifo()
+    # A link stays a link, and the file that it names is replaced.
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
+    with pytest.raises(ConfigError, match="cannot be written: name a file"):
+        check_output(str(tmp_path))
+
+
+def test_other_files_and_other_commands_are_not_overwritten(tmp_path):
+    (tmp_path / "out.tmp").write_text("the user's")
+    with writing(f"{tmp_path}/out") as first, writing(f"{tmp_path}/out") as second:
+        first.write("first")
+        second.write("second")
+    assert (tmp_path / "out").read_text() == "first"  # the last to end
+    assert (tmp_path / "out.tmp").read_text() == "the user's"
+    with pytest.raises(KeyError), writing(f"{tmp_path}/other") as file:
+        file.write("a")
+        raise KeyError
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.tmp"]

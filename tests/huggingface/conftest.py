@@ -1,0 +1,24 @@
+"""Exports for several test files."""
+
+import pytest
+
+from tests.huggingface.exported_runs import RUNS, run_export, text_fields
+from tests.table import small_config
+from tests.train.small_runs import save_random_run
+
+
+@pytest.fixture(scope="module")
+def exported(corpus, tmp_path_factory):
+    """name of RUNS -> the folder of a run with random parameters, and that of its export; made at the first use."""
+    folders = {}
+
+    def make(name):
+        if name not in folders:
+            folder = tmp_path_factory.mktemp(name)
+            config, architecture, overrides = RUNS[name]
+            save_random_run(small_config(config, architecture, **text_fields(corpus), **overrides), str(folder / "run"))
+            run_export(f"--workdir={folder / 'run'}", f"--out={folder / 'out'}")
+            folders[name] = folder / "run", folder / "out"
+        return folders[name]
+
+    return make

@@ -1,0 +1,324 @@
+"""Hugging Face folders as folders of runs: the same tensors back, the same text, and every refusal is one line."""
+
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("safetensors")
+
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
+
+from contract.errors import ConfigError
+from evaluation import __main__ as evaluate
+from experiment.experiment import make_experiment
+from generate import __main__ as generate
+from generate.sample import readable
+from huggingface import convert_command as convert
+from huggingface import export_command as export
+from run.restore import load_experiment
+from show import __main__ as show
+from show import page
+from tests.huggingface.hub_folders import change_config, make_hub_folder
+from tests.table import small_config
+from train.init_from import open_origin, plan_start
+from train.loop import train_and_evaluate
+from workdir.run_config import read_config
+
+LENGTHS = ("--config.data.inputs_length=40", "--config.data.targets_length=40")
+# Rows of the position tables of RoBERTa and BART that no position has: models here do not hold them.
+UNUSED_ROWS = {"roberta": 2, "bart": 2}
+
+
+def run_command(command, *arguments):
+    sys.argv = ["command", *map(str, arguments)]
+    command.main()
+
+
+def run_convert(folder, workdir, *arguments):
+    run_command(convert, f"--from={folder}", f"--workdir={workdir}", *LENGTHS, *arguments)
+
+
+def small_text(corpus):
+    """Fields of config.data for a few modules of the tests' corpus."""
+    return {"source": "text", "path": str(corpus / "text" / "_[a-co]*.txt"), "cache_dir": str(corpus / "cache")}
+
+
+def load_tokenizer(folder):
+    """The tokenizer.json as it is: AutoTokenizer's classes for T5 and others change it."""
+    return transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """name -> a Hugging Face folder with random weights, made at the first use; tests do not change it."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            made[name] = make_hub_folder(tmp_path_factory.mktemp(name) / "hub", name, extra_rows=3)
+        return made[name]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def imported(folders, tmp_path_factory):
+    """name -> the workdir that train.convert made of the folder `name`."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp(name) / "run"
+            run_convert(folders(name), made[name])
+        return made[name]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        ("t5_v1_0", "span_corruption"),
+        ("t5_v1_1", "span_corruption"),
+        ("bart", "bart"),
+        ("bert", "mlm"),
+        ("bert_pretraining", "nsp"),
+        ("roberta", "mlm"),
+        ("gpt2", "clm"),
+        ("llama", "clm"),
+    ],
+)
+def test_a_folder_comes_back_bit_for_bit(folders, imported, tmp_path, name, objective):
+    folder, workdir = folders(name), imported(name)
+    assert sorted(os.listdir(workdir.parent)) == ["run"]
+    experiment = load_experiment(str(workdir))
+    assert experiment.objective_name == objective
+    shutil.move(workdir, tmp_path / "moved")
+    run_command(export, f"--workdir={tmp_path / 'moved'}", f"--out={tmp_path / 'out'}")
+    shutil.move(tmp_path / "moved", workdir)
+    before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    for tensor in before:
+        first = UNUSED_ROWS.get(name, 0) if "position" in tensor else 0
+        np.testing.assert_array_equal(after[tensor][first:], before[tensor][first:], err_msg=tensor)
+    configs = [json.loads((path / "config.json").read_text()) for path in (folder, tmp_path / "out")]
+    for option in ("architectures", "vocab_size", "eos_token_id", "bos_token_id", "decoder_start_token_id"):
+        assert configs[0].get(option) == configs[1].get(option), option
+    texts = ["the quick  fox</s>", "dozen jugs!"]
+    tokenizers = [load_tokenizer(path) for path in (folder, tmp_path / "out")]
+    assert tokenizers[0](texts).input_ids == tokenizers[1](texts).input_ids
+
+
+def test_electra_comes_back_from_its_two_folders(tmp_path):
+    for part, name in (("discriminator", "electra"), ("generator", "electra_generator")):
+        make_hub_folder(tmp_path / "hub" / part, name)
+    shutil.copy(tmp_path / "hub" / "generator" / "tokenizer.json", tmp_path / "hub" / "discriminator")
+    paths = {part: tmp_path / "hub" / part / "model.safetensors" for part in ("discriminator", "generator")}
+    tensors = {part: load_file(path) for part, path in paths.items()}
+    shared = [name for name in tensors["generator"] if name.startswith("electra.embeddings.")]
+    save_file(tensors["generator"] | {name: tensors["discriminator"][name] for name in shared}, paths["generator"])
+    run_convert(tmp_path / "hub", tmp_path / "run")
+    run_command(export, f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
+    assert sorted(os.listdir(tmp_path / "out")) == ["discriminator", "generator"]
+    for part, path in paths.items():
+        before, after = load_file(path), load_file(tmp_path / "out" / part / "model.safetensors")
+        assert before.keys() == after.keys()
+        for name in before:
+            np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+    save_file(tensors["generator"], paths["generator"])
+    with pytest.raises(ConfigError, match="token_embedder of generator and discriminator differ"):
+        run_convert(tmp_path / "hub", tmp_path / "other")
+
+
+def test_an_imported_model_generates_and_evaluates_like_a_run(folders, imported, capsys, corpus):
+    folder, workdir = folders("t5_v1_1"), imported("t5_v1_1")
+    capsys.readouterr()
+    prompt = "the quick <extra_id_0> jumps"
+    run_command(generate, f"--workdir={workdir}", f"--prompt={prompt}", "--temperature=0", "--max_tokens=10")
+    printed = capsys.readouterr().out
+    tokenizer = load_tokenizer(folder)
+    model = transformers.T5ForConditionalGeneration.from_pretrained(folder)
+    size = len(tokenizer)
+    inputs = tokenizer(prompt, return_tensors="pt")
+    experiment = load_experiment(str(workdir))
+    rows = [0, *range(size, experiment.model.vocab_size)]
+    tokens = model.generate(**inputs, max_new_tokens=10, do_sample=False, suppress_tokens=rows)[0, 1:].numpy()
+    assert len(set(tokens.tolist())) > 1
+    assert printed.startswith(f"answer: {readable(experiment, tokens[tokens != 1])}\n")
+
+
+@pytest.fixture
+def folder(folders, tmp_path):
+    """A copy of the folder of a T5, for tests that damage it."""
+    return shutil.copytree(folders("t5_v1_1"), tmp_path / "hub")
+
+
+def rename_weights(folder, name):
+    (folder / "model.safetensors").rename(folder / name)
+
+
+def change_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda f: rename_weights(f, "pytorch_model.bin"),
+            "weights in pytorch_model.bin alone, and no model.safetensors",
+        ),
+        (lambda f: change_config(f, model_type=None), "config.json has no model_type"),
+        (
+            lambda f: change_config(f, architectures=["MambaForCausalLM"]),
+            r"architectures=\['MambaForCausalLM'\] is not",
+        ),
+        (
+            lambda f: change_config(f, architectures=None, model_type="mamba"),
+            "model_type='mamba' without architectures is not one of the known models: T5ForConditionalGeneration, ",
+        ),
+        (
+            lambda f: change_config(f, attention_sinks=4),
+            "the option attention_sinks=4 is unknown here and may be of a later",
+        ),
+        (lambda f: change_config(f, quantization_config={"bits": 4}), "quantization_config is not supported"),
+        (lambda f: change_config(f, num_decoder_layers=2), "num_decoder_layers=2 is not supported"),
+        (
+            lambda f: change_config(f, vocab_size=7),
+            "model.vocab_size=7 must be at least 94, the number of the tokenizer",
+        ),
+        (
+            lambda f: change_config(f, vocab_size=99),
+            r"tensor shared.weight has shape \[97, 32\], and config.json gives",
+        ),
+        (
+            lambda f: change_tensors(f, lambda t: t.pop("encoder.final_layer_norm.weight")),
+            r"1 tensor \(encoder.final_layer_norm.weight\) is missing",
+        ),
+        (
+            lambda f: change_tensors(f, lambda t: t.update(extra=np.zeros(3, np.float32))),
+            r"1 tensor \(extra\) is surplus",
+        ),
+        (
+            lambda f: change_tensors(f, lambda t: t["encoder.final_layer_norm.weight"].__setitem__(0, np.nan)),
+            "transformer/encoder/final_norm/scale has values that are not finite",
+        ),
+        (lambda f: os.truncate(f / "model.safetensors", 5000), "model.safetensors is truncated or not a safetensors"),
+        (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json: write it there with AutoTokenizer"),
+    ],
+)
+def test_what_cannot_be_imported_is_one_line_and_nothing_is_written(folder, tmp_path, damage, message):
+    damage(folder)
+    with pytest.raises(ConfigError, match=message) as error:
+        run_convert(folder, tmp_path / "run")
+    assert str(error.value).startswith(f"--from={folder}") and len(str(error.value).splitlines()) == 1
+    assert os.listdir(tmp_path) == ["hub"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.model.d_ff=48"], r"--config.model.d_ff=48 has no effect, because the model is that of --from"),
+        (["--config.data.tokenizer=byte"], "--config.data.tokenizer=byte has no effect: the tokenizer is that of"),
+        (["--config=configs/mlm.py"], r"needs the special token \[CLS\], which data.tokenizer='.*' lacks"),
+        ([], "data.num_sentinels=10 is too few"),
+    ],
+)
+def test_overrides_that_contradict_the_folder_are_refused(folders, tmp_path, arguments, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        run_command(convert, f"--from={folders('t5_v1_1')}", f"--workdir={tmp_path / 'run'}", *arguments)
+    assert len(str(error.value).splitlines()) == 1 and not os.listdir(tmp_path)
+
+
+def test_missing_flags_are_named(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="--from is missing: write --from="):
+        run_command(convert, f"--workdir={tmp_path / 'run'}")
+    with pytest.raises(SystemExit):
+        run_command(convert, "--help")
+    assert capsys.readouterr().out.startswith("A Hugging Face folder as the folder of a run: ")
+
+
+def test_other_paths_are_refused(folders, imported, tmp_path):
+    with pytest.raises(ConfigError, match=r"--workdir=.* exists and is not empty: name a new folder"):
+        run_convert(folders("t5_v1_1"), imported("t5_v1_1"))
+    with pytest.raises(ConfigError, match="is the folder of a run, not a Hugging Face folder"):
+        run_convert(imported("t5_v1_1"), tmp_path / "run")
+    with pytest.raises(ConfigError, match="ElectraForPreTraining alone predicts no tokens: to fine-tune it, set"):
+        run_convert(folders("electra"), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"--from=.* is not a folder"):
+        run_convert(tmp_path / "none", tmp_path / "run")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "start"), [("llama", "bos"), ("bart", "eos"), ("t5_v1_1", "pad")])
+def test_the_first_token_of_the_decoder_is_the_folders(imported, name, start):
+    data = read_config(imported(name))["data"]
+    assert data["decoder_start_token"] == start
+
+
+def test_the_discriminator_of_electra_starts_a_classifier(folders, corpus):
+    """It has no output head, so the run's is a new one."""
+    origin = open_origin(str(folders("electra")))
+    fields = {f"model__{name}": getattr(origin.model, name) for name in small_config("mlm", "encoder_only")["model"]}
+    vocabulary = {"tokenizer": str(folders("electra")), "append_special_tokens": False, "mode_tokens": ()}
+    fields |= {f"data__{name}": value for name, value in vocabulary.items()}
+    experiment = make_experiment(small_config("classification", "encoder_only", **fields))
+    assert plan_start(origin, experiment).notes == ()
+    with pytest.raises(ConfigError, match=r"has another vocabulary: id 0 is '.PAD.' there and '<pad>' here"):
+        plan_start(origin, make_experiment(small_config("classification", "encoder_only")))
+
+
+def test_a_run_is_shown(folders, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(page, "_MEASURED_POSITIONS", 1 << 12)
+    text = small_text(corpus)
+    run_convert(folders("t5_v1_1"), tmp_path / "run", *(f"--config.data.{name}={text[name]}" for name in text))
+    run_command(show, f"--workdir={tmp_path / 'run'}", "--num_examples=1")
+    assert "<extra_id_0>" in capsys.readouterr().out
+
+
+def test_training_does_not_continue_an_imported_model(imported, corpus):
+    """A new run in its folder would start from random parameters, and write over its config."""
+    workdir = imported("t5_v1_1")
+    config = {name: value for name, value in read_config(workdir).items() if name != "corpus"}
+    text = small_text(corpus)
+    with pytest.raises(ConfigError, match=r"contains a model that train.convert imported, and no run to continue"):
+        train_and_evaluate(make_experiment(config | {"data": config["data"] | text}), str(workdir))
+
+
+def test_a_t5_is_imported_trained_and_exported_again(folders, corpus, tmp_path, capsys):
+    folder, workdir = folders("t5_v1_1"), tmp_path / "run"
+    imported = tmp_path / "imported"
+    text = small_text(corpus)
+    fields = [f"--config.data.{name}={value}" for name, value in text.items()]
+    run_convert(folder, imported, *fields, "--config.train.eval_windows=8")
+    config = {name: value for name, value in read_config(imported).items() if name != "corpus"}
+    steps = {"steps": 10, "batch_size": 8, "eval_every": 10, "eval_windows": 8, "checkpoint_every": 10, "log_every": 5}
+    config["data"] |= {"tokenizer": str(folder / "tokenizer.json")}
+    config["train"] |= steps | {"init_from": str(folder)}
+    config["optimizer"] |= {"learning_rate": 3e-3, "warmup_steps": 1, "name": "adamw", "schedule": "constant"}
+    train_and_evaluate(make_experiment(config), str(workdir))
+    printed = capsys.readouterr().out.replace("\n", " ")
+    assert f"held-out text was not compared with the training text of {folder}, which is unknown" in printed
+    run_command(export, f"--workdir={workdir}", f"--out={tmp_path / 'out'}")
+    before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    changes = {name: np.abs(after[name] - before[name]).max() for name in before}
+    # A step of Adam is about the learning rate at most, and every tensor is trained.
+    assert max(changes.values()) < 10 * 3e-3 * 1.5 and min(changes.values()) > 0
+    model = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "out")
+    assert torch.equal(model.shared.weight, torch.tensor(after["shared.weight"]))
+    # Of the same windows: the imported model's loss has fallen.
+    capsys.readouterr()
+    run_command(evaluate, f"--workdir={imported}")
+    loss = json.loads(capsys.readouterr().out)["loss"]
+    assert json.loads((workdir / "metrics.jsonl").read_text().splitlines()[-1])["loss"] < loss - 0.01

@@ -1,0 +1,156 @@
+"""Models of `transformers` with random weights give the same logits, losses and greedy tokens here, both ways."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("safetensors")
+
+from benchmarks import huggingface as comparison
+from benchmarks.huggingface_models import MODELS, VOCAB, batch_of, random_inputs, random_model
+from huggingface.families import FAMILIES
+from models.paths import leaf_name, stacks_layers
+
+TOLERANCE = 1e-4
+SMALL = {"num_hidden_layers": 2}
+# Variants of MODELS: the model, and options that differ.
+VARIANTS = {
+    "UL2": ("t5_v1_1", dict(feed_forward_proj="gated-silu", num_layers=2)),
+    "T5, shared table without scaled logits": ("t5_v1_0", dict(scale_decoder_outputs=False, num_layers=2)),
+    "T5, gelu": ("t5_v1_0", dict(feed_forward_proj="gelu", num_layers=2)),
+    "BERT, tanh GELU, own output table": ("bert", dict(hidden_act="gelu_new", tie_word_embeddings=False) | SMALL),
+    "BERT, relu, one token type": ("bert", dict(hidden_act="relu", type_vocab_size=1) | SMALL),
+    "RoBERTa, other padding, own output table": ("roberta", dict(pad_token_id=0, tie_word_embeddings=False) | SMALL),
+    "GPT-2, own output table, unscaled": (
+        "gpt2", dict(tie_word_embeddings=False, scale_attn_weights=False, n_inner=24, n_layer=2)),
+    "Llama, shared table, wide heads, one key": (
+        "llama", dict(tie_word_embeddings=True, num_key_value_heads=1, head_dim=12, rms_norm_eps=1e-5,
+                      rope_parameters={"rope_type": "default", "rope_theta": 50.0}) | SMALL),
+    "BART, relu": ("bart", dict(activation_function="relu", encoder_layers=2, decoder_layers=2)),
+    "ELECTRA, full width, tanh GELU": ("electra", dict(embedding_size=32, hidden_act="gelu_pytorch_tanh") | SMALL),
+}  # fmt: skip
+
+
+@functools.cache
+def models(name):
+    """The model of `transformers`, and the same model here."""
+    base, changes = VARIANTS.get(name, (name, {}))
+    class_name, options = MODELS[base]
+    torch_model = random_model(class_name, options | changes, seed=0)
+    return comparison.read(torch_model), torch_model
+
+
+def assert_equal(line):
+    assert line["max_abs_difference"] < TOLERANCE
+    assert line["max_abs_logit"] > 0.3  # the comparison means something
+    assert line.get("greedy_equal", True)
+    assert line["loss_difference"] < 1e-5
+
+
+# Greedy tokens of one model for each kind of decoder, because decoding compiles for seconds.
+GREEDY = {*MODELS} - {"t5_v1_0"}
+
+
+@pytest.mark.parametrize("name", [*MODELS, *VARIANTS])
+def test_models_of_transformers_are_the_same_here(name):
+    assert_equal(comparison.compare(*models(name), seed=1, greedy=name in GREEDY))
+
+
+@pytest.mark.parametrize("name", [*MODELS, *VARIANTS])
+def test_models_from_here_are_the_same_in_transformers(name):
+    ours = comparison.random_params(models(name)[0], seed=2)
+    torch_model = comparison.write(ours)
+    assert_equal(comparison.compare(ours, torch_model, seed=3, greedy=name in GREEDY))
+    again = comparison.read(torch_model)
+    assert dataclasses.replace(again.model, dropout_rate=0) == dataclasses.replace(ours.model, dropout_rate=0)
+    jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
+
+
+def test_every_family_is_compared():
+    assert {class_name for class_name, _ in MODELS.values()} == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_matters(name):
+    """Each leaf replaced by another leaf of its shape, or by 0, and each layer by another layer's: logits change.
+
+    Except for biases of keys, which add the same number to the scores of all keys.
+    """
+    ours, torch_model = models(name)
+    architecture = ours.model.architecture
+    batch = batch_of(random_inputs(torch_model.config.to_dict(), architecture, seed=1), architecture)
+    side = "decoder" if "decoder_segment_ids" in batch else "encoder"
+    is_token = batch[f"{side}_segment_ids"] > 0
+    leaves, tree = jax.tree_util.tree_flatten_with_path(ours.params)
+    names, values = [leaf_name(path) for path, _ in leaves], [leaf for _, leaf in leaves]
+
+    def logits(index, replacement):
+        params = jax.tree.unflatten(tree, [*values[:index], replacement, *values[index + 1 :]])
+        outputs = comparison.our_logits(ours.model, params, batch)
+        return np.concatenate(
+            [np.asarray(outputs["logits"])[is_token].ravel(), np.asarray(outputs.get("pairs", [])).ravel()]
+        )
+
+    expected = logits(0, values[0])
+    for index, leaf_path in enumerate(names):
+        if leaf_path.endswith("/key/bias"):
+            continue
+        value = values[index]
+        others = [other for other in values if other.shape == value.shape and other is not value]
+        replacements = [others[index % len(others)] if others else np.zeros_like(value)]
+        replacements += [value[::-1]] if stacks_layers(leaf_path) else []
+        for replacement in replacements:
+            assert np.abs(logits(index, replacement) - expected).max() > 10 * TOLERANCE, leaf_path
+
+
+@pytest.mark.parametrize("name", ["t5_v1_1", "gpt2", "llama", "bart"])
+def test_packed_rows_equal_rows_of_their_own(name):
+    """Segments of one row have the logits that `transformers` computes for each segment alone."""
+    ours, torch_model = models(name)
+    architecture = ours.model.architecture
+    inputs = random_inputs(torch_model.config.to_dict(), architecture, seed=5)
+    expected, _ = comparison.their_logits(torch_model, inputs)
+    separate = batch_of(inputs, architecture)
+    rows, width, packed = [0, 2, 3], 24, {}  # of the separate rows; they fit the tables of learned positions
+    for field, value in separate.items():
+        mask = separate[f"{field.partition('_')[0]}_segment_ids"] > 0
+        segments = [value[k][mask[k]] * (k + 1 if field.endswith("segment_ids") else 1) for k in rows]
+        packed[field] = np.pad(np.concatenate(segments), (0, width - sum(map(len, segments))))[None]
+    logits = np.asarray(comparison.our_logits(ours.model, ours.params, packed)["logits"])[0]
+    mask = inputs.get("decoder_attention_mask", inputs["attention_mask"])[rows] > 0
+    np.testing.assert_allclose(logits[: mask.sum()], expected["logits"][rows][mask], atol=TOLERANCE)
+
+
+def test_the_written_config_is_read_by_the_class_as_the_same_options():
+    """Options that change no logits: dropout, ids, the start token."""
+    ours = models("bart")[0]
+    model = dataclasses.replace(ours.model, dropout_rate=0.25)
+    config = comparison.write(ours._replace(model=model)).config
+    assert (config.dropout, config.attention_dropout, config.activation_dropout) == (0.25, 0.25, 0.25)
+    assert (config.pad_token_id, config.eos_token_id, config.bos_token_id) == (VOCAB.pad, VOCAB.eos, VOCAB.bos)
+    assert config.decoder_start_token_id == VOCAB.pad
+
+
+@pytest.mark.parametrize("base", ["bert", "roberta"])
+def test_an_own_output_table_has_a_bias_of_its_own(base):
+    """transformers 5 adds the bias of the table (decoder.bias), and not the other one, whichever values they have."""
+    class_name, options = MODELS[base]
+    torch_model = random_model(class_name, options | SMALL | {"num_hidden_layers": 1, "tie_word_embeddings": False}, 0)
+    head = torch_model.cls.predictions if base == "bert" else torch_model.lm_head
+    assert (head.bias != head.decoder.bias).all()
+    ours = comparison.read(torch_model)
+    assert_equal(comparison.compare(ours, torch_model, seed=1, greedy=False))
+    # A folder of transformers 4 has the one bias by one name.
+    tensors = {name: tensor.numpy() for name, tensor in torch_model.state_dict().items()}
+    bias = ours.family.head_names[2]
+    one = {name: array for name, array in tensors.items() if name not in ours.family.head_names[3]}
+    params = ours.family.to_params(one, ours.model, torch_model.config.to_dict())
+    np.testing.assert_array_equal(params["transformer"]["prediction_head"]["bias"], tensors[bias])
+    # comparison.write raises ValueError for a missing decoder.bias.
+    ours = comparison.random_params(ours, seed=2)
+    assert_equal(comparison.compare(ours, comparison.write(ours), seed=3, greedy=False))

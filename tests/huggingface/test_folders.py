@@ -1,0 +1,323 @@
+"""What cannot be read or written is refused in one line that names it; folders of older releases are read."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.huggingface_models import MODELS, VOCAB
+from contract.errors import ConfigError
+from huggingface.families import (
+    FAMILIES,
+    family_of_folder_config,
+    family_of_model,
+    folders_of,
+)
+from tests.table import small_experiment
+
+
+def config_of(name, **changes):
+    class_name, options = MODELS[name]
+    model_type = FAMILIES[class_name].model_type
+    return {"architectures": [class_name], "model_type": model_type} | options | changes
+
+
+def random_params(family, model):
+    """Normal parameters of the family, without the time that jax takes to compile the initializers."""
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda key: family.init_params(model, key), jax.random.key(0))
+    return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
+
+
+@functools.cache
+def folder(name):
+    """The options and the tensors of a folder, with random tensors."""
+    hf_config = config_of(name)
+    family = family_of_folder_config(hf_config)
+    own_table = {"lm_head.weight": np.ones(1), "shared.weight": np.zeros(1)}  # all that is read of T5's tensors
+    model = family.model(hf_config, own_table if name == "t5_v1_1" else {}, "float32")
+    params = random_params(family, model)
+    return hf_config, family.to_tensors(params, model, hf_config)
+
+
+def read(name, tensors=None, **changes):
+    """The model and the parameters of `folder(name)` with other tensors and options."""
+    hf_config = folder(name)[0] | changes
+    tensors = folder(name)[1] if tensors is None else tensors
+    family = family_of_folder_config(hf_config)
+    model = family.model(hf_config, tensors, "float32")
+    return model, family.to_params(tensors, model, hf_config)
+
+
+def assert_refused(message, name, tensors=None, **changes):
+    with pytest.raises(ConfigError, match=message) as error:
+        read(name, tensors, **changes)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def assert_same(params, others):
+    jax.tree.map(np.testing.assert_array_equal, params, others)
+
+
+@pytest.mark.parametrize(
+    ("hf_config", "message"),
+    [
+        ({"architectures": ["MambaForCausalLM"]}, r"architectures=\['MambaForCausalLM'\] is not one of the known models"
+         ": T5ForConditionalGeneration, .*LlamaForCausalLM"),
+        ({"architectures": ["BertModel"], "model_type": "bert"}, "BertModel"),
+        ({"model_type": "mamba"}, "model_type='mamba' without architectures is not one of"),
+        ({}, "model_type=None without architectures"),
+    ],
+)  # fmt: skip
+def test_unknown_models_are_refused_with_the_known_ones(hf_config, message):
+    with pytest.raises(ConfigError, match=message):
+        family_of_folder_config(hf_config)
+
+
+def test_a_folder_without_architectures_is_the_language_model_of_its_type():
+    for family in FAMILIES.values():
+        assert family_of_folder_config({"model_type": family.model_type}).model_type == family.model_type
+    assert family_of_folder_config({"model_type": "bert"}).architecture == "BertForMaskedLM"
+    assert family_of_folder_config({"architectures": ["BartModel"]}).architecture == "BartForConditionalGeneration"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("t5_v1_0", dict(num_decoder_layers=2), r"num_decoder_layers=2 is not supported, only 3"),
+        ("t5_v1_0", dict(feed_forward_proj="gated-relu"), r"feed_forward_proj='gated-relu' is not supported"),
+        ("t5_v1_0", dict(d_model="32"), r"d_model='32' must be of type int"),
+        ("t5_v1_1", dict(tie_word_embeddings=True), r"shared.weight and lm_head.weight must be equal"),
+        ("t5_v1_0", dict(tie_word_embeddings=False), r"1 tensor \(lm_head.weight\) is missing"),
+        ("bert", dict(hidden_act="quick_gelu"), r"hidden_act='quick_gelu' is not supported"),
+        ("bert", dict(position_embedding_type="relative_key"), r"position_embedding_type='relative_key'"),
+        ("bert", dict(is_decoder=True), r"is_decoder=True is not supported, only False"),
+        ("bert", dict(num_attention_heads=5), r"num_attention_heads=5 must divide hidden_size=32"),
+        ("bert", dict(quantization_config={"bits": 4}), r"quantization_config is not supported"),
+        ("roberta", dict(hidden_act="gelu_new"), r"hidden_act='gelu_new' is not supported, only 'gelu'"),
+        ("electra_generator", dict(hidden_act="relu"), r"hidden_act='relu' is not supported, only 'gelu'"),
+        ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), r"scale_attn_by_inverse_layer_idx=True"),
+        ("gpt2", dict(add_cross_attention=True), r"add_cross_attention=True"),
+        ("llama", dict(rope_scaling={"type": "linear", "factor": 2.0}), r"rope_scaling=.*without scaling"),
+        ("llama", dict(rope_parameters={"rope_type": "llama3"}), r"rope_parameters=.*without scaling"),
+        ("llama", dict(partial_rotary_factor=0.5), r"partial_rotary_factor=0.5"),
+        ("llama", dict(attention_bias=True), r"attention_bias=True is not supported, only False"),
+        ("llama", dict(mlp_bias=True), r"mlp_bias=True"),
+        ("llama", dict(num_key_value_heads=3), r"model.num_kv_heads=3 must divide model.num_heads=4"),
+        ("bart", dict(scale_embedding=True), r"scale_embedding=True"),
+        ("bart", dict(decoder_layers=2), r"decoder_layers=2 is not supported, only 3"),
+        ("bart", dict(tie_word_embeddings=False), r"tie_word_embeddings=False"),
+    ],
+)  # fmt: skip
+def test_options_that_models_here_do_not_have_are_refused(name, changes, message):
+    assert_refused(message, name, **changes)
+
+
+def test_missing_and_surplus_tensors_are_named_with_their_number():
+    tensors = folder("llama")[1]
+    without = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}
+    assert_refused(
+        r"3 tensors \(model.layers.1.mlp.gate_proj.weight, .*up_proj.weight, .*\) are missing", "llama", without
+    )
+    assert_refused(r"2 tensors \(a, b\) are surplus", "llama", tensors | {"a": np.ones(1), "b": np.ones(1)})
+    more_layers = tensors | {f"model.layers.3.{k}": np.ones(1) for k in range(9)}
+    assert_refused(r"9 tensors \(model.layers.3.0, .*model.layers.3.3, ...\) are surplus", "llama", more_layers)
+    assert_refused(
+        r"model.embed_tokens.weight has shape \[60, 32\], and config.json gives a model with \[61, 32\]",
+        "llama", tensors | {"model.embed_tokens.weight": np.ones((60, 32))},
+    )  # fmt: skip
+    assert_refused(r"\[48\], and config.json gives a model with \[96\]", "gpt2",
+                   folder("gpt2")[1] | {"transformer.h.0.attn.c_attn.bias": np.ones(48)})  # fmt: skip
+
+
+def test_copies_of_a_shared_tensor_must_be_equal():
+    tensors = folder("gpt2")[1]
+    table = tensors["transformer.wte.weight"]
+    assert_same(read("gpt2", tensors | {"lm_head.weight": table})[1], read("gpt2")[1])
+    assert_refused(r"transformer.wte.weight and lm_head.weight must be equal", "gpt2",
+                   tensors | {"lm_head.weight": table + 1})  # fmt: skip
+    only_copy = {name: tensor for name, tensor in tensors.items() if name != "transformer.wte.weight"}
+    assert_same(read("gpt2", only_copy | {"lm_head.weight": table})[1], read("gpt2")[1])
+
+
+def test_folders_of_older_releases_are_read():
+    _, tensors = folder("gpt2")
+    old = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    old |= {"h.0.attn.bias": np.ones((1, 1, 24, 24)), "h.2.attn.masked_bias": np.array(-1e4)}
+    assert_same(read("gpt2", old)[1], read("gpt2")[1])
+
+    tensorflow = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in folder("bert")[1].items()
+    }
+    assert any("gamma" in name for name in tensorflow)
+    norm = "bert.embeddings.LayerNorm"
+    assert_refused(r"LayerNorm.\w+ and .*LayerNorm.\w+ are the same parameter", "bert",
+                   tensorflow | {f"{norm}.weight": tensorflow[f"{norm}.gamma"]})  # fmt: skip
+    extra = {"bert.pooler.dense.weight": np.ones((32, 32)), "cls.seq_relationship.bias": np.ones(2)}
+    extra |= {"bert.embeddings.position_ids": np.arange(24)[None]}
+    assert_same(read("bert", tensorflow | extra)[1], read("bert")[1])
+    assert_refused(r"3 tensors .* are surplus", "gpt2", tensors | extra)
+
+    rotary = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(4)}
+    assert_same(read("llama", folder("llama")[1] | rotary)[1], read("llama")[1])
+    relative = {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": np.ones((8, 4))}
+    assert_same(read("t5_v1_0", folder("t5_v1_0")[1] | relative)[1], read("t5_v1_0")[1])
+    # The base of the wavelengths: an option before transformers 5, then an entry of rope_parameters.
+    assert read("llama", rope_theta=5e5)[0].rope_theta == 5e5
+    assert read("llama", rope_theta=1.0, rope_parameters={"rope_theta": 5e5})[0].rope_theta == 5e5
+
+
+def test_tensors_of_half_precision_become_float32():
+    import ml_dtypes
+
+    halves = {name: tensor.astype(ml_dtypes.bfloat16) for name, tensor in folder("llama")[1].items()}
+    params = read("llama", halves)[1]
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype("float32")}
+    np.testing.assert_allclose(
+        params["transformer"]["logits_dense"]["kernel"].T, folder("llama")[1]["lm_head.weight"], rtol=0.01
+    )
+
+
+def test_tensors_that_models_here_lack_must_be_0():
+    tensors = folder("bart")[1]
+    assert tensors["final_logits_bias"].shape == (1, 61)
+    without = {name: tensor for name, tensor in tensors.items() if name != "final_logits_bias"}
+    assert_same(read("bart", without)[1], read("bart")[1])
+    assert_refused("final_logits_bias must be 0", "bart", tensors | {"final_logits_bias": np.ones((1, 61))})
+    # A model without token types is written with one type of 0, and read as one without.
+    family, model = FAMILIES["BertForMaskedLM"], dataclasses.replace(read("bert")[0], num_token_types=0)
+    params = random_params(family, model)
+    hf_config = family.huggingface_config(model, VOCAB)
+    written = family.to_tensors(params, model, hf_config)
+    types = "bert.embeddings.token_type_embeddings.weight"
+    assert hf_config["type_vocab_size"] == 1 and not written[types].any() and written[types].shape == (1, 32)
+    assert dataclasses.replace(family.model(hf_config, written, "float32"), has_prefix=True) == dataclasses.replace(
+        model, attention="xla", has_prefix=True
+    )
+    assert_same(family.to_params(written, model, hf_config), params)
+    ones = written | {types: np.ones((1, 32))}
+    assert family.model(hf_config, ones, "float32").num_token_types == 1
+    with pytest.raises(ConfigError, match=r"token_type_embeddings.weight must be 0"):
+        family.to_params(ones, model, hf_config)
+
+
+def test_notes_name_options_that_change_training_or_generation():
+    hf_config = config_of("bart")
+    notes = FAMILIES["BartForConditionalGeneration"].notes(hf_config)
+    assert notes == [
+        "config.json has dropout=0.1, attention_dropout=0.0, activation_dropout=0.0: "
+        "model.dropout_rate=0.1 is used for all",
+    ]
+    assert FAMILIES["T5ForConditionalGeneration"].notes(config_of("t5_v1_0")) == []
+
+
+def test_position_rows_before_the_first_position():
+    """RoBERTa's pad_token_id + 1 and BART's 2 rows, by hand."""
+    _, tensors = folder("roberta")
+    table = tensors["roberta.embeddings.position_embeddings.weight"]
+    assert table.shape == (26, 32) and not table[:2].any()
+    marked = np.arange(26, dtype=np.float32)[:, None] * np.ones((1, 32), np.float32)
+    name = "roberta.embeddings.position_embeddings.weight"
+    model, params = read("roberta", tensors | {name: marked})
+    assert model.max_length == 24
+    assert params["transformer"]["position_embedder"]["embedding"][:, 0].tolist() == [*range(2, 26)]
+    model, params = read("roberta", tensors | {name: marked}, pad_token_id=4)
+    assert model.max_length == 21
+    assert params["transformer"]["position_embedder"]["embedding"][0, 0] == 5
+    tensors = folder("bart")[1]
+    assert tensors["model.decoder.embed_positions.weight"].shape == (26, 32)
+
+
+def test_gpt2_joins_queries_keys_and_values():
+    _, tensors = folder("gpt2")
+    biases = tensors | {"transformer.h.1.attn.c_attn.bias": np.arange(96, dtype=np.float32)}
+    layers = read("gpt2", biases)[1]["transformer"]["decoder"]["layers"]["self_attention"]
+    assert [layers[name]["bias"][1, 0] for name in ("query", "key", "value")] == [0, 32, 64]
+
+
+def test_written_arrays_are_in_c_order():
+    """safetensors writes an array's memory, whatever its strides."""
+    for name in ("t5_v1_1", "gpt2"):
+        assert all(tensor.flags.c_contiguous and tensor.dtype == np.float32 for tensor in folder(name)[1].values())
+
+
+# What the runs of this project are written as
+
+
+def folders(name, architecture, **overrides):
+    experiment = small_experiment(name, architecture, **overrides)
+    return folders_of(experiment.learner, experiment.params_shapes)
+
+
+LEARNED = dict(model__positions="learned")
+EXACT = LEARNED | dict(model__mlp="exact_gelu")
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "overrides", "written"),
+    [
+        ("span_corruption", "encoder_decoder", {}, "T5ForConditionalGeneration"),
+        ("ul2", "encoder_decoder", dict(model__mlp="gated_silu"), "T5ForConditionalGeneration"),
+        ("bart", "encoder_decoder", {}, "BartForConditionalGeneration"),
+        ("clm", "decoder_only", {}, "LlamaForCausalLM"),
+        ("multi_token_prediction", "decoder_only", {}, "LlamaForCausalLM"),
+        ("mlm", "encoder_only", LEARNED, "BertForMaskedLM"),
+        ("mlm", "encoder_only", EXACT, "RobertaForMaskedLM"),
+        ("mlm", "encoder_only", EXACT | dict(model__num_token_types=2), "BertForMaskedLM"),
+        ("mlm", "encoder_only", EXACT | dict(model__embedding_size=16), "ElectraForMaskedLM"),
+        ("nsp", "encoder_only", LEARNED, "BertForPreTraining"),
+    ],
+)  # fmt: skip
+def test_runs_are_written_as_the_class_that_holds_their_model(name, architecture, overrides, written):
+    (folder,) = folders(name, architecture, **overrides).values()
+    assert folder.family.architecture == written
+    config = folder.family.huggingface_config(folder.model, VOCAB)
+    shapes = jax.eval_shape(lambda key: folder.family.init_params(folder.model, key), jax.random.key(0))
+    assert jax.tree.map(lambda leaf: leaf.shape, shapes) == jax.tree.map(lambda leaf: leaf.shape, folder.params)
+    assert folder.family.table(folder.model, config)
+
+
+def test_a_run_of_electra_is_written_as_two_models():
+    both = folders("electra", "encoder_only", **EXACT)
+    assert {name: folder.family.architecture for name, folder in both.items()} == {
+        "discriminator": "ElectraForPreTraining",
+        "generator": "ElectraForMaskedLM",
+    }
+    for folder in both.values():
+        config = folder.family.huggingface_config(folder.model, VOCAB)
+        assert config["embedding_size"] == 32
+        shapes = jax.eval_shape(lambda key, f=folder: f.family.init_params(f.model, key), jax.random.key(0))
+        assert jax.tree.structure(shapes) == jax.tree.structure(folder.params)
+    assert config["hidden_size"] == 16  # the generator's
+    generator = folders("electra", "encoder_only", **LEARNED)["generator"]  # with the tanh formula
+    with pytest.raises(ConfigError, match=r"model.mlp='gelu': ElectraForMaskedLM of transformers has 'exact_gelu'"):
+        generator.family.huggingface_config(generator.model, VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "overrides", "message"),
+    [
+        ("mlm", "encoder_only", {}, r"model.positions='rope': BertForMaskedLM of transformers has 'learned'"),
+        ("ul2", "decoder_only", {}, r"model.positions='relative': (Llama|GPT2)\w+ of transformers has"),
+        ("prefix_lm", "decoder_only", dict(
+            model__positions="rope", model__mlp="gated_silu", model__scale_attention=True,
+        ), r"data.bidirectional_inputs=True: LlamaForCausalLM of transformers has False"),
+        ("span_corruption", "encoder_decoder", dict(model__share_stacks=True),
+         r"model.share_stacks=True: T5ForConditionalGeneration of transformers has False"),
+        ("span_corruption", "encoder_decoder", dict(model__num_kv_heads=1), r"model.num_kv_heads=1: T5\w+ .* has 2"),
+        ("electra", "encoder_only", {}, r"model.positions='rope': ElectraForPreTraining"),
+        ("classification", "encoder_only", {}, r"ClassificationLearner trains no language model"),
+    ],
+)  # fmt: skip
+def test_runs_whose_model_no_class_holds_are_refused_with_the_field(name, architecture, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        folders(name, architecture, **overrides)
+
+
+def test_a_model_that_several_fields_keep_from_every_class_is_refused_with_the_first():
+    model = dataclasses.replace(read("gpt2")[0], norm_position="post", positions="none")
+    with pytest.raises(ConfigError, match=r"^model.positions='none': GPT2LMHeadModel of transformers has 'learned'$"):
+        family_of_model(model)

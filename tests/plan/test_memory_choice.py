@@ -1,0 +1,211 @@
+"""model.remat="auto" and train.grad_accum_steps=0 become the first choice that fits, which a continued run keeps."""
+
+import io
+import itertools
+import os
+from types import SimpleNamespace
+
+import jax
+import pytest
+from rich.console import Console
+
+from cluster.hardware import CHIPS, Chip
+from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from plan.estimate import estimate
+from plan.memory_choice import resolve_memory, this_machine
+from plan.topology import Topology
+from run.restore import load_experiment
+from run.run import make_run
+from studies import side_by_side
+from studies.side_by_side import train_side_by_side
+from tests.table import small_config
+from train import loop
+from train.loop import train_and_evaluate
+from workdir.run_config import read_config
+
+AUTO = {"model__remat": "auto", "train__grad_accum_steps": 0}
+ORDER = list(itertools.product(("none", "dots", "full"), (1, 2, 4, 8)))
+
+
+def fields_of(**overrides):
+    """A decoder of eight layers, whose 8 rows are one device's."""
+    shape = {"model__num_layers": 8, "data__inputs_length": 64, "model__attention": "xla"}
+    return small_config("clm", "decoder_only", **AUTO | shape | overrides)
+
+
+def machine(memory, devices=1):
+    return Topology("some chip", devices, Chip("some chip", 1e12, memory, 1e9), ())
+
+
+def choice_of(experiment):
+    return experiment.model.remat, experiment.train.grad_accum_steps
+
+
+@pytest.fixture(scope="module")
+def needed():
+    """The bytes that each choice needs, with a margin: a compiler's temporaries can be twice the estimate."""
+    found = {}
+    for remat, steps in ORDER:
+        fields = fields_of(model__remat=remat, train__grad_accum_steps=steps)
+        plan = estimate(make_experiment(fields), machine(0))
+        gradients = plan.parameter_bytes * (2 if steps > 1 else 1)
+        found[remat, steps] = plan.state_bytes + plan.batch_bytes + (plan.activation_bytes + gradients) * 2
+    return found
+
+
+def test_the_first_of_the_order_that_fits_is_chosen(needed):
+    experiment, seen = make_experiment(fields_of()), set()
+    for memory in needed.values():
+        resolved = resolve_memory(experiment, machine(int(memory) + 1))
+        expected = next(choice for choice in ORDER if needed[choice] <= memory + 1)
+        assert choice_of(resolved) == expected
+        assert (resolved.config["model"]["remat"], resolved.config["train"]["grad_accum_steps"]) == expected
+        assert (resolved.learner.model, resolved.learner.setup.grad_accum_steps) == (resolved.model, expected[1])
+        assert resolved.warnings == experiment.warnings
+        seen.add(expected)
+    assert seen > {("none", 1), ("none", 2), ("dots", 8), ("full", 8)}
+    assert resolve_memory(experiment, machine(2**40)).chosen.startswith(
+        "remat none, 1 microbatch, chosen for some chip: about "
+    )
+    assert choice_of(experiment) == ("auto", 0), "the experiment itself is unchanged"
+
+
+def test_where_nothing_fits_the_least_memory_is_chosen_with_a_warning(needed):
+    resolved = resolve_memory(make_experiment(fields_of()), machine(1000))
+    assert choice_of(resolved) == min(needed, key=needed.get)
+    assert "a device may not have the memory for this run" in resolved.warnings[-1]
+    assert "python -m train.plan" in resolved.warnings[-1]
+
+
+def test_more_devices_and_a_larger_batch_change_the_choice(needed):
+    memory = int(1.1 * needed["none", 2])
+    assert choice_of(resolve_memory(make_experiment(fields_of()), machine(memory, devices=2))) == ("none", 1)
+    twelve = make_experiment(fields_of(train__batch_size=12))
+    assert choice_of(resolve_memory(twelve, machine(memory))) == ("none", 3), "a divisor of the rows, of any kind"
+
+
+def test_a_field_that_the_config_sets_is_not_changed(needed):
+    memory = machine(int(needed["none", 2]) + 1)
+    both = make_experiment(fields_of(model__remat="none", train__grad_accum_steps=1))
+    assert resolve_memory(both, memory) is both
+    dots = resolve_memory(make_experiment(fields_of(model__remat="dots")), memory)
+    assert dots.model.remat == "dots" and dots.train.grad_accum_steps in (1, 2)
+    whole = resolve_memory(make_experiment(fields_of(train__grad_accum_steps=1)), memory)
+    assert whole.train.grad_accum_steps == 1 and whole.model.remat != "none"
+
+
+def test_unknown_memory_has_a_fixed_choice_that_says_so():
+    for topology in (Topology("cpu", 2, None, ()), Topology("NVIDIA L40S", 1, None, ())):
+        resolved = resolve_memory(make_experiment(fields_of()), topology)
+        assert resolved.chosen == f"remat none, 1 microbatch, as the memory of {topology.name} is not known"
+        assert choice_of(resolved) == ("none", 1)
+
+
+def test_a_loss_of_the_whole_batch_keeps_one_microbatch():
+    experiment = make_experiment(small_config("simcse", "encoder_only", model__num_layers=8, **AUTO))
+    assert choice_of(resolve_memory(experiment, machine(2**40))) == ("none", 1)
+    assert resolve_memory(experiment, machine(1000)).train.grad_accum_steps == 1
+
+
+def test_a_mesh_that_does_not_divide_the_batch_is_an_error():
+    with pytest.raises(ConfigError, match=r"^train.batch_size=8 must be a multiple of 3"):
+        resolve_memory(make_experiment(fields_of()), machine(2**40, devices=3))
+
+
+def test_saved_values_are_taken_unless_they_cannot_be():
+    experiment = make_experiment(fields_of())
+
+    def choice_with(remat, steps, devices=1):
+        saved = {"model": {"remat": remat}, "train": {"grad_accum_steps": steps}}
+        return choice_of(resolve_memory(experiment, machine(2**40, devices), saved=saved))
+
+    assert choice_with("dots", 4) == ("dots", 4)
+    assert choice_with("dots", 4, devices=4) == ("none", 1), "a device has two rows"
+    for damaged in (("auto", 1), ("dots", 0), (None, 2), ("dots", "2"), ("dots", True)):
+        assert choice_with(*damaged) == ("none", 1)
+    assert choice_of(resolve_memory(experiment, machine(2**40), saved={"train": 5})) == ("none", 1)
+
+
+def test_this_machine_has_the_pool_of_a_gpu(monkeypatch):
+    gpu = SimpleNamespace(device_kind="NVIDIA H100 80GB HBM3", platform="gpu")
+    monkeypatch.setattr(jax, "devices", lambda: [gpu])
+    monkeypatch.setattr(jax, "device_count", lambda: 16)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")
+    topology = this_machine()
+    assert (topology.name, topology.num_devices, topology.platform) == (gpu.device_kind, 16, "hopper")
+    assert topology.chip.usable_bytes == 40 * 10**9 and topology.devices == ()
+    gpu.device_kind, gpu.platform = "TPU v5 lite", "tpu"
+    assert this_machine().chip == CHIPS["v5e"]
+
+
+def test_a_step_is_not_compiled_before_the_choice(corpus):
+    run = make_run(make_experiment(fields_of(**text_of(corpus))), show_progress=False)
+    with pytest.raises(ValueError, match="resolve_memory"):
+        run.train_step(run.init_state(), run.to_devices(next(run.train_batches(0))))
+
+
+def text_of(corpus):
+    return {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
+
+
+def printed_by(train, *arguments):
+    file = io.StringIO()
+    assert train(*arguments, console=Console(file=file, width=400))
+    return file.getvalue()
+
+
+def use_machine(monkeypatch, memory):
+    for module in (loop, side_by_side):
+        monkeypatch.setattr(module, "this_machine", lambda: machine(memory, devices=jax.device_count()))
+
+
+def test_a_run_saves_its_choice_and_keeps_it_on_another_machine(corpus, tmp_path, monkeypatch):
+    one = {"mesh__data": 1, "mesh__fsdp": jax.device_count()}
+    options = text_of(corpus) | one | {"train__batch_size": 8 * jax.device_count(), "optimizer__schedule": "constant"}
+    experiment, workdir = make_experiment(fields_of(**options)), str(tmp_path / "run")
+
+    def saved():
+        config = read_config(workdir)
+        return config["model"]["remat"], config["train"]["grad_accum_steps"]
+
+    use_machine(monkeypatch, 1000)
+    out = printed_by(train_and_evaluate, experiment, workdir)
+    choice = saved()
+    assert choice[0] in ("dots", "full") and choice[1] == 8
+    assert f"memory  remat {choice[0]}, 8 microbatches, chosen for some chip: about " in out
+    assert "a device may not have the memory" in out
+    assert choice_of(load_experiment(workdir)) == (choice[0], 1), "readers have one microbatch"
+
+    use_machine(monkeypatch, 2**40)
+    longer = make_experiment(fields_of(**options, train__steps=4))
+    out = printed_by(train_and_evaluate, longer, workdir)
+    assert f"memory  remat {choice[0]}, 8 microbatches, as in the run so far" in out
+    assert saved() == choice and "train.grad_accum_steps: 8 ->" not in out and "model.remat: " not in out
+
+    fields = fields_of(**options, train__steps=6) | {"model": experiment.config["model"] | {"remat": "none"}}
+    out = printed_by(train_and_evaluate, make_experiment(fields), workdir)
+    assert saved() == ("none", 8) and f'model.remat: "{choice[0]}" -> "none"' in out
+
+
+def test_epochs_keep_the_choice_and_its_warning(corpus, tmp_path, monkeypatch):
+    use_machine(monkeypatch, 1000)
+    overrides = {"train__steps": 0, "train__epochs": 0.01, "optimizer__warmup_steps": 0}
+    rows = {"train__batch_size": 8 * jax.device_count()}
+    experiment = make_experiment(fields_of(**text_of(corpus), **overrides, **rows))
+    out = printed_by(train_and_evaluate, experiment, str(tmp_path / "run"))
+    assert "microbatches, chosen for some chip" in out and "a device may not have the memory" in out
+
+
+def test_runs_side_by_side_share_the_memory(corpus, tmp_path, monkeypatch, needed):
+    rows = {"train__batch_size": 8 * jax.device_count()}
+    experiments = [make_experiment(fields_of(**text_of(corpus), **rows, seed=seed)) for seed in (0, 1)]
+    memory = int(1.2 * needed["none", 1])
+    assert choice_of(resolve_memory(experiments[0], machine(memory, devices=jax.device_count()))) == ("none", 1)
+    use_machine(monkeypatch, memory)
+    workdirs = [os.path.join(tmp_path, name) for name in ("a", "b")]
+    out = printed_by(train_side_by_side, experiments, workdirs)
+    assert "chosen for some chip" in out
+    for workdir in workdirs:
+        steps, remat = (read_config(workdir)[s][f] for s, f in (("train", "grad_accum_steps"), ("model", "remat")))
+        assert (remat, steps) != ("none", 1) and remat != "auto" and steps > 0

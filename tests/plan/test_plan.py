@@ -1,0 +1,342 @@
+"""Estimates of a run: bytes by hand, the printed report, and changes that make a run fit."""
+
+import dataclasses
+import json
+import re
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from cluster.hardware import CHIPS, GIB
+from command.flags import TRAINING_MEMORY, run_command
+from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from plan.estimate import Compiled, _bytes_needed, _collectives, estimate
+from plan.remedy import _changes, find_remedy
+from plan.report import report_fields, report_lines
+from plan.topology import Topology, parse_topology, pool_share, with_pool
+from tests.table import small_config
+from tests.train.subprocesses import run_main
+
+
+def small_plan(chip=None, devices=4, **overrides):
+    experiment = make_experiment(small_config("span_corruption", "encoder_decoder", **overrides))
+    return estimate(experiment, Topology("some:4", devices, chip, ()))
+
+
+def test_bytes_from_shapes_are_those_of_the_shards():
+    whole, split = small_plan(), small_plan(mesh__data=1, mesh__fsdp=4, optimizer__name="adamw")
+    assert whole.parameter_bytes == 4 * whole.num_params
+    assert whole.positions_per_step == 8 * (40 + 40)
+    # Matrices are split, norms and the relative bias are not; Adam's moments are two more copies.
+    assert split.parameter_bytes == pytest.approx(whole.parameter_bytes / 4, rel=0.1)
+    assert split.optimizer_bytes == pytest.approx(2 * split.parameter_bytes, rel=0.01)
+    assert whole.batch_bytes * 4 == 8 * 40 * 9 * 4
+    assert whole.fits is None and whole.roofline_seconds is None
+
+
+def test_averaged_parameters_are_one_more_copy_of_the_parameters():
+    plain, averaged = small_plan(), small_plan(train__ema_decay=0.9)
+    assert plain.average_bytes == 0 and averaged.average_bytes == averaged.parameter_bytes == plain.parameter_bytes
+    assert averaged.optimizer_bytes == plain.optimizer_bytes
+    assert averaged.total_bytes - plain.total_bytes == plain.parameter_bytes
+    assert any("averaged parameters" in line for line in report_lines("configs/some.py", averaged))
+    assert not any("averaged parameters" in line for line in report_lines("configs/some.py", plain))
+
+
+def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
+    """4 rows of 512, 1 per chip; 2 layers. XLA's attention keeps each layer's probabilities, cuDNN's the mask.
+
+    XLA's attention also has the float32 scores of one layer and their gradient.
+    """
+    overrides = {"data__inputs_length": 512, "model__positions": "rope", "train__batch_size": 4}
+
+    def plan_of(chip, **more):
+        fields = small_config("clm", "decoder_only", **overrides, **more) | {"precision": "bfloat16"}
+        return estimate(make_experiment(fields), Topology("some:4", 4, chip, ()))
+
+    fused, whole = plan_of(CHIPS["h100"]), plan_of(CHIPS["h100"], model__attention="xla")
+    assert (fused.attention[0], whole.attention) == ("cudnn", ("xla", "model.attention='xla'"))
+    layers, heads, bfloat16 = 2, 2, 2
+    saved = layers * heads * 512 * 512 * bfloat16 - 512 * 512
+    scores = 2 * heads * 512 * 512 * 4
+    assert whole.activation_bytes - fused.activation_bytes == pytest.approx(saved + scores, rel=0.05)
+    assert plan_of(CHIPS["v5e"]).attention[0] == "splash"
+    assert plan_of(CHIPS["t4"]).attention == ("xla", "no fused kernel for gpu")
+    assert any("attention          cudnn (" in line for line in report_lines("configs/some.py", fused))
+    with pytest.raises(ConfigError, match=r"^model.attention='cudnn' must be .*: cudnn needs an NVIDIA"):
+        plan_of(CHIPS["v5e"], model__attention="cudnn")
+
+
+def test_remat_accumulation_and_more_devices_keep_fewer_activations():
+    plain = small_plan().activation_bytes
+    # The layer that the backward pass recomputes is in memory whole, so rematerialization saves little of two layers.
+    full, deep = small_plan(model__remat="full", model__num_layers=8), small_plan(model__num_layers=8)
+    assert full.activation_bytes < deep.activation_bytes / 2
+    assert small_plan(train__grad_accum_steps=2).activation_bytes == pytest.approx(plain / 2, rel=0.1)
+    assert small_plan(devices=8).activation_bytes == pytest.approx(plain / 2, rel=0.1)
+
+
+STEPS = [
+    ("clm", "decoder_only", "none", 0.0),
+    ("clm", "decoder_only", "dots", 0.1),
+    ("span_corruption", "encoder_decoder", "full", 0.1),
+]
+
+
+@pytest.mark.parametrize(("name", "architecture", "remat", "dropout_rate"), STEPS)
+def test_temporaries_are_those_of_the_compiled_step(name, architecture, remat, dropout_rate):
+    """The backward pass of a rematerialized layer needs the scores of that layer; XLA reports them."""
+    lengths = {"data__inputs_length": 256, "data__targets_length": 64}
+    overrides = {"model__remat": remat, "model__dropout_rate": dropout_rate}
+    experiment = make_experiment(small_config(name, architecture, **lengths, **overrides))
+    from_shapes = estimate(experiment, Topology("cpu:1", 1, None, ()))
+    compiled = estimate(experiment, Topology("cpu:1", 1, None, tuple(jax.devices()[:1])))
+    assert 0.8 < from_shapes.temporary_bytes / compiled.temporary_bytes < 1.5
+
+
+def test_a_run_that_does_not_fit_is_reported_with_a_change_that_makes_it_fit():
+    small = dataclasses.replace(CHIPS["h100"], memory_bytes=3 * 2**20)
+    topology = Topology("small:4", 4, small, ())
+    fields = small_config("span_corruption", "encoder_decoder", model__num_layers=4)
+
+    def plan_of(fields, topology):
+        return estimate(make_experiment(fields), topology)
+
+    plan = plan_of(fields, topology)
+    assert plan.fits is False
+    lines = list(report_lines("configs/some.py", plan))
+    assert f"no, {(plan.total_bytes - 3 * 2**20) / GIB:.2f} GiB too much" in lines[-1]
+    assert "--config.model.remat=dots: " in find_remedy(fields, topology, plan_of)
+    fields["model"]["remat"] = "dots"
+    just_short = dataclasses.replace(small, memory_bytes=plan_of(fields, topology).total_bytes - 1)
+    remedy = find_remedy(fields, dataclasses.replace(topology, chip=just_short), plan_of)
+    assert "--config.mesh.data=1 --config.mesh.fsdp=4 --config.mesh.context=1 --config.mesh.tensor=1: " in remedy
+    tiny = dataclasses.replace(topology, chip=dataclasses.replace(small, memory_bytes=1))
+    assert "a larger topology" in find_remedy(fields, tiny, plan_of)
+
+
+def test_the_last_remedies_are_smaller_microbatches():
+    fields = small_config("span_corruption", "encoder_decoder", model__remat="full", mesh__data=1, mesh__fsdp=-1)
+
+    def plan_of(fields, topology):
+        return estimate(make_experiment(fields), topology)
+
+    topology = Topology("small:2", 2, CHIPS["h100"], ())
+    small = dataclasses.replace(CHIPS["h100"], memory_bytes=plan_of(fields, topology).total_bytes - 1)
+    remedy = find_remedy(fields, dataclasses.replace(topology, chip=small), plan_of)
+    assert "--config.train.grad_accum_steps=2: " in remedy
+
+
+def changes_on_slices(num_slices, num_devices, **overrides):
+    devices = tuple(SimpleNamespace(slice_index=i % num_slices) for i in range(num_devices))
+    return list(
+        _changes(small_config("clm", "decoder_only", **overrides), Topology("some", num_devices, None, devices))
+    )
+
+
+def test_the_state_is_split_within_each_slice():
+    """Two slices of four devices; order_devices refuses a mesh.data that is no multiple of two."""
+    meshes = [change for change in changes_on_slices(2, 8) if "mesh.data" in change]
+    assert meshes[0]["mesh.data"] == 2 and meshes[0]["mesh.fsdp"] == 4
+    assert all(change["mesh.data"] % 2 == 0 for change in meshes)
+
+
+def test_the_last_remedy_for_long_rows_is_to_split_their_positions():
+    """One row of 4,096 per device, of four; with the axis "context", half a row."""
+    long_rows = {"data__inputs_length": 4096, "train__batch_size": 4, "model__remat": "full"}
+    fields = small_config("clm", "decoder_only", mesh__data=1, mesh__fsdp=4, **long_rows)
+
+    def plan_of(fields, topology):
+        return estimate(make_experiment(fields), topology)
+
+    topology = Topology("v5e:2x2", 4, CHIPS["v5e"], ())
+    small = dataclasses.replace(CHIPS["v5e"], memory_bytes=plan_of(fields, topology).total_bytes - 1, reserved_bytes=0)
+    remedy = find_remedy(fields, dataclasses.replace(topology, chip=small), plan_of)
+    mesh = "--config.mesh.data=1 --config.mesh.fsdp=2 --config.mesh.context=2 --config.mesh.tensor=1"
+    assert remedy.startswith(f"{mesh} --config.train.grad_accum_steps=2: ")
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_positions_are_split_within_each_slice(tensor):
+    """Two slices of eight devices, and 16 rows."""
+    changes = changes_on_slices(2, 16, mesh__tensor=tensor, train__batch_size=16)
+    changes = [change for change in changes if change.get("mesh.context", 1) > 1]
+    assert {change["mesh.context"] for change in changes} == {n for n in (2, 4, 8) if n * tensor <= 8}
+    for change in changes:
+        data, fsdp = change["mesh.data"], change["mesh.fsdp"]
+        assert data % 2 == 0 and data * fsdp * change["mesh.context"] * tensor == 16
+        assert data * fsdp * change["train.grad_accum_steps"] == 16
+    assert any(change["mesh.fsdp"] == 1 for change in changes)
+
+
+def test_a_compilers_refusal_counts_arguments_once():
+    """Errors of libtpu for 8 GiB of temporaries and 10 GiB of arguments on a v5e chip, and of an older version."""
+    error = "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (18.00G) "
+    assert _bytes_needed(error + "exceeds available HBM (15.75G).") == 18 * GIB
+    older = "Ran out of memory in memory space hbm. Used 20.5G of 15.75G hbm. Exceeded hbm capacity by 4.75G."
+    assert _bytes_needed(older) == 20.5 * GIB
+    assert _bytes_needed("INTERNAL: Mosaic failed to compile") is None
+
+
+def test_the_report_of_a_refusal_adds_up():
+    chip = CHIPS["v5e"]
+    plan = small_plan(chip)
+    state = plan.parameter_bytes + plan.optimizer_bytes + plan.batch_bytes
+    refused = Compiled(True, state, 18 * GIB - state, 0, 0, {}, seconds=30.0)
+    lines = list(report_lines("configs/some.py", dataclasses.replace(plan, compiled=refused)))
+    assert "rejected by the compiler after 30 s" in lines[0]
+    assert lines[-1] == "  fits               no, 2.25 GiB too much"
+    assert any("total" in line and "18.000 GiB" in line for line in lines)
+    assert any("available to programs" in line and "15.750 GiB of 16" in line for line in lines)
+    assert not any("collectives" in line for line in lines)
+
+
+def test_roofline_is_the_slower_of_arithmetic_and_memory():
+    chip = dataclasses.replace(CHIPS["v5e"], peak_flops=1e12, memory_bandwidth=1e30)
+    plan = small_plan(chip)
+    assert plan.roofline_seconds == pytest.approx(plan.flops / 4 / 1e12)
+    plan = small_plan(dataclasses.replace(chip, peak_flops=1e30, memory_bandwidth=1e6))
+    state = 2 * (plan.parameter_bytes + plan.optimizer_bytes)
+    assert plan.roofline_seconds == pytest.approx((state + plan.batch_bytes) / 1e6)
+
+
+UNKNOWN = ["v5e", "v5e:4", "v5e:4x4x4", "v7:2x2", "v5e:4x4:0", "h100:8:2", "gpu:2x2", "h100:0", "cpu:", "h100:eight"]
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_unknown_topologies_are_errors(name):
+    with pytest.raises(ConfigError, match=f"--topology={name} is unknown: use v5e:AxB"):
+        parse_topology(name)
+
+
+def test_a_mesh_that_does_not_fit_the_topology_is_an_error():
+    with pytest.raises(ConfigError, match="the product must be the number of devices, 4"):
+        small_plan(mesh__data=3)
+
+
+def test_the_command_prints_a_plan(tmp_path):
+    status, out, err = run_main("--config=configs/ul2.py:base", "--topology=h100:8", "--vocab_size=32100",
+                                "--config.model.remat=full", module="train.plan")  # fmt: skip
+    assert (status, err) == (0, "")
+    assert "247.6M" in out and "from shapes, not compiled" in out and "fits               yes" in out
+
+
+def test_the_json_file_has_what_is_printed(tmp_path, monkeypatch):
+    for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "plan.json"
+    arguments = ("--config=configs/clm.py:base", "--topology=h100:1", "--vocab_size=50257", f"--json={path}")
+    arguments += ("--config.model.remat=none", "--config.train.grad_accum_steps=1")
+    status, out, _ = run_main(*arguments, module="train.plan")
+    plan = json.loads(path.read_text())
+    assert (plan["remat"], plan["microbatches"], plan["chosen"]) == ("none", 1, None)
+    assert "  recomputation      remat none, 1 microbatch\n" in out
+    assert (status, plan["fits"], plan["devices"]) == (1, False, 1)  # 512 rows of 1,024 at once
+    assert (plan["available_bytes"], plan["device_bytes"]) == (60 * 10**9, 80 * 10**9)  # JAX's pool is 75%
+    assert "available to programs                55.879 GiB of 74.51: the pool of JAX" in out
+    assert f"fits with          {plan['fits_with']}\n" in out
+    # Each printed size and count is in the file.
+    for name, size in plan["memory"].items():
+        assert re.search(rf"{name} +{size / GIB:z.3f} GiB", out), name
+    assert f"{plan['positions_per_step']:,}" in out and f"{plan['flops_per_step']:.3e}" in out
+    assert plan["attention_reason"] in out and f"{plan['roofline_seconds'] * 1e3:,.1f} ms" in out
+    assert plan["collectives"] is None and plan["compiled"] is False
+
+
+def test_a_run_that_needs_more_than_the_pool_fits_with_a_larger_pool():
+    fields = small_config("span_corruption", "encoder_decoder")
+
+    def plan_of(fields, topology):
+        return estimate(make_experiment(fields), topology)
+
+    topology = Topology("h100:4", 4, CHIPS["h100"], ())
+    memory = int(plan_of(fields, topology).total_bytes / 0.85)
+    chip = with_pool(dataclasses.replace(CHIPS["h100"], memory_bytes=memory), 0.75)
+    small = dataclasses.replace(topology, chip=chip)
+    plan = plan_of(fields, small)
+    assert plan.fits is False and plan.total_bytes < memory
+    assert find_remedy(fields, small, plan_of).startswith("XLA_PYTHON_CLIENT_MEM_FRACTION=0.92 in the environment: ")
+
+
+def test_the_json_file_has_the_collectives_of_a_compiled_step():
+    plan = dataclasses.replace(small_plan(), compiled=Compiled(False, 1, 2, 3, 4, {"all-reduce": 5}, seconds=6.0))
+    fields = report_fields("configs/some.py", plan)
+    assert fields["collectives"] == {"all-reduce": 5} and fields["compiled"] and fields["compile_seconds"] == 6.0
+    assert fields["total_bytes"] == 10 and fields["fits"] is None and fields["available_bytes"] is None
+
+
+def test_collectives_that_jaxlib_cannot_read_are_unknown():
+    class Program:
+        def as_text(self):
+            raise jax.errors.JaxRuntimeError("INTERNAL: async-update instruction should have 1 operands but sees 3")
+
+    compiled = Compiled(False, 1, 2, 3, 4, _collectives(Program()), seconds=6.0)
+    plan = dataclasses.replace(small_plan(), compiled=compiled)
+    assert report_fields("configs/some.py", plan)["collectives"] is None
+    assert any(line.startswith("  collectives        unknown: ") for line in report_lines("configs/some.py", plan))
+
+
+def test_a_file_that_cannot_be_written_is_an_error_before_the_plan(tmp_path):
+    arguments = ("--config=configs/ul2.py", "--topology=cpu:1", f"--json={tmp_path}/none/plan.json")
+    status, out, err = run_main(*arguments, module="train.plan")
+    assert (status, out) == (1, "") and "--json=" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "share"),
+    [
+        ({}, 0.75),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}, 0.9),
+        ({"XLA_CLIENT_MEM_FRACTION": "0.5"}, 0.5),
+        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, 1.0),
+    ],
+)
+def test_the_pool_of_a_gpu_is_that_of_the_environment(environment, share):
+    assert pool_share(environment) == share
+
+
+@pytest.mark.parametrize("value", ["0", "1.5", "most", "nan"])
+def test_a_pool_that_is_no_share_is_an_error(value):
+    with pytest.raises(ConfigError, match=f"XLA_PYTHON_CLIENT_MEM_FRACTION={value} must be a number above 0"):
+        pool_share({"XLA_PYTHON_CLIENT_MEM_FRACTION": value})
+
+
+@pytest.mark.parametrize("arguments", [["--topology=v99:1"], ["--topology=cpu:3"], []])
+def test_the_commands_errors_are_one_line(arguments):
+    status, out, err = run_main("--config=configs/ul2.py", *arguments, module="train.plan")
+    assert status == 1 and err.startswith("error: ") and len(err.splitlines()) == 1 and not out
+
+
+@pytest.mark.parametrize("name", ["electra", "nsp", "simcse", "sft"])
+def test_objectives_with_other_learners_or_extra_columns_are_planned(name):
+    fields = small_config(name, "decoder_only" if name == "sft" else "encoder_only")
+    plan = estimate(make_experiment(fields), Topology("cpu:1", 1, None, ()))
+    assert plan.activation_bytes > 0 and plan.parameter_bytes == 4 * plan.num_params
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.\nMore: ...", "137438953472"),
+        ("RESOURCE_EXHAUSTED: Ran out of memory on HBM, (18.00G) exceeds available HBM (15.75G).", "15.75G"),
+    ],
+)
+def test_out_of_memory_is_reported_in_one_line(error, reason, capsys):
+    def main():
+        raise jax.errors.JaxRuntimeError(error)
+
+    with pytest.raises(SystemExit, match="1"):
+        run_command(main, memory_remedy=TRAINING_MEMORY)
+    line = capsys.readouterr().err
+    assert line.startswith("error: a device has too little memory: ") and line.count("\n") == 1
+    assert reason in line and "train.grad_accum_steps" in line and "python -m train.plan" in line
+
+
+def test_other_compiler_errors_are_not_reported_as_out_of_memory():
+    def main():
+        raise jax.errors.JaxRuntimeError("INTERNAL: Mosaic failed to compile")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Mosaic"):
+        run_command(main)

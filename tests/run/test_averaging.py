@@ -1,0 +1,126 @@
+"""Averaged parameters: the average by hand, and that everything that reads a run reads the average."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from run.averaging import averaged
+from run.heldout import evaluate
+from run.restore import load_experiment, load_params
+from run.run import make_run
+from run.step import init_state, make_train_step
+from tests.run.test_loss_scale import Product
+from tests.table import random_windows, small_config, small_experiment
+from train.init_from import start_from
+from train.loop import train_and_evaluate
+from workdir.checkpoint import Checkpoints
+
+
+def states_of_product(gradients, ema_decay):
+    """The states of a parameter that starts at 1, after an update by each of the gradients at learning rate 1."""
+    optimizer, learner = optax.sgd(1.0), Product()
+    step = jax.jit(make_train_step(learner, optimizer, grad_accum_steps=1, seed=0, ema_decay=ema_decay))
+    states = [init_state(learner, optimizer, seed=0, ema_decay=ema_decay)]
+    for gradient in gradients:
+        states.append(step(states[-1], {"x_segment_ids": jnp.full((1,), gradient, jnp.float32)})[0])
+    return states
+
+
+def test_the_average_by_hand():
+    """The first decay is 2/11, of the warm-up; the warm-up's 3/12 and 4/13 are above 0.2."""
+    states = states_of_product([1.0, np.nan, 2.0, -1.0], ema_decay=0.2)
+    assert [float(state.params["w"]) for state in states] == [1, 0, 0, -2, -1]
+    first = 2 / 11 * 1 + 9 / 11 * 0
+    second = 0.2 * first + 0.8 * -2
+    expected = [1, first, first, second, 0.2 * second + 0.8 * -1]  # the skipped update changes nothing
+    np.testing.assert_allclose([state.ema_params["w"] for state in states], expected, rtol=1e-6)
+    assert all(state.eval_params is state.ema_params for state in states)
+
+
+def test_the_decay_rises_to_the_one_that_is_set():
+    def weight_of_the_old_average(num_updates, decay):
+        found = averaged({"w": jnp.ones(())}, {"w": jnp.zeros(())}, decay=decay, num_updates=jnp.int32(num_updates))
+        return float(found["w"])
+
+    assert weight_of_the_old_average(1, 0.999) == pytest.approx(2 / 11)
+    assert weight_of_the_old_average(90, 0.999) == pytest.approx(91 / 100)
+    assert weight_of_the_old_average(8000, 0.999) == pytest.approx(8001 / 8010)
+    for num_updates in (9000, 10**9):
+        assert 1 - weight_of_the_old_average(num_updates, 0.999) == pytest.approx(0.001, rel=1e-4)
+
+
+def test_a_run_without_averages_has_no_copy():
+    state = states_of_product([1.0], ema_decay=0.0)[-1]
+    assert state.ema_params is None and state.eval_params is state.params
+    assert state.starting_with({"w": jnp.zeros(())}).ema_params is None
+
+
+def test_the_average_starts_with_the_parameters_of_another_run_in_arrays_of_its_own():
+    params = {"w": jnp.full((), 7.0)}
+    state = states_of_product([], ema_decay=0.5)[-1].starting_with(params)
+    assert float(state.params["w"]) == float(state.ema_params["w"]) == 7
+    assert state.ema_params["w"].unsafe_buffer_pointer() != params["w"].unsafe_buffer_pointer()
+
+
+def test_microbatches_have_the_average_of_the_whole_batch():
+    experiment, optimizer = small_experiment("ul2", "encoder_decoder"), optax.sgd(0.1)
+    batch = jax.tree.map(jnp.asarray, experiment.collate(random_windows(experiment, 8, same_keys=False), 8))
+    start = init_state(experiment.learner, optimizer, seed=0, ema_decay=0.4)
+    averages = []
+    for parts in (1, 4):
+        train_step = make_train_step(experiment.learner, optimizer, grad_accum_steps=parts, seed=0, ema_decay=0.4)
+        state, step = start, jax.jit(train_step)
+        for _ in range(2):
+            state, _ = step(state, batch)
+        averages.append(state.ema_params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6), *averages)
+    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), averages[0], start.params)
+    lagged = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), averages[0], state.params)
+    assert max(jax.tree.leaves(moved)) > 1e-4 and max(jax.tree.leaves(lagged)) > 1e-5
+
+
+def fields(corpus, **overrides):
+    text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
+    overrides = {"optimizer__learning_rate": 3e-2, "train__ema_decay": 0.9} | overrides
+    return small_config("clm", "decoder_only", **(text | overrides))
+
+
+@pytest.fixture(scope="module")
+def averaging_run(corpus, tmp_path_factory):
+    """The workdir of a run of two steps with an average."""
+    workdir = str(tmp_path_factory.mktemp("averaging") / "run")
+    train_and_evaluate(make_experiment(fields(corpus)), workdir)
+    return workdir
+
+
+def test_a_run_is_evaluated_and_read_with_its_average_alone(averaging_run, corpus, capsys):
+    experiment = load_experiment(averaging_run)
+    run = make_run(experiment, show_progress=False)
+    state = Checkpoints(f"{averaging_run}/checkpoints", keep=None).restore(run.state_shapes)
+    params, step = load_params(experiment, averaging_run)
+    assert step == 2
+    jax.tree.map(np.testing.assert_array_equal, params, state.ema_params)
+    with open(f"{averaging_run}/metrics.jsonl", encoding="utf-8") as file:
+        logged = [line for line in map(json.loads, file) if line["split"] == "eval"][-1]["loss"]
+    assert evaluate(run, params)["loss"] == pytest.approx(logged, rel=1e-6)
+    assert evaluate(run, state.params)["loss"] != pytest.approx(logged, rel=1e-4)
+
+
+def test_a_run_starts_with_the_average_of_another(averaging_run, corpus):
+    run = make_run(make_experiment(fields(corpus, train__ema_decay=0.0)), show_progress=False)
+    started, _ = start_from(run, run.init_state().params, averaging_run)
+    jax.tree.map(np.testing.assert_array_equal, started, load_params(load_experiment(averaging_run), averaging_run)[0])
+
+
+def test_the_decay_belongs_to_the_run_and_to_an_interval(averaging_run, corpus):
+    with pytest.raises(ConfigError, match=r"train.ema_decay: 0.9 -> 0.99"):
+        train_and_evaluate(make_experiment(fields(corpus, train__ema_decay=0.99)), averaging_run)
+    for decay in (1.0, -0.1):
+        with pytest.raises(ConfigError, match=rf"train.ema_decay={decay} must be in \[0, 1\)"):
+            make_experiment(fields(corpus, train__ema_decay=decay))

@@ -1,0 +1,261 @@
+import dataclasses
+import itertools
+import math
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from configs.base import get_config
+from contract.errors import ConfigError
+from experiment.config import MeshConfig
+from models.config import ModelConfig
+from models.paths import leaf_name
+from models.transformer import init_params
+from run.sharding import (
+    batch_sharding,
+    local_rows,
+    make_mesh,
+    mesh_shape,
+    order_devices,
+    shardings,
+)
+from tests.experiment.test_optimizer import optimizer
+from tests.train.subprocesses import run
+
+ONE = MeshConfig(backend="jit", data=-1, fsdp=1, context=1, tensor=1)
+N, D, HK, F, V, L = 2, 8, 16, 24, 32, 40
+
+# Every kind of parameter that models have: path -> (shape, spec).
+PARAMETERS = {
+    "token_embedder/embedding": ((V, D), P("tensor", "fsdp")),
+    "position_embedder/embedding": ((L, D), P(None, "fsdp")),
+    "decoder_position_embedder/embedding": ((L, D), P(None, "fsdp")),
+    "token_type_embedder/embedding": ((2, D), P(None, "fsdp")),
+    "input_projection/kernel": ((12, D), P("fsdp", "tensor")),
+    "prediction_head/dense/kernel": ((D, D), P("fsdp", "tensor")),
+    "discriminator_head/dense/kernel": ((D, D), P("fsdp", "tensor")),
+    "discriminator_head/logits/kernel": ((D, 1), P()),
+    "logits_dense/kernel": ((D, V), P("fsdp", "tensor")),
+    "encoder/relative_position_bias/embedding": ((4, 32), P()),
+    "encoder/final_norm/scale": ((D,), P()),
+    "encoder/layers/self_attention/query/kernel": ((N, D, HK), P(None, "fsdp", "tensor")),
+    "encoder/layers/self_attention/key/bias": ((N, HK), P()),
+    "encoder/layers/self_attention/out/kernel": ((N, HK, D), P(None, "tensor", "fsdp")),
+    "encoder/layers/mlp/wi/kernel": ((N, D, F), P(None, "fsdp", "tensor")),
+    "decoder/layers/cross_attention/value/kernel": ((N, D, HK), P(None, "fsdp", "tensor")),
+    "decoder/layers/cross_attention_norm/scale": ((N, D), P()),
+    "decoder/layers/mlp/wi_1/kernel": ((N, D, F), P(None, "fsdp", "tensor")),
+    "decoder/layers/mlp/wo/kernel": ((N, F, D), P(None, "tensor", "fsdp")),
+}
+
+
+def nested(flat):
+    tree = {}
+    for path, value in flat.items():
+        *parents, last = path.split("/")
+        node = tree
+        for name in parents:
+            node = node.setdefault(name, {})
+        node[last] = value
+    return tree
+
+
+SHAPES = nested({path: jax.ShapeDtypeStruct(shape, jnp.float32) for path, (shape, _) in PARAMETERS.items()})
+
+
+def specs(tree):
+    return {leaf_name(path): sharding.spec for path, sharding in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def test_each_kind_of_parameter_has_its_spec():
+    assert specs(shardings(make_mesh(ONE), SHAPES)) == {path: spec for path, (_, spec) in PARAMETERS.items()}
+
+
+def test_adams_moments_are_sharded_as_their_parameters_and_counters_are_replicated():
+    state = jax.eval_shape(optimizer(name="rms_scaled_adamw").init, SHAPES)
+    state_specs = specs(shardings(make_mesh(ONE), state))
+    for moment in ("mu", "nu"):
+        found = {name.partition(f"/{moment}/")[2]: spec for name, spec in state_specs.items() if f"/{moment}/" in name}
+        assert found == {path: spec for path, (_, spec) in PARAMETERS.items()}
+    assert {spec for name, spec in state_specs.items() if name.endswith("count")} == {P()}
+
+
+def test_adafactors_state_is_replicated():
+    large = nested({"logits_dense/kernel": (128, 256), "encoder/layers/mlp/wo/kernel": (N, 256, 128)})
+    shapes = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, jnp.float32), large, is_leaf=lambda s: type(s) is tuple)
+    state = jax.eval_shape(optimizer(name="adafactor").init, shapes)
+    state_specs = specs(shardings(make_mesh(ONE), state))
+    assert sum("/v_row/" in name for name in state_specs) == 2
+    assert set(state_specs.values()) == {P()}
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only", "encoder_only"])
+def test_every_parameter_of_the_models_has_a_spec(architecture):
+    config = get_config().model.to_dict() | {
+        "architecture": architecture,
+        "positions": "learned",
+        "norm": "layer",
+        "use_bias": True,
+        "embedding_norm": True,
+        "prediction_head": "bert",
+        "num_token_types": 2 * (architecture == "encoder_only"),
+        "vocab_size": V,
+        "max_length": L,
+    }
+    model = ModelConfig(**config, dtype="float32")
+    params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
+    for name, spec in specs(shardings(make_mesh(ONE), params)).items():
+        # Only vectors and relative biases are replicated.
+        assert name.endswith(("/bias", "/scale", "bias/embedding")) == (spec == P()), name
+
+
+def test_a_parameter_without_a_rule_is_named():
+    with pytest.raises(ValueError, match=r"encoder/adapter/matrix, shape \[3, 4\]"):
+        shardings(make_mesh(ONE), nested({"encoder/adapter/matrix": jnp.ones((3, 4))}))
+
+
+def test_rules_match_the_end_of_a_path_only():
+    with pytest.raises(ValueError, match="logits_dense/kernel/extra"):
+        shardings(make_mesh(ONE), nested({"logits_dense/kernel/extra": jnp.ones((3, 4))}))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ({"data": 3}, r"mesh.data=3, .* devices, 1"),
+        ({"fsdp": 2}, r"mesh.fsdp=2, .* devices, 1"),
+        ({"data": 0}, r"mesh.data=0 must be -1, or from 1 to"),
+        ({"tensor": -2}, r"mesh.tensor=-2 must be -1, or from 1 to"),
+        ({"tensor": -1}, r"mesh.data=-1, .*mesh.tensor=-1: only one of them may be -1"),
+    ],
+)
+def test_sizes_that_do_not_suit_the_devices_are_errors(sizes, named):
+    with pytest.raises(ConfigError, match=named):
+        make_mesh(dataclasses.replace(ONE, **sizes))
+
+
+def test_any_one_axis_can_take_the_devices_that_the_others_leave():
+    config = MeshConfig(backend="jit", data=1, fsdp=-1, context=1, tensor=2)
+    assert mesh_shape(config, 8) == (1, 4, 1, 2)
+    assert mesh_shape(dataclasses.replace(config, data=4, fsdp=1, tensor=-1), 8) == (4, 1, 1, 2)
+    assert mesh_shape(dataclasses.replace(config, fsdp=2, context=-1, tensor=1), 8) == (1, 2, 4, 1)
+    with pytest.raises(ConfigError, match=r"mesh.fsdp=-1, .* the number of devices, 7"):
+        mesh_shape(config, 7)
+
+
+def tpus(*sides, slices=1):
+    """Devices of TPU v5p slices whose chips are a torus with these sides."""
+    kind = {"platform": "tpu", "device_kind": "TPU v5", "core_on_chip": 0, "process_index": 0}
+    places = itertools.product(range(slices), *map(range, sides))
+    return [
+        types.SimpleNamespace(**kind, id=index, slice_index=part, coords=coords)
+        for index, (part, *coords) in enumerate(places)
+    ]
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 32, 1, 1), (8, 8, 1, 1), (1, 8, 1, 8), (64, 1, 1, 1), (4, 16, 1, 1), (2, 4, 4, 2)]
+)
+def test_every_mesh_of_the_right_size_can_be_made_of_a_torus(shape):
+    ordered = order_devices(shape, tpus(4, 4, 4))
+    assert ordered.shape == shape
+    assert sorted(device.id for device in ordered.flat) == list(range(64))
+
+
+def test_devices_of_an_axis_are_within_one_part_of_the_torus():
+    """8 of 4 x 4 x 4 chips are a box of 8 chips, not a line through the whole torus."""
+    ordered = order_devices((8, 8, 1, 1), tpus(4, 4, 4))
+    for part in ordered[..., 0, 0]:
+        sides = [len({device.coords[axis] for device in part}) for axis in range(3)]
+        assert math.prod(sides) == 8, [device.coords for device in part]
+
+
+def test_slices_are_parts_of_data_and_of_no_other_axis():
+    ordered = order_devices((4, 2, 2, 2), tpus(4, 2, 2, slices=2))
+    assert ordered.shape == (4, 2, 2, 2)
+    for index, part in enumerate(ordered):
+        assert {device.slice_index for device in part.flat} == {index // 2}
+    with pytest.raises(ConfigError, match=r"mesh.data=1 must be a multiple of 2, the number of TPU slices"):
+        order_devices((1, 8, 2, 2), tpus(4, 2, 2, slices=2))
+
+
+EIGHT_DEVICES = """
+import json
+import numpy as np
+from train.config import MeshConfig
+from train.sharding import *
+from tests.train.test_sharding import SHAPES
+
+def config(data, fsdp, tensor):
+    return MeshConfig(backend="jit", data=data, fsdp=fsdp, context=1, tensor=tensor)
+
+def error_of(function, *args):
+    try:
+        function(*args)
+    except ConfigError as error:
+        return str(error)
+
+mesh = make_mesh(config(-1, 2, 2))
+rows = batch_sharding(mesh)
+batch = to_global({"tokens": np.arange(24).reshape(8, 3)}, rows)["tokens"]
+params = jax.jit(
+    lambda: jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape), SHAPES), out_shardings=shardings(mesh, SHAPES)
+)()
+print(json.dumps({
+    "mesh": dict(mesh.shape),
+    "axis_types": [str(kind) for kind in mesh.axis_types],
+    "batch": {str(shard.device.id): shard.data[:, 0].tolist() for shard in batch.addressable_shards},
+    "round trip": np.asarray(batch).tolist(),
+    "wo": params["decoder"]["layers"]["mlp"]["wo"]["kernel"].addressable_shards[0].data.shape,
+    "local rows": local_rows(rows, 8).tolist(),
+    "uneven rows": error_of(local_rows, rows, 6),
+    "too few": error_of(make_mesh, config(2, 1, 2)),
+    "no whole rest": error_of(make_mesh, config(-1, 3, 1)),
+    "uneven": error_of(shardings, make_mesh(config(1, 1, 8)), {"logits_dense": {"kernel": np.zeros((8, 20))}}),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def eight():
+    return run(EIGHT_DEVICES, devices=8)[0]
+
+
+def test_data_takes_the_remaining_devices(eight):
+    assert eight["mesh"] == {"data": 2, "fsdp": 2, "context": 1, "tensor": 2}
+    assert eight["axis_types"] == ["AxisType.Auto"] * 4
+    assert eight["too few"].endswith("the product must be the number of devices, 8")
+    assert eight["no whole rest"].endswith("the product must be the number of devices, 8")
+
+
+def test_rows_are_split_over_data_and_fsdp_and_replicated_over_tensor(eight):
+    held = sorted(eight["batch"].values())
+    # The first column of rows 0..7 is 0, 3, 6, ..., 21; 2 * 2 parts of 2 rows, each on the 2 devices of "tensor".
+    assert held == [[0, 3], [0, 3], [6, 9], [6, 9], [12, 15], [12, 15], [18, 21], [18, 21]]
+    assert eight["round trip"] == [[3 * row, 3 * row + 1, 3 * row + 2] for row in range(8)]
+    assert eight["local rows"] == list(range(8))
+    assert "batch_size=6 must be a multiple of" in eight["uneven rows"]
+
+
+def test_parameters_are_split_over_fsdp_and_tensor_and_never_over_layers(eight):
+    assert eight["wo"] == [N, F // 2, D // 2]
+
+
+def test_a_dimension_that_does_not_divide_is_named(eight):
+    assert eight["uneven"] == (
+        "mesh.tensor=8 does not divide dimension 1 of logits_dense/kernel, shape [8, 20]: 20 must be a multiple of 8"
+    )
+
+
+def test_rows_of_a_process_need_not_be_adjacent():
+    mesh = types.SimpleNamespace(shape={"data": 4, "fsdp": 2})
+    held = {"device 0": (slice(0, 2),), "device 1": (slice(4, 6),)}
+    sharding = types.SimpleNamespace(mesh=mesh, addressable_devices_indices_map=lambda shape: held)
+    assert local_rows(sharding, 16).tolist() == [0, 1, 4, 5]
+
+
+def test_one_device_holds_every_row():
+    assert local_rows(batch_sharding(make_mesh(ONE)), 5).tolist() == [0, 1, 2, 3, 4]

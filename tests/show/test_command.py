@@ -1,0 +1,203 @@
+"""train.show over the whole table of objectives, on real text, and as a program."""
+
+import dataclasses
+import io
+import re
+import types
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from contract.errors import ConfigError
+from data.store.store import open_or_build
+from data.windows.split import split_documents
+from objectives.objective import Objective
+from show import __main__ as show
+from show import page as show_page
+from show.examples import chunks, examples_of
+from show.html import html_page
+from show.page import make_page
+from show.statistics import STATISTICS
+from show.svg import svg_page
+from show.terminal import print_page
+from tests.show.test_html import parsed
+from tests.table import PAIRS, reads_corpus, shares_rows, small_config, small_experiment
+from tests.train.subprocesses import run_main
+
+
+@pytest.fixture(autouse=True)
+def measure_less(monkeypatch):
+    monkeypatch.setattr(show_page, "_MEASURED_POSITIONS", 1 << 17)
+
+
+def experiment_of(corpus, name, architecture, **overrides):
+    text = reads_corpus(name, corpus)
+    experiment = small_experiment(name, architecture, **text, **overrides)
+    store = open_or_build(experiment.data, experiment.tokenizer, progress=False)
+    return experiment, split_documents(store, experiment.data.split)[0]
+
+
+def printed(page, **options):
+    console = Console(file=io.StringIO(), width=80, highlight=False, markup=False, emoji=False, **options)
+    print_page(page, console)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "examples_per_row"),
+    [(*pair, n) for pair in PAIRS for n in (1, 2)[: 1 + shares_rows(pair[0])]],
+)
+def test_every_pair_is_shown(name, architecture, examples_per_row, corpus):
+    """Every denoiser has an example and statistics; batches are valid; every expected statistic is measured."""
+    experiment, documents = experiment_of(corpus, name, architecture, data__examples_per_row=examples_per_row,
+                                          data__inputs_length=96, data__targets_length=96)  # fmt: skip
+    denoisers = experiment.denoisers
+    page = make_page(experiment, documents, title=name, num_examples=len(denoisers) + 1)
+    assert page.warnings == list(experiment.warnings) and dict(page.facts)["checked"].endswith("rows")
+    examples = [example for row in page.rows for example in row.examples]
+    assert [example.number for example in examples] == list(range(1, len(denoisers) + 2))
+    assert {example.denoiser for example in examples} == {denoiser.name for denoiser in denoisers}
+    assert all(run.text for example in examples for section in example.sections for run in section.runs)
+    for denoiser in denoisers:
+        assert set(denoiser.objective.expected()) <= set(STATISTICS)
+        assert set(denoiser.objective.expected()) <= set(page.statistics[denoiser.name])
+    text = printed(page)
+    assert all(len(line) <= 80 for line in text.splitlines()) and "\x1b" not in text
+    assert text.count("\nexample ") == len(examples) and "\nstatistics of " in text and "█" in text
+    assert printed(page, force_terminal=True, color_system="standard").count("\x1b[1mexample ") == len(examples)
+    assert "…" not in text.split("\nstatistics of ")[1]
+    html = html_page(page)
+    parsed(html)
+    assert html.count("<h4>example ") == len(examples)
+    assert len(re.findall(r">example&#160;\d+:", svg_page(page))) == len(examples)
+
+
+@pytest.mark.parametrize(("name", "architecture"), [("ul2", "encoder_decoder"), ("mlm", "encoder_only")])
+def test_statistics_agree_with_the_config_and_show_a_wrong_objective(name, architecture, corpus):
+    experiment, documents = experiment_of(corpus, name, architecture,
+                                          data__inputs_length=128, data__targets_length=128)  # fmt: skip
+    page = make_page(experiment, documents, title="", num_examples=1)
+    tables = page.statistics.items()
+    off = {(denoiser, key) for denoiser, table in tables for key, statistic in table.items() if statistic.differs}
+    assert off <= {("x3", "span_length")}  # 22 hidden tokens contain no span of 64
+    first, *others = experiment.denoisers
+    rate = {"ul2": "noise_density", "mlm": "mask_rate"}[name]
+    wrong = _WrongRate(first.objective, dataclasses.replace(first.objective, **{rate: 0.2}))
+    denoisers = (dataclasses.replace(first, objective=wrong), *others)
+    windows = experiment.window_specs[0]
+    shorter = dataclasses.replace(windows, raw_length=int(0.9 * windows.raw_length))  # a higher rate: longer targets
+    spec = dataclasses.replace(experiment.batch_spec, windows=(shorter, *experiment.window_specs[1:]))
+    collate = dataclasses.replace(experiment.collate, denoisers=denoisers, batch_spec=spec)
+    page = make_page(dataclasses.replace(experiment, collate=collate), documents, title="", num_examples=1)
+    assert page.statistics[first.name]["corrupted" if name == "ul2" else "selected"].differs
+
+
+@dataclasses.dataclass(frozen=True)
+class _WrongRate(Objective):
+    """Corrupts as `actual` does and expects what `declared` expects."""
+
+    declared: Objective
+    actual: Objective
+
+    hidden = restore = None
+    prompting = None
+    has_inputs = True
+    byte_metric = ""
+
+    def expected(self):
+        return self.declared.expected()
+
+    def output_lengths(self, raw):
+        return self.actual.output_lengths(raw)
+
+    def most_scored(self, raw):
+        return self.actual.most_scored(raw)
+
+    def corrupt(self, *arguments):
+        return self.actual.corrupt(*arguments)
+
+
+def test_a_schedule_is_shown_from_its_start_to_its_end(corpus):
+    """The rows are from the whole run, although its first rows would suffice."""
+    experiment, documents = experiment_of(corpus, "ul2r:clm_then_ul2r", "decoder_only", train__steps=1000,
+                                          objective__begin_step=900, objective__end_step=1000)  # fmt: skip
+    page = make_page(experiment, documents, title="", num_examples=5)
+    shares = ["100.0% → 0.0%", "0.0% → 25.0%", "0.0% → 50.0%", "0.0% → 12.5%", "0.0% → 12.5%"]
+    assert [denoiser.name for denoiser in page.denoisers] == ["clm", "r", "s", "x1", "x2"]
+    assert [denoiser.share for denoiser in page.denoisers] == shares
+    assert "between steps 900 and 1,000" in dict(page.facts)["schedule"] and "0.0% → 25.0%" in printed(page)
+    examples = {example.denoiser: row.batch for row in page.rows for example in row.examples}
+    assert len(examples) == 5 and all((batch > 900) == (name != "clm") for name, batch in examples.items())
+    assert not any(table["share"].differs for table in page.statistics.values())
+    assert page.statistics["clm"]["share"].measured == 0.5
+
+
+def test_an_invalid_batch_is_a_warning(corpus, monkeypatch):
+    experiment, documents = experiment_of(corpus, "clm", "decoder_only")
+    dataset, rows = chunks(experiment, documents)
+    chunk = dataset[0]
+    chunk.batch["decoder_input_tokens"][:] = chunk.batch["decoder_target_tokens"]  # not shifted
+
+    class Repeated:
+        num_windows, weights, ramps = dataset.num_windows, dataset.weights, dataset.ramps
+
+        def __getitem__(self, n):
+            return chunk
+
+    monkeypatch.setattr(show_page, "chunks", lambda *_: (Repeated(), rows))
+    page = make_page(experiment, documents, title="", num_examples=1)
+    assert page.warnings == [
+        "invalid batch: decoder_input_tokens are not decoder_target_tokens shifted right within segments"
+    ]
+    assert "WARNING: invalid batch" in printed(page) and "checked" not in dict(page.facts)
+
+
+@pytest.mark.parametrize(("name", "documents"), [("ul2", "split"), ("clm", "pack")])
+def test_rows_are_those_of_training(name, documents, corpus):
+    """The rows of chunks are the rows of training's batches, in their order."""
+    experiment, texts = experiment_of(corpus, name, "decoder_only", data__documents=documents)
+    dataset, chunk_rows = chunks(experiment, texts)
+    size = experiment.train.batch_size
+    training = experiment.batches(texts)
+    for row in (0, 21, chunk_rows + 3):
+        chunk = dataset[row // chunk_rows]
+        batch = training[row // size]
+        for field, values in batch.items():
+            np.testing.assert_array_equal(chunk.batch[field][row % chunk_rows], values[row % size])
+    page = make_page(experiment, texts, title="", num_examples=40)
+    shown = sorted({(row.batch, row.row) for row in page.rows})
+    assert shown[:3] == [(0, 0), (0, 1), (0, 2)] and max(row for _, row in shown) == size - 1
+    examples, windows = examples_of(dataset[0]), dataset[0].windows
+    assert (examples.denoiser_ids == windows.denoiser_ids).all() and (examples.used <= examples.positions).all()
+
+
+def test_the_program_prints_and_writes(corpus, tmp_path, monkeypatch):
+    html, svg = tmp_path / "page.html", tmp_path / "page.svg"
+    arguments = ("--config=tests/small_config.py:span_corruption,decoder_only", f"--config.data.path={corpus / 'text'}",
+                 f"--config.data.cache_dir={corpus / 'cache'}", "--num_examples=2",
+                 f"--html={html}", f"--svg={svg}")  # fmt: skip
+    status, out, err = run_main(*arguments, module="train.show")
+    assert (status, err) == (0, "")
+    assert out.startswith("tests/small_config.py:span_corruption,decoder_only data.") and "example 2:" in out
+    assert "example 3:" not in out and out.endswith(f"\nwritten to {html}\n\nwritten to {svg}\n")
+    assert "example 2" in parsed(html.read_text(encoding="utf-8")).text
+    first = svg.read_bytes()
+    assert b">example&#160;2:" in first and len(first) < 150_000
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run_main(*arguments, module="train.show")[0] == 0 and svg.read_bytes() == first
+
+
+def test_an_error_is_one_line():
+    status, out, err = run_main("--config=tests/small_config.py", "--html=/nowhere/x.html", module="train.show")
+    assert (status, out) == (1, "")
+    assert err == ("error: --html=/nowhere/x.html cannot be written: name a file in an existing folder\n")
+
+
+def test_the_number_of_examples_is_checked(monkeypatch):
+    monkeypatch.setattr(show, "parse_flags", lambda *_: None)
+    monkeypatch.setattr(show, "config_fields", lambda _: small_config("clm", "decoder_only"))
+    monkeypatch.setattr(show, "_NUM_EXAMPLES", types.SimpleNamespace(value=0))
+    monkeypatch.setattr(show, "_WORKDIR", types.SimpleNamespace(value=None))
+    with pytest.raises(ConfigError, match="--num_examples=0 must be 1 or more"):
+        show.main()

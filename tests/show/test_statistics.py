@@ -1,0 +1,60 @@
+"""train.show's statistics against values worked out by hand."""
+
+import numpy as np
+
+from show.examples import examples_of
+from show.measure import measure
+from show.statistics import Statistic, Totals, compare, formatted, heading, notes
+from tests.show.batches import encoder_decoder_chunk
+
+
+def totals_of(experiment, chunks):
+    totals = Totals(3)
+    for chunk in chunks:
+        examples = examples_of(chunk)
+        totals.add(examples.denoiser_ids, measure(examples, experiment.vocab))
+    return totals
+
+
+def test_statistics_are_ratios_of_sums_over_all_chunks(ul2):
+    texts = (("abcdefgh", "ab<extra_id_0>gh</s>"), ("ab", "<extra_id_0></s>"))  # 4 of 8 and 2 of 2 tokens are hidden
+    chunks = (encoder_decoder_chunk(ul2.tokenizer, [raw], [inputs], ["x</s>"], [0]) for raw, inputs in texts)
+    table = compare(totals_of(ul2, chunks), ul2, np.full(3, 1 / 3))
+    measured = {name: statistic.measured for name, statistic in table["r"].items() if name != "rearranged"}
+    assert measured == {
+        "share": 1.0,
+        "corrupted": 0.6,
+        "spans": 1.0,
+        "span_length": 3.0,
+        "inputs": 4.0,
+        "targets": 2.0,
+        "useful": 12 / 64,
+    }
+    expected = {name: statistic.expected for name, statistic in table["r"].items() if statistic.expected is not None}
+    assert expected == {"share": 1 / 3, "corrupted": 0.3, "span_length": 3.0}
+    assert table["r"]["corrupted"].differs and table["r"]["share"].differs and not table["r"]["span_length"].differs
+    assert np.isnan(table["r"]["rearranged"].measured)
+    assert table["s"]["share"].differs and np.isnan(table["s"]["corrupted"].measured)
+
+
+def test_differs():
+    assert not Statistic(0.14, 0.15, 0.0).differs
+    assert Statistic(0.13, 0.15, 0.0).differs and not Statistic(0.13, 0.15, 0.02).differs
+    assert not Statistic(float("nan"), 0.15, 0.0).differs and not Statistic(0.5, None, 0.0).differs
+    assert Statistic(0.006, 0.0, 0.005).differs and not Statistic(0.004, 0.0, 0.005).differs
+
+
+def test_text_of_names_and_values():
+    assert (heading("span_length"), heading("spans")) == ("span length", "spans")
+    values = [formatted("share", 0.1234), formatted("spans", 7.0), formatted("span_length", 2.9)]
+    assert values == ["12.3%", "7.0", "2.90"] and formatted("spans", float("nan")) == "-"
+
+
+def test_notes_explain_short_spans_and_examples_without_scored_tokens(ul2):
+    table = {"x3": {"spans": Statistic(1.0, None, 0.0), "span_length": Statistic(22.0, 64.0, 32.0)}}
+    chunk = encoder_decoder_chunk(ul2.tokenizer, ["ab"], ["a</s>"], ["b</s>"], denoiser_ids=[0])
+    chunk.batch["decoder_loss_weights"][:] = 0
+    totals = totals_of(ul2, [chunk])
+    short = "x3: an example hides 22 tokens, too few for spans of 64, which need longer rows"
+    assert notes(table, totals) == [short, "1 of 1 examples have no scored token"]
+    assert notes(table, totals, scores_on_device=True) == [short]

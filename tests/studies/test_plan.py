@@ -1,0 +1,145 @@
+"""The plan of a study: equal budgets, and errors before the first run starts."""
+
+import pytest
+
+from configs.studies.base import fine_tuning, flops, heldout_loss, probe, raw_tokens, stage, variant
+from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from run.run import open_corpora
+from studies.jobs import Job, jobs_of, jobs_of_worker, parse_worker
+from studies.plan import make_plan
+from tests.studies.studies import SMALL, on, small_study
+
+MLM = {"model.architecture": "encoder_only"}
+
+
+def test_every_variant_trains_the_budget(corpus):
+    # Windows of 32 and of 16 tokens, in batches of 4 and of 6 rows: 512 tokens are 4 and 5.33 steps.
+    variants = {"long": variant(), "short": variant({"data.inputs_length": 16, "train.batch_size": 2})}
+    plan = make_plan(small_study(corpus, variants=variants, baseline="long"), {})
+    assert {name: one.steps for name, one in plan.variants.items()} == {"long": 4, "short": 16}
+    assert {one.raw_tokens for one in plan.variants.values()} == {512}
+    for one in plan.variants.values():
+        experiment = make_experiment(one.main.fields)
+        assert one.flops == one.steps * experiment.train_step_flops
+        assert one.num_params == experiment.num_params
+        counted = experiment.batches(open_corpora(experiment).train_documents).count_windows(0, one.steps)
+        assert counted.raw_tokens.sum() == one.raw_tokens
+
+
+def test_a_budget_of_flops_is_met_by_each_variant(corpus):
+    plan = make_plan(small_study(corpus, budget=flops(1e9)), {})
+    for one in plan.variants.values():
+        assert one.flops == pytest.approx(1e9, rel=0.02)
+
+
+def test_a_start_has_its_share_of_the_budget(corpus):
+    variants = {
+        "clm": variant(),
+        "both": variant({}, config="configs/prefix_lm.py", start=stage("configs/clm.py", 0.5)),
+    }
+    # A row of 32 positions has 30 tokens of prefix LM: 15 steps of CLM and 16 of prefix LM are 1920 tokens each.
+    plan = make_plan(small_study(corpus, variants=variants, baseline="clm", budget=raw_tokens(3840)), {})
+    both = plan.variants["both"]
+    assert (both.start.steps, both.main.steps, both.raw_tokens) == (15, 16, 3840)
+    assert both.start.fields["objective"]["name"] == "clm" and both.main.fields["objective"]["name"] == "prefix_lm"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": raw_tokens(640 + 64)}, "variant slow: the nearest number of steps, 5, is 640 raw_tokens"),
+        ({"budget": raw_tokens(100)}, "100 raw_tokens are 1 steps, which optimizer.warmup_steps=1 does not fit"),
+        ({"variants": {"slow": variant(), "b": variant({"optimizer.learning_rate": 2e-2})}}, "slow and b are equal"),
+        ({"variants": {"slow": variant(), "b": variant({"model.nope": 1})}}, "variant b: unknown config field in"),
+        ({"variants": {"slow": variant(), "b": variant({"model.num_heads": -1})}}, "variant b: "),
+        ({"variants": {"slow": variant(), "b": variant({"data.split_seed": 1})}}, "hold out different text"),
+        ({"measures": {"hidden": probe("infilling", "spans.8.exact_match")}}, "measure hidden does not fit: --probe"),
+        ({"measures": {"x": probe("nope", "x")}}, "probe='nope' must be continuation"),
+        ({"measures": {"x": probe("continuation", "x", nope=1)}}, "measure x does not fit"),
+        ({"measures": {"masked": heldout_loss(config="configs/mlm.py")}}, "measure masked does not fit: --config"),
+        ({"measures": {"x": heldout_loss(metric="los")}}, "metric='los' is not in its evaluations: use one of loss"),
+        ({"measures": {"x": fine_tuning("acuracy")}}, "metric='acuracy' is not in its evaluations: use one of"),
+        ({"measures": {"x": probe("continuation", "bits_per_bite")}}, "'bits_per_bite' is not a number of --probe"),
+        ({"variants": {"slow": variant(), "b": variant(config="./configs/clm.py")}}, "slow and b are equal"),
+        ({"variants": {"slow": variant(), "b": variant({"train.log_every": 3})}}, "slow and b are equal"),
+        ({"measures": {"x": {"kind": "nope", "better": "lower"}}}, "measures.x.kind='nope' must be heldout"),
+        ({"measures": {"x": heldout_loss(better="larger")}}, "measures.x.better='larger' must be one of"),
+        ({"measures": {"a": fine_tuning(overrides={"objective.classes": ("a",)})}}, "measure a: "),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_runs(changes, message, corpus):
+    with pytest.raises(ConfigError) as error:
+        make_plan(small_study(corpus, **changes), {})
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_overrides_of_the_command_line_are_for_all_runs(corpus):
+    plan = make_plan(small_study(corpus), {"optimizer.b2": "0.9"})
+    assert {one.main.fields["optimizer"]["b2"] for one in plan.variants.values()} == {0.9}
+    variants = {"slow": variant(sweep={"optimizer.learning_rate": [1e-3, 2e-3]}), "fast": variant()}
+    with pytest.raises(ConfigError, match=r"optimizer\.learning_rate is swept, so --config\.optimizer\.learning_rate"):
+        make_plan(small_study(corpus, variants=variants), {"optimizer.learning_rate": "1e-4"})
+
+
+def test_fine_tuning_has_the_runs_model_vocabulary_and_split(corpus):
+    labelled = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
+    overrides = labelled | {"objective.classes": ("a", "b"), "train.steps": 3, "optimizer.warmup_steps": 1}
+    measures = {
+        "loss": heldout_loss(),
+        "accuracy": fine_tuning("accuracy", overrides=overrides),
+        "f1": fine_tuning("macro_f1", overrides=overrides),
+    }
+    plan = make_plan(small_study(corpus, measures=measures), {})
+    slow = plan.variants["slow"]
+    assert len(slow.distinct_fine_tunings) == 1 and set(slow.fine_tunings) == {"accuracy", "f1"}
+    fields = slow.fine_tunings["accuracy"].fields
+    assert fields["model"]["architecture"] == "decoder_only" and fields["model"]["d_model"] == 16
+    assert fields["train"]["steps"] == 3 and fields["data"]["source"] == "jsonl"
+
+
+def test_workers_share_the_jobs_and_each_job_has_one_worker(corpus):
+    plan = make_plan(small_study(corpus, seeds=3), {})
+    jobs = jobs_of(plan, side_by_side=False)
+    assert [job.name for job in jobs[:3]] == ["slow-seed0", "fast-seed0", "slow-seed1"]  # all variants first
+    shares = [jobs_of_worker(plan, jobs, worker, 4) for worker in range(4)]
+    assert sorted(job.name for share in shares for job in share) == sorted(job.name for job in jobs)
+    with pytest.raises(ConfigError, match="the study has 6 jobs: use at most 6 workers"):
+        jobs_of_worker(plan, jobs, 6, 7)
+    assert [job.seeds for job in jobs_of(plan, side_by_side=True)] == [(0, 1, 2)] * 2
+
+
+def test_a_worker_has_the_whole_sweep_of_a_variant(corpus):
+    sweep = {"optimizer.learning_rate": [1e-3, 2e-3]}
+    variants = {"slow": variant(sweep=sweep), "fast": variant({"optimizer.b2": 0.9}, sweep=sweep)}
+    plan = make_plan(small_study(corpus, variants=variants), {})
+    jobs = jobs_of_worker(plan, jobs_of(plan, side_by_side=False), 1, 2)
+    assert [job.name for job in jobs] == [
+        "fast-learning_rate=0.001",
+        "fast-learning_rate=0.002",
+        "fast-seed0",
+        "fast-seed1",
+    ]
+    assert jobs[0] == Job("fast", (0,), "optimizer.learning_rate", 1e-3)
+
+
+def test_every_seed_must_meet_the_budget(corpus):
+    # Documents end windows, so the raw tokens of a step vary, and with them those of a run, from seed to seed.
+    overrides = {**SMALL, **on(corpus), "data.documents": "split", "data.inputs_length": 512, "train.batch_size": 2}
+    with pytest.raises(
+        ConfigError, match=r"variant slow: the nearest number of steps, \d+, is [\d,]+ raw_tokens with seed"
+    ):
+        make_plan(small_study(corpus, overrides=overrides, seeds=12, budget=raw_tokens(5000)), {})
+
+
+def test_fine_tuning_longer_than_the_learned_positions_is_refused(corpus):
+    overrides = {**SMALL, **on(corpus), "model.positions": "learned", "data.targets_length": 32}
+    with pytest.raises(ConfigError, match=r"measure accuracy does not fit: .*position"):
+        make_plan(small_study(corpus, overrides=overrides, measures={"accuracy": fine_tuning()}), {})
+
+
+@pytest.mark.parametrize("text", ["²/4", "2/2", "3/2", "a/b", "1", "-1/2", "0/0", "1/"])
+def test_a_worker_out_of_range_is_refused(text):
+    with pytest.raises(ConfigError, match=f"--worker={text}"):
+        parse_worker(text)
+    assert parse_worker("0/1") == (0, 1) and parse_worker("3/4") == (3, 4)

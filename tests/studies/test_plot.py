@@ -1,0 +1,124 @@
+"""train.plot: the curves that it reads, the files that it writes, and its errors."""
+
+import json
+
+import pytest
+
+from contract.errors import ConfigError
+from studies.plot import plot, read_curves
+from workdir.run_config import write_config
+
+TOTALS = {"examples": 7, "raw_tokens": 70, "scored_tokens": 30, "flops": 1e20, "seconds": 0.5}
+LINES = [
+    {"step": 10, "split": "train", "loss": 3.0, "grad_norm": 1.0},
+    {"step": 20, "split": "eval", "loss": 2.5, "loss/r": 2.0, "loss/s": 3.0, "accuracy": 0.1, **TOTALS},
+    {"step": 40, "split": "eval", "loss": None, "loss/r": 1.0, "loss/s": 2.0, "accuracy": 0.2}
+    | {name: 2 * total for name, total in TOTALS.items()},
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    write_config(tmp_path / "run", {"corpus": {"heldout": "aa"}})
+    return str(tmp_path / "run")
+
+
+def test_curves_of_a_metric_and_of_its_denoisers(run):
+    assert read_curves(run, "loss", "train") == {"loss": ([10], [3.0])}
+    assert read_curves(run, "accuracy", "eval", with_denoisers=True) == {"accuracy": ([20, 40], [0.1, 0.2])}
+    assert read_curves(run, "loss", "eval", with_denoisers=True) == {
+        "loss": ([20], [2.5]),  # null, a loss that is not finite, is no point
+        "loss/r": ([20, 40], [2.0, 1.0]),
+        "loss/s": ([20, 40], [3.0, 2.0]),
+    }
+
+
+@pytest.mark.parametrize("x", TOTALS)
+def test_curves_over_totals(run, x, tmp_path):
+    assert read_curves(run, "accuracy", "eval", x=x) == {"accuracy": ([TOTALS[x], 2 * TOTALS[x]], [0.1, 0.2])}
+    pytest.importorskip("matplotlib")
+    plot([run], str(tmp_path / "x.svg"), metric="loss", split="eval", x=x)
+
+
+def test_the_same_runs_give_the_same_file(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name in ("a.svg", "b.svg"):
+        plot([run], str(tmp_path / name), metric="loss", split="eval")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    plot([run, run], str(tmp_path / "two.png"), metric="accuracy", split="eval")
+    assert (tmp_path / "two.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runs": ["nowhere"]}, "nowhere is not the folder of a run: nowhere/metrics.jsonl: No such file"),
+        ({"metric": "los"}, "--metric=los is not a metric of .*: it has loss, loss/r, loss/s, accuracy"),
+        ({"split": "train", "x": "flops"}, "--x=flops is not in .*metrics.jsonl, because an earlier version wrote it"),
+        ({"split": "train", "metric": "accuracy"}, "--metric=accuracy is not a metric of .* it has loss, grad_norm"),
+        ({"out": "x.txt"}, r"--out=x.txt must end in \.svg, \.png or \.pdf"),
+        ({"out": "nowhere/x.svg"}, "--out=nowhere/x.svg cannot be written: No such file"),
+    ],
+)
+def test_errors_are_one_line(run, changes, message):
+    arguments = {"runs": [run], "out": "x.svg", "metric": "loss", "split": "eval"} | changes
+    with pytest.raises(ConfigError, match=message) as error:
+        plot(**arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_runs_that_hold_out_different_text_are_not_compared(run, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "metrics.jsonl").write_text((tmp_path / "run" / "metrics.jsonl").read_text())
+    write_config(tmp_path / "other", {"corpus": {"heldout": "bb"}})
+    with pytest.raises(ConfigError, match=r"hold out different text \(corpus\.heldout aa and bb in config\.json\)"):
+        plot([run, str(tmp_path / "other")], "x.svg", metric="loss", split="eval")
+    write_config(tmp_path / "other", {})
+    with pytest.raises(ConfigError, match=r"other/config\.json does not say which text was held out"):
+        plot([run, str(tmp_path / "other")], "x.svg", metric="loss", split="eval")
+    pytest.importorskip("matplotlib")
+    plot([run, str(tmp_path / "other")], str(tmp_path / "x.svg"), metric="loss", split="train")
+
+
+def run_with(folder, *lines):
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({"split": "eval"} | line) + "\n" for line in lines))
+    write_config(folder, {"corpus": {"heldout": "aa"}})
+    return str(folder)
+
+
+def test_a_line_without_the_horizontal_axis_is_named(tmp_path):
+    run = run_with(
+        tmp_path / "old",
+        {"step": 1, "loss": 2.0, "seconds": 1.0},
+        {"step": 1, "split": "train", "loss": 2.0},
+        {"step": 2, "loss": None},  # no point
+        {"step": 3, "loss": 1.0},
+    )
+    with pytest.raises(
+        ConfigError, match=r"^--x=seconds is missing in .*old/metrics.jsonl, line 4 \(step 3\), because"
+    ):
+        read_curves(run, "loss", "eval", x="seconds")
+
+
+def test_a_run_without_a_finite_value_is_refused(run, tmp_path):
+    diverged = run_with(tmp_path / "diverged", {"step": 1, "loss": None})
+    for runs in ([diverged], [run, diverged]):
+        with pytest.raises(ConfigError, match=r"^--metric=loss has no finite value in .*diverged/metrics.jsonl with"):
+            plot(runs, str(tmp_path / "x.svg"), metric="loss", split="eval")
+    assert not (tmp_path / "x.svg").exists()
+
+
+def test_names_of_runs_are_not_typeset(tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    names = ["_old", "$x^{$", "$a_b$"]
+    for name in names:
+        run_with(tmp_path / name, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0})
+    shown = []
+    monkeypatch.setattr(pyplot, "close", lambda figure: shown.append(figure.axes[0].get_legend().get_texts()))
+    plot(names, "x.svg", metric="loss", split="eval")
+    assert [text.get_text() for text in shown[0]] == names
+    assert not any(text.get_parse_math() for text in shown[0])

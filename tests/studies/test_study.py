@@ -1,0 +1,112 @@
+"""A study that cannot work is refused in one line, before anything runs."""
+
+import pytest
+
+from configs.studies.base import (
+    flops,
+    heldout_loss,
+    published,
+    raw_tokens,
+    samples,
+    stage,
+    study,
+    variant,
+)
+from contract.errors import ConfigError
+from studies.study import load_study, make_study, with_changes
+
+
+def _fields(**changes):
+    fields = dict(
+        question="?",
+        config="configs/clm.py",
+        baseline="a",
+        variants={"a": variant(), "b": variant({"optimizer.learning_rate": 0.1})},
+        budget=raw_tokens(100),
+        measures={"loss": heldout_loss()},
+    )
+    return study(**fields | changes)
+
+
+def test_a_study_keeps_what_its_file_says():
+    made = make_study(
+        _fields(
+            variants={
+                "a": variant(),
+                "b": variant({"seed_like": 1}, config="configs/mlm.py", start=stage("configs/clm.py", 0.25)),
+            },
+            published=[published("T5", measure="loss", metric="GLUE", values={"a": 1.0}, better_than=[("b", "a")])],
+        ),
+        "x.py",
+    )
+    assert made.config_of("a") == "configs/clm.py" and made.config_of("b") == "configs/mlm.py"
+    assert made.variants["a"].start is None and made.variants["b"].start.share == 0.25
+    assert made.published[0].better_than == (("b", "a"),)
+    assert made.compared == ("loss",) and made.seeds == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"baseline": "c"}, r"baseline='c' is not a variant: use a, b"),
+        ({"variants": {"a": variant()}}, "needs two variants or more, and this one has 1"),
+        ({"variants": {"a": variant(), "B c": variant()}}, "variant 'B c' must have lower-case letters"),
+        ({"seeds": 0}, "seeds=0 must be 1 or more"),
+        ({"budget": raw_tokens(0)}, "budget.amount=0.0 must be above 0"),
+        ({"budget": dict(unit="epochs", amount=1.0)}, "budget.unit='epochs' must be one of 'raw_tokens', 'flops'"),
+        ({"measures": {}}, "measures must contain one"),
+        ({"measures": {"text": samples("x")}}, "measures must contain one"),
+        (
+            {"overrides": {"train.steps": 5}},
+            "train.steps cannot be overridden, because every run has the study's budget",
+        ),
+        ({"overrides": {"seed": 5}}, "seed cannot be overridden, because the study's seeds set it"),
+        ({"variants": {"a": variant(), "b": variant({"train.epochs": 2.0})}}, "variant b: train.epochs cannot be"),
+        ({"variants": {"a": variant(), "b": variant({"train.init_from": "x"})}}, "a variant's start sets it"),
+        (
+            {"variants": {"a": variant(), "b": variant(start=stage("c", 1.0))}},
+            "start.share=1.0 must be above 0 and below",
+        ),
+        ({"variants": {"a": variant(), "b": variant(sweep={"optimizer.b2": [1]})}}, "two different values or more"),
+        ({"variants": {"a": variant(), "b": variant(sweep={"train.batch_size": [4, 16]})}}, "only fields of optimizer"),
+        ({"measures": {"loss": {"metric": "loss"}}}, "measure loss must be made by a function of configs/studies/base"),
+        ({"variants": {"a": variant(), "b": variant(sweep={"x": [1, 2], "y": [1, 2]})}}, "sweep one field"),
+        (
+            {"variants": {"a": variant(), "b": variant({"optimizer.b2": 1}, sweep={"optimizer.b2": [1, 2]})}},
+            "both swept and overridden",
+        ),
+        ({"published": [published("T5", measure="nope", metric="GLUE")]}, "T5: measure='nope' is not of the study"),
+        ({"published": [published("T5", measure="loss", metric="GLUE", values={"z": 1.0})]}, "'z' is not a variant"),
+    ],
+)
+def test_a_study_that_cannot_work_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=r"--study=x\.py: ") as error:
+        make_study(_fields(**changes), "x.py")
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_unknown_field_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="unknown variant: did you mean variants"):
+        make_study(_fields() | {"variant": {}}, "x.py")
+
+
+def test_a_file_that_is_not_a_study_is_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"--study=nope.py is not a file: name one of configs/studies \(.*masking_rate"
+    ):
+        load_study("nope.py")
+    broken = tmp_path / "broken.py"
+    broken.write_text("1/0\n")
+    with pytest.raises(ConfigError, match="cannot be read: ZeroDivisionError: division by zero"):
+        load_study(str(broken))
+    broken.write_text("x = 1\n")
+    with pytest.raises(ConfigError, match="has no function get_study that returns a study: name one of"):
+        load_study(str(broken))
+
+
+def test_seeds_and_budget_of_the_command_line():
+    made = with_changes(make_study(_fields(budget=flops(5)), "x.py"), seeds=7, budget=9.0)
+    assert made.seeds == 7 and made.budget.amount == 9.0 and made.budget.unit == "flops"
+    for wrong in (dict(seeds=0, budget=None), dict(seeds=None, budget=0.0)):
+        with pytest.raises(ConfigError, match="must be"):
+            with_changes(made, **wrong)

@@ -1,0 +1,100 @@
+import json
+import os
+
+import pytest
+
+from contract.errors import ConfigError
+from workdir.older_configs import fill_missing
+from workdir.run_config import check_same_run, read_config, write_config
+
+CONFIG = fill_missing(
+    {
+        "seed": 0,
+        "data": {"path": "a.txt", "mode_tokens": ("[R]", "[S]"), "cache_dir": "~/x", "reader_threads": 2},
+        "objective": {"name": "clm"},
+        "model": {"d_model": 128},
+        "loss": {"z_loss": 0.0},
+        "optimizer": {"cycles": ""},
+        "train": {"steps": 100, "eval_windows": 16, "log_every": 10, "grad_accum_steps": 1},
+        "mesh": {"data": -1, "fsdp": 1},
+    }
+)
+
+
+def changed(**fields):
+    config = json.loads(json.dumps(CONFIG))
+    for name, value in fields.items():
+        *groups, field = name.split("__")
+        node = config
+        for group in groups:
+            node = node[group]
+        node[field] = value
+    return config
+
+
+def test_a_written_config_is_read_back_as_the_same_run(tmp_path):
+    write_config(tmp_path / "new" / "run", CONFIG)
+    saved = read_config(tmp_path / "new" / "run")
+    assert saved["data"]["mode_tokens"] == ["[R]", "[S]"]
+    assert check_same_run(saved, CONFIG) == []
+    assert os.listdir(tmp_path / "new" / "run") == ["config.json"]
+
+
+def test_a_failed_write_keeps_the_earlier_config(tmp_path):
+    write_config(tmp_path, CONFIG)
+    with pytest.raises(TypeError):
+        write_config(tmp_path, {"seed": object()})
+    assert check_same_run(read_config(tmp_path), CONFIG) == []
+
+
+def test_every_field_that_matters_is_named_with_both_values():
+    current = changed(seed=1, model__d_model=256, data__mode_tokens=["[R]"], train__steps=200)
+    with pytest.raises(ConfigError) as error:
+        check_same_run(CONFIG, current)
+    message = str(error.value)
+    assert "seed: 0 -> 1; " in message
+    assert 'data.mode_tokens: ["[R]", "[S]"] -> ["[R]"]; ' in message
+    assert "model.d_model: 128 -> 256)" in message
+    assert "train.steps" not in message
+    assert message.endswith("set these fields back, or choose another --workdir")
+    assert "\n" not in message
+
+
+def test_fields_that_only_one_config_has_are_changes():
+    older = changed()
+    del older["model"]["d_model"]
+    with pytest.raises(ConfigError, match=r"model.d_model: \(none\) -> 128"):
+        check_same_run(older, CONFIG)
+    with pytest.raises(ConfigError, match=r"model.d_model: 128 -> \(none\)"):
+        check_same_run(CONFIG, older)
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ("train__steps", "train.steps: 100 -> 7"),
+        ("train__grad_accum_steps", "train.grad_accum_steps: 1 -> 7"),
+        ("data__cache_dir", 'data.cache_dir: "~/x" -> 7'),
+        ("mesh__fsdp", "mesh.fsdp: 1 -> 7"),
+    ],
+)
+def test_changes_that_are_allowed_are_reported(field, line):
+    assert check_same_run(CONFIG, changed(**{field: 7})) == [line]
+
+
+@pytest.mark.parametrize("field", ["train__eval_windows", "data__path", "seed"])
+def test_changes_that_are_not_allowed_are_errors(field):
+    with pytest.raises(ConfigError, match=field.replace("__", ".")):
+        check_same_run(CONFIG, changed(**{field: 7}))
+
+
+def test_a_folder_that_is_not_a_workdir_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"is not the folder of a run: .*config.json does not exist"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text('{"seed": ')
+    with pytest.raises(ConfigError, match=r"config.json cannot be read"):
+        read_config(tmp_path)
+    with pytest.raises(ConfigError, match=r"--workdir=.*config.json cannot be written"):
+        write_config(tmp_path / "config.json", CONFIG)
+    with pytest.raises(ConfigError, match=r"--workdir=hdfs://host/run has the scheme hdfs"):
+        write_config("hdfs://host/run", CONFIG)
