@@ -1,6 +1,6 @@
 """The rates of several corpora in one run: the share of the examples, or of their raw tokens, that each corpus has.
 
-A corpus has a rate in proportion to its `weight` in `data.sources`. With data.windows.rates="num_examples" the weight is
+A corpus has a rate in proportion to its `weight` in `data.sources`. With data.rates="num_examples" the weight is
 multiplied by min(n, K)^(1/T), where n is the number of the corpus' training documents, K is data.rates_maximum and T is
 data.rates_temperature: examples-proportional mixing with an artificial limit and temperature-scaled mixing of Raffel et
 al. 2020, section 3.5.2, and seqio's `rate_num_examples`.
@@ -12,14 +12,14 @@ from typing import Literal
 
 from contract.errors import ConfigError
 
-RateKind = Literal["weight", "num_examples"]  # the values of data.windows.rates
+RateKind = Literal["weight", "num_examples"]  # the values of data.rates
 
 
 def rate_factors(kind: RateKind, counts: Sequence[int], *, maximum: int, temperature: float) -> tuple[float, ...]:
     """Returns the number by which the weight of each corpus is multiplied.
 
     Args:
-      kind: data.windows.rates. All factors of "weight" are 1.
+      kind: data.rates. All factors of "weight" are 1.
       counts: the number of training documents of each corpus, at least 1.
       maximum: the K of the module's docstring; 0 for no limit.
       temperature: the T of the module's docstring, above 0.
