@@ -128,7 +128,7 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
         rates(
             [source.weight for source in data.sources.values()], factors, list(data.sources)
         )  # raises for a rate of 0
-    return Corpora(tuple(found), factors, data.windows.split)
+    return Corpora(tuple(found), factors, data.split)
 
 
 def _open_sources(data: DataConfig) -> dict[str, Source]:
