@@ -5,8 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from models.attention import KeysValues
-from models.kernels.masked_cudnn import masked_attention
-from models.kernels.padding import pad_to_multiple
+from models.kernels.tpu import pad
 from models.placement import OverDevices
 
 _MULTIPLE = 8  # of padded lengths: cuDNN's bias gradient needs even lengths, and rows aligned to 16 bytes load faster
@@ -42,7 +41,8 @@ def mask_or_bias(mask_Bx1xQxS: Array, bias_1xHxQxS: Array | None, dtype: str) ->
     """Returns the argument for any mask: the mask, or a bias [B, H, Q, S] in `dtype` that is very low where masked.
 
     The kernel takes either a mask or a bias for each row, not both. The bias gradient is summed over the rows in
-    float32. A mask alone has no gradient.
+    float32. Before JAX 0.11.1, jax.nn computes a gradient of a mask too, [B, 1, Q, S] for each layer, which nothing
+    reads.
     """
     if bias_1xHxQxS is None:
         return {"mask": _pad(_pad(mask_Bx1xQxS, 2), 3, False)}
@@ -78,15 +78,15 @@ def cudnn_attention(
     names = list(mask_and_bias)
 
     def attend(query, keys, values, *arrays):
-        states = query.swapaxes(1, 2), keys.swapaxes(1, 2), values.swapaxes(1, 2)
-        if names == ["mask"]:
-            mask_value = _MASK_VALUE[str(query.dtype)]
-            output_BxQxHxK = masked_attention(*states, *arrays, mask_value=mask_value, scale=scale, causal=causal)
-        else:
-            options = dict(zip(names, arrays, strict=True))
-            output_BxQxHxK = jax.nn.dot_product_attention(
-                *states, scale=scale, is_causal=causal, implementation="cudnn", **options
-            )
+        output_BxQxHxK = jax.nn.dot_product_attention(
+            query.swapaxes(1, 2),
+            keys.swapaxes(1, 2),
+            values.swapaxes(1, 2),
+            scale=scale,
+            is_causal=causal,
+            implementation="cudnn",
+            **dict(zip(names, arrays, strict=True)),
+        )
         return output_BxQxHxK.swapaxes(1, 2)
 
     of_arrays = [dimensions.get(name, "B") for name in names]
@@ -97,4 +97,4 @@ def cudnn_attention(
 
 
 def _pad(x: Array, axis: int, value: float = 0) -> Array:
-    return pad_to_multiple(x, axis, _MULTIPLE, value)
+    return pad(x, axis, -(-x.shape[axis] // _MULTIPLE) * _MULTIPLE, value)
