@@ -20,7 +20,7 @@ from experiment.experiment import Experiment
 from experiment.mesh_checks import check_mesh
 from experiment.optimizer import make_optimizer
 from learners.learner import Batch
-from models.kernels.choice import choose_attention
+from models.kernels import choose_attention
 from models.placement import activation_constraint, compiled_for, platform_of, running_by_rows
 from run import sharding
 from run.corpus import Corpora, open_corpora

@@ -15,7 +15,7 @@ from cluster.agreement import agreement, exchange
 from contract.errors import ConfigError
 from files.os_errors import describe_os_error
 from files.storage import absolute, exists, rename_folder
-from models.paths import array_types
+from models.parameters import array_types
 from workdir.bucket_checkpoints import manager_options, orbax_path, shown
 from workdir.checkpoint_errors import (
     Damage,
@@ -281,7 +281,7 @@ def abstract(state: Any, shardings: Any) -> Any:
 
 
 def _check_same_arrays(folder: epath.Path, saved: dict[str, str], expected: dict[str, str]) -> None:
-    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as models.paths.array_types has.
+    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as models.parameters.array_types has.
 
     Orbax also checks names and shapes, but it converts dtypes silently.
     """

@@ -10,7 +10,7 @@ from learners import LEARNERS, make_learner
 from learners.electra import ElectraLearner
 from learners.learner import Learner
 from learners.token_prediction import TokenPredictionLearner
-from models.paths import array_types
+from models.parameters import array_types
 from models.transformer import init_params
 from objectives import CLM, ELECTRA, OBJECTIVES
 from tests.table import PAIRS, objective_of, small_experiment

@@ -10,10 +10,10 @@ import jax
 import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from models.kernels.flash import flash_attention, flash_mask
 
 from experiment.experiment import make_experiment
 from models.attention import KeysValues
-from models.kernels.flash import flash_attention, flash_mask
 from plan.estimate import estimate
 from plan.topology import parse_topology
 from tests.table import CONFIGS, small_config

@@ -10,8 +10,16 @@ from jax import Array
 
 from models.attention import AttentionFn, attention_mask, dot_product_attention
 from models.config import ModelConfig
-from models.kernels.cudnn import cudnn_attention, lengths_and_bias, mask_or_bias
-from models.kernels.tpu import LARGEST_BLOCK, TILE, bias_with_mask, flash_attention, splash_attention
+from models.fused_attention import (
+    LARGEST_BLOCK,
+    TILE,
+    bias_with_mask,
+    cudnn_attention,
+    flash_attention,
+    lengths_and_bias,
+    mask_or_bias,
+    splash_attention,
+)
 from models.placement import first_position, over_devices, position_parts, target_platform
 
 # The kernels of each platform; "auto" chooses the first that can run.
