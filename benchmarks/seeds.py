@@ -25,12 +25,12 @@ from benchmarks.step import WARM_UP_STEPS, full_batch, make_benchmark_experiment
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
-from experiment.mesh_checks import check_mesh
 from experiment.optimizer import make_optimizer
 from plan.memory_choice import resolve_memory, this_machine
 from run import sharding
-from run.run import (
+from run.compiled_run import (
     abstract_state,
+    check_mesh,
     compiled_train_step,
     initial_state,
     seed_array,

@@ -17,12 +17,12 @@ from generate.answers import Request, generate_answers
 from generate.prompts import max_answer_length, not_a_language_model, read_prompt
 from generate.sample import readable
 from generate.sampling import Sampling
-from run.heldout import evaluate
+from run.evaluation import evaluate
 from evaluation.probes import PROBES
 from evaluation.probes.command import answer, check_probe
 from evaluation.probes.infilling import Infilling
 from run.restore import language_model
-from run.run import make_run
+from run.compiled_run import make_run
 
 _SAMPLE_TOKENS = 64
 _PROBE_METRICS = tuple(

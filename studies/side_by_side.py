@@ -18,17 +18,16 @@ from files.storage import real_path
 from workdir.bucket_lock import Lock, lock_of
 from workdir.checkpoint import Checkpoints
 from train.display import Display
-from run.epochs import resolve_epochs
 from experiment.experiment import Experiment
-from run.heldout import evaluate
+from run.evaluation import evaluate
 from learners.learner import Batch
 from train.loop import Steps, print_start, train
 from workdir.lost_checkpoints import check_not_lost
 from plan.memory_choice import resolve_memory, this_machine
 from train.recorder import Recorder
-from run.run import Run, make_run, on_mesh, seed_array, seeded_train_step
+from run.compiled_run import CompiledRun, make_run, on_mesh, seed_array, seeded_train_step
 from workdir.run_config import flatten, read_config
-from run.sharding import over_devices
+from run.per_device import over_devices
 from cluster.signals import StopRequest
 from train.start import Start, first_state, make_start, make_workdir, open_checkpoints, write_start
 from run.step import TrainState
@@ -76,7 +75,7 @@ def train_side_by_side(
             saved=read_config(continued[0]) if continued else None,
             side_by_side=len(experiments),
         )
-        shared = resolve_epochs(make_run(experiment, show_progress=console is None))
+        shared = make_run(experiment, show_progress=console is None)
         runs = [shared.with_seed(experiment.seed, experiment.train.init_from) for experiment in experiments]
         first_steps = _first_steps(checkpoints, shared.experiment.train.steps)
         starts = []
@@ -94,7 +93,7 @@ def train_side_by_side(
         )
 
 
-def _train_group(shared: Run, group: Sequence[tuple[Run, Start, Lock]], console: Console | None) -> bool:
+def _train_group(shared: CompiledRun, group: Sequence[tuple[CompiledRun, Start, Lock]], console: Console | None) -> bool:
     """Trains runs, whose starts are of the same step, and returns whether they made all of their steps.
 
     Args:
@@ -138,10 +137,10 @@ def _train_group(shared: Run, group: Sequence[tuple[Run, Start, Lock]], console:
 class StackedRuns:
     """Runs of one compiled train step, jax.vmap of the ordinary step over stacked states, batches and seeds, [K, ...].
 
-    Compiled functions are compiled on first use. runs: of `Run.with_seed` of one run.
+    Compiled functions are compiled on first use. runs: of `CompiledRun.with_seed` of one run.
     """
 
-    def __init__(self, runs: Sequence[Run]):
+    def __init__(self, runs: Sequence[CompiledRun]):
         self._runs = runs
         run = runs[0]
         self._seeds = np.stack([seed_array(run.experiment.seed) for run in runs])
@@ -187,7 +186,7 @@ def compiled_side_by_side_step(
 ) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
     """Returns (states, batches, seeds) -> (states, metrics), all [K, ...], compiled on first use; donates the states.
 
-    The arguments are those of run.run.compiled_train_step; the shardings are those of a single run.
+    The arguments are those of run.compiled_run.compiled_train_step; the shardings are those of a single run.
     """
     shardings = jax.tree.map(stacked_sharding, state_shardings)
     return jax.jit(
@@ -205,7 +204,7 @@ def compiled_side_by_side_step(
 def over_devices_with_equal_heads(
     function: Callable[..., jax.Array], arguments: Sequence[str], result: str, *, mesh: Mesh
 ) -> Callable[..., jax.Array]:
-    """Returns run.sharding.over_devices, of arguments whose dimensions "1" are broadcast to all rows and heads.
+    """Returns run.per_device.over_devices, of arguments whose dimensions "1" are broadcast to all rows and heads.
 
     Under jax.vmap, JAX's rule for cuDNN's attention reshapes a mask or a bias as if it had all rows and heads, and
     fails for one row or one head.
@@ -268,7 +267,7 @@ def _first_steps(checkpoints: Sequence[Checkpoints], steps: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def _naming(run: Run, workdir: str) -> Iterator[None]:
+def _naming(run: CompiledRun, workdir: str) -> Iterator[None]:
     """Adds the name of the run to a ConfigError within this context."""
     try:
         yield
@@ -276,5 +275,5 @@ def _naming(run: Run, workdir: str) -> Iterator[None]:
         raise ConfigError(_name(run, workdir) + str(error)) from error
 
 
-def _name(run: Run, workdir: str) -> str:
+def _name(run: CompiledRun, workdir: str) -> str:
     return f"seed {run.experiment.seed} ({workdir}): "

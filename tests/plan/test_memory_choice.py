@@ -15,8 +15,8 @@ from experiment.experiment import make_experiment
 from plan.estimate import estimate
 from plan.memory_choice import resolve_memory, this_machine
 from plan.topology import Topology
+from run.compiled_run import make_run
 from run.restore import load_experiment
-from run.run import make_run
 from studies import side_by_side
 from studies.side_by_side import train_side_by_side
 from tests.table import small_config

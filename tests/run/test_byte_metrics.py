@@ -9,7 +9,7 @@ import pytest
 from data.windows.near_duplicates import near_duplicates
 from data.windows.trigram import trigram_loss
 from evaluation.__main__ import evaluate
-from run.run import make_run
+from run.compiled_run import make_run
 from tests.table import reads_corpus, small_experiment
 from train.summary import count_text, summary_lines
 

@@ -15,7 +15,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from experiment.optimizer import make_optimizer
 from plan.estimate import abstract_batch
-from run.run import abstract_state, make_run
+from run.compiled_run import abstract_state, make_run
 from run.sharding import batch_sharding, make_mesh
 from studies import side_by_side
 from studies.side_by_side import train_side_by_side
@@ -298,7 +298,7 @@ def test_the_step_of_several_seeds_lowers_with_cudnns_attention(
     JAX's rule for jax.vmap fails for masks of one head and biases of one row.
     """
     monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
-    monkeypatch.setattr("run.run.platform_of", lambda device: "cuda")
+    monkeypatch.setattr("run.compiled_run.platform_of", lambda device: "cuda")
     overrides = {"model__positions": "relative" if num_biases else "rope", "model__attention": "cudnn"}
     experiment = make_experiment(small_config(name, architecture, **overrides) | {"precision": "bfloat16"})
     assert experiment.model.one_segment is (name != "clm")  # CLM's documents are segments
