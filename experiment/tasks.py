@@ -96,17 +96,17 @@ def check_sources(sections: ExperimentConfig) -> None:
         first = seen.setdefault(dataclasses.replace(source, weight=1.0), name)
         if first != name:
             raise _same_documents(first, name)
-    if data.windows.rates == "weight":
+    if data.rates == "weight":
         for field in ("rates_maximum", "rates_temperature"):
             if getattr(data, field) != _OF_SEVERAL[field]:
                 raise ConfigError(
-                    f"data.{field}={getattr(data, field)} is read with data.windows.rates='num_examples': set that, or "
+                    f"data.{field}={getattr(data, field)} is read with data.rates='num_examples': set that, or "
                     f"data.{field}={_OF_SEVERAL[field]}"
                 )
     elif data.packing == "planned":
         raise ConfigError(
-            "data.packing='planned' plans rows before the corpora are read, and data.windows.rates='num_examples' counts their "
-            "documents: set data.packing='equal', or data.windows.rates='weight'"
+            "data.packing='planned' plans rows before the corpora are read, and data.rates='num_examples' counts their "
+            "documents: set data.packing='equal', or data.rates='weight'"
         )
     if sections.train.epochs:
         raise ConfigError(

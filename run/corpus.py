@@ -123,12 +123,12 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
         check_different({corpus.name: corpus.store for corpus in found}, data)
         found = _compared(found, drop=data.near_duplicates == "drop")
     counts = [len(corpus.train_documents) for corpus in found]
-    factors = rate_factors(data.windows.rates, counts, maximum=data.rates_maximum, temperature=data.rates_temperature)
+    factors = rate_factors(data.rates, counts, maximum=data.rates_maximum, temperature=data.rates_temperature)
     if data.sources:
         rates(
             [source.weight for source in data.sources.values()], factors, list(data.sources)
         )  # raises for a rate of 0
-    return Corpora(tuple(found), factors, data.windows.split)
+    return Corpora(tuple(found), factors, data.split)
 
 
 def _open_sources(data: DataConfig) -> dict[str, Source]:
@@ -188,7 +188,7 @@ def describe_rates(data: DataConfig, factors: Sequence[float]) -> str:
     weights = [source.weight for source in data.sources.values()]
     shares = ", ".join(f"{name} {rate:.2%}" for name, rate in rates(weights, factors, list(data.sources)).items())
     determined = "weight"
-    if data.windows.rates == "num_examples":
+    if data.rates == "num_examples":
         limit = f", at most {data.rates_maximum:,}" if data.rates_maximum else ""
         determined = f"weight and number of training documents{limit}, at temperature {data.rates_temperature:g}"
     return f"{shares} of the {'raw tokens' if data.mix_by == 'token' else 'examples'}, by {determined}"
