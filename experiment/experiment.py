@@ -15,7 +15,7 @@ from contract.windows import BatchSpec, Windows, WindowSpec
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.windows.batches import Batches, batches
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.heldout import Heldout
+from data.windows.heldout_batches import Heldout
 from experiment.batch_specs import make_batch_specs
 from experiment.config import (
     DataConfig,

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from contract.errors import ConfigError
 from data.windows.documents import Documents
-from data.windows.epochs import windows_per_epoch
+from data.windows.windowing import windows_per_epoch
 from experiment.experiment import Experiment, make_experiment
 from run.run import Run, make_run
 
@@ -17,8 +17,8 @@ def resolve_epochs(run: Run) -> Run:
     The schedule of the learning rate and everything else that depends on the number of steps is that of the resolved
     number. `experiment.config` then has both fields.
 
-    Raises ConfigError where the config has no epoch (data.windows.epochs.windows_per_epoch), and where the schedule does not
-    fit the resolved number of steps.
+    Raises ConfigError where the config has no epoch (data.windows.windowing.windows_per_epoch), and where the schedule
+    does not fit the resolved number of steps.
     """
     experiment = run.experiment
     epochs = experiment.train.epochs
