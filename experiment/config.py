@@ -87,7 +87,7 @@ class TrainConfig:
     init_from: str
     init_from_vocabulary: Literal["equal", "by_token"]
     init_from_overlap: Literal["error", "allow"]
-    steps: Annotated[int, "[0, 2**31)"]  # 0 until train.epochs is resolved (run/epochs.py)
+    steps: Annotated[int, "[0, 2**31)"]  # 0 until train.epochs is resolved (run/corpus.py)
     epochs: Annotated[float, "[0, inf)"]
     batch_size: Annotated[int, "[1, 2**24]"]
     grad_accum_steps: Annotated[int, "[0, 2**24]"]  # 0 until it is chosen (plan/memory_choice.py)

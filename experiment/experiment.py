@@ -223,7 +223,7 @@ def make_experiment(
     """Checks a config with the fields of configs/base.py and returns its experiment.
 
     vocab_size: the number of ids, for plans and benchmarks without the tokenizer's file; None: that of data.tokenizer.
-    steps: train.steps, for a config that sets train.epochs (run/epochs.py); None: train.steps is 0 if it does.
+    steps: train.steps, for a config that sets train.epochs (run/corpus.py); None: train.steps is 0 if it does.
 
     Raises ConfigError, one line, for a config that cannot work.
     """

@@ -9,7 +9,7 @@ import pytest
 from data.windows.corpus_statistics import HELDOUT_TOKENS, trigram_loss
 from data.windows.leak_guard import near_duplicates
 from evaluation.__main__ import evaluate
-from run.run import make_run
+from run.compiled_run import make_run
 from tests.table import reads_corpus, small_experiment
 from train.summary import count_text, summary_lines
 
