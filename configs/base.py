@@ -81,7 +81,7 @@ def get_config() -> ConfigDict:
     # for jsonl and a single file.
     config.data.split_by = "auto"
     # Training documents that are identical or near-identical to held-out ones: "keep", or "drop" to exclude them. They
-    # are counted at the start in both cases, and the held-out documents are the same. See data/windows/near_duplicates.py.
+    # are counted at the start in both cases, and the held-out documents are the same. See data/windows/leak_guard.py.
     config.data.near_duplicates = "keep"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
     # Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values). 0: off. A

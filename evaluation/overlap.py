@@ -6,7 +6,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.windows.documents import Documents
-from data.windows.split import is_trained_on
+from data.windows.leak_guard import is_trained_on
 from experiment.experiment import Experiment
 from files.storage import is_folder
 from huggingface.folder import is_huggingface_folder

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from contract.errors import ConfigError
 from contract.ranges import check_ranges, value_text
 from data.sources.config import OF_EACH_CORPUS, CorpusConfig, SourceConfig
-from data.windows.near_duplicates import NearDuplicates
-from data.windows.rates import RateKind
+from data.windows.documents import RateKind
+from data.windows.leak_guard import NearDuplicates
 from data.windows.split import Split
 from learners.learner import LossConfig
 

@@ -17,7 +17,7 @@ from data.store.store import check_cache_dir
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.windows.batches import Batches, batches
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.heldout import Heldout
+from data.windows.heldout_batches import Heldout
 from experiment.config import (
     DataConfig,
     ExperimentConfig,

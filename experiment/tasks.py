@@ -1,9 +1,9 @@
 """Tasks, and the windows that they read: each denoiser of a run on each corpus that it reads.
 
-seqio calls a corpus with its preprocessing a task. Corpora have rates (data/windows/rates.py). Within a corpus, the
-denoisers that read it have shares in proportion to their weights. So the corpora have their rates whatever the
-denoisers are, and a denoiser that reads all corpora has its share in each of them. A run of one corpus has a task for
-each denoiser.
+seqio calls a corpus with its preprocessing a task. Corpora have rates (data/windows/documents.py, `rates`). Within a
+corpus, the denoisers that read it have shares in proportion to their weights. So the corpora have their rates whatever
+the denoisers are, and a denoiser that reads all corpora has its share in each of them. A run of one corpus has a task
+for each denoiser.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from contract.windows import BatchSpec
 from data.sources import check_source
 from data.sources.config import OF_EACH_CORPUS, SourceConfig
 from data.store.store import TokenStore
-from data.windows.membership import have_equal_documents
+from data.windows.leak_guard import have_equal_documents
 from experiment.config import DataConfig, ExperimentConfig
 from objectives import Denoiser, Mixture, Objective
 from objectives.rows.lengths import RowShape
@@ -130,8 +130,8 @@ def make_batch_specs(
 ) -> tuple[BatchSpec, BatchSpec, list[str]]:
     """Returns the windows of training batches and of held-out batches, and warnings to print.
 
-    tasks: of `make_tasks`. Raises ConfigError as objectives.rows.window_specs.make_batch_spec does, and for a schedule of
-    weights that does not fit the run.
+    tasks: of `make_tasks`. Raises ConfigError as objectives.rows.window_specs.make_batch_spec does, and for a schedule
+    of weights that does not fit the run.
     """
     data = sections.data
     make_spec = functools.partial(

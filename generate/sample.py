@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from contract.vocab import Vocab
-from data.windows.eligible import eligible
+from data.windows.document_filter import eligible
 from experiment.experiment import Experiment
 from generate.answers import Request, generate_answers
 from generate.fill_masks import mask_probabilities

@@ -16,7 +16,7 @@ from cluster.hardware import chip_of
 from contract.errors import ConfigError
 from data.windows.batches import Batches, WindowCounts, loader
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.heldout import Heldout
+from data.windows.heldout_batches import Heldout
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
 from learners.learner import Batch

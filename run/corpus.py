@@ -13,12 +13,11 @@ import numpy as np
 from contract.errors import ConfigError
 from data.sources import Source, open_source
 from data.store.store import TokenStore, open_or_build
-from data.windows.documents import Documents, MixedDocuments
-from data.windows.eligible import check_classes, eligible
-from data.windows.epochs import windows_per_epoch
-from data.windows.near_duplicates import Overlap, near_duplicates
-from data.windows.rates import rate_factors, rates
-from data.windows.split import Split, heldout_digest, is_trained_on, split_documents
+from data.windows.document_filter import check_classes, eligible
+from data.windows.documents import Documents, MixedDocuments, rate_factors, rates
+from data.windows.leak_guard import Overlap, is_trained_on, near_duplicates
+from data.windows.split import Split, heldout_digest, split_documents
+from data.windows.windowing import windows_per_epoch
 from experiment.config import DataConfig
 from experiment.experiment import Experiment, make_experiment
 from experiment.tasks import check_different, corpus_error
@@ -160,13 +159,13 @@ def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
         trained_by = {name: count for name, count in counts.items() if count}
         if drop and others:
             held_out = [is_trained_on(train, other.heldout_documents, other.train_documents) for other in others]
-            dropped = functools.reduce(lambda a, b: np.logical_or(a, b, out=a), held_out)  # of all training documents
+            dropped = functools.reduce(np.logical_or, held_out)  # of all training documents
             if dropped.all():
                 raise ConfigError(
                     f"data.near_duplicates='drop' leaves no training document of corpus {corpus.name!r}: all "
                     f"{len(train):,} are held-out text of the other corpora; set it to 'keep'"
                 )
-            train = train.without(dropped)
+            train = train.subset(~dropped)
         compared.append(dataclasses.replace(corpus, train_documents=train, elsewhere=elsewhere, trained_by=trained_by))
     return compared
 
@@ -217,7 +216,7 @@ def resolve_epochs(experiment: Experiment, documents: Documents | MixedDocuments
     The schedule of the learning rate and everything else that depends on the number of steps is that of the resolved
     number. `experiment.config` then has both fields. Returns `experiment` itself where train.epochs is 0.
 
-    Raises ConfigError where the config has no epoch (data.windows.epochs.windows_per_epoch), and where the schedule
+    Raises ConfigError where the config has no epoch (windows_per_epoch), and where the schedule
     does not fit the resolved number of steps.
     """
     epochs = experiment.train.epochs

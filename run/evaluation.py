@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from data.windows.batches import loader
-from data.windows.heldout import Heldout, ScoredExamples
+from data.windows.heldout_batches import Heldout, ScoredExamples
 from experiment.experiment import Experiment
 from models.transformer import Params
 from run import sharding
@@ -22,8 +22,8 @@ _SUMS = ("loss_sum", "weight_sum", "correct_sum", "bytes_sum")
 def evaluate(run: CompiledRun, params: Params) -> dict[str, float]:
     """Returns held-out metrics of `params`.
 
-    The windows are those of data/windows/heldout.py: the same at every call, for every seed, batch size, packing and
-    number of devices, and each at most once. Sums are over all windows, in float64, and are divided once.
+    The windows are those of data/windows/heldout_batches.py: the same at every call, for every seed, batch size,
+    packing and number of devices, and each at most once. Sums are over all windows, in float64, and are divided once.
 
     Returns the metrics of run.metrics.summarize, and
       those of run.metrics.byte_metrics, where the objective has a byte metric.

@@ -9,10 +9,9 @@ from cluster.accelerators import accelerator_warnings
 from cluster.distributed import gpus_of_node
 from command.plural import plural
 from data.tokenizers.specials import appended_names
-from data.windows.coverage import coverage_warnings, describe_coverage
-from data.windows.eligible import describe_excluded
+from data.windows.corpus_statistics import HELDOUT_TOKENS, coverage_warnings, describe_coverage, trigram_loss
+from data.windows.document_filter import describe_excluded
 from data.windows.split import unit_of
-from data.windows.trigram import trigram_loss
 from experiment.config import DataConfig
 from experiment.experiment import Experiment
 from models.placement import platform_of
@@ -144,7 +143,8 @@ def _trigram_line(run: CompiledRun, number: int) -> str:
     number: of the corpus that the trigram model is of.
     """
     train_documents = run.corpora.each[number].train_documents
-    loss = trigram_loss(train_documents, run.heldout, run.experiment.vocab.eos, number)
+    places = run.heldout.places(HELDOUT_TOKENS, number)
+    loss = trigram_loss(train_documents, places, run.experiment.vocab.eos)
     is_scored = run.experiment.byte_metric == "bits_per_byte"
     compared = "" if is_scored else "; not comparable with this objective's loss"
     return (
