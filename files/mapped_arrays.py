@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 
 from contract.errors import ConfigError
-from files.os_errors import reason, reason_and_remedy
+from files.paths import reason, reason_and_remedy
 
 IN_MEMORY_BYTES = 1 << 20  # of an array without a file, at most
 BLOCK = 1 << 16  # rows that are computed at once
