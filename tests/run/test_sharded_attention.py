@@ -12,12 +12,12 @@ from models import fused_attention, kernels
 from models.placement import compiled_for
 from models.transformer import apply
 from tests.models import tiny
-from run import sharding
+from run import per_device, sharding
 from experiment.config import MeshConfig
-from run.split_rows import split_axes, split_rows
+from run.per_device import split_axes, per_part
 
 mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=2))
-over_devices = functools.partial(sharding.over_devices, mesh=mesh)
+over_devices = functools.partial(per_device.over_devices, mesh=mesh)
 segments = np.array([[1, 1, 2, 2, 2, 0, 0, 0], [1, 2, 2, 2, 3, 3, 3, 3]] * 2)
 batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(32).reshape(4, 8))
 batch |= tiny.rows("encoder", segments[:, ::-1].tolist(), 5 + np.arange(32).reshape(4, 8))
@@ -56,9 +56,9 @@ def summed(config, platform, over_devices, params, scale, batch, key):
 def difference_in_split_rows(config, platform="tpu", context=1):
     "of gradients, where each part of the axes data and context has its own rows and positions, to those of one device"
     mesh = sharding.make_mesh(MeshConfig(backend="jit", data=4 // context, fsdp=1, context=context, tensor=2))
-    axes, on_devices = split_axes(mesh, rows_are_independent=True), functools.partial(sharding.over_devices, mesh=mesh)
+    axes, on_devices = split_axes(mesh, rows_are_independent=True), functools.partial(per_device.over_devices, mesh=mesh)
     of_part = jax.grad(functools.partial(summed, config, platform, on_devices))
-    split = split_rows(lambda *arguments: jax.lax.psum(of_part(*arguments), axes), mesh=mesh, axes=axes)
+    split = per_part(lambda *arguments: jax.lax.psum(of_part(*arguments), axes), mesh=mesh, axes=axes)
     if not config.dropout_rate:
         config = dataclasses.replace(config, attention="xla")
     whole = jax.grad(functools.partial(summed, config, platform, lambda function, *_: function))
