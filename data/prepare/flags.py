@@ -68,7 +68,7 @@ class PrepareFlags:
       corpus: what is prepared.
       workers: the number of processes.
       verify: whether all files of the store are compared with their checksums.
-      report: a folder for pictures and numbers; "" for none.
+      report: a folder for report.json; "" for none.
       beam: arguments of Apache Beam's pipeline, separated by spaces; None to prepare without Beam.
     """
 
@@ -88,8 +88,8 @@ def parse_flags(argv: list[str], usage: str) -> PrepareFlags:
     define_corpus_flags(values)
     define_filter_flags(values)
     flags.DEFINE_bool("verify", False, "Compare all files of the store with their checksums.", values)
-    flags.DEFINE_integer("workers", os.cpu_count() or 1, "Processes that read and tokenize.", flag_values=values)
-    flags.DEFINE_string("report", "", "Folder for pictures of lengths and what the filters removed.", values)
+    flags.DEFINE_integer("workers", os.cpu_count() or 1, "Processes that encode documents.", flag_values=values)
+    flags.DEFINE_string("report", "", "Folder for report.json: lengths, and what the filters removed.", values)
     flags.DEFINE_string("beam", None, "Prepare with Apache Beam and these arguments, as in --runner=...", values)
     corpus = read_flags(values, argv, usage)
     if not 1 <= values["workers"].value <= 4096:
