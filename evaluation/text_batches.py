@@ -38,7 +38,7 @@ def text_windows(
       experiment: its objective.
       texts: for a run on prompts and responses, pairs of these.
       denoiser: the name of the denoiser; None: drawn for each text with the shares of the mixture (at its end, if they
-        change during the run); not for data.windows.rates="num_examples" with denoisers that read some of the corpora.
+        change during the run); not for data.rates="num_examples" with denoisers that read some of the corpora.
       seed: of the draws.
       cut: whether a text that is longer than a window becomes several windows; by default such a text is an error.
 
@@ -155,7 +155,7 @@ def _denoiser_ids(experiment: Experiment, name: str | None, keys: np.ndarray) ->
     if experiment.data.rates == "num_examples" and any(row.corpora for row in experiment.denoisers):
         names = ", ".join(map(repr, experiment.denoiser_names))
         raise ConfigError(
-            f"denoiser=None must be one of {names}: with data.windows.rates='num_examples' their shares depend on the "
+            f"denoiser=None must be one of {names}: with data.rates='num_examples' their shares depend on the "
             "corpora, which a text alone does not show"
         )
     spec = experiment.heldout_spec

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from command.plural import plural
+from data.windows.document_filter import describe_excluded
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.eligible import describe_excluded
 from experiment.experiment import Experiment
 from run.corpus import describe_rates, of_corpus
 
@@ -80,7 +80,7 @@ def layout_facts(experiment: Experiment) -> list[tuple[str, str]]:
 def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> list[DenoiserFacts]:
     """Returns the objective's table of denoisers, divided by corpora; one row for one denoiser of one corpus.
 
-    factors: MixedDocuments.factors; () where the corpora are not known, and with them the effect of data.windows.rates.
+    factors: MixedDocuments.factors; () where the corpora are not known, and with them the effect of data.rates.
     """
     specs, found = experiment.window_specs, []
     factor_of = [factors[spec.corpus] if factors else 1.0 for spec in specs]

@@ -32,8 +32,8 @@ from data.store.progress import PrepareProgress
 from data.store.store import TokenStore, open_or_build
 from data.store.write import write_store
 from data.tokenizers.tokenizer import make_tokenizer
-from data.windows.coverage import coverage_warnings, describe_coverage
-from data.windows.near_duplicates import describe_copies
+from data.windows.corpus_statistics import coverage_warnings, describe_coverage
+from data.windows.leak_guard import describe_copies
 from files.paths import reason
 
 _REPORTED = (

@@ -54,9 +54,7 @@ class BeamPipelines:
         logging.getLogger("apache_beam").setLevel(logging.ERROR)
         self._arguments, self._folder = arguments, folder.absolute()
 
-    def encoded(
-        self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped
-    ) -> Iterator[Chunk]:
+    def encoded(self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped) -> Iterator[Chunk]:
         """Yields the documents in order, as data.store.encode.encoded. Raises ConfigError."""
         import apache_beam as beam
 

@@ -11,7 +11,7 @@ from contract.rng import mix64, seed_bits
 from data.sources import Source
 from data.sources.files import text_digest
 from data.sources.filters import DocumentFilters, FilterConfig
-from data.sources.raw import RawDocument, Skipped
+from data.sources.source import RawDocument, Skipped
 from data.windows.split import (
     Split,
     Unit,

@@ -71,7 +71,9 @@ def _records(file: File, num_records: int | None) -> Iterator[bytes]:
         finally:
             reader.close()
     except RuntimeError as error:
-        raise UnreadableFile(f"is not a whole ArrayRecord file ({' '.join(str(error).split())}): fix the file") from None
+        raise UnreadableFile(
+            f"is not a whole ArrayRecord file ({' '.join(str(error).split())}): fix the file"
+        ) from None
 
 
 def _fields(record: bytes, keys: set[str], text_key: str, class_names: tuple[str, ...]) -> Any:
@@ -152,7 +154,9 @@ def _open_dataset(path: str) -> Any:
         return read_only_builder.builder_from_files(path)
     except Exception as error:  # of TFDS, protobuf or the operating system: they have no common class
         reason = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
-        raise ConfigError(f"data.path={path!r} is not a prepared TFDS dataset ({reason}): {_how_to_prepare(path)}") from None
+        raise ConfigError(
+            f"data.path={path!r} is not a prepared TFDS dataset ({reason}): {_how_to_prepare(path)}"
+        ) from None
 
 
 def _document_features(features: Any, text_key: str, where: str) -> list[str]:

@@ -179,7 +179,7 @@ def open_contents(path: str, name: str = "") -> BinaryIO:
     import pyarrow  # a second of imports
 
     if not os.path.getsize(path):
-        raise OSError(f"its {codec} data is damaged: the file is empty")
+        raise OSError("the file is empty")
     return io.BufferedReader(pyarrow.input_stream(path, compression=codec), _READ_AHEAD)
 
 

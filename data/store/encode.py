@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from data.duplicates.near import MAX_DOCUMENTS, PERMUTATIONS, MinHasher
+from data.duplicates.near import MAX_DOCUMENTS, MinHasher
 from data.sources.config import CorpusConfig
 from data.sources.files import text_digest
 from data.sources.filters import DocumentFilters, length_class

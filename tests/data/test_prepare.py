@@ -15,7 +15,7 @@ import pytest
 from configs.base import get_config
 from contract.errors import ConfigError
 from data.prepare.__main__ import main
-from data.prepare.prepare_flags import parse_flags
+from data.prepare.flags import parse_flags
 from data.sources.config import CorpusConfig
 from data.sources.filters import FilterConfig
 from data.store.store import open_or_build

@@ -10,10 +10,10 @@ import threading
 import time
 from pathlib import Path
 
+import data.store.build
 import numpy as np
 import pytest
 
-import data.store.build
 import data.store.store
 from contract.errors import ConfigError
 from data.store.store import TokenStore, open_or_build

@@ -1,8 +1,7 @@
-"""Sources of records: parquet, ArrayRecord and JSON lines of the same documents, and invalid ones."""
+"""Documents of records: JSON lines, parquet and ArrayRecord of the same documents, and invalid ones."""
 
+import gzip
 import json
-import pickle
-import random
 import re
 
 import pyarrow
@@ -12,29 +11,150 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from data.sources import open_source
-from data.sources.raw import RawDocument, Skipped
-from data.store.store import open_or_build
+from data.sources.files import file_digest
+from data.sources.source import RawDocument, Skipped
 from data.tokenizers.tokenizer import make_tokenizer
-from data.windows.split import Split, unit_of
-from tests.data.corpus import corpus_config, write_texts
+from data.windows.split import Split, split_documents, unit_of
+from tests.data.corpus import corpus_config, opened, read, write_texts
 from tests.data.record_files import example, write_examples, write_jsonl, write_parquet, write_records
+from tests.data.test_tokenizer import T5_LIKE, train_model
+
+PAIR = '{"prompt": "ab", "response": "c"}'
+
+
+def jsonl_corpus(tmp_path, *lines, **changes):
+    path = tmp_path / "pairs.jsonl"
+    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines))
+    return corpus_config(tmp_path, **({"source": "jsonl", "path": str(path)} | changes))
+
+
+def store_of_lines(tmp_path, *lines, **changes):
+    corpus = jsonl_corpus(tmp_path, *lines, **changes)
+    return opened(corpus)
+
+
+def test_pairs_and_texts_in_the_files_order(tmp_path):
+    lines = [
+        PAIR,
+        "",
+        '{"text": "x\\ny", "label": "news", "id": 7}',
+        ' {"prompt": "", "response": "z"} ',
+        '{"text": "é"}',
+    ]
+    source = open_source(jsonl_corpus(tmp_path, *lines))
+    path = str(tmp_path / "pairs.jsonl")
+    documents = list(source.documents(Skipped()))
+    assert {document.file_digest for document in documents} == {file_digest(path)}
+    assert [document._replace(file_digest=0) for document in documents] == [
+        RawDocument(path, "c", "ab"),
+        RawDocument(path, "x\ny", label="news"),
+        RawDocument(path, "z"),
+        RawDocument(path, "é"),
+    ]
+
+
+def test_responses_to_one_prompt_are_on_one_side_of_the_split(tmp_path):
+    lines = [json.dumps({"prompt": f"p{k % 10}", "response": f"r{k}"}) for k in range(40)]
+    store = store_of_lines(tmp_path, *lines)
+    train, heldout = split_documents(store, Split(0.3, 0, "auto"))
+
+    def prompts(documents):
+        return {tuple(documents.tokens(i)[:2].tolist()) for i in range(len(documents))}
+
+    assert prompts(heldout) and prompts(train) and not prompts(heldout) & prompts(train)
+    assert len(heldout) == 4 * len(prompts(heldout)) and len(heldout) + len(train) == 40
+
+
+def test_a_token_never_spans_the_boundary(tmp_path):
+    """The prompt ends inside what would be one token of the two together."""
+    text, model = "the quick brown fox", train_model(tmp_path / "t5.model", **T5_LIKE)
+    encode = make_tokenizer(corpus_config(tmp_path, tokenizer=model)).encode
+    together = encode(text).tolist()
+    cut = next(k for k in range(2, len(text)) if encode(text[:k]).tolist() != together[: len(encode(text[:k]))])
+    prompt, response = encode(text[:cut]), encode(text[cut:])
+    line = json.dumps({"prompt": text[:cut], "response": text[cut:]})
+    store = store_of_lines(tmp_path, line, tokenizer=model)
+    assert store.prompt_lengths.tolist() == [len(prompt)]
+    assert store.tokens.tolist() == [*prompt, *response, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"prompt": "\xff", "response": "a"}', "is not UTF-8 (byte 12 of the line)"),
+        ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter, column 16)"),
+        ("[" * 100_000, "is not JSON that can be read (maximum recursion depth exceeded"),
+        ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) and"),
+        ('{"prompt": "a"}', "must be an object with the keys"),
+        ('{"text": "a", "response": "b"}', "must be an object with the keys"),
+        ('{"prompt": "a", "response": 7}', "has 7 for 'response', which must be a string"),
+        ('{"prompt": null, "response": "a"}', "has None for 'prompt', which must be a string"),
+        ('{"text": "a", "label": true}', "has True for 'label', which must be a string"),
+        ('{"text": "a", "label": 1.5}', "has 1.5 for 'label', which must be a string"),
+        ('{"text": {"a": 1, "a": 2}}', "has {'a': 2} for 'text', which must be a string"),
+        (
+            '{"content": "a", "id": 1}',
+            "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) "
+            "and optionally 'label', and has the keys 'content', 'id': fix",
+        ),
+        ('{"text": null}', "has None for 'text', which must be a string"),
+        ('{"prompt": "a", "response": " \\n"}', "has no text in 'response'"),
+        ('{"text": ""}', "has no text in 'text'"),
+        ('{"prompt": "a", "response": "b\\ud800"}', "has half of a surrogate pair in 'response', at character 1"),
+        ('{"text": "a", "text": "b"}', "has the key 'text' more than once: fix"),
+        ('{"text": "a", "id": 1, "tag": {}, "id": 1}', "has the key 'id' more than once: fix"),
+        ('\ufeff{"text": "a"}', "begins with a byte order mark (U+FEFF): a file may have one, at its start: fix"),
+        ('{"text": "a", "id": ' + "9" * 5000 + "}", "is not JSON that can be read (Exceeds the limit (4300 digits)"),
+    ],
+)
+def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, message):
+    with pytest.raises(ConfigError) as error:
+        store_of_lines(tmp_path, PAIR, "", line)
+    text = str(error.value)
+    assert text.startswith(f"{tmp_path}/pairs.jsonl:3 {message}") and "\n" not in text
+    assert text.endswith("fix that line, or set data.on_unreadable='skip'")
+    store = store_of_lines(tmp_path, PAIR, line, PAIR, line, on_unreadable="skip")
+    assert len(store) == 2 and store.meta["skipped_lines"] == 2
+    assert store.meta["first_skipped_line"] == f"{tmp_path}/pairs.jsonl:2"
+
+
+def test_keys_of_objects_that_are_ignored_may_repeat(tmp_path):
+    store = store_of_lines(tmp_path, '{"text": "a", "meta": {"x": 1, "x": [{"text": 2}]}, "more": {"text": 3}}')
+    assert store.tokens.tolist() == [100, 1]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize("rest", ["", "\n"])
+def test_a_byte_order_mark_at_the_start_of_a_file_is_no_text(tmp_path, name, rest):
+    contents = f"\ufeff{rest}{PAIR}\n{PAIR}".encode()
+    (tmp_path / name).write_bytes(gzip.compress(contents) if name.endswith(".gz") else contents)
+    corpus = corpus_config(tmp_path, source="jsonl", path=str(tmp_path / name))
+    assert [(document.prompt, document.text) for document in open_source(corpus).documents(Skipped())] == [
+        ("ab", "c"),
+        ("ab", "c"),
+    ]
+
+
+def test_no_valid_line(tmp_path):
+    message = r"no document with text \(.*, 0 unreadable files and 2 unreadable lines or records\): name"
+    with pytest.raises(ConfigError, match=message):
+        store_of_lines(tmp_path, "{", "[]", on_unreadable="skip")
+
+
+def test_documents_are_lines_and_nothing_else(tmp_path):
+    with pytest.raises(ConfigError, match=r"data\.document_per='line' does not go with data\.source='jsonl', whose"):
+        open_source(jsonl_corpus(tmp_path, PAIR, document_per="line"))
+
 
 TEXTS = [f"Text {i}, é.\n\nIts second paragraph." for i in range(20)]
+
+
 WRITE = {"jsonl": write_jsonl, "parquet": write_parquet, "array_record": write_examples}
 
 
 def corpus_of(tmp_path, source, records, **changes):
     WRITE[source](tmp_path / f"a.{source}", records)
     return corpus_config(tmp_path, **({"source": source, "path": str(tmp_path / f"a.{source}")} | changes))
-
-
-def read(corpus):
-    skipped = Skipped()
-    return list(open_source(corpus).documents(skipped)), skipped
-
-
-def store_of(corpus):
-    return open_or_build(corpus, make_tokenizer(corpus))
 
 
 def contents_of(store):
@@ -45,13 +165,13 @@ def contents_of(store):
 @pytest.mark.parametrize("document_per", ["file", "paragraph"])
 def test_texts_are_the_same_corpus_in_every_format(tmp_path, document_per):
     write_texts(tmp_path, TEXTS)
-    as_files = store_of(corpus_config(tmp_path, document_per=document_per))
+    as_files = opened(corpus_config(tmp_path, document_per=document_per))
     for source in ("parquet", "array_record"):
-        store = store_of(corpus_of(tmp_path, source, [{"text": text} for text in TEXTS], document_per=document_per))
+        store = opened(corpus_of(tmp_path, source, [{"text": text} for text in TEXTS], document_per=document_per))
         assert store.content_digest == as_files.content_digest and store.meta["cut"] == as_files.meta["cut"]
         assert unit_of(store, Split(0.1, 0, "auto")) == "file"
     if document_per == "file":
-        lines = store_of(corpus_of(tmp_path, "jsonl", [{"text": text} for text in TEXTS]))
+        lines = opened(corpus_of(tmp_path, "jsonl", [{"text": text} for text in TEXTS]))
         assert contents_of(lines) == contents_of(as_files)  # the unit of its split is a line, of one file
 
 
@@ -60,7 +180,7 @@ def test_texts_are_the_same_corpus_in_every_format(tmp_path, document_per):
 )
 def test_pairs_and_labels_are_the_same_in_every_format(tmp_path, records):
     records = [{key: value + str(i % 3) for key, value in records.items()} for i in range(9)]
-    found = [contents_of(store_of(corpus_of(tmp_path, source, records))) for source in WRITE]
+    found = [contents_of(opened(corpus_of(tmp_path, source, records))) for source in WRITE]
     assert found[0] == found[1] == found[2] and (sum(found[0][2]) > 0 or "x1" in found[0][3])
 
 
@@ -72,15 +192,6 @@ def test_another_key_of_the_text(tmp_path, source):
     with pytest.raises(ConfigError, match=r"data\.text_key") as error:
         read(corpus_of(tmp_path, source, records))
     assert str(tmp_path / f"a.{source}") in str(error.value) and "\n" not in str(error.value)
-
-
-def test_stores_keep_their_names_unless_the_key_differs(tmp_path):
-    records = [{"text": "a", "b": "c"}, {"text": "b", "b": "d"}]
-    names = {store_of(corpus_of(tmp_path, "jsonl", records)).name}
-    (tmp_path / "a.jsonl").touch()
-    corpus = corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "a.jsonl"), text_key="b")
-    store = store_of(corpus)
-    assert store.name not in names and store.tokens.tolist() == [102, 1, 103, 1]
 
 
 @pytest.mark.parametrize("source", ["text", "stdlib"])
@@ -168,6 +279,8 @@ def test_columns_of_every_type_of_text(tmp_path):
 
 
 GOOD = {"text": "good"}
+
+
 INVALID = {
     ("parquet", "UTF-8"): ([{"text": b"good"}, {"text": b"\xff"}], "a.parquet, row 1 is not UTF-8 in 'text' (byte 0)"),
     ("parquet", "column"): ([{"texts": "a"}], "a.parquet has no column 'text' (data.text_key), and no 'prompt' and"),
@@ -248,21 +361,5 @@ def test_files_without_documents(tmp_path, source):
     else:
         write_records(tmp_path / "a", [])
     with pytest.raises(ConfigError, match=r"data\.path='.*/a' contains no document with text \(skipped 0 empty"):
-        store_of(corpus_config(tmp_path, source=source, path=str(tmp_path / "a")))
+        opened(corpus_config(tmp_path, source=source, path=str(tmp_path / "a")))
     assert not list((tmp_path / "cache").iterdir())
-
-
-@pytest.mark.parametrize("source", ["parquet", "array_record"])
-def test_sources_can_be_pickled(tmp_path, source):
-    corpus = corpus_of(tmp_path, source, [GOOD] * 9)
-    copy = pickle.loads(pickle.dumps(open_source(corpus)))
-    assert list(copy.documents(Skipped())) == read(corpus)[0]
-
-
-def test_memory_does_not_grow_with_a_row_group(tmp_path):
-    texts = [random.Random(i).randbytes(500).hex() for i in range(16_000)]  # 16 MB, random
-    write_parquet(tmp_path / "a", ({"text": text} for text in texts), row_group_size=16_000, use_dictionary=False)
-    documents = open_source(corpus_config(tmp_path, source="parquet", path=str(tmp_path / "a"))).documents(Skipped())
-    del texts
-    before = pyarrow.total_allocated_bytes()
-    assert max(pyarrow.total_allocated_bytes() - before for _ in documents) < 6e6
