@@ -139,8 +139,8 @@ def band_keys(values: np.ndarray, documents: np.ndarray, jaccard: float, band: i
 
 
 def banding(jaccard: float) -> tuple[int, int]:
-    """Returns the number of bands, and the values in each: as many as `_RECALL` allows."""
-    for rows in range(PERMUTATIONS, 1, -1):
+    """Returns the number of bands, and the values in each: as many as `_RECALL` allows, in two bands or more."""
+    for rows in range(PERMUTATIONS // 2, 1, -1):
         bands = PERMUTATIONS // rows
         if 1 - (1 - jaccard**rows) ** bands >= _RECALL:
             return bands, rows

@@ -24,7 +24,7 @@ from contract.errors import ConfigError
 from data.duplicates.near import PERMUTATIONS, band_keys, banding
 from data.sources.config import CorpusConfig
 from data.sources.source import Part, Skipped, Source
-from data.store.encode import Chunk, Encoder, chunks_of, encoder_of
+from data.store.encode import Chunk, chunks_of, encoder_of
 from data.tokenizers.tokenizer import Tokenizer
 
 _BLOCK = 1 << 12  # documents whose bands are computed at once
@@ -117,7 +117,7 @@ def _part_path(folder: str, number: int) -> Path:
 def _write_part(folder: str, corpus: CorpusConfig, fingerprint: str, numbered: tuple[int, Part]) -> None:
     """Encodes a part of the corpus in a worker: chunks, and at the end what was skipped."""
     number, part = numbered
-    encoder, skipped = _encoder(corpus, fingerprint), Skipped()
+    encoder, skipped = encoder_of(corpus, fingerprint), Skipped()
     path = _part_path(folder, number)
     building = path.with_suffix(f".{uuid.uuid4().hex}")  # of this worker: Beam may run a bundle twice
     with open(building, "wb") as file:
@@ -125,11 +125,6 @@ def _write_part(folder: str, corpus: CorpusConfig, fingerprint: str, numbered: t
             pickle.dump(encoder.encode(*chunk), file)
         pickle.dump(skipped, file)
     os.replace(building, path)
-
-
-@functools.lru_cache(maxsize=1)
-def _encoder(corpus: CorpusConfig, fingerprint: str) -> Encoder:
-    return encoder_of(corpus, fingerprint)
 
 
 def _read_part(path: Path, skipped: Skipped) -> Iterator[Chunk]:

@@ -195,7 +195,7 @@ def file_digest(path: str, name: str = "") -> int:
 
 
 def decoded_lines(file: BinaryIO) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file with their ends. Raises UnicodeDecodeError, with the byte's place in the file."""
+    """Yields the lines of a UTF-8 file, with their ends. Raises UnicodeDecodeError with the place in the file."""
     place = 0
     for line in file:
         try:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import multiprocessing
 import os
 import signal
@@ -192,16 +193,11 @@ def encoded(
         yield from (encoder.encode(*chunk) for chunk in chunks)
         return
     # Not fork: a program with threads, such as this one, cannot be copied safely.
-    pool = ProcessPoolExecutor(
-        workers,
-        multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(corpus, tokenizer.fingerprint),
-    )
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
     pending: collections.deque[Future[Chunk]] = collections.deque()
     try:
         for chunk in chunks:
-            pending.append(pool.submit(_encode_in_worker, *chunk))
+            pending.append(pool.submit(_encode_in_worker, corpus, tokenizer.fingerprint, *chunk))
             if len(pending) == _IN_FLIGHT * workers:
                 yield pending.popleft().result()
         while pending:
@@ -214,16 +210,12 @@ def encoded(
         pool.shutdown(cancel_futures=True)
 
 
-_encoder: Encoder  # of a worker process
-
-
-def _start_worker(corpus: CorpusConfig, fingerprint: str) -> None:
-    global _encoder
+def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _encoder = encoder_of(corpus, fingerprint)
 
 
+@functools.lru_cache(maxsize=1)
 def encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
     """Returns the encoder of a worker. Raises ConfigError where its tokenizer is not the one with `fingerprint`."""
     tokenizer = make_tokenizer(corpus)
@@ -232,8 +224,8 @@ def encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
     return Encoder(corpus, tokenizer)
 
 
-def _encode_in_worker(documents: list[RawDocument], first: int) -> Chunk:
-    return _encoder.encode(documents, first)
+def _encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:
+    return encoder_of(corpus, fingerprint).encode(documents, first)
 
 
 def _end_with_parent() -> None:

@@ -9,7 +9,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
 | text_digests.npy | uint64 [documents] | BLAKE2b of the document's prompt and text |
 | duplicate_ids.npy | int64 [documents] | the first document with the same prompt and text, or itself |
-| near_duplicate_pairs.npy | int64 [pairs, 2] | near-identical (data/duplicates/near.py): the first ones with two texts |
+| near_duplicate_pairs.npy | int64 [pairs, 2] | near-identical, the first of each text: data/duplicates/near.py |
 | text_bytes.npy, token_bytes.npy | int64 [documents] | UTF-8 bytes of the text; of its tokens without dummy bytes |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
 | file_digests.npy | uint64 [documents] | BLAKE2b of the text that the document is cut from: a file, a TFDS example |

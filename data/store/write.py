@@ -209,7 +209,9 @@ class _Writer:
             "skipped_files": self.skipped.files,
             "skipped_lines": self.skipped.lines,
             "first_skipped_line": self.skipped.first_line,
-            "removed": {key: dict(zip(("documents", "bytes"), n.tolist())) for key, n in self._removed.items()},
+            "removed": {
+                key: dict(zip(("documents", "bytes"), n.tolist(), strict=True)) for key, n in self._removed.items()
+            },
             "bytes_before_filters": dict(sorted(self._lengths.items(), key=lambda item: int(item[0]))),
             "bytes_of_documents": length_classes(arrays["text_bytes"]),
             "tokens_of_documents": length_classes(np.diff(arrays["offsets"]) - 1),
