@@ -1,8 +1,8 @@
 """Fills in the masks of prompts with a masked language model."""
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +99,8 @@ def mask_probabilities(
         yield from (probabilities[row, : len(of_text)] for row, of_text in enumerate(masks))
 
 
-class Candidate(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Candidate:
     """A token for a mask."""
 
     id: int

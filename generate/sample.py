@@ -8,10 +8,9 @@ import numpy as np
 from contract.vocab import Vocab
 from data.windows.eligible import eligible
 from experiment.experiment import Experiment
-from generate.answers import Request, generate_answers
 from generate.fill_masks import mask_probabilities
 from generate.prompts import make_prompt, max_answer_length
-from generate.sampling import Sampling
+from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
 from objectives import Denoiser
 from objectives.objective import Masked

@@ -13,14 +13,13 @@ from studies.trained import Trained, finished_lines, scored_under
 from experiment.config import from_mapping
 from run.corpus import open_corpora
 from experiment.experiment import Experiment
-from generate.answers import Request, generate_answers
 from generate.prompts import max_answer_length, not_a_language_model, read_prompt
 from generate.sample import readable
-from generate.sampling import Sampling
+from generate.sampling import Request, Sampling, generate_answers
 from run.heldout import evaluate
 from evaluation.probes import PROBES
 from evaluation.probes.command import answer, check_probe
-from evaluation.probes.infilling import Infilling
+from evaluation.probes.heldout_text import Infilling
 from run.restore import language_model
 from run.run import make_run
 

@@ -11,7 +11,7 @@ from experiment.experiment import Experiment
 from workdir.metrics_file import metrics_path, read_metrics
 from run.restore import load_experiment, load_params, reading_mesh
 from workdir.run_config import read_config
-from evaluation.scoring import scoring_experiment, scoring_params
+from evaluation.cross_evaluate import scoring_experiment, scoring_params
 
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
 

@@ -7,7 +7,7 @@ import pytest
 
 from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
-from evaluation.overlap import check_start, describe_trained_on
+from evaluation.leakage import check_start, describe_trained_on
 from experiment.experiment import make_experiment
 from run.corpus import open_corpora
 from run.restore import load_experiment
