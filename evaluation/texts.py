@@ -23,7 +23,7 @@ from experiment.experiment import Experiment
 from generate.prompts import encode
 from models.parameters import Params
 from run import sharding
-from run.run import on_mesh
+from run.compiled_run import on_mesh
 from run.step import make_eval_step
 
 Text = str | tuple[str, str] | np.ndarray  # a text, a prompt and its response, or ids, int [n]

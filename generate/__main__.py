@@ -21,7 +21,7 @@ from cluster.compilation_cache import use_compilation_cache
 from command.flags import parse_flags, run_command
 from command.plural import plural
 from contract.errors import ConfigError
-from files.output_file import check_output, writing
+from files.atomic import check_output, writing
 from generate.fill_masks import candidates_line
 from generate.prompts import not_a_language_model
 from generate.sample import printable

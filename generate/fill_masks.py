@@ -14,7 +14,7 @@ from contract.vocab import Vocab
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
 from generate.prompts import check_length, encode, not_a_language_model, to_sequences
-from generate.sampling import allowed_tokens
+from generate.sampling import allowed_tokens, padded_length, padded_rows
 from models.config import ModelConfig
 from models.parameters import Params
 from models.transformer import bind
@@ -23,7 +23,6 @@ from objectives.objective import Masked
 from objectives.prompting import FillMasks
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
-from run.padding import padded_length, padded_rows
 
 
 def read_masked_prompt(experiment: Experiment, text: str, where: str = "--prompt") -> np.ndarray:

@@ -20,7 +20,6 @@ from models.config import ModelConfig
 from models.decoding import decode_step, init_cache, prefill
 from models.parameters import Params
 from models.transformer import Batch
-from run.padding import padded_length, padded_rows
 
 
 class Sampling(NamedTuple):
@@ -151,6 +150,20 @@ def decode(
     # Pad and EOS occur only after a row's text.
     is_text_BxT = (tokens_BxT != vocab.pad) & (tokens_BxT != vocab.eos)
     return Decoded(tokens_BxT, is_text_BxT.sum(axis=-1, dtype=jnp.int32))
+
+
+def padded_length(length: int) -> int:
+    """Returns the next multiple of a quarter of the power of two at or below `length`, at least of 16.
+
+    Texts of many lengths then share a few compiled programs.
+    """
+    step = max(16, 1 << max(length.bit_length() - 3, 0))
+    return -(-length // step) * step
+
+
+def padded_rows(count: int) -> int:
+    """Returns the next power of two, at least 1: a number of rows to pad to, as `padded_length` is a length."""
+    return 1 << max(count - 1, 0).bit_length()
 
 
 def generate_answers(

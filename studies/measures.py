@@ -8,20 +8,20 @@ from typing import Any, ClassVar, Literal
 import jax
 
 from contract.errors import ConfigError
-from models.parameters import Params
-from studies.trained import Trained, finished_lines, scored_under
+from evaluation.probes import PROBES
+from evaluation.probes.command import answer, check_probe
+from evaluation.probes.heldout_text import Infilling
 from experiment.config import from_mapping
-from run.corpus import open_corpora
 from experiment.experiment import Experiment
 from generate.prompts import max_answer_length, not_a_language_model, read_prompt
 from generate.sample import readable
 from generate.sampling import Request, Sampling, generate_answers
-from run.heldout import evaluate
-from evaluation.probes import PROBES
-from evaluation.probes.command import answer, check_probe
-from evaluation.probes.heldout_text import Infilling
+from models.parameters import Params
+from run.compiled_run import make_run
+from run.corpus import open_corpora
+from run.evaluation import evaluate
 from run.restore import language_model
-from run.run import make_run
+from studies.trained import Trained, finished_lines, scored_under
 
 _SAMPLE_TOKENS = 64
 _PROBE_METRICS = tuple(

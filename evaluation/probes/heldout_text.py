@@ -178,19 +178,16 @@ class HiddenText:
 
     def per_byte(self, prefix: str = "") -> dict[str, Any]:
         """Returns nats and bits per byte as JSON fields, whose names begin with `prefix`, with their intervals."""
-        fields = {}
-        for unit, factor in {"nats": 1.0, "bits": 1 / math.log(2)}.items():
-            fields |= self._ratio(f"{prefix}{unit}_per_byte", self.nats, self.bytes, factor)
-        return fields
+        return self._ratio(
+            {f"{prefix}nats_per_byte": 1.0, f"{prefix}bits_per_byte": 1 / math.log(2)}, self.nats, self.bytes
+        )
 
     def exact_match(self) -> dict[str, Any]:
         """Returns the share of exact windows as JSON fields, with its interval over documents."""
-        return self._ratio("exact_match", self.is_exact, np.ones(len(self.is_exact)))
+        return self._ratio({"exact_match": 1.0}, self.is_exact, np.ones(len(self.is_exact)))
 
-    def _ratio(
-        self, name: str, numerators: np.ndarray, denominators: np.ndarray, factor: float = 1.0
-    ) -> dict[str, Any]:
-        """Returns the ratio of two sums over windows, times `factor`, with its interval over documents.
+    def _ratio(self, units: dict[str, float], numerators: np.ndarray, denominators: np.ndarray) -> dict[str, Any]:
+        """Returns the ratio of two sums over windows, with its interval over documents, times the factor of each unit.
 
         {} where the denominators are 0.
         """
@@ -198,8 +195,11 @@ class HiddenText:
         top, bottom = top[bottom > 0], bottom[bottom > 0]
         if not len(bottom):
             return {}
-        interval = ratio_interval(factor * top, bottom)
-        return with_interval(name, float(top.sum() / bottom.sum()) * factor, interval)
+        value, interval = float(top.sum() / bottom.sum()), ratio_interval(top, bottom)
+        fields: dict[str, Any] = {}
+        for name, factor in units.items():
+            fields |= with_interval(name, value * factor, interval and [end * factor for end in interval])
+        return fields
 
 
 def score_windows(

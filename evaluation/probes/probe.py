@@ -6,7 +6,7 @@ A probe is a frozen dataclass whose fields are flags of `python -m train.evaluat
 import abc
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -159,7 +159,7 @@ def _bootstrap(data, statistic: Callable[..., np.ndarray], *, paired: bool) -> I
     return Interval(float(found.low), float(found.high))
 
 
-def with_interval(name: str, value: float, interval: Interval | None) -> dict[str, Any]:
+def with_interval(name: str, value: float, interval: Sequence[float] | None) -> dict[str, Any]:
     """Returns a value and its interval as JSON fields; the interval is null if there are too few data for one."""
     return {name: value, f"{name}_interval": None if interval is None else list(interval)}
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 
 from contract.errors import ConfigError
-from files.storage import in_bucket
+from files.paths import in_bucket
 from workdir.tracking.tracker import TrackedRun
 
 _INIT_SECONDS, _FINISH_SECONDS = 60, 60
@@ -38,7 +38,7 @@ class WandB:
             settings=wandb.Settings(
                 console="off",
                 silent=True,
-                reinit="create_new",  # several runs in one process, as of studies.side_by_side
+                reinit="create_new",  # several runs in one process, as of cloze.train
                 init_timeout=_INIT_SECONDS,
                 finish_timeout=_FINISH_SECONDS,
                 finish_timeout_raises=True,

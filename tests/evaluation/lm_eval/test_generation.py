@@ -50,9 +50,7 @@ def test_contexts_leave_room_for_the_answer(models):
         assert models[name].max_gen_toks == {"clm": 24, "prefix_lm": 23, "ul2": 24}[name]
         prompt, dropped = models[name].read_context(long, 9, where="")
         assert prompt.text.tolist() == ids(long[-kept:]).tolist() and dropped == 60 - kept
-    with pytest.raises(
-        ConfigError, match=r"max_gen_toks=49 does not fit a row of data\.inputs_length=48: set"
-    ):
+    with pytest.raises(ConfigError, match=r"max_gen_toks=49 does not fit a row of data\.inputs_length=48: set"):
         generated(models["clm"], "a", max_gen_toks=49)
 
 

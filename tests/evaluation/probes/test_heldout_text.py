@@ -11,7 +11,7 @@ from contract.errors import ConfigError
 from data.windows.documents import Documents
 from evaluation.probes.heldout_text import Continuation, HiddenText, Window, heldout_windows, score_windows
 from evaluation.scorer import LanguageModel, find_denoiser, hide
-from run.run import make_run
+from run.compiled_run import make_run
 from run.sharding import make_reading_mesh
 from tests.table import small_experiment
 from tests.train.tiny_experiments import random_params, tiny_experiment
