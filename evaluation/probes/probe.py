@@ -24,7 +24,7 @@ MOST = 2**31 - 1  # of flags that are numbers: positions and counts are int32
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 10_000
 SEED = 0
-MIN_DATA = 8  # with 2 documents an interval of 95% covers 50%, with 5 documents 91%
+MIN_DATA = 8  # fewer have no interval; of skewed data, intervals of 40 documents cover about 90% and of 200 about 95%
 _MOST_FOR_BCA = 4096  # beyond, the corrections of BCa are small, and their time grows with the square of the data
 _CHUNK = 1 << 22  # numbers in memory at the same time
 

@@ -23,7 +23,7 @@ def test_the_interval_of_a_ratio_covers_the_truth():
     nats, num_bytes = documents(2_000_000)
     truth = nats.sum() / num_bytes.sum()
     for _ in range(trials):
-        low, high = ratio_interval(*documents(40))
+        low, high = ratio_interval(*documents(200))
         covered += low <= truth <= high
     assert 0.91 <= covered / trials <= 0.98
 
