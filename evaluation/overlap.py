@@ -8,7 +8,7 @@ from contract.errors import ConfigError
 from data.windows.documents import Documents
 from data.windows.leak_guard import is_trained_on
 from experiment.experiment import Experiment
-from files.storage import is_folder
+from files.paths import is_folder
 from huggingface.folder import is_huggingface_folder
 from run.compiled_run import CompiledRun
 from run.corpus import Corpora, describe_corpus, open_corpora
@@ -76,7 +76,7 @@ def _count_trained(trained: Experiment, workdir: str, run: CompiledRun) -> tuple
     except ConfigError as error:
         return 0, f"its corpus cannot be read here ({error})"
     same_text = read_config(workdir).get("corpus", {}).get("fingerprint") == corpora.content_digest
-    count = sum(_num_trained(documents, corpora) for documents in run.heldout_documents.parts)
+    count = sum(_num_trained(documents, corpora) for documents in run.heldout_documents.by_corpus)
     return count, "" if same_text else "its corpus has changed since"
 
 

@@ -62,7 +62,8 @@ def _text_facts(experiment: Experiment, documents: Documents | MixedDocuments) -
     data, facts = experiment.data, []
     handling: dict[str, list[str]] = {}  # names of the corpora with each value of data.documents
     for number, (name, own) in enumerate(data.of_corpora().items()):
-        part, specs = documents.parts[number], [spec for spec in experiment.window_specs if spec.corpus == number]
+        part = documents.by_corpus[number]
+        specs = [spec for spec in experiment.window_specs if spec.corpus == number]
         text = f"{own.source} {own.path}".strip() + f", {len(part):,} {part.label} documents"
         facts.append(("text", of_corpus(name) + text))
         facts += [("excluded", of_corpus(name) + what) for what in describe_excluded(part, specs)]

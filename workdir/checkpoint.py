@@ -13,8 +13,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from cluster.agreement import agreement, exchange
 from contract.errors import ConfigError
-from files.os_errors import describe_os_error
-from files.storage import absolute, exists, rename_folder
+from files.paths import absolute, describe_os_error, exists, rename_folder
 from models.paths import array_types
 from workdir.bucket_checkpoints import manager_options, orbax_path, shown
 from workdir.checkpoint_errors import (

@@ -97,7 +97,7 @@ class _WrongRate(Objective):
     declared: Objective
     actual: Objective
 
-    hidden = restore = None
+    hidden_mask = restore = None
     prompting = None
     has_inputs = True
     byte_metric = ""
