@@ -63,14 +63,14 @@ def heldout_windows(
 
     Raises ConfigError if no document is long enough.
     """
-    digests = np.concatenate([part.store.digests[part.index] for part in documents.parts])
-    first = np.cumsum([0, *map(len, documents.parts)])  # the number of the first document of each part
+    digests = np.concatenate([part.store.digests[part.index] for part in documents.by_corpus])
+    first = np.cumsum([0, *map(len, documents.by_corpus)])  # the number of the first document of each part
     keys = rng.mix64(digests ^ np.uint64(_SEED))
     windows: list[Window] = []
     num_documents = 0
     for i in np.argsort(keys, kind="stable"):
         part = int(np.searchsorted(first, i, side="right")) - 1
-        tokens = documents.parts[part].tokens(int(i - first[part]))[1:]
+        tokens = documents.by_corpus[part].tokens(int(i - first[part]))[1:]
         if len(tokens) < shortest:
             continue
         windows += _windows_of(tokens, keys[i : i + 1], num_documents, places, length)
