@@ -17,7 +17,7 @@ import jax
 
 GIB = 2**30
 _GOOGLE_PCI_VENDOR = "0x1ae0"
-_COMPILED = "~/.cache/cloze/compiled"
+_COMPILED = "~/.cache/cloze/programs"
 _COMPILED_BYTES = 10 * 2**30
 
 
@@ -125,7 +125,7 @@ def accelerator_warnings() -> list[str]:
     if jax.default_backend() != "cpu" or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
         return []
     if glob.glob("/dev/nvidia[0-9]*"):
-        found, reason = "an NVIDIA GPU", why_no_cuda(_versions())
+        found, reason = "an NVIDIA GPU", why_no_cuda()
     elif has_tpu():
         found, reason = "a TPU", "libtpu is missing or does not start: pip install -e '.[tpu]'"
     else:
@@ -135,30 +135,14 @@ def accelerator_warnings() -> list[str]:
     ]
 
 
-def why_no_cuda(versions: dict[str, str]) -> str:
-    """Returns why JAX uses no NVIDIA GPU, and what to do.
-
-    versions: of the installed distributions whose names begin with "jax", "jax" and "jaxlib" among them.
-    """
-    plugins = {name: version for name, version in versions.items() if re.match(r"jax-cuda\d+-(plugin|pjrt)$", name)}
-    major = next((re.sub(r"\D", "", name) for name in plugins), "12")
-    remedy = f"pip install 'jax[cuda{major}]=={versions['jax']}'"
-    if not plugins:
-        return f"JAX's CUDA plugin is not installed: {remedy}"
-    for name, version in plugins.items():
-        if version != versions["jaxlib"]:
-            return f"{name} is version {version} and jaxlib is {versions['jaxlib']}, which must be equal: {remedy}"
+def why_no_cuda() -> str:
+    """Returns why JAX uses no NVIDIA GPU, and what to do."""
+    remedy = f"pip install 'jax[cuda12]=={jax.__version__}', and check that nvidia-smi lists the GPU"
     try:
         jax.devices("cuda")
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        return f"the CUDA plugin does not start ({reason}): check that nvidia-smi lists the GPU"
+        return f"its CUDA plugin does not start ({' '.join(str(error).split())[:200]}): {remedy}"
     return "the CUDA plugin starts, but is not JAX's default: unset JAX_PLATFORMS"
-
-
-def _versions() -> dict[str, str]:
-    names = ((package.metadata["Name"] or "", package.version) for package in importlib.metadata.distributions())
-    return {"jax": jax.__version__, **{name: version for name, version in names if name.startswith("jax")}}
 
 
 def use_compilation_cache(folder: str = _COMPILED) -> None:

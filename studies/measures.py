@@ -18,10 +18,10 @@ from generate.prompts import max_answer_length, not_a_language_model, read_promp
 from generate.sample import readable
 from generate.sampling import Sampling
 from models.parameters import Params
+from run.compiled_run import make_run
 from run.corpus import open_corpora
 from run.evaluation import evaluate
 from run.restore import language_model
-from run.compiled_run import make_run
 from studies.trained import Trained, finished_lines, scored_under
 
 _SAMPLE_TOKENS = 64
