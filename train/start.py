@@ -11,7 +11,7 @@ import jax
 
 from cluster.cluster import Cluster
 from contract.errors import ConfigError
-from evaluation.overlap import check_start
+from evaluation.leakage import check_start
 from files.paths import check_writable, in_bucket, real_path
 from huggingface.folder import is_huggingface_folder
 from run.compiled_run import CompiledRun

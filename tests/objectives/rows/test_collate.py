@@ -1,4 +1,4 @@
-"""Kinds: denoisers that share a call make the examples that each of them makes alone."""
+"""Collate: denoisers that share a call make the examples that each of them makes alone."""
 
 import dataclasses
 
@@ -7,8 +7,7 @@ import pytest
 
 from contract.windows import RowPlan
 from objectives import CLM, Denoiser, PrefixLM, SpanCorruption, denoisers_of
-from objectives.rows.collate import Collator
-from objectives.rows.kinds import make_kinds
+from objectives.rows.collate import Collator, call_groups
 from objectives.rows.lengths import OutputLengths, RowShape
 from tests.objectives.helpers import make_collator, random_windows, sequence, vocab
 from tests.table import CASES, objective_of
@@ -40,28 +39,28 @@ def windows_of(denoiser_ids, longest=40):
 
 
 def test_six_of_ul2s_denoisers_are_one_group():
-    kinds = make_kinds(UL2, None)
+    kinds = call_groups(UL2, None)
     groups = [[denoiser.name for denoiser in kinds.denoisers[slice(*group)]] for group in kinds.groups]
     assert groups == [["r1", "r2", "x1", "x2", "x3", "x4"], ["s"]]
-    assert [kinds.denoisers[kind].name for kind in kinds.of_windows(np.arange(7), None)] == [row.name for row in UL2]
+    assert [kinds.denoisers[kind].name for kind in kinds.kinds_of(np.arange(7), None)] == [row.name for row in UL2]
 
 
 def test_tasks_that_differ_in_their_corpus_are_one_kind():
     tasks = [dataclasses.replace(row, name=f"{row.name}/{k}", corpus=k) for row in UL2 for k in range(3)]
-    kinds = make_kinds(tasks, None)
+    kinds = call_groups(tasks, None)
     assert len(kinds.denoisers) == 7
-    assert np.array_equal(kinds.of_windows(np.arange(21), None), np.repeat(make_kinds(UL2, None).of_parts, 3))
+    assert np.array_equal(kinds.kinds_of(np.arange(21), None), np.repeat(call_groups(UL2, None).of_variants, 3))
     iid = denoisers_of(objective_of("iid_denoising:iid_15_r10s90_f"), "x")[0]
-    assert len(make_kinds([dataclasses.replace(iid, corpus=k) for k in range(3)], None).denoisers) == 1
+    assert len(call_groups([dataclasses.replace(iid, corpus=k) for k in range(3)], None).denoisers) == 1
 
 
-def test_parts_of_a_plan_follow_each_other():
+def test_variants_of_a_plan_follow_each_other():
     s = next(row for row in UL2 if row.name == "s")
     plan = RowPlan(*np.array([[[0, 1, 2, 1]], [[9, 9, 9, 9]], [[0, 0, 0, 3]]]))
-    kinds = make_kinds([UL2[0], s, UL2[1]], plan)
-    assert kinds.groups == ((0, 2), (2, 6)) and kinds.of_parts.tolist() == [[0, 0, 0, 0], [2, 3, 4, 5], [1, 0, 0, 0]]
-    assert kinds.denoisers[2:] == s.parts(4)
-    assert kinds.of_windows(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 3])).tolist() == [0, 2, 1, 5]
+    kinds = call_groups([UL2[0], s, UL2[1]], plan)
+    assert kinds.groups == ((0, 2), (2, 6)) and kinds.of_variants.tolist() == [[0, 0, 0, 0], [2, 3, 4, 5], [1, 0, 0, 0]]
+    assert kinds.denoisers[2:] == s.variants(4)
+    assert kinds.kinds_of(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 3])).tolist() == [0, 2, 1, 5]
 
 
 # All denoisers, and a single group of them, whose examples are the whole batch.
@@ -76,7 +75,7 @@ def test_a_denoiser_makes_the_same_examples_beside_all_others(name):
     table = TABLES[name]
     windows = windows_of(np.random.default_rng(1).permutation(np.arange(8 * len(table)) % len(table)))
     together = collator_of(table).examples(windows)
-    groups = [end - begin for begin, end in make_kinds(table, None).groups]
+    groups = [end - begin for begin, end in call_groups(table, None).groups]
     assert max(groups) > 5 and (len(groups) == 1) == (name == "one group")
     for k, denoiser in enumerate(table):
         places = np.flatnonzero(windows.denoiser_ids == k)
@@ -112,7 +111,7 @@ class Reversed(PrefixLM):
     """Prefix LM of the reversed text, by a `corrupt` of its own."""
 
     prompting = PrefixLM.prompting
-    hidden = PrefixLM.hidden
+    hidden_mask = PrefixLM.hidden_mask
     restore = PrefixLM.restore
     byte_metric = PrefixLM.byte_metric
     has_inputs = PrefixLM.has_inputs
@@ -126,7 +125,7 @@ class Reversed(PrefixLM):
 def test_an_objective_with_a_corrupt_of_its_own_is_corrupted_by_it_with_every_mode():
     backwards = Reversed(target_fraction=0.25, split="uniform", sentinel=False)
     table = [*UL2, *(Denoiser(f"{k}", "x", o, 1.0, k, 1.0) for o in (CLM(), backwards) for k in ("[R]", "[X]"))]
-    kinds = make_kinds(table, None)
+    kinds = call_groups(table, None)
     assert [end - begin for begin, end in kinds.groups] == [6, 1, 1, 1, 1, 1]
     windows = windows_of(np.arange(4 * len(table)) % len(table))
     together = collator_of(table).examples(windows)
@@ -137,15 +136,15 @@ def test_an_objective_with_a_corrupt_of_its_own_is_corrupted_by_it_with_every_mo
         assert [sequence(together.targets, place) for place in places] == [sequence(alone.targets, e) for e in range(4)]
 
 
-class Parted(SpanCorruption):
-    """Span corruption whose second part shows its targets in another way."""
+class Varied(SpanCorruption):
+    """Span corruption whose second variant shows its targets in another way."""
 
-    def parts(self, count):
+    def variants(self, count):
         return SpanCorruption(**vars(self)), objective_of("iid_denoising:iid_15_m_f")
 
 
-def test_parts_with_different_views_are_in_different_groups():
-    parted = dataclasses.replace(UL2[0], objective=Parted(**vars(UL2[0].objective)))
+def test_variants_with_different_views_are_in_different_groups():
+    varied = dataclasses.replace(UL2[0], objective=Varied(**vars(UL2[0].objective)))
     plan = RowPlan(*np.array([[[0, 0, 1, 1]], [[9, 9, 9, 9]], [[0, 1, 0, 0]]]))
-    kinds = make_kinds([parted, UL2[1]], plan)
-    assert kinds.groups == ((0, 2), (2, 3)) and kinds.of_parts.tolist() == [[0, 2], [1, 0]]
+    kinds = call_groups([varied, UL2[1]], plan)
+    assert kinds.groups == ((0, 2), (2, 3)) and kinds.of_variants.tolist() == [[0, 2], [1, 0]]

@@ -7,7 +7,7 @@ import pytest
 
 from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
-from evaluation.overlap import check_start, describe_trained_on
+from evaluation.leakage import check_start, describe_trained_on
 from experiment.experiment import make_experiment
 from run.compiled_run import make_run
 from run.corpus import open_corpora
@@ -127,7 +127,7 @@ def test_corpora_that_share_files_hold_out_the_same_files(corpus):
         for k, (_, heldout) in enumerate(each)
     ]
     assert [text.elsewhere for text in corpora.each] == equal and sum(equal) < 5
-    files, *others = [{side.name(i) for i in range(len(side))} for side in corpora.heldout_documents.parts]
+    files, *others = [{side.name(i) for i in range(len(side))} for side in corpora.heldout_documents.by_corpus]
     assert all(other <= files and other for other in others)
 
 

@@ -17,8 +17,8 @@ from experiment.experiment import make_experiment
 from objectives import PrefixLM, SpanCorruption, denoisers_of
 from objectives.deshuffling import Deshuffling
 from objectives.objective import Denoiser
-from objectives.rows.filling import plan_cycle, warnings_about
 from objectives.rows.lengths import RowShape
+from objectives.rows.packing import plan_cycle, warnings_about
 from plan.estimate import abstract_batch
 from tests.objectives.helpers import make_collator, random_windows, vocab
 from tests.table import objective_of, reads_corpus, small_config, small_experiment
@@ -52,7 +52,7 @@ def test_small_plans_have_the_expected_rows(
     planned = plan_cycle(denoisers, RowShape("encoder_decoder", inputs, targets, examples_per_row), mix_by="example")
     assert planned.rows.denoiser_ids.tolist() == denoiser_ids
     assert planned.rows.raw_lengths.tolist() == raw_lengths
-    assert not planned.rows.parts.any() and planned.rows.lengths_of(0).tolist() == [9]
+    assert not planned.rows.variant_ids.any() and planned.rows.lengths_of(0).tolist() == [9]
     assert planned.filled == pytest.approx(filled) and planned.targets_length == recommended
 
 
@@ -95,14 +95,16 @@ def test_examples_fit_their_rows_and_every_denoiser_has_its_weight(
     except ConfigError as error:
         assert mix_by == "token" and "to within 1% of the raw tokens with windows this short" in str(error)
         assume(False)
-    denoiser_ids, raw_lengths, parts = planned.rows
+    denoiser_ids, raw_lengths, variant_ids = planned.rows
     assert {array.dtype for array in planned.rows} == {np.dtype(np.int32)}
     assert len({array.shape for array in planned.rows}) == 1 and denoiser_ids.shape[1] == examples_per_row
 
     used = np.zeros((2, *denoiser_ids.shape))
     for place in np.ndindex(denoiser_ids.shape):
         denoiser_id = denoiser_ids[place]
-        part = denoisers[denoiser_id].parts(int(parts[denoiser_ids == denoiser_id].max()) + 1)[parts[place]]
+        part = denoisers[denoiser_id].variants(int(variant_ids[denoiser_ids == denoiser_id].max()) + 1)[
+            variant_ids[place]
+        ]
         inputs, targets, both = part.output_lengths(raw_lengths[place][None])
         used[:, *place] = (inputs[0], targets[0]) if architecture == "encoder_decoder" else (both[0], 0)
     capacity = [shape.inputs_length, shape.targets_length]
@@ -112,7 +114,7 @@ def test_examples_fit_their_rows_and_every_denoiser_has_its_weight(
 
     amounts = np.bincount(denoiser_ids.ravel(), raw_lengths.ravel() if mix_by == "token" else None)
     np.testing.assert_allclose(amounts / amounts.sum() / (np.asarray(weights) / sum(weights)), 1, atol=0.01)
-    part_counts = np.bincount(parts[denoiser_ids == 1])
+    part_counts = np.bincount(variant_ids[denoiser_ids == 1])
     np.testing.assert_allclose(part_counts / part_counts.mean(), 1, atol=0.02)
     again = plan_cycle(denoisers, shape, mix_by=mix_by)
     assert all((first == second).all() for first, second in zip(planned.rows, again.rows, strict=True))
@@ -163,7 +165,7 @@ def test_rows_of_a_corpus_are_as_full_as_planned(inputs, targets, examples_per_r
     check_batch(batch, "encoder_decoder")
     assert min(filled_shares(batch).values()) >= 0.95
     assert np.bincount(windows.row_ids).tolist() == [examples_per_row] * num_rows
-    for column, planned in zip((windows.denoiser_ids, windows.lengths, windows.parts), plan, strict=True):
+    for column, planned in zip((windows.denoiser_ids, windows.lengths, windows.variant_ids), plan, strict=True):
         np.testing.assert_array_equal(column, planned.ravel())
     assert np.bincount(windows.denoiser_ids).tolist() == [len(windows.denoiser_ids) / 7] * 7
     assert set(np.unique(batch["example_source"])) == set(range(7))
@@ -195,9 +197,9 @@ def test_batch_n_does_not_depend_on_the_reading_order_or_the_process(corpus):
     )
     in_order = [whole[n][1] for n in range(20)]
     for n in (19, 3):  # not in order, and in two processes
-        parts = [half[n][1] for half in halves]
+        variant_ids = [half[n][1] for half in halves]
         for name, array in in_order[n].items():
-            np.testing.assert_array_equal(array, np.concatenate([part[name] for part in parts]))
+            np.testing.assert_array_equal(array, np.concatenate([part[name] for part in variant_ids]))
     assert (in_order[0]["encoder_input_tokens"] != in_order[7]["encoder_input_tokens"]).any()
 
 
@@ -205,20 +207,20 @@ def test_batch_n_does_not_depend_on_the_reading_order_or_the_process(corpus):
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_parts_of_prefix_lm_divide_its_prefix_lengths_into_adjacent_ranges(fraction, count):
     objective, raw = PrefixLM(fraction, "uniform", True), np.arange(1, 300)
-    parts = objective.parts(count)
-    ranges = [part.prefix_lengths(raw) for part in parts]
+    variant_ids = objective.variants(count)
+    ranges = [part.prefix_lengths(raw) for part in variant_ids]
     shortest, longest = objective.prefix_lengths(raw)
     divides = longest - shortest + 1 >= count  # at least one prefix length for each part
     assert (ranges[0][0] == shortest).all() and (ranges[-1][1][divides] == longest[divides]).all()
     for (_, last_of_part), (first_of_next, _) in itertools.pairwise(ranges):
         assert (first_of_next[divides] == last_of_part[divides] + 1).all()
-    for part, (first, last) in zip(parts, ranges, strict=True):
+    for part, (first, last) in zip(variant_ids, ranges, strict=True):
         assert ((shortest <= first) & (first <= last) & (last <= longest)).all()
         tokens = np.full((len(raw), raw.max()), 50, np.int32)
         inputs = part.corrupt(tokens, raw, np.arange(len(raw), dtype=np.uint64), vocab()).inputs.lengths - 2
         assert ((first <= inputs) & (inputs <= last)).all()
         assert all((np.diff(lengths) >= 0).all() for lengths in part.output_lengths(raw))
-    assert PrefixLM(0.5, "fixed", True).parts(count) == (PrefixLM(0.5, "fixed", True),)
+    assert PrefixLM(0.5, "fixed", True).variants(count) == (PrefixLM(0.5, "fixed", True),)
 
 
 INVALID = {

@@ -25,7 +25,7 @@ class Understated(type(PREFIX_LM)):
 
     grows: tuple[str, ...] = ()
     prompting = PREFIX_LM.__class__.prompting
-    hidden = PREFIX_LM.__class__.hidden
+    hidden_mask = PREFIX_LM.__class__.hidden_mask
     restore = PREFIX_LM.__class__.restore
     byte_metric = PREFIX_LM.byte_metric
     has_inputs = PREFIX_LM.has_inputs

@@ -8,12 +8,10 @@ import pytest
 
 from configs.bart import VARIANTS as BART
 from contract.errors import ConfigError
-from evaluation.probes.probe import find_denoiser
-from evaluation.probes.pseudo_likelihood import hide_each_unit
-from evaluation.probes.scorer import hide, score, text_tokens
-from generate.answers import Request, generate_answers
+from evaluation.probes.probe import hide_each_unit
+from evaluation.scorer import LanguageModel, find_denoiser, hide, text_tokens
 from generate.prompts import Prompt, max_answer_length
-from generate.sampling import Sampling
+from generate.sampling import Request, Sampling, generate_answers
 from models.transformer import apply
 from objectives.algebra.words import word_starts
 from run.sharding import make_reading_mesh
@@ -27,8 +25,7 @@ BART_ONE_MASK = {"name": "bart", **BART["text_infilling"], "mask_random": 0.0}
 
 def scored(experiment, params, examples, **options):
     """The scores of `examples`, in order."""
-    mesh = make_reading_mesh(params)
-    found = dict(score(experiment, params, mesh, examples, **options))
+    found = dict(LanguageModel(experiment, params, make_reading_mesh(params)).score(examples, **options))
     return [found[number] for number in range(len(found))]
 
 

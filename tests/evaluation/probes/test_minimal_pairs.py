@@ -5,7 +5,7 @@ import json
 import pytest
 
 from contract.errors import ConfigError
-from evaluation.probes.pairs import Pair, draw_pairs, read_pairs
+from evaluation.probes.minimal_pairs import Pair, draw_pairs, read_pairs
 
 PAIR = {"good": "a b", "bad": "b a"}
 

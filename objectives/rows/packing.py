@@ -1,11 +1,11 @@
-"""Plans rows that are full: which denoisers share a row, and how long each window is.
+"""Planned packing: which examples share a row, and how long each window is, so that rows are full.
 
 The plan depends on the output lengths alone and is computed once, before any text is read. The plan is a cycle of rows
 that repeats during the run (contract/windows.py, RowPlan):
 
-- A denoiser whose lengths are random, such as prefix LM, is split into parts whose lengths vary less. All parts are
-  equally frequent, so that their lengths together have the distribution of the denoiser. A row reserves positions for
-  the longest example of a part, which is little more than a mean example of that part needs.
+- A denoiser whose lengths are random, such as prefix LM, has variants whose lengths vary less. All are equally frequent,
+  so that their lengths together have the distribution of the denoiser. A row reserves positions for the longest example
+  of a variant, which is little more than a mean example of that variant needs.
 - Every denoiser has its share of the examples of a cycle, to within 1%.
 - Examples are assigned to rows such that all rows need nearly the same number of encoder positions and of decoder
   positions: an example with many targets shares a row with examples with few targets.
@@ -23,7 +23,7 @@ from contract.windows import RowPlan
 from objectives.objective import Denoiser
 from objectives.rows.lengths import RowShape
 
-_PARTS = 8  # of a denoiser whose lengths are random
+_VARIANTS = 8  # of a denoiser whose lengths are random
 _MAX_EXAMPLES = 1024  # in a cycle
 _TOLERANCE = 0.01  # relative error of each denoiser's share
 _SCALES = 2 / 3, 4 / 3  # bounds of a window's length relative to its nominal length, before the row is filled up
@@ -43,10 +43,10 @@ class Planned(NamedTuple):
 
 
 class _Units(NamedTuple):
-    """The U parts of all denoisers, whose examples are assigned to rows. S stacks; raw lengths 1..N."""
+    """The U variants of all denoisers, whose examples are assigned to rows. S stacks; raw lengths 1..N."""
 
     denoiser_ids: np.ndarray  # int64 [U]
-    parts: np.ndarray  # int64 [U]
+    variant_ids: np.ndarray  # int64 [U]
     most: np.ndarray  # int64 [U, S, N], the most positions that an example of this raw length or a shorter one takes
     mean: np.ndarray  # float64 [U, S, N], the mean positions that an example takes
 
@@ -62,8 +62,8 @@ def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -
     """
     positions = np.array([shape.inputs_length, shape.targets_length][: _num_stacks(shape)])
     weights = np.array([denoiser.weight for denoiser in denoisers])
-    for num_parts in (_PARTS, 1):
-        units = _units_of(denoisers, shape, num_parts)
+    for num_variants in (_VARIANTS, 1):
+        units = _units_of(denoisers, shape, num_variants)
         nominal = _nominal(units, denoisers, shape)
         shares = weights / (nominal if mix_by == "token" else 1) / np.bincount(units.denoiser_ids)
         counts = _counts(shares[units.denoiser_ids], shape.examples_per_row)
@@ -93,7 +93,7 @@ def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -
     filled = times @ _at(units.mean, distinct_rows, raw).sum(axis=1) / times.sum() / positions
     cycle = _spread(times)
     rows = RowPlan(
-        *(a[cycle].astype(np.int32) for a in (units.denoiser_ids[distinct_rows], raw, units.parts[distinct_rows]))
+        *(a[cycle].astype(np.int32) for a in (units.denoiser_ids[distinct_rows], raw, units.variant_ids[distinct_rows]))
     )
     return Planned(rows, tuple(filled.tolist()), targets_length)
 
@@ -130,23 +130,23 @@ def _num_stacks(shape: RowShape) -> int:
 
 def _units_of(denoisers: Sequence[Denoiser], shape: RowShape, count: int) -> _Units:
     raw = np.arange(1, 64 * (shape.inputs_length + shape.targets_length) // shape.examples_per_row)
-    denoiser_ids, parts, most, mean = [], [], [], []
+    denoiser_ids, variant_ids, most, mean = [], [], [], []
     for index, denoiser in enumerate(denoisers):
-        for part, denoiser_part in enumerate(denoiser.parts(count)):
-            inputs, targets, both = denoiser_part.output_lengths(raw)
+        for k, variant in enumerate(denoiser.variants(count)):
+            inputs, targets, both = variant.output_lengths(raw)
             inputs = np.maximum(inputs, 1)  # without inputs the encoder reads one EOS
             longest = np.stack([inputs, targets] if _num_stacks(shape) == 2 else [both])
             # Where targets grow as inputs shrink, the mean of each is half-way between its least and its most.
             drawn = np.maximum(inputs + targets - both, 0) / 2 if len(longest) == 2 else 0
             denoiser_ids.append(index)
-            parts.append(part)
+            variant_ids.append(k)
             most.append(np.maximum.accumulate(longest, axis=1))
             mean.append(longest - drawn)
-    return _Units(*map(np.array, (denoiser_ids, parts, most, mean)))
+    return _Units(*map(np.array, (denoiser_ids, variant_ids, most, mean)))
 
 
 def _nominal(units: _Units, denoisers: Sequence[Denoiser], shape: RowShape) -> np.ndarray:
-    """int64 [denoisers]: the longest window whose examples of every part take at most their share of a row."""
+    """int64 [denoisers]: the longest window whose examples of every variant take at most their share of a row."""
     sides = [shape.inputs_length, max(shape.inputs_length, shape.targets_length)][: _num_stacks(shape)]
     share = np.array(sides) // shape.examples_per_row
     fits = (units.most <= share[:, None]).all(axis=1)  # [U, N], True up to some length

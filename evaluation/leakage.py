@@ -76,7 +76,7 @@ def _count_trained(trained: Experiment, workdir: str, run: CompiledRun) -> tuple
     except ConfigError as error:
         return 0, f"its corpus cannot be read here ({error})"
     same_text = read_config(workdir).get("corpus", {}).get("fingerprint") == corpora.content_digest
-    count = sum(_num_trained(documents, corpora) for documents in run.heldout_documents.parts)
+    count = sum(_num_trained(documents, corpora) for documents in run.heldout_documents.by_corpus)
     return count, "" if same_text else "its corpus has changed since"
 
 
