@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from cluster.hardware import chip_of
+from cluster.devices import chip_of
 from contract.errors import ConfigError
 from data.windows.batches import Batches, WindowCounts, loader
 from data.windows.documents import Documents, MixedDocuments
