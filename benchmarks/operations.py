@@ -40,7 +40,7 @@ from models.config import ModelConfig
 from models.layers import MLP, activation, linear_maps, logits_product, recomputed
 from models.placement import compiled_for, target_platform
 from objectives.losses.cross_entropy import LossOptions, ScoredTokens, cross_entropy
-from plan.topology import parse_topology
+from plan.estimate import parse_topology
 
 _FLAGS = flags.FlagValues()
 _SIZES = {"rows": 32, "length": 512, "d_model": 768, "heads": 12, "d_ff": 2048, "vocab_size": 32128, "runs": 20}

@@ -43,8 +43,6 @@ from command.flags import config_fields, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from experiment.optimizer import make_optimizer
-from plan.estimate import abstract_batch
-from plan.memory_choice import resolve_memory, this_machine
 from run import sharding
 from run.compiled_run import (
     abstract_state,
@@ -53,6 +51,7 @@ from run.compiled_run import (
     initial_state,
     seed_array,
 )
+from run.memory import abstract_batch, resolve_memory, this_machine
 
 WARM_UP_STEPS = 3
 SHAPE_VOCAB_SIZE = 512

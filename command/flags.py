@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 TRAINING_MEMORY = (
     "Raise train.grad_accum_steps or mesh.fsdp, or set model.remat='full'; python -m train.plan with this config and "
-    "--topology finds a change that is sufficient"
+    "--topology says whether that is sufficient"
 )
 _BASE_CONFIG = pathlib.Path(__file__).parents[1] / "configs" / "base.py"
 _SOME_CONFIG = "name one of configs/, as in --config=configs/ul2.py"

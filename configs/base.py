@@ -150,7 +150,7 @@ def get_config() -> ConfigDict:
     # positions, prefixes and attention orders). Only "xla" has dropout. See models/kernels.py.
     config.model.attention = "auto"
     # What the backward pass recomputes: "none", "dots", "full" (models/layers.py). "auto" is resolved at the start of a
-    # run, together with train.grad_accum_steps=0, to what fits the memory of its devices (plan/memory_choice.py).
+    # run, together with train.grad_accum_steps=0, to what fits the memory of its devices (run/memory.py).
     config.model.remat = "none"
     config.model.scan_unroll = 1  # layers per iteration of the loop over layers; more are slower to compile
 

@@ -68,7 +68,7 @@ class Experiment:
 
     @property
     def has_memory_choice(self) -> bool:
-        """Whether the config leaves model.remat or train.grad_accum_steps to the start (plan/memory_choice.py)."""
+        """Whether the config leaves model.remat or train.grad_accum_steps to the start (run/memory.py)."""
         return self.model.remat == "auto" or not self.train.grad_accum_steps
 
     @property

@@ -1,31 +1,148 @@
-"""The memory and the time of a run on a topology, from its compiler if there is one, and from shapes otherwise."""
+"""The memory and the time of a run on a machine, from its compiler if there is one, and from shapes otherwise.
+
+A TPU topology has the TPU compiler, which needs no TPU; other machines are a number of chips of a kind.
+"""
 
 import dataclasses
+import importlib.util
 import math
+import os
 import re
 import time
 from typing import Any
 
 import jax
-import numpy as np
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh
 
-from contract.windows import Windows
+from cluster.devices import CHIPS, Chip, has_tpu
+from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
-from models.placement import compiled_for
-from plan.activations import activation_bytes, placeholder_kernel
 from plan.hlo import collective_bytes
-from plan.topology import Topology
 from run import sharding
-from run.compiled_run import (
-    abstract_state,
-    attention_of,
-    check_mesh,
-    compiled_train_step,
-    seed_array,
-)
+from run.compiled_run import abstract_state, attention_of, check_mesh, compiled_train_step, seed_array
+from run.memory import Machine, abstract_batch, activation_bytes, device_bytes
 from run.step import TrainState
+
+_TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
+_PLATFORMS = {
+    "hopper": ("gh200-144gb", "gh200", "h100", "h200"),
+    "cuda": ("gb200", "b200", "a100", "a100-40gb", "l4"),
+    "gpu": ("gpu", "t4"),
+    "tpu": tuple(_TPU_DIMENSIONS),
+}
+_GPUS = (*_PLATFORMS["hopper"], *_PLATFORMS["cuda"], "t4")
+_POOL_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+# Without these variables libtpu queries the metadata of a TPU machine, and prints errors on other machines.
+_LIBTPU_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """`num_devices` devices of one kind."""
+
+    name: str
+    num_devices: int
+    chip: Chip | None  # None if its memory and speed are not known
+    devices: tuple[Any, ...]  # jax.Device of the compiler, in the topology's order; empty without a compiler
+
+    @property
+    def num_slices(self) -> int:
+        """The number of TPU slices, which only a data center network connects."""
+        return max(1, len({getattr(device, "slice_index", 0) for device in self.devices}))
+
+    @property
+    def machine(self) -> Machine:
+        """What run.memory chooses model.remat="auto" and train.grad_accum_steps=0 for."""
+        return Machine(self.name, self.platform, self.num_devices, self.chip and self.chip.usable_bytes)
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether the devices are GPUs whose memory JAX takes in a pool."""
+        return self.chip is not None and self.platform not in ("cpu", "tpu")
+
+    @property
+    def platform(self) -> str:
+        """The platform of the devices, as models.placement.platform_of names it; "gpu" for an unknown GPU."""
+        kind = self.chip.name if self.chip else self.name.partition(":")[0]
+        return next((platform for platform, kinds in _PLATFORMS.items() if kind in kinds), "cpu")
+
+
+def parse_topology(name: str) -> Topology:
+    """Returns the topology of a name such as "v5e:4x4", "v5e:4x4:2" (two slices), "h100:8", "gpu:8" or "cpu:2".
+
+    TPU topologies need the TPU compiler, libtpu, which runs on any x86 Linux machine. Of a GPU's memory, programs can
+    use JAX's pool: 75%, or the share that XLA_PYTHON_CLIENT_MEM_FRACTION has in this process's environment.
+
+    Raises ConfigError for an unknown name, if libtpu is not installed or in use, and if the pool's share is not a
+    number from 0 to 1.
+    """
+    kind, _, size = name.partition(":")
+    size, _, slices = size.partition(":")
+    is_valid = re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size) and re.fullmatch(r"|[1-9]\d{0,3}", slices)
+    sizes = [int(part) for part in size.split("x")] if is_valid else []
+    if len(sizes) == _TPU_DIMENSIONS.get(kind):
+        num_slices = int(slices or 1)
+        devices = _tpu_devices(f"{kind}:{size}", math.prod(sizes), num_slices)
+        chip, share = CHIPS[kind], num_slices * math.prod(sizes) / len(devices)  # below 1 if a chip has two devices
+        chip = dataclasses.replace(
+            chip,
+            peak_flops=chip.peak_flops * share,
+            memory_bytes=int(chip.memory_bytes * share),
+            memory_bandwidth=chip.memory_bandwidth * share,
+            reserved_bytes=int(chip.reserved_bytes * share),
+        )
+        return Topology(name, len(devices), chip, tuple(devices))
+    if len(sizes) == 1 and not slices and kind in ("cpu", "gpu", *_GPUS):
+        chip = CHIPS.get(kind)
+        return Topology(name, sizes[0], chip and with_pool(chip, pool_share()), ())
+    raise ConfigError(
+        f"--topology={name} is unknown: use v5e:AxB, v6e:AxB, v4:AxBxC or v5p:AxBxC (chips along each side; "
+        "v5e:AxB:N for N slices), "
+        f"{', '.join(chip + ':N' for chip in _GPUS)}, gpu:N or cpu:N"
+    )
+
+
+def pool_share() -> float:
+    """Returns the share of a GPU's memory that JAX's pool takes. Raises ConfigError if it is not in (0, 1]."""
+    text = os.environ.get(_POOL_VARIABLE) or "0.75"
+    if not re.fullmatch(r"0?\.\d*[1-9]\d*|1(\.0*)?", text):
+        raise ConfigError(f"the environment variable {_POOL_VARIABLE}={text} must be a number above 0 and up to 1")
+    return float(text)
+
+
+def with_pool(chip: Chip, share: float) -> Chip:
+    """Returns a GPU of whose memory programs can use `share`."""
+    return dataclasses.replace(chip, reserved_bytes=chip.memory_bytes - int(chip.memory_bytes * share))
+
+
+def _tpu_devices(name: str, num_chips: int, num_slices: int) -> list[Any]:
+    """Returns the devices of `num_slices` slices, each of `num_chips` chips, for the TPU compiler. Raises ConfigError.
+
+    name: of one slice.
+    """
+    from jax.experimental import topologies
+
+    # Without a TPU, processes need not exclude each other: they only compile.
+    settings = _LIBTPU_ENVIRONMENT | ({} if has_tpu() else {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"})
+    os.environ.update({key: value for key, value in settings.items() if key not in os.environ})
+    options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if num_chips == 1 else {}
+    if num_slices > 1:
+        options["num_slices"] = num_slices
+    try:
+        return topologies.get_topology_desc(name, "tpu", **options).devices
+    except Exception as error:  # RuntimeError, ValueError or JaxRuntimeError, which differs by version
+        reason = " ".join(str(error).split())[:200]
+        if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
+            reason = f"it is not installed: pip install -e '.[tpu]' ({reason})"
+        raise ConfigError(f"--topology={name} needs the TPU compiler, libtpu: {reason}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +179,7 @@ class Estimate:
     optimizer_bytes: int
     average_bytes: int  # the averaged parameters (train.ema_decay)
     batch_bytes: int
-    activation_bytes: int  # kept for the backward pass, and made by one layer at a time; from shapes, without fusion
+    activation_bytes: int  # from shapes, without fusion (run/memory.py)
     temporary_bytes: int  # if compiled, all but arguments and results; otherwise activations and gradients
     compiled: Compiled | None  # None if the topology has no compiler
     flops: float  # model FLOPs per step, of all devices (models/flops.py)
@@ -115,10 +232,9 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     check_mesh(experiment, mesh)
     attention = attention_of(experiment, topology.platform, mesh)
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
-    parameters, batch_bytes = _device_bytes(state.params), _device_bytes(batch)
-    average = _device_bytes(state.ema_params)
-    with compiled_for(topology.platform, placeholder_kernel, splits_outputs=mesh.shape["tensor"] > 1):
-        activations = activation_bytes(experiment, state, batch, mesh)
+    parameters, batch_bytes = device_bytes(state.params), device_bytes(batch)
+    average = device_bytes(state.ema_params)
+    activations = activation_bytes(experiment, mesh, topology.platform)
     compiled = _compile(experiment, state, batch) if topology.devices else None
     # Gradients are as large as parameters.
     temporaries = compiled.temporary_bytes if compiled else activations + parameters
@@ -133,7 +249,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         num_params=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         positions_per_step=sum(array.size for array in segments),
         parameter_bytes=parameters,
-        optimizer_bytes=_device_bytes(state) - parameters - average,
+        optimizer_bytes=device_bytes(state) - parameters - average,
         average_bytes=average,
         batch_bytes=batch_bytes,
         activation_bytes=activations,
@@ -141,40 +257,6 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         compiled=compiled,
         flops=experiment.train_step_flops,
     )
-
-
-def abstract_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the shapes, dtypes and shardings of the global batch, from one row of arbitrary text."""
-    per_row, plan = experiment.data.examples_per_row, experiment.batch_spec.plan
-    zeros = np.zeros(per_row, np.int32)
-    denoiser_ids, lengths, variant_ids = zeros, np.full(per_row, experiment.window_specs[0].raw_length, np.int32), None
-    if plan is not None:
-        denoiser_ids, lengths, variant_ids = (column[0] for column in plan)
-    tokens = np.full((per_row, lengths.max()), experiment.vocab.content_start, np.int32)
-    windows = Windows(
-        tokens=tokens,
-        lengths=lengths,
-        row_ids=zeros,
-        keys=np.arange(per_row, dtype=np.uint64),
-        denoiser_ids=denoiser_ids,
-        others_tokens=tokens,
-        others_lengths=lengths,
-        prompt_lengths=zeros + 1,
-        labels=zeros,
-        begins_document=zeros > 0,
-        ends_document=zeros > 0,
-        variant_ids=variant_ids,
-    )
-    rows = experiment.train.batch_size
-    return {
-        name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype, sharding=batch_sharding)
-        for name, array in experiment.collate(windows, 1).items()
-    }
-
-
-def _device_bytes(tree: Any) -> int:
-    """Returns the bytes of a tree's leaves on one device, from their shapes and shardings."""
-    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]) -> Compiled:
@@ -187,7 +269,7 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
         program = step.lower(state, batch, seed_array(experiment.seed)).compile()
         seconds = time.perf_counter() - begin
     except jax.errors.JaxRuntimeError as error:
-        needed, arguments = _bytes_needed(str(error)), _device_bytes(state) + _device_bytes(batch)
+        needed, arguments = _bytes_needed(str(error)), device_bytes(state) + device_bytes(batch)
         if needed is None:
             raise
         return Compiled(

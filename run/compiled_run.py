@@ -189,7 +189,7 @@ def compiled_train_step(
 
     def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
         if experiment.has_memory_choice:
-            raise ValueError("plan.memory_choice.resolve_memory must resolve model.remat and train.grad_accum_steps")
+            raise ValueError("run.memory.resolve_memory must resolve model.remat and train.grad_accum_steps")
         step = make_train_step(
             experiment.learner,
             optimizer,

@@ -14,9 +14,9 @@ from rich.console import Console
 from cluster.cluster import Cluster
 from cluster.stopping import StopBarrier
 from experiment.experiment import Experiment
-from plan.memory_choice import resolve_memory, this_machine
 from run.compiled_run import make_run
 from run.evaluation import evaluate
+from run.memory import resolve_memory, this_machine
 from run.step import TrainState
 from train.display import Display
 from train.profile import StepProfile

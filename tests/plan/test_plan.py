@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-from types import SimpleNamespace
 
 import jax
 import pytest
@@ -12,10 +11,8 @@ from cluster.devices import CHIPS, GIB
 from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from plan.estimate import Compiled, _bytes_needed, _collectives, estimate
-from plan.remedy import _changes, find_remedy
-from plan.report import report_fields, report_lines
-from plan.topology import Topology, parse_topology, pool_share, with_pool
+from plan.__main__ import report_fields, report_lines
+from plan.estimate import Compiled, Topology, _bytes_needed, _collectives, estimate, parse_topology, pool_share
 from tests.table import small_config
 from tests.train.subprocesses import run_main
 
@@ -46,10 +43,7 @@ def test_averaged_parameters_are_one_more_copy_of_the_parameters():
 
 
 def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
-    """4 rows of 512, 1 per chip; 2 layers. XLA's attention keeps each layer's probabilities, cuDNN's the mask.
-
-    XLA's attention also has the float32 scores of one layer and their gradient.
-    """
+    """4 rows of 512, 1 per chip; 2 layers. XLA's attention keeps each layer's probabilities, cuDNN's the mask."""
     overrides = {"data__inputs_length": 512, "model__positions": "rope", "train__batch_size": 4}
 
     def plan_of(chip, **more):
@@ -60,8 +54,7 @@ def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
     assert (fused.attention[0], whole.attention) == ("cudnn", ("xla", "model.attention='xla'"))
     layers, heads, bfloat16 = 2, 2, 2
     saved = layers * heads * 512 * 512 * bfloat16 - 512 * 512
-    scores = 2 * heads * 512 * 512 * 4
-    assert whole.activation_bytes - fused.activation_bytes == pytest.approx(saved + scores, rel=0.05)
+    assert whole.activation_bytes - fused.activation_bytes == pytest.approx(saved, rel=0.05)
     assert plan_of(CHIPS["v5e"]).attention[0] == "splash"
     assert plan_of(CHIPS["t4"]).attention == ("xla", "no fused kernel for gpu")
     assert any("attention          cudnn (" in line for line in report_lines("configs/some.py", fused))
@@ -93,10 +86,10 @@ def test_temporaries_are_those_of_the_compiled_step(name, architecture, remat, d
     experiment = make_experiment(small_config(name, architecture, **lengths, **overrides))
     from_shapes = estimate(experiment, Topology("cpu:1", 1, None, ()))
     compiled = estimate(experiment, Topology("cpu:1", 1, None, tuple(jax.devices()[:1])))
-    assert 0.8 < from_shapes.temporary_bytes / compiled.temporary_bytes < 1.5
+    assert 0.5 < from_shapes.temporary_bytes / compiled.temporary_bytes < 1.5
 
 
-def test_a_run_that_does_not_fit_is_reported_with_a_change_that_makes_it_fit():
+def test_a_run_that_does_not_fit_is_reported():
     small = dataclasses.replace(CHIPS["h100"], memory_bytes=3 * 2**20)
     topology = Topology("small:4", 4, small, ())
     fields = small_config("span_corruption", "encoder_decoder", model__num_layers=4)
@@ -107,68 +100,8 @@ def test_a_run_that_does_not_fit_is_reported_with_a_change_that_makes_it_fit():
     plan = plan_of(fields, topology)
     assert plan.fits is False
     lines = list(report_lines("configs/some.py", plan))
-    assert f"no, {(plan.total_bytes - 3 * 2**20) / GIB:.2f} GiB too much" in lines[-1]
-    assert "--config.model.remat=dots: " in find_remedy(fields, topology, plan_of)
-    fields["model"]["remat"] = "dots"
-    just_short = dataclasses.replace(small, memory_bytes=plan_of(fields, topology).total_bytes - 1)
-    remedy = find_remedy(fields, dataclasses.replace(topology, chip=just_short), plan_of)
-    assert "--config.mesh.data=1 --config.mesh.fsdp=4 --config.mesh.context=1 --config.mesh.tensor=1: " in remedy
-    tiny = dataclasses.replace(topology, chip=dataclasses.replace(small, memory_bytes=1))
-    assert "a larger topology" in find_remedy(fields, tiny, plan_of)
-
-
-def test_the_last_remedies_are_smaller_microbatches():
-    fields = small_config("span_corruption", "encoder_decoder", model__remat="full", mesh__data=1, mesh__fsdp=-1)
-
-    def plan_of(fields, topology):
-        return estimate(make_experiment(fields), topology)
-
-    topology = Topology("small:2", 2, CHIPS["h100"], ())
-    small = dataclasses.replace(CHIPS["h100"], memory_bytes=plan_of(fields, topology).total_bytes - 1)
-    remedy = find_remedy(fields, dataclasses.replace(topology, chip=small), plan_of)
-    assert "--config.train.grad_accum_steps=2: " in remedy
-
-
-def changes_on_slices(num_slices, num_devices, **overrides):
-    devices = tuple(SimpleNamespace(slice_index=i % num_slices) for i in range(num_devices))
-    return list(
-        _changes(small_config("clm", "decoder_only", **overrides), Topology("some", num_devices, None, devices))
-    )
-
-
-def test_the_state_is_split_within_each_slice():
-    """Two slices of four devices; order_devices refuses a mesh.data that is no multiple of two."""
-    meshes = [change for change in changes_on_slices(2, 8) if "mesh.data" in change]
-    assert meshes[0]["mesh.data"] == 2 and meshes[0]["mesh.fsdp"] == 4
-    assert all(change["mesh.data"] % 2 == 0 for change in meshes)
-
-
-def test_the_last_remedy_for_long_rows_is_to_split_their_positions():
-    """One row of 4,096 per device, of four; with the axis "context", half a row."""
-    long_rows = {"data__inputs_length": 4096, "train__batch_size": 4, "model__remat": "full"}
-    fields = small_config("clm", "decoder_only", mesh__data=1, mesh__fsdp=4, **long_rows)
-
-    def plan_of(fields, topology):
-        return estimate(make_experiment(fields), topology)
-
-    topology = Topology("v5e:2x2", 4, CHIPS["v5e"], ())
-    small = dataclasses.replace(CHIPS["v5e"], memory_bytes=plan_of(fields, topology).total_bytes - 1, reserved_bytes=0)
-    remedy = find_remedy(fields, dataclasses.replace(topology, chip=small), plan_of)
-    mesh = "--config.mesh.data=1 --config.mesh.fsdp=2 --config.mesh.context=2 --config.mesh.tensor=1"
-    assert remedy.startswith(f"{mesh} --config.train.grad_accum_steps=2: ")
-
-
-@pytest.mark.parametrize("tensor", [1, 2])
-def test_positions_are_split_within_each_slice(tensor):
-    """Two slices of eight devices, and 16 rows."""
-    changes = changes_on_slices(2, 16, mesh__tensor=tensor, train__batch_size=16)
-    changes = [change for change in changes if change.get("mesh.context", 1) > 1]
-    assert {change["mesh.context"] for change in changes} == {n for n in (2, 4, 8) if n * tensor <= 8}
-    for change in changes:
-        data, fsdp = change["mesh.data"], change["mesh.fsdp"]
-        assert data % 2 == 0 and data * fsdp * change["mesh.context"] * tensor == 16
-        assert data * fsdp * change["train.grad_accum_steps"] == 16
-    assert any(change["mesh.fsdp"] == 1 for change in changes)
+    assert f"no, {(plan.total_bytes - 3 * 2**20) / GIB:.2f} GiB too much" in lines[-2]
+    assert "train.grad_accum_steps" in lines[-1]
 
 
 def test_a_compilers_refusal_counts_arguments_once():
@@ -187,7 +120,7 @@ def test_the_report_of_a_refusal_adds_up():
     refused = Compiled(True, state, 18 * GIB - state, 0, 0, {}, seconds=30.0)
     lines = list(report_lines("configs/some.py", dataclasses.replace(plan, compiled=refused)))
     assert "rejected by the compiler after 30 s" in lines[0]
-    assert lines[-1] == "  fits               no, 2.25 GiB too much"
+    assert lines[-2] == "  fits               no, 2.25 GiB too much"
     assert any("total" in line and "18.000 GiB" in line for line in lines)
     assert any("available to programs" in line and "15.750 GiB of 16" in line for line in lines)
     assert not any("collectives" in line for line in lines)
@@ -224,8 +157,7 @@ def test_the_command_prints_a_plan(tmp_path):
 
 
 def test_the_json_file_has_what_is_printed(tmp_path, monkeypatch):
-    for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
     path = tmp_path / "plan.json"
     arguments = ("--config=configs/clm.py:base", "--topology=h100:1", "--vocab_size=50257", f"--json={path}")
     arguments += ("--config.model.remat=none", "--config.train.grad_accum_steps=1")
@@ -236,28 +168,12 @@ def test_the_json_file_has_what_is_printed(tmp_path, monkeypatch):
     assert (status, plan["fits"], plan["devices"]) == (1, False, 1)  # 512 rows of 1,024 at once
     assert (plan["available_bytes"], plan["device_bytes"]) == (60 * 10**9, 80 * 10**9)  # JAX's pool is 75%
     assert "available to programs                55.879 GiB of 74.51: the pool of JAX" in out
-    assert f"fits with          {plan['fits_with']}\n" in out
     # Each printed size and count is in the file.
     for name, size in plan["memory"].items():
         assert re.search(rf"{name} +{size / GIB:z.3f} GiB", out), name
     assert f"{plan['positions_per_step']:,}" in out and f"{plan['flops_per_step']:.3e}" in out
     assert plan["attention_reason"] in out and f"{plan['roofline_seconds'] * 1e3:,.1f} ms" in out
     assert plan["collectives"] is None and plan["compiled"] is False
-
-
-def test_a_run_that_needs_more_than_the_pool_fits_with_a_larger_pool():
-    fields = small_config("span_corruption", "encoder_decoder")
-
-    def plan_of(fields, topology):
-        return estimate(make_experiment(fields), topology)
-
-    topology = Topology("h100:4", 4, CHIPS["h100"], ())
-    memory = int(plan_of(fields, topology).total_bytes / 0.85)
-    chip = with_pool(dataclasses.replace(CHIPS["h100"], memory_bytes=memory), 0.75)
-    small = dataclasses.replace(topology, chip=chip)
-    plan = plan_of(fields, small)
-    assert plan.fits is False and plan.total_bytes < memory
-    assert find_remedy(fields, small, plan_of).startswith("XLA_PYTHON_CLIENT_MEM_FRACTION=0.92 in the environment: ")
 
 
 def test_the_json_file_has_the_collectives_of_a_compiled_step():
@@ -284,23 +200,15 @@ def test_a_file_that_cannot_be_written_is_an_error_before_the_plan(tmp_path):
     assert (status, out) == (1, "") and "--json=" in err and len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("environment", "share"),
-    [
-        ({}, 0.75),
-        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}, 0.9),
-        ({"XLA_CLIENT_MEM_FRACTION": "0.5"}, 0.5),
-        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, 1.0),
-    ],
-)
-def test_the_pool_of_a_gpu_is_that_of_the_environment(environment, share):
-    assert pool_share(environment) == share
-
-
-@pytest.mark.parametrize("value", ["0", "1.5", "most", "nan"])
-def test_a_pool_that_is_no_share_is_an_error(value):
-    with pytest.raises(ConfigError, match=f"XLA_PYTHON_CLIENT_MEM_FRACTION={value} must be a number above 0"):
-        pool_share({"XLA_PYTHON_CLIENT_MEM_FRACTION": value})
+def test_the_pool_of_a_gpu_is_that_of_the_environment(monkeypatch):
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
+    assert pool_share() == 0.75
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".9")
+    assert pool_share() == 0.9
+    for value in ("0", "1.5", "most", "nan"):
+        monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", value)
+        with pytest.raises(ConfigError, match=f"XLA_PYTHON_CLIENT_MEM_FRACTION={value} must be a number above 0"):
+            pool_share()
 
 
 @pytest.mark.parametrize("arguments", [["--topology=v99:1"], ["--topology=cpu:3"], []])

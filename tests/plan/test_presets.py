@@ -10,9 +10,8 @@ import pytest
 from cluster.devices import CHIPS
 from configs import machines
 from experiment.experiment import make_experiment
-from plan.estimate import estimate
-from plan.memory_choice import resolve_memory
-from plan.topology import Topology, parse_topology, with_pool
+from plan.estimate import Topology, estimate, parse_topology, with_pool
+from run.memory import resolve_memory
 from tests.table import CONFIGS, presets_of
 
 V5E_HOST = Topology("v5e:2x2", 4, CHIPS["v5e"], ())  # without a compiler
@@ -58,7 +57,7 @@ def assert_fits(experiment, topology):
 @pytest.mark.parametrize(("config", "preset"), PRESETS)
 def test_every_preset_above_base_fits_its_machine(config, preset):
     topology = machine_of(preset.partition(",")[0])
-    assert_fits(resolve_memory(experiment_of(config, preset), topology), topology)
+    assert_fits(resolve_memory(experiment_of(config, preset), topology.machine), topology)
 
 
 @pytest.mark.parametrize(("config", "preset"), SMALL_PRESETS)
@@ -66,7 +65,7 @@ def test_every_preset_up_to_base_fits_one_host_of_tpus_and_one_gpu(config, prese
     experiment = experiment_of(config, preset)
     assert (experiment.model.remat, experiment.train.grad_accum_steps) == ("auto", 0)
     for topology in (V5E_HOST, H100):
-        resolved = resolve_memory(experiment, topology)
+        resolved = resolve_memory(experiment, topology.machine)
         assert resolved.warnings == experiment.warnings
         assert_fits(resolved, topology)
 

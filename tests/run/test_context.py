@@ -7,8 +7,7 @@ import pytest
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from plan.estimate import estimate
-from plan.topology import Topology
+from plan.estimate import Topology, estimate
 from tests.table import small_config
 
 

@@ -12,7 +12,7 @@ from tests.table import small_config
 from tests.train.learners.row_learners import batch_of
 from train import sharding
 from train.experiment import make_experiment
-from train.plan.hlo import collective_bytes
+from plan.hlo import collective_bytes
 from train.run import abstract_state, compiled_train_step, on_mesh, seed_array
 from train.per_part import per_part_of_positions
 from train.step import init_state, make_eval_step

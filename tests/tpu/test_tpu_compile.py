@@ -9,8 +9,7 @@ import jax
 import pytest
 
 from experiment.experiment import make_experiment
-from plan.estimate import estimate
-from plan.topology import parse_topology
+from plan.estimate import estimate, parse_topology
 from tests.table import CONFIGS, small_config
 
 pytest.importorskip("libtpu", reason="the TPU compiler is not installed: pip install -e '.[tpu]'")

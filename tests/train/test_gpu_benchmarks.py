@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks import step
 from experiment.optimizer import make_optimizer
-from plan.estimate import abstract_batch
 from run import sharding
 from run.compiled_run import abstract_state, compiled_train_step, seed_array
+from run.memory import abstract_batch
 
 PAGE = pathlib.Path(__file__).parents[2] / "BENCHMARKS.md"
 

@@ -19,7 +19,7 @@ from objectives.deshuffling import Deshuffling
 from objectives.objective import Denoiser
 from objectives.rows.lengths import RowShape
 from objectives.rows.packing import plan_cycle, warnings_about
-from plan.estimate import abstract_batch
+from run.memory import abstract_batch
 from tests.objectives.helpers import make_collator, random_windows, vocab
 from tests.table import objective_of, reads_corpus, small_config, small_experiment
 

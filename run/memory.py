@@ -1,0 +1,229 @@
+"""The memory of a train step from shapes, and the choice of model.remat="auto" and train.grad_accum_steps=0 by it.
+
+The first choice that fits the memory of a device is taken. The order is that of the time of a step:
+
+    model.remat="none" with the fewest microbatches that fit, of any number that divides the rows of a device;
+    then "dots" in the same way; then "full".
+
+Nothing is compiled, so a run starts a second or two later. A field that the config sets is not changed. The resolved
+fields are those of the run's config.json, and a run that continues keeps them, also on other devices, unless its
+microbatches do not divide the rows of a device there.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
+
+from cluster.devices import GIB
+from contract.errors import ConfigError
+from contract.windows import Windows
+from experiment.experiment import Experiment
+from learners.learner import Batch
+from models.placement import PositionParts, compiled_for, part_of_positions, platform_of
+from run import sharding
+from run.compiled_run import abstract_state, check_mesh
+from workdir.run_config import flatten
+
+_REMATS = ("none", "dots", "full")
+# The least share that the estimate of a program's temporaries from shapes is of what a compiler needs. For
+# configs/bart.py:base, which has dropout, it is 0.56 on one TPU v5e. More microbatches than necessary cost little time,
+# but a program that does not fit ends the run.
+_ACCURACY = 0.5
+
+
+class Machine(NamedTuple):
+    """The devices of all processes, of one kind."""
+
+    name: str
+    platform: str  # models.placement.platform_of
+    num_devices: int
+    usable_bytes: int | None  # of a device, for programs; None: not known, as on CPUs
+
+
+def this_machine() -> Machine:
+    """Returns the machine of this run. JAX takes a share of a GPU's memory: XLA_PYTHON_CLIENT_MEM_FRACTION."""
+    device = jax.local_devices()[0]
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    return Machine(device.device_kind, platform_of(device), jax.device_count(), limit)
+
+
+def resolve_memory(experiment: Experiment, machine: Machine, *, saved: Mapping[str, Any] | None = None) -> Experiment:
+    """Returns the experiment with model.remat and train.grad_accum_steps resolved, and `chosen`, which says how.
+
+    Args:
+      experiment: returned as it is if its config sets both fields.
+      machine: where it trains. If the memory of its devices is not known, the choice is "none" and 1 microbatch.
+      saved: the config of the run that continues, whose values are taken. If its microbatches do not divide the rows of
+        a device of this machine, the values are chosen anew.
+
+    Raises ConfigError where the mesh cannot divide the rows.
+    """
+    if not experiment.has_memory_choice:
+        return experiment
+    mesh = AbstractMesh(sharding.mesh_shape(experiment.mesh, machine.num_devices), sharding.AXES)
+    check_mesh(experiment, mesh)
+    rows = experiment.train.batch_size // (mesh.shape["data"] * mesh.shape["fsdp"])
+    fields = flatten(saved or {})
+    remat, steps = fields.get("model.remat"), fields.get("train.grad_accum_steps")
+    if remat in _REMATS and type(steps) is int and steps > 0 and rows % steps == 0:
+        return _with_choice(experiment, remat, steps, "as in the run so far")
+    if machine.usable_bytes is None:
+        return _with_choice(experiment, "none", 1, f"as the memory of {machine.name} is not known")
+    state = abstract_state(experiment, mesh)
+    gradients = device_bytes(state.params)
+    fixed = device_bytes(state) + device_bytes(abstract_batch(experiment, sharding.batch_sharding(mesh)))
+    for remat in _REMATS if experiment.model.remat == "auto" else (experiment.model.remat,):
+        activations = activation_bytes(_with_choice(experiment, remat, 1), mesh, machine.platform)
+        activations *= experiment.train.grad_accum_steps or 1  # of all rows of a device
+        for steps in [n for n in range(1, rows + 1) if rows % n == 0]:
+            # A microbatch's gradients are added to those of the earlier ones, which takes their memory twice.
+            temporary = activations / steps + gradients * (1 if steps == 1 else 2)
+            if experiment.train.grad_accum_steps not in (0, steps):
+                continue
+            sizes = f"about {(fixed + temporary) / GIB:.1f} of {machine.usable_bytes / GIB:.1f} GiB"
+            try:
+                chosen = _with_choice(experiment, remat, steps, f"chosen for {machine.name}: {sizes}")
+            except ConfigError:
+                if steps == 1:
+                    raise
+                break  # a learner that needs the whole batch
+            if fixed + temporary / _ACCURACY <= machine.usable_bytes:
+                return chosen
+    warning = (
+        f"a device may not have the memory for this run ({chosen.chosen}, the least that model.remat and "
+        "train.grad_accum_steps can do): split the state over more devices (mesh.fsdp) or use a smaller model; "
+        "python -m train.plan prints the memory that a change needs"
+    )
+    return dataclasses.replace(chosen, warnings=(*experiment.warnings, warning))
+
+
+def _with_choice(experiment: Experiment, remat: str, steps: int, reason: str = "") -> Experiment:
+    """Returns the experiment with these values for those of the two fields that its config leaves open."""
+    remat = remat if experiment.model.remat == "auto" else experiment.model.remat
+    steps = experiment.train.grad_accum_steps or steps
+    config, learner = experiment.config, experiment.learner
+    model = dataclasses.replace(experiment.model, remat=remat)
+    setup = dataclasses.replace(learner.setup, grad_accum_steps=steps)
+    changes = {"model": {"remat": remat}, "train": {"grad_accum_steps": steps}}
+    return dataclasses.replace(
+        experiment,
+        config={**config, **{section: {**config[section], **fields} for section, fields in changes.items()}},
+        train=dataclasses.replace(experiment.train, grad_accum_steps=steps),
+        model=model,
+        learner=type(learner).make(learner.objective, model, setup),
+        chosen=f"{describe(remat, steps)}, {reason}",
+    )
+
+
+def describe(remat: str, grad_accum_steps: int) -> str:
+    """Returns the two fields in words: "remat none, 1 microbatch"."""
+    return f"remat {remat}, {grad_accum_steps:,} microbatch{'' if grad_accum_steps == 1 else 'es'}"
+
+
+def device_bytes(tree: Any) -> int:
+    """Returns the bytes of a tree's leaves on one device, from their shapes and shardings."""
+    shapes = ((leaf.sharding.shard_shape(leaf.shape), leaf.dtype) for leaf in jax.tree.leaves(tree))
+    return sum(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in shapes)
+
+
+def abstract_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the shapes, dtypes and shardings of the global batch, from one row of arbitrary text."""
+    per_row, plan = experiment.data.examples_per_row, experiment.batch_spec.plan
+    zeros = np.zeros(per_row, np.int32)
+    denoiser_ids, lengths, variant_ids = zeros, np.full(per_row, experiment.window_specs[0].raw_length, np.int32), None
+    if plan is not None:
+        denoiser_ids, lengths, variant_ids = (column[0] for column in plan)
+    tokens = np.full((per_row, lengths.max()), experiment.vocab.content_start, np.int32)
+    windows = Windows(
+        tokens=tokens,
+        lengths=lengths,
+        row_ids=zeros,
+        keys=np.arange(per_row, dtype=np.uint64),
+        denoiser_ids=denoiser_ids,
+        others_tokens=tokens,
+        others_lengths=lengths,
+        prompt_lengths=zeros + 1,
+        labels=zeros,
+        begins_document=zeros > 0,
+        ends_document=zeros > 0,
+        variant_ids=variant_ids,
+    )
+    rows = experiment.train.batch_size
+    return {
+        name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype, sharding=batch_sharding)
+        for name, array in experiment.collate(windows, 1).items()
+    }
+
+
+def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform: str) -> int:
+    """Returns the bytes of activations that one device has at once for a microbatch, without those of arguments.
+
+    These are the results that the forward pass keeps for the backward pass and, with model.remat, one layer's, which
+    the backward pass recomputes, and their gradients. Assumes that the mesh axis "tensor" splits no activation.
+    """
+    context = mesh.shape["context"]
+    divisor = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
+    batch = {
+        name: jax.ShapeDtypeStruct((array.shape[0] // divisor, *(n // context for n in array.shape[1:])), array.dtype)
+        for name, array in abstract_batch(experiment, sharding.batch_sharding(mesh)).items()
+    }
+    params = jax.eval_shape(experiment.learner.init_params, jax.random.key(0))
+    positions = PositionParts(context, lambda: 0, lambda x, axis: _placeholder_gather(x, axis, context))
+
+    def residuals(learner: Any, params: Any, batch: Batch) -> list[Array]:
+        arguments = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
+
+        def loss(params: Any) -> Array:
+            return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
+
+        backward = jax.vjp(loss, params)[1]
+        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(backward) if id(leaf) not in arguments]
+
+    def kept_bytes(learner: Any) -> int:
+        leaves = jax.eval_shape(lambda *arrays: residuals(learner, *arrays), params, batch)
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+    splits_outputs = mesh.shape["tensor"] > 1
+    with part_of_positions(positions), compiled_for(platform, _placeholder_kernel, splits_outputs=splits_outputs):
+        kept = kept_bytes(experiment.learner)
+        if experiment.model.remat == "none":
+            return kept
+        learner, model = experiment.learner, dataclasses.replace(experiment.model, remat="none")
+        whole = kept_bytes(type(learner).make(learner.objective, model, learner.setup))
+        return kept + 2 * (whole - kept) // model.num_layers
+
+
+def _placeholder_gather(x: Array, axis: int, count: int) -> Array:
+    """Returns an array of the shape of the gathered parts, by an operation that models.layers takes for the gather."""
+    padding = [(0, (count - 1) * size if i == axis else 0) for i, size in enumerate(x.shape)]
+    return jnp.pad(x, padding)
+
+
+def _placeholder_kernel(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:
+    """Returns a function with the residuals of a fused attention kernel, which cannot be traced on every machine.
+
+    The residuals are the kernel's arguments, its result, and a float32 for each query and head. The signature is that
+    of models.placement.OverDevices.
+    """
+
+    @jax.custom_vjp
+    def kernel(*arrays: Array) -> Array:
+        return jnp.zeros_like(arrays[0])
+
+    def forward(*arrays: Array) -> tuple[Array, Any]:
+        mixed = kernel(*arrays)
+        return mixed, (arrays, mixed, jnp.zeros(mixed.shape[:-1], jnp.float32))
+
+    def backward(residuals: Any, gradient: Array) -> tuple:
+        del gradient
+        arrays = residuals[0]  # query, key, value, and masks or a bias
+        return (*map(jnp.zeros_like, arrays[:3]), *[None] * len(arrays[3:]))
+
+    kernel.defvjp(forward, backward)
+    return kernel
