@@ -48,9 +48,7 @@ def this_machine() -> Topology:
     return Topology(device.device_kind, jax.device_count(), chip, ())
 
 
-def resolve_memory(
-    experiment: Experiment, topology: Topology, *, saved: Mapping[str, Any] | None = None, side_by_side: int = 1
-) -> Experiment:
+def resolve_memory(experiment: Experiment, topology: Topology, *, saved: Mapping[str, Any] | None = None) -> Experiment:
     """Returns the experiment with model.remat and train.grad_accum_steps resolved, and `chosen`, which says how.
 
     Args:
@@ -58,7 +56,6 @@ def resolve_memory(
       topology: the machine; nothing is compiled for it.
       saved: the config of the run that continues, whose values are taken. If its microbatches do not divide the rows of
         a device of this machine, the values are chosen anew.
-      side_by_side: the number of runs that each device trains at the same time.
 
     Raises ConfigError as `estimate` does.
     """
@@ -72,9 +69,9 @@ def resolve_memory(
     if topology.chip is None:
         return _saying(_with_choice(experiment, *_DEFAULT), f"as the memory of {topology.name} is not known")
     least: tuple[int, Experiment] | None = None
-    for candidate, plan in _choices(experiment, topology, rows, side_by_side):
-        needed = side_by_side * _needed_bytes(plan, candidate.train.grad_accum_steps, plan.activation_bytes)
-        sizes = f"about {side_by_side * plan.total_bytes / GIB:.1f} of {topology.chip.usable_bytes / GIB:.1f} GiB"
+    for candidate, plan in _choices(experiment, topology, rows):
+        needed = _needed_bytes(plan, candidate.train.grad_accum_steps, plan.activation_bytes)
+        sizes = f"about {plan.total_bytes / GIB:.1f} of {topology.chip.usable_bytes / GIB:.1f} GiB"
         chosen = _saying(candidate, f"chosen for {topology.name}: {sizes}")
         if needed <= topology.chip.usable_bytes:
             return chosen
@@ -97,9 +94,7 @@ def _needed_bytes(plan: Estimate, steps: int, activations: float) -> float:
     return plan.state_bytes + plan.batch_bytes + (activations + gradients) / _ACCURACY
 
 
-def _choices(
-    experiment: Experiment, topology: Topology, rows: int, side_by_side: int
-) -> Iterator[tuple[Experiment, Estimate]]:
+def _choices(experiment: Experiment, topology: Topology, rows: int) -> Iterator[tuple[Experiment, Estimate]]:
     """Yields the choices that may fit, in the order of this module, and the last choice of each model.remat.
 
     Activations are nearly in proportion to the rows of a microbatch, so most choices that do not fit are known by the
@@ -112,7 +107,7 @@ def _choices(
         for steps in [experiment.train.grad_accum_steps] if experiment.train.grad_accum_steps else divisors:
             if whole is not None and steps != divisors[-1]:
                 least = _needed_bytes(whole, steps, whole.activation_bytes / steps)
-                if side_by_side * least > topology.chip.usable_bytes:
+                if least > topology.chip.usable_bytes:
                     continue
             try:
                 candidate = _with_choice(experiment, remat, steps)

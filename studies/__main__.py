@@ -6,7 +6,6 @@ DIR/report.html and DIR/report.md. The same command continues a study that was s
     --dry_run       print the plan: parameters, tokens, FLOPs, and a time from two measured steps
     --report        write the report of the runs that are complete
     --worker=i/n    do the i-th of n parts of the study (launch/ablate_slurm.sh)
-    --side_by_side  train the seeds of a variant at the same time, through jax.vmap
 
 --config.a.b=value sets a field of every variant's runs; of a fine-tuning, those that it shares with them.
 """
@@ -18,6 +17,8 @@ from typing import Any
 import jax
 from absl import flags
 
+from command.flags import parse_flags, run_command
+from command.pyplot import import_pyplot
 from contract.errors import ConfigError
 from studies.collect import collect
 from studies.dry_run import print_plan
@@ -28,8 +29,6 @@ from studies.progress import StudyProgress
 from studies.report import write_report
 from studies.runner import run_jobs
 from studies.study import check_overrides, load_study, study_name, with_changes
-from command.flags import parse_flags, run_command
-from command.pyplot import import_pyplot
 from workdir.tracking.writer import check_trackers
 
 _FLAGS = flags.FlagValues()
@@ -40,7 +39,6 @@ _BUDGET = flags.DEFINE_float("budget", None, "Budget in the study's unit. Defaul
 _WORKER = flags.DEFINE_string("worker", "0/1", "i/n: the part of the study to do, i from 0.", _FLAGS)
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and run nothing.", _FLAGS)
 _REPORT = flags.DEFINE_bool("report", False, "Write the report of the complete runs and run nothing.", _FLAGS)
-_SIDE_BY_SIDE = flags.DEFINE_bool("side_by_side", False, "Train a variant's seeds at the same time.", _FLAGS)
 
 
 def main() -> None:
@@ -59,17 +57,12 @@ def main() -> None:
         overrides = ran_overrides | overrides
     study = with_changes(load_study(path), seeds=seeds, budget=budget)
     check_overrides(overrides, "the command line")
-    timed = [name for name, fields in study.measures.items() if fields["kind"] == "throughput"]
-    if _SIDE_BY_SIDE.value and timed:
-        raise ConfigError(
-            f"--side_by_side does not go with the measure {timed[0]}: seeds that share a program have one time"
-        )
     if not _DRY_RUN.value:
         import_pyplot("train.ablate")  # the report needs matplotlib, hours later
         # Only the jobs use the accelerator: this process would take memory from them.
         jax.config.update("jax_platforms", "cpu")
     plan = make_plan(study, overrides)
-    jobs = jobs_of_worker(plan, jobs_of(plan, side_by_side=_SIDE_BY_SIDE.value), worker, num_workers)
+    jobs = jobs_of_worker(plan, jobs_of(plan), worker, num_workers)
     if _DRY_RUN.value:
         print_plan(plan, jobs)
         return

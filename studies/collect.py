@@ -9,9 +9,9 @@ from typing import Any
 from contract.errors import ConfigError
 from studies.folder import StudyFolder
 from studies.plan import Plan
-from workdir.resolve import config_flags
 from studies.results import Outcome, Problem, Results
 from studies.sweep import sweep_points
+from workdir.resolve import config_flags
 
 
 def collect(name: str, path: str, plan: Plan, overrides: Mapping[str, Any], folder: StudyFolder) -> Results:

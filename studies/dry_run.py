@@ -8,11 +8,11 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from studies.jobs import Job
-from studies.plan import Plan, PlannedRun
 from experiment.experiment import make_experiment
 from plan.memory_choice import resolve_memory, this_machine
 from run.run import make_run
+from studies.jobs import Job
+from studies.plan import Plan, PlannedRun
 
 _MEASURED_STEPS = 2
 _WIDTH = 120  # of the table in a file or a pipe

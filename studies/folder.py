@@ -24,10 +24,10 @@ except ImportError:  # not on this system: two commands on one study are not not
     fcntl = None  # type: ignore[assignment]
 
 from contract.errors import ConfigError
+from files.atomic import read_json, write_json
 from files.storage import check_local
 from studies.plan import Plan
 from studies.results import Curve, Outcome
-from files.atomic import read_json, write_json
 from workdir.run_config import flatten
 
 _FOLDERS = ("runs", "outcomes", "failures", "sweeps", "logs")

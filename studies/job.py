@@ -12,23 +12,22 @@ from typing import Any
 
 import jax
 
+from cluster.agreement import code_digest
+from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
+from experiment.experiment import make_experiment
 from studies.folder import Failure, StudyFolder
 from studies.jobs import Job
 from studies.measures import FineTuning
 from studies.plan import AFTER_START_SEED, SWEEP_SEED, Plan, PlannedRun
-from workdir.resolve import command, with_fields
 from studies.results import Curve, Outcome
 from studies.sweep import chosen_values, untried
 from studies.trained import TOTALS, Trained
-from cluster.agreement import code_digest
-from workdir.checkpoint import Checkpoints
-from command.flags import TRAINING_MEMORY, run_command
-from experiment.experiment import make_experiment
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
+from workdir.checkpoint import Checkpoints
+from workdir.resolve import command, with_fields
 from workdir.run_config import read_config
-from studies.side_by_side import train_side_by_side
 
 _START = "-start"  # suffix of the workdir of a variant's start
 # The exit statuses of a job that a signal stopped, of one that another process does, and of one that diverged.
@@ -141,12 +140,6 @@ class _JobRunner:
         workdirs = {seed: self._workdir(seed, suffix) for seed in seeds}
         left = {seed: workdir for seed, workdir in workdirs.items() if not is_complete(workdir)}
         experiments = {seed: make_experiment(self._fields(seed, suffix)) for seed in left}
-        if len(left) > 1:
-            try:
-                _stop_unless(train_side_by_side(list(experiments.values()), list(left.values())))
-                return seeds
-            except ConfigError as error:
-                print(f"{error}: the seeds are trained one after another instead", file=sys.stderr)
         complete = [seed for seed in seeds if seed not in left]
         for seed, workdir in left.items():
             try:

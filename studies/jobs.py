@@ -34,14 +34,14 @@ class Job:
         return self.name if self.field else f"{self.variant}-seed{seed}"
 
 
-def jobs_of(plan: Plan, *, side_by_side: bool) -> list[Job]:
+def jobs_of(plan: Plan) -> list[Job]:
     """Returns all jobs of a study, each after those that it needs.
 
     The jobs of seed 0 precede those of seed 1, so that an unfinished study compares all variants. Where learning rates
     are swept, all jobs of a variant follow one another.
     """
     seeds = tuple(range(plan.study.seeds))
-    groups = [seeds] if side_by_side else [(seed,) for seed in seeds]
+    groups = [(seed,) for seed in seeds]
     sweeps = {
         name: [Job(name, (0,), field, value) for field, values in variant.sweep.items() for value in values]
         for name, variant in plan.variants.items()

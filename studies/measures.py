@@ -8,21 +8,21 @@ from typing import Any, ClassVar, Literal
 import jax
 
 from contract.errors import ConfigError
-from models.parameters import Params
-from studies.trained import Trained, finished_lines, scored_under
+from evaluation.probes import PROBES
+from evaluation.probes.command import answer, check_probe
+from evaluation.probes.infilling import Infilling
 from experiment.config import from_mapping
-from run.corpus import open_corpora
 from experiment.experiment import Experiment
 from generate.answers import Request, generate_answers
 from generate.prompts import max_answer_length, not_a_language_model, read_prompt
 from generate.sample import readable
 from generate.sampling import Sampling
+from models.parameters import Params
+from run.corpus import open_corpora
 from run.heldout import evaluate
-from evaluation.probes import PROBES
-from evaluation.probes.command import answer, check_probe
-from evaluation.probes.infilling import Infilling
 from run.restore import language_model
 from run.run import make_run
+from studies.trained import Trained, finished_lines, scored_under
 
 _SAMPLE_TOKENS = 64
 _PROBE_METRICS = tuple(

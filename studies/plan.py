@@ -7,12 +7,12 @@ from typing import Any
 
 from contract.errors import ConfigError
 from data.windows.batches import Batches
-from studies.measures import FineTuning, Measure, make_measure
-from workdir.resolve import fine_tuning_fields, resolve, with_fields
-from studies.study import Budget, Study, Variant
-from run.corpus import open_corpora
 from experiment.experiment import Experiment, make_experiment
+from run.corpus import open_corpora
 from run.restore import check_same_transformer
+from studies.measures import FineTuning, Measure, make_measure
+from studies.study import Budget, Study, Variant
+from workdir.resolve import fine_tuning_fields, resolve, with_fields
 from workdir.run_config import flatten
 
 BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, because a step cannot be divided

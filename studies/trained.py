@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.errors import ConfigError
-from models.parameters import Params
-from workdir.resolve import resolve, scoring_overrides
-from experiment.experiment import Experiment
-from workdir.metrics_file import metrics_path, read_metrics
-from run.restore import load_experiment, load_params, reading_mesh
-from workdir.run_config import read_config
 from evaluation.scoring import scoring_experiment, scoring_params
+from experiment.experiment import Experiment
+from models.parameters import Params
+from run.restore import load_experiment, load_params, reading_mesh
+from workdir.metrics_file import metrics_path, read_metrics
+from workdir.resolve import resolve, scoring_overrides
+from workdir.run_config import read_config
 
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
 

@@ -12,7 +12,6 @@ from benchmarks import (
     pipeline,
     prepare,
     processes,
-    seeds,
     step,
 )
 from benchmarks.named_configs import every_variant, named_config
@@ -139,22 +138,6 @@ def test_corruption_fills_planned_rows():
     assert len(windows.lengths) == 4 * corruption.ROWS
     assert (batch["encoder_segment_ids"] > 0).mean() > 0.95
     assert (batch["encoder_segment_ids"].max(axis=1) == 4).all()
-
-
-def test_seeds_compares_the_step_of_several_seeds_with_as_many_steps(monkeypatch, capsys):
-    overrides = ["--config.seed=4", "--config.model.remat=auto", "--config.train.grad_accum_steps=0"]
-    arguments = [*ARGUMENTS, "--seeds=2", "--architecture=decoder_only", *overrides]
-    (line,) = lines_of(seeds, arguments, monkeypatch, capsys)
-    assert (line["benchmark"], line["seeds"], line["overrides"]) == ("seeds", 2, overrides)
-    quotient = line["side_by_side_milliseconds"] / line["one_after_another_milliseconds"]
-    assert line["ratio"] == pytest.approx(quotient, abs=0.002)  # of one round
-    for argument, message in (
-        ("--seeds=0", "--seeds=0"),
-        ("--peer=prog", "--peer is not a flag"),
-        ("--x=1", "flag 'x'"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            lines_of(seeds, [*ARGUMENTS, argument], monkeypatch, capsys)
 
 
 def test_huggingface_compares_both_ways(monkeypatch, capsys):

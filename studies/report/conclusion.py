@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from command.plural import plural
 from studies.report.analysis import Analysis
 from studies.report.literature import deciding, metrics, opposite_sentences
 from studies.report.measures import detectable
@@ -10,7 +11,6 @@ from studies.report.numbers import large, listed, size
 from studies.report.orders import NOT_SIGNIFICANT, Order, beyond_papers_noise, count
 from studies.report.statistics import Comparison
 from studies.results import Results
-from command.plural import plural
 
 _MOST_NAMES = 3  # of a list within a sentence; more are counted
 _UNITS = {"raw_tokens": "tokens of text", "flops": "FLOPs"}

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from command.pyplot import COLOURS, import_pyplot, to_svg
 from studies.report.comparable import objectives_differ
 from studies.report.numbers import large
 from studies.results import Curve, Results
-from command.pyplot import COLOURS, import_pyplot, to_svg
 
 AXES = {"raw_tokens": "raw tokens of text", "flops": "model FLOPs"}
 _MOST_IN_ONE = 6  # more variants get a panel each

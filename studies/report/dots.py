@@ -1,7 +1,7 @@
 """A figure of each measure: means with intervals, and the value of each seed."""
 
-from studies.report.analysis import Analysis
 from command.pyplot import COLOURS, import_pyplot, to_svg
+from studies.report.analysis import Analysis
 
 
 def draw_dots(analysis: Analysis, baseline: str, name: str) -> str:

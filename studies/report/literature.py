@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from command.plural import plural
 from studies.report.analysis import Analysis
 from studies.report.blocks import Block, Heading, Paragraph, Table
 from studies.report.numbers import decimals_of, listed, number, probability, with_interval
@@ -13,7 +14,6 @@ from studies.report.orders import (
     count_deciding,
     opposite,
 )
-from command.plural import plural
 
 _HEADER = (
     "the paper: better",

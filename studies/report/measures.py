@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from command.plural import plural
 from studies.report.analysis import Analysis
 from studies.report.blocks import Block, Paragraph, Table
 from studies.report.numbers import (
@@ -15,7 +16,6 @@ from studies.report.numbers import (
 from studies.report.statistics import POWER, Comparison
 from studies.results import Results
 from studies.study import Study
-from command.plural import plural
 
 _RANKS = {1: "better", 0: "no significant difference", -1: "worse"}
 

@@ -4,13 +4,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from command.plural import plural
 from studies.report.analysis import Analysis
 from studies.report.blocks import Block, Code, Heading, Paragraph, Table
 from studies.report.measures import measure_blocks, values_of_runs
 from studies.report.numbers import large, number
 from studies.results import Outcome, Results
 from studies.study import Variant
-from command.plural import plural
 
 _UNITS = {"raw_tokens": "raw tokens of text", "flops": "model FLOPs"}
 

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from contract.errors import ConfigError
+from files.atomic import write_text
 from files.os_errors import reason_and_remedy
 from studies.report import curves, dots
 from studies.report.analysis import Analysis, analyse
@@ -17,7 +18,6 @@ from studies.report.methods import method_blocks, sample_blocks, sweep_blocks, t
 from studies.report.orders import Order, compare_with_papers
 from studies.report.page import to_html
 from studies.results import Results
-from files.atomic import write_text
 
 _FIGURES = "figures"
 

@@ -19,14 +19,14 @@ import sys
 from absl import flags
 from rich.console import Console
 
-from contract.errors import ConfigError
-from studies.study import load_study
 from command.flags import parse_flags, run_command
+from contract.errors import ConfigError
 from studies.scaling.advice import advice_fields, advice_row, advice_table, advice_warnings
 from studies.scaling.figure import check_figure, draw
 from studies.scaling.fit import fit
 from studies.scaling.report import fit_fields, fit_table, warnings_of
 from studies.scaling.runs import folders_of, read_points
+from studies.study import load_study
 
 _FLAGS = flags.FlagValues()
 _STUDY = flags.DEFINE_string("study", None, "Study whose variants are sizes.", _FLAGS)

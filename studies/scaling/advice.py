@@ -9,8 +9,8 @@ from absl import flags
 from rich.box import SIMPLE
 from rich.table import Table
 
-from contract.errors import ConfigError
 from command.flags import config_fields, define_config, parse_flags
+from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from studies.scaling.law import (
     CHINCHILLA_TOKENS_PER_PARAM,

@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 import jax
 
 from contract.errors import ConfigError
-from models.transformer import Params
-from studies.study import Study
 from experiment.experiment import make_experiment
-from workdir.metrics_file import read_metrics
 from models.paths import leaf_name
+from models.transformer import Params
 from run.restore import config_for_reading
+from studies.study import Study
+from workdir.metrics_file import read_metrics
 from workdir.run_config import flatten, read_config
 
 Count = Literal["total", "non_embedding"]

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import os
 from types import SimpleNamespace
 
 import jax
@@ -17,8 +16,6 @@ from plan.memory_choice import resolve_memory, this_machine
 from plan.topology import Topology
 from run.restore import load_experiment
 from run.run import make_run
-from studies import side_by_side
-from studies.side_by_side import train_side_by_side
 from tests.table import small_config
 from train import loop
 from train.loop import train_and_evaluate
@@ -156,8 +153,7 @@ def printed_by(train, *arguments):
 
 
 def use_machine(monkeypatch, memory):
-    for module in (loop, side_by_side):
-        monkeypatch.setattr(module, "this_machine", lambda: machine(memory, devices=jax.device_count()))
+    monkeypatch.setattr(loop, "this_machine", lambda: machine(memory, devices=jax.device_count()))
 
 
 def test_a_run_saves_its_choice_and_keeps_it_on_another_machine(corpus, tmp_path, monkeypatch):
@@ -195,17 +191,3 @@ def test_epochs_keep_the_choice_and_its_warning(corpus, tmp_path, monkeypatch):
     experiment = make_experiment(fields_of(**text_of(corpus), **overrides, **rows))
     out = printed_by(train_and_evaluate, experiment, str(tmp_path / "run"))
     assert "microbatches, chosen for some chip" in out and "a device may not have the memory" in out
-
-
-def test_runs_side_by_side_share_the_memory(corpus, tmp_path, monkeypatch, needed):
-    rows = {"train__batch_size": 8 * jax.device_count()}
-    experiments = [make_experiment(fields_of(**text_of(corpus), **rows, seed=seed)) for seed in (0, 1)]
-    memory = int(1.2 * needed["none", 1])
-    assert choice_of(resolve_memory(experiments[0], machine(memory, devices=jax.device_count()))) == ("none", 1)
-    use_machine(monkeypatch, memory)
-    workdirs = [os.path.join(tmp_path, name) for name in ("a", "b")]
-    out = printed_by(train_side_by_side, experiments, workdirs)
-    assert "chosen for some chip" in out
-    for workdir in workdirs:
-        steps, remat = (read_config(workdir)[s][f] for s, f in (("train", "grad_accum_steps"), ("model", "remat")))
-        assert (remat, steps) != ("none", 1) and remat != "auto" and steps > 0

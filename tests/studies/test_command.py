@@ -168,29 +168,14 @@ def test_a_killed_study_ends_with_the_same_outcomes(finished, tmp_path):
     assert _outcomes(tmp_path / "out") == _outcomes(out)
 
 
-def test_seeds_side_by_side_have_the_outcomes_of_seeds_one_after_another(finished, corpus, tmp_path):
-    _, out, _ = finished
-    measures = {name: fields for name, fields in _all_measures(corpus).items() if name != "speed"}
-    study = write_study(tmp_path / "every_measure.py", small_fields(corpus, measures=measures))
-    done = _ablate(study, tmp_path / "out", "--side_by_side")
-    assert done.returncode == 0, done.stdout + done.stderr
-    together, alone = _outcomes(tmp_path / "out"), _outcomes(out)
-    assert together.keys() == alone.keys()
-    for name, outcome in together.items():
-        assert outcome["values"] == pytest.approx(alone[name]["values"], rel=1e-4)
-        assert outcome["curve"]["loss"] == pytest.approx(alone[name]["curve"]["loss"], rel=1e-4)
-        assert outcome["commands"] == alone[name]["commands"]
-
-
-@pytest.mark.parametrize("arguments", [[], ["--side_by_side"]])
-def test_a_failed_run_is_reported_and_does_not_stop_the_others(arguments, corpus, tmp_path):
+def test_a_failed_run_is_reported_and_does_not_stop_the_others(corpus, tmp_path):
     # Steps that grow without bound make the loss infinite.
     variants = {
         "slow": variant(),
         "diverges": variant({"optimizer.learning_rate": 1e30, "train.max_nonfinite_updates": 1}),
     }
     study = write_study(tmp_path / "fails.py", small_fields(corpus, variants=variants))
-    done = _ablate(study, tmp_path / "out", *arguments)
+    done = _ablate(study, tmp_path / "out")
     assert done.returncode == 1
     for seed in (0, 1):
         assert f"diverges, seed {seed}: failed: stopped at step" in done.stderr
@@ -229,7 +214,6 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(corpus, tmp_path):
         (["--config.nope=3"], "unknown config field in --config.nope=3"),
         (["--config.seed", "3"], "write it as --config.seed=value"),
         (["--dry_run", "--report"], "exclude each other"),
-        (["--side_by_side"], "--side_by_side does not go with the measure speed"),
     ],
 )
 def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, corpus, tmp_path, monkeypatch):

@@ -100,20 +100,19 @@ def test_fine_tuning_has_the_runs_model_vocabulary_and_split(corpus):
 
 def test_workers_share_the_jobs_and_each_job_has_one_worker(corpus):
     plan = make_plan(small_study(corpus, seeds=3), {})
-    jobs = jobs_of(plan, side_by_side=False)
+    jobs = jobs_of(plan)
     assert [job.name for job in jobs[:3]] == ["slow-seed0", "fast-seed0", "slow-seed1"]  # all variants first
     shares = [jobs_of_worker(plan, jobs, worker, 4) for worker in range(4)]
     assert sorted(job.name for share in shares for job in share) == sorted(job.name for job in jobs)
     with pytest.raises(ConfigError, match="the study has 6 jobs: use at most 6 workers"):
         jobs_of_worker(plan, jobs, 6, 7)
-    assert [job.seeds for job in jobs_of(plan, side_by_side=True)] == [(0, 1, 2)] * 2
 
 
 def test_a_worker_has_the_whole_sweep_of_a_variant(corpus):
     sweep = {"optimizer.learning_rate": [1e-3, 2e-3]}
     variants = {"slow": variant(sweep=sweep), "fast": variant({"optimizer.b2": 0.9}, sweep=sweep)}
     plan = make_plan(small_study(corpus, variants=variants), {})
-    jobs = jobs_of_worker(plan, jobs_of(plan, side_by_side=False), 1, 2)
+    jobs = jobs_of_worker(plan, jobs_of(plan), 1, 2)
     assert [job.name for job in jobs] == [
         "fast-learning_rate=0.001",
         "fast-learning_rate=0.002",

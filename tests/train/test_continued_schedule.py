@@ -1,7 +1,6 @@
 """A run that continues with another length keeps its learning rate, or changes it where optimizer.cycles says so."""
 
 import io
-import json
 import pathlib
 import re
 import shutil
@@ -13,7 +12,6 @@ from rich.console import Console
 
 from contract.errors import ConfigError
 from experiment.schedules import make_schedule
-from studies.side_by_side import train_side_by_side
 from tests.table import reads_corpus, small_experiment
 from train.continued_schedule import check_schedule, how_to_continue
 from train.loop import train_and_evaluate
@@ -270,12 +268,3 @@ def test_a_stretched_run_continues_with_the_same_command(train, finished, tmp_pa
     killed = killed_after(stretched, 4, tmp_path / "killed")
     assert "the learning rate after" not in train(killed, 8, "0-8")
     assert_same_run(killed, stretched)
-
-
-def test_seeds_side_by_side_are_refused_too(corpus, finished, tmp_path):
-    workdirs = [shutil.copytree(finished, tmp_path / f"seed_{seed}") for seed in (0, 3)]
-    config = json.loads((workdirs[1] / "config.json").read_text())
-    (workdirs[1] / "config.json").write_text(json.dumps(config | {"seed": 3}))
-    experiments = [experiment_of_run(corpus, 8, seed=seed) for seed in (0, 3)]
-    with pytest.raises(ConfigError, match=r"^seed 0 \(.*\): train\.steps=8 changes the learning rate after step 4"):
-        train_side_by_side(experiments, [str(workdir) for workdir in workdirs], console=Console(file=io.StringIO()))

@@ -13,7 +13,6 @@ from rich.console import Console
 import cloze
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from studies.side_by_side import train_side_by_side
 from tests.table import reads_corpus, small_config
 from tests.train.subprocesses import run_main
 from train.loop import train_and_evaluate
@@ -240,11 +239,3 @@ def test_metrics_without_a_config_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"up to step 2, but .*config\.json does not exist"):
         check_not_lost(str(tmp_path), start_anew=False)
     check_not_lost(str(tmp_path), start_anew=True)
-
-
-def test_seeds_side_by_side_are_refused_too(run, config_of, tmp_path):
-    shutil.rmtree(run / "checkpoints")
-    experiments = [make_experiment(config_of(seed=seed)) for seed in (0, 3)]
-    with pytest.raises(ConfigError, match=r"checkpoints does not exist"):
-        train_side_by_side(experiments, [str(run), str(tmp_path / "other")], console=Console(file=io.StringIO()))
-    assert has_metrics(run)

@@ -23,7 +23,7 @@ class Trackio:
         import trackio
 
         self._trackio = trackio
-        # trackio.init ends the run of its context variable, which would be another run of studies.side_by_side.
+        # trackio.init ends the run of its context variable, which may be another run of this process.
         self._run = contextvars.Context().run(
             trackio.init, run.project, name=run.name, config=dict(run.config), resume="allow", embed=False
         )

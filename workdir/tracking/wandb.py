@@ -38,7 +38,7 @@ class WandB:
             settings=wandb.Settings(
                 console="off",
                 silent=True,
-                reinit="create_new",  # several runs in one process, as of studies.side_by_side
+                reinit="create_new",  # several runs in one process, as of cloze.train
                 init_timeout=_INIT_SECONDS,
                 finish_timeout=_FINISH_SECONDS,
                 finish_timeout_raises=True,
