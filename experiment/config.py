@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from contract.errors import ConfigError
 from contract.ranges import check_ranges, value_text
 from data.sources.config import OF_EACH_CORPUS, CorpusConfig, SourceConfig
-from data.windows.near_duplicates import NearDuplicates
-from data.windows.rates import RateKind
+from data.windows.documents import RateKind
+from data.windows.leak_guard import NearDuplicates
 from data.windows.split import Split
 from learners.learner import LossConfig
 
@@ -87,7 +87,7 @@ class TrainConfig:
     init_from: str
     init_from_vocabulary: Literal["equal", "by_token"]
     init_from_overlap: Literal["error", "allow"]
-    steps: Annotated[int, "[0, 2**31)"]  # 0 until train.epochs is resolved (run/epochs.py)
+    steps: Annotated[int, "[0, 2**31)"]  # 0 until train.epochs is resolved (run/corpus.py)
     epochs: Annotated[float, "[0, inf)"]
     batch_size: Annotated[int, "[1, 2**24]"]
     grad_accum_steps: Annotated[int, "[0, 2**24]"]  # 0 until it is chosen (plan/memory_choice.py)

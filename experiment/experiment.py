@@ -15,7 +15,7 @@ from contract.windows import BatchSpec, Windows, WindowSpec
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.windows.batches import Batches, batches
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.heldout import Heldout
+from data.windows.heldout_batches import Heldout
 from experiment.batch_specs import make_batch_specs
 from experiment.config import (
     DataConfig,
@@ -223,7 +223,7 @@ def make_experiment(
     """Checks a config with the fields of configs/base.py and returns its experiment.
 
     vocab_size: the number of ids, for plans and benchmarks without the tokenizer's file; None: that of data.tokenizer.
-    steps: train.steps, for a config that sets train.epochs (run/epochs.py); None: train.steps is 0 if it does.
+    steps: train.steps, for a config that sets train.epochs (run/corpus.py); None: train.steps is 0 if it does.
 
     Raises ConfigError, one line, for a config that cannot work.
     """

@@ -1,8 +1,8 @@
 """Tasks: each denoiser of a run on each corpus that it reads. seqio calls a corpus with its preprocessing a task.
 
-Corpora have rates (data/windows/rates.py). Within a corpus, the denoisers that read it have shares in proportion to their
-weights. So the corpora have their rates whatever the denoisers are, and a denoiser that reads all corpora has its share
-in each of them. A run of one corpus has a task for each denoiser.
+Corpora have rates (data/windows/documents.py, `rates`). Within a corpus, the denoisers that read it have shares in
+proportion to their weights. So the corpora have their rates whatever the denoisers are, and a denoiser that reads all
+corpora has its share in each of them. A run of one corpus has a task for each denoiser.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from contract.errors import ConfigError
 from data.sources import check_source
 from data.sources.config import OF_EACH_CORPUS, SourceConfig
 from data.store.store import TokenStore
-from data.windows.membership import have_equal_documents
+from data.windows.leak_guard import have_equal_documents
 from experiment.config import DataConfig, ExperimentConfig
 from objectives import Denoiser, Mixture, Objective
 

@@ -32,7 +32,7 @@ from jax import Array
 
 from models.config import ModelConfig
 from models.parameters import Params
-from models.placement import by_rows, unconstrained
+from models.placement import per_device, unconstrained
 from models.transformer import Transformer, bind, logits_parameters
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, LossSums, cross_entropy, scored_tokens
@@ -171,16 +171,16 @@ class Learner(abc.ABC):
             logits_BxLxV = self.bind_transformer(params).logits(hidden_BxLxD)
             return cross_entropy(logits_BxLxV, scored, self.loss_options)
         return chunked_cross_entropy(
-            *self.logits_of_rows(params),
+            *self.logits_function(params),
             hidden_BxLxD,
             scored,
             self.loss_options,
             chunk_size=chunk_size,
-            by_rows=by_rows,
+            per_device=per_device,
         )
 
-    def logits_of_rows(self, params: Params) -> tuple[Callable[[Params, Array], Array], Params]:
-        """Returns `Transformer.logits` as (parameters, hidden) -> logits, and its parameters, for `by_rows`."""
+    def logits_function(self, params: Params) -> tuple[Callable[[Params, Array], Array], Params]:
+        """Returns `Transformer.logits` as (parameters, hidden) -> logits, and its parameters, for `per_device`."""
         transformer = params["transformer"]
 
         def logits(parameters: Params, hidden: Array) -> Array:

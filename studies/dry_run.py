@@ -10,7 +10,7 @@ from rich.table import Table
 
 from experiment.experiment import make_experiment
 from plan.memory_choice import resolve_memory, this_machine
-from run.run import make_run
+from run.compiled_run import make_run
 from studies.jobs import Job
 from studies.plan import Plan, PlannedRun
 

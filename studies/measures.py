@@ -19,9 +19,9 @@ from generate.sample import readable
 from generate.sampling import Sampling
 from models.parameters import Params
 from run.corpus import open_corpora
-from run.heldout import evaluate
+from run.evaluation import evaluate
 from run.restore import language_model
-from run.run import make_run
+from run.compiled_run import make_run
 from studies.trained import Trained, finished_lines, scored_under
 
 _SAMPLE_TOKENS = 64
