@@ -41,7 +41,7 @@ from run.evaluation import evaluate
 from run.restore import language_model, reading_mesh
 from show.examples import Chunk
 from show.page import make_page, make_page_of_rows
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 
 
 class Model:

@@ -223,7 +223,9 @@ class Checkpoints:
 
         def read() -> list[jax.Array]:
             specs = [_spec(folder, name) for name in leaves]
-            shardings, shapes, dtypes = ([getattr(x, f) for x in leaves.values()] for f in ("sharding", "shape", "dtype"))
+            shardings, shapes, dtypes = (
+                [getattr(x, f) for x in leaves.values()] for f in ("sharding", "shape", "dtype")
+            )
             return GlobalAsyncCheckpointManager().deserialize(shardings, specs, shapes, dtypes)
 
         arrays = jax.tree.unflatten(jax.tree.structure(wanted), self._in_all_processes(step, read))

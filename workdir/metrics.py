@@ -99,7 +99,7 @@ class MetricsWriter:
                 local = os.path.join(self._folder.name, "metrics.jsonl")
                 write_bytes(local, kept.encode())
             # Without a buffer, which would be written again when the file is closed after a failed write.
-            self._lines, self._uploaded = open(local, "ab", buffering=0), time.monotonic()
+            self._lines, self._uploaded = open(local, "ab", buffering=0), time.monotonic()  # noqa: SIM115
             self._trackers = open_trackers(self._workdir, config, resume_step, warn)
 
     @property

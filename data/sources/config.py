@@ -4,7 +4,7 @@ import dataclasses
 from typing import Annotated, Literal
 
 from contract.vocab import DecoderStart
-from data.sources.filters import OFF, FilterConfig
+from data.sources.filters import FilterConfig
 
 DEFAULT_CACHE_DIR = "~/.cache/cloze"  # data.cache_dir in configs/base.py
 DEFAULT_TEXT_KEY = "text"  # data.text_key in configs/base.py

@@ -4,10 +4,10 @@ import signal
 import time
 
 import pytest
+from workdir.workdir_lock import LOCK_FILE
 
 from cluster.distributed import END_SECONDS, describes_several_processes
 from tests.train.subprocesses import free_port, start_main
-from workdir.workdir_lock import LOCK_FILE
 
 SMALL = [
     "--config=configs/clm.py",

@@ -5,10 +5,10 @@ import math
 import re
 
 import pytest
+from train.final_warnings import final_warnings
 
 from experiment.experiment import make_experiment
 from tests.table import reads_corpus, small_config, small_experiment
-from train.final_warnings import final_warnings
 from train.loop import train_and_evaluate
 
 

@@ -5,6 +5,7 @@ import os
 import jax
 import numpy as np
 import pytest
+from workdir.run_tokenizer import write_tokenizer
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
@@ -15,7 +16,6 @@ from tests.table import small_config
 from train.init_from import check_init_from, open_origin, plan_start, start_from
 from workdir.checkpoint import Checkpoints
 from workdir.run_config import write_config
-from workdir.run_tokenizer import write_tokenizer
 
 BY_TOKEN = {"train__init_from_vocabulary": "by_token"}
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from workdir.orbax_noise import silence_orbax
 
 from cluster.distributed import initialize
 from command.program import run_program
@@ -25,8 +26,7 @@ from generate.texts import Options
 from run.restore import load_experiment
 from tests.train.subprocesses import ROOT
 from workdir.checkpoint import Checkpoints
-from workdir.metrics_file import read_metrics
-from workdir.orbax_noise import silence_orbax
+from workdir.metrics import read_metrics
 from workdir.run_config import read_config
 
 

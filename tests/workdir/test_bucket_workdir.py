@@ -6,6 +6,8 @@ import time
 import jax
 import numpy as np
 import pytest
+from workdir.bucket_lock import BucketLock
+from workdir.lock_file import read_holder
 
 import cloze
 from contract.errors import ConfigError
@@ -19,9 +21,7 @@ from tests.train.subprocesses import free_port, run_main, start_main
 from train.init_from import open_origin
 from train.loop import train_and_evaluate
 from workdir import workdir_lock
-from workdir.bucket_lock import BucketLock
-from workdir.lock_file import read_holder
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 
 
 @pytest.fixture

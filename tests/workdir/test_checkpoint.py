@@ -209,7 +209,9 @@ def test_a_flipped_bit_of_an_array_is_named_and_of_the_record_is_never_the_best(
     record = directory / "3" / "record.json"
     record.write_text(record.read_text().replace('"eval_loss": 1.0', '"eval_loss": 0.5'))
     assert reader(directory).best_step() == 5
-    with pytest.raises(DamagedCheckpointError, match=r"record.json differs from its checksum\): no checkpoint is befor"):
+    with pytest.raises(
+        DamagedCheckpointError, match=r"record.json differs from its checksum\): no checkpoint is befor"
+    ):
         reader(directory).counters(3)
 
 

@@ -9,6 +9,13 @@ import shutil
 import numpy as np
 import pytest
 from rich.console import Console
+from workdir.lost_checkpoints import (
+    RECORD,
+    check_not_lost,
+    has_metrics,
+    remove_stale_record,
+    write_record,
+)
 
 import cloze
 from contract.errors import ConfigError
@@ -19,14 +26,7 @@ from train.loop import train_and_evaluate
 from train.recorder import Recorder
 from train.start import open_checkpoints
 from workdir.checkpoint import Checkpoints
-from workdir.lost_checkpoints import (
-    RECORD,
-    check_not_lost,
-    has_metrics,
-    remove_stale_record,
-    write_record,
-)
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 from workdir.run_config import read_config, write_config
 
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from contract.errors import ConfigError
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 
 LINES = [
     {"step": 1, "split": "train", "loss": 3.0},

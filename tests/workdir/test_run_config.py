@@ -2,9 +2,9 @@ import json
 import os
 
 import pytest
+from workdir.older_configs import fill_missing
 
 from contract.errors import ConfigError
-from workdir.older_configs import fill_missing
 from workdir.run_config import check_same_run, read_config, write_config
 
 CONFIG = fill_missing(

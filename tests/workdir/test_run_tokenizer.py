@@ -9,6 +9,11 @@ import sys
 
 import pytest
 from rich.console import Console
+from workdir.run_tokenizer import (
+    describe_other_tokenizer,
+    with_own_tokenizer,
+    write_tokenizer,
+)
 
 from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
@@ -18,12 +23,7 @@ from tests.data.tiny_tokenizers import SENTENCES, bert
 from tests.make_checkpoint_fixture import ROOT, fixture_experiment
 from tests.train.subprocesses import run_main
 from train.loop import train_and_evaluate
-from workdir.metrics_file import read_metrics
-from workdir.run_tokenizer import (
-    describe_other_tokenizer,
-    with_own_tokenizer,
-    write_tokenizer,
-)
+from workdir.metrics import read_metrics
 
 
 def train_model(path: pathlib.Path, texts):

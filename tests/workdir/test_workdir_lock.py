@@ -10,12 +10,12 @@ import time
 from unittest import mock
 
 import pytest
+from workdir.lock_file import Holder, read_holder
+from workdir.workdir_lock import LOCK_FILE, WorkdirLock
 
 from contract.errors import ConfigError
 from tests.train.subprocesses import ROOT, free_port, run, run_main, start_main
 from workdir import workdir_lock
-from workdir.lock_file import Holder, read_holder
-from workdir.workdir_lock import LOCK_FILE, WorkdirLock
 
 OTHER_HOST = Holder("0123456789abcdef", "node-b", 77, "2026-01-02 03:04:05+00:00", "another kernel 1")
 

@@ -11,7 +11,7 @@ import pytest
 
 from contract.errors import ConfigError
 from tests.train.subprocesses import ROOT
-from workdir.tracking.writer import MetricsWriter, check_trackers
+from workdir.metrics import MetricsWriter, check_trackers
 
 CONFIG = {"seed": 3, "model": {"d_model": 32}}
 SAMPLE = "prompt | a <b> & c\n\nmodel  | # d"
@@ -172,7 +172,7 @@ def test_a_tracker_that_is_not_installed_is_refused_with_its_extra(tracker, monk
 def test_wandb_without_a_key_is_refused_unless_it_is_offline(tmp_path):
     pytest.importorskip("wandb")
     program = (
-        "import os\nfrom workdir.tracking.writer import check_trackers\n"
+        "import os\nfrom workdir.trackers import check_trackers\n"
         "for mode in ('online', 'offline'):\n"
         "    os.environ['WANDB_MODE'] = mode\n"
         "    import wandb; wandb.teardown()\n"

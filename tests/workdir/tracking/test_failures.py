@@ -7,16 +7,16 @@ import time
 from typing import ClassVar
 
 import pytest
+from workdir.tracking import guarded
+from workdir.tracking.writer import TRACKERS, MetricsWriter
 
 from contract.errors import ConfigError
 from tests.table import small_experiment
 from tests.workdir.tracking.test_copies import run_program, train_losses, wandb_records, wandb_rows
 from tests.workdir.tracking.test_writer import event_files, events_of
 from train.loop import train_and_evaluate
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 from workdir.run_config import read_config
-from workdir.tracking import guarded
-from workdir.tracking.writer import TRACKERS, MetricsWriter
 
 
 class Broken:

@@ -10,7 +10,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from contract.errors import ConfigError
-from workdir.tracking.writer import MetricsWriter
+from workdir.metrics import MetricsWriter
 
 CONFIG = {"seed": 3, "train": {"trackers": ["tensorboard"], "tracker_project": "cloze"}}
 
