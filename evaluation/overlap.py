@@ -8,7 +8,7 @@ from contract.errors import ConfigError
 from data.windows.documents import Documents
 from data.windows.leak_guard import is_trained_on
 from experiment.experiment import Experiment
-from files.storage import is_folder
+from files.paths import is_folder
 from huggingface.folder import is_huggingface_folder
 from run.compiled_run import CompiledRun
 from run.corpus import Corpora, describe_corpus, open_corpora

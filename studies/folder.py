@@ -25,7 +25,7 @@ except ImportError:  # not on this system: two commands on one study are not not
 
 from contract.errors import ConfigError
 from files.atomic import read_json, write_json
-from files.storage import check_local
+from files.paths import check_local
 from studies.plan import Plan
 from studies.results import Curve, Outcome
 from workdir.run_config import flatten

@@ -14,7 +14,7 @@ from absl import flags
 from command.flags import parse_flags, run_command
 from command.pyplot import import_pyplot, save_figure
 from contract.errors import ConfigError
-from files.output_file import writing
+from files.atomic import writing
 from workdir.metrics import Split, metrics_path, read_metrics
 from workdir.run_config import read_config
 

@@ -11,7 +11,7 @@ from cluster.agreement import agreement
 from cluster.save_timer import SaveTimer
 from cluster.signals import StopRequest
 from experiment.experiment import Experiment
-from files.storage import in_bucket
+from files.paths import in_bucket
 from plan.memory_choice import resolve_memory, this_machine
 from run.compiled_run import CompiledRun, make_run
 from run.step import TrainState

@@ -22,15 +22,16 @@ from jax.experimental.array_serialization.serialization import GlobalAsyncCheckp
 from cluster.agreement import agreement, exchange
 from contract.errors import ConfigError
 from files.atomic import write_json
-from files.os_errors import describe_os_error, os_error_in
-from files.storage import (
+from files.paths import (
     absolute,
+    describe_os_error,
     exists,
     in_bucket,
     is_file,
     is_folder,
     list_names,
     make_folder,
+    os_error_in,
     read_text,
     remove,
     remove_folder,

@@ -4,19 +4,17 @@ import contextlib
 import json
 import math
 import os
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import jax
 
 from contract.errors import ConfigError
-from files.storage import exists, in_bucket, make_folder, read_bytes, read_text, write_bytes
+from files.atomic import GrowingObject, open_growing
+from files.paths import exists, make_folder, read_text
 from workdir.trackers import open_trackers
 
 Split = Literal["train", "eval"]
-_UPLOAD_SECONDS = 60.0
 
 
 def metrics_path(workdir: str | os.PathLike) -> str:
@@ -60,9 +58,6 @@ class MetricsWriter:
     file, and the training ends. A tracker shows a copy: after a failure, `warn` reports it in one line, and the
     training goes on without the tracker.
 
-    The lines of a folder in a bucket, where nothing can be appended, are collected in a local file. The bucket receives
-    it as a whole with each checkpoint, and once a minute.
-
     Args:
       workdir: the folder of the run.
       config: the resolved config, which trackers show, and whose `train.trackers` names them.
@@ -92,14 +87,7 @@ class MetricsWriter:
         kept = "".join(json.dumps(line) + "\n" for line in lines if 0 < line["step"] <= resume_step)
         with self._writing():
             make_folder(self._workdir)
-            write_bytes(self._path, kept.encode())
-            local = self._path
-            if in_bucket(self._path):
-                self._folder = tempfile.TemporaryDirectory(prefix="cloze-metrics-")
-                local = os.path.join(self._folder.name, "metrics.jsonl")
-                write_bytes(local, kept.encode())
-            # Without a buffer, which would be written again when the file is closed after a failed write.
-            self._lines, self._uploaded = open(local, "ab", buffering=0), time.monotonic()  # noqa: SIM115
+            self._lines = open_growing(self._path, kept.encode())
             self._trackers = open_trackers(self._workdir, config, resume_step, warn)
 
     @property
@@ -122,8 +110,6 @@ class MetricsWriter:
                 line = line[self._lines.write(line) :]
         for tracker in self._trackers:
             tracker.scalars(int(step), {f"{split}/{name}": float(v) for name, v in values.items() if v is not None})
-        if time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
-            self.flush()
 
     def write_text(self, step: int, name: str, text: str) -> None:
         """Writes a text, such as a sample, to the trackers."""
@@ -132,12 +118,9 @@ class MetricsWriter:
 
     def flush(self) -> None:
         """Returns once metrics.jsonl has all lines, also in a bucket."""
-        if self._lines is not None and in_bucket(self._path):
+        if isinstance(self._lines, GrowingObject):
             with self._writing():
-                write_bytes(self._path, read_bytes(self._lines.name))
-            for tracker in self._trackers:
-                tracker.flush()
-        self._uploaded = time.monotonic()
+                self._lines.upload()
 
     def close(self, *, failed: bool = False) -> None:
         """Closes the files and ends the run in its trackers. failed: whether an error has ended the training."""

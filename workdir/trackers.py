@@ -9,7 +9,6 @@ import html
 import importlib.util
 import json
 import os
-import shutil
 import sys
 import tempfile
 import textwrap
@@ -22,8 +21,8 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
-from files.atomic import read_json, write_json
-from files.storage import copy_folder, exists, in_bucket, make_folder
+from files.atomic import GrowingObject, read_json, write_json
+from files.paths import exists, in_bucket, make_folder
 
 _START_SECONDS, _WRITE_SECONDS, _CLOSE_SECONDS = 120, 30, 120
 
@@ -62,13 +61,31 @@ with _without_torch():
     from tensorboardX import summary
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.record_writer import register_writer_factory
+
+# Before the path of a file in a bucket: tensorboardX's own writers of gs:// and s3:// need further packages, and write
+# the whole file at every event.
+_IN_BUCKET = "cloze"
+
+
+class _BucketFiles:
+    """What tensorboardX calls a writer factory."""
+
+    def open(self, path: str) -> GrowingObject:
+        return GrowingObject(path.removeprefix(f"{_IN_BUCKET}:"))
+
+    def directory_check(self, path: str) -> None:
+        """Does nothing: a bucket has no folders."""
+
+
+register_writer_factory(_IN_BUCKET, _BucketFiles())
 
 
 class TensorBoard:
     """Writes events to workdir/tensorboard, in the calling thread and at once.
 
     tensorboardX.SummaryWriter writes in a thread of its own, which ends after a failed write; the next writes wait for
-    it forever. Events of a workdir in a bucket are written to a local folder, which is copied now and then.
+    it forever. Events of a workdir in a bucket are uploaded as files/atomic.py says.
 
     A continued run has a file of its own, whose first event makes TensorBoard hide the later steps of earlier files.
     """
@@ -76,11 +93,10 @@ class TensorBoard:
     address = ""  # a part of the workdir
 
     def __init__(self, run: TrackedRun):
-        self._folder = self._written = os.path.join(run.workdir, "tensorboard")
-        if in_bucket(run.workdir):
-            self._written = tempfile.mkdtemp(prefix="cloze-tensorboard-")
-        make_folder(self._written)
-        self._events = EventsWriter(os.path.join(self._written, "events"), f".from_{run.resume_step}")
+        folder = os.path.join(run.workdir, "tensorboard")
+        make_folder(folder)
+        prefix = f"{_IN_BUCKET}:" if in_bucket(folder) else ""
+        self._events = EventsWriter(prefix + os.path.join(folder, "events"), f".from_{run.resume_step}")
         first = run.resume_step + 1 if run.resume_step else 0
         self._events.write_event(Event(step=first, file_version="brain.Event:2"))
         self._events.write_event(Event(step=first, session_log=SessionLog(status=SessionLog.START)))
@@ -96,15 +112,8 @@ class TensorBoard:
         self._write(step, summary.text(name, textwrap.indent(text, "    ", lambda _: True)))
         self._events.flush()
 
-    def flush(self) -> None:
-        if self._written != self._folder:
-            copy_folder(self._written, self._folder)
-
     def close(self, *, failed: bool) -> None:
         self._events.close()
-        if self._written != self._folder:
-            self.flush()
-            shutil.rmtree(self._written)
 
     def _write(self, step: int, values: summary.Summary) -> None:
         self._events.write_event(Event(wall_time=time.time(), step=step, summary=values))
@@ -151,9 +160,6 @@ class WandB:
     def text(self, step: int, name: str, text: str) -> None:
         self._run.log({"step": step, name: self._wandb.Html(f"<pre>{html.escape(text)}</pre>")})
 
-    def flush(self) -> None:
-        pass
-
     def close(self, *, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
 
@@ -177,9 +183,6 @@ class Trackio:
 
     def text(self, step: int, name: str, text: str) -> None:
         self._run.log({name: self._trackio.Markdown(textwrap.indent(text, "    ", lambda _: True))}, step=step)
-
-    def flush(self) -> None:
-        pass
 
     def close(self, *, failed: bool) -> None:
         self._run.finish()
@@ -215,10 +218,6 @@ class Guarded:
     def text(self, step: int, name: str, text: str) -> None:
         """Writes a text of several lines, to be shown unchanged."""
         self._call(f"at step {step}", _WRITE_SECONDS, lambda tracker: tracker.text(step, name, text))
-
-    def flush(self) -> None:
-        """Copies what a bucket is to have."""
-        self._call("at a checkpoint", _WRITE_SECONDS, lambda tracker: tracker.flush())
 
     def close(self, *, failed: bool) -> None:
         """Ends the run in the tracker. failed: whether an error has ended the training."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from contract.errors import ConfigError
 from data.tokenizers.base import Tokenizer
-from files.atomic import read_json, write_json
-from files.storage import (
+from files.atomic import read_json, write_bytes, write_json
+from files.paths import (
     check_writable,
     exists,
     in_bucket,
@@ -23,7 +23,6 @@ from files.storage import (
     make_folder,
     read_bytes,
     remove,
-    write_bytes,
 )
 from workdir.checkpoint import Checkpoints
 from workdir.metrics import Split, metrics_path, read_metrics

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from contract.errors import ConfigError
 from files.atomic import write_text
-from files.os_errors import reason_and_remedy
+from files.paths import reason_and_remedy
 from studies.report import curves, dots
 from studies.report.analysis import Analysis, analyse
 from studies.report.blocks import Block, Figure, Heading, Paragraph, Points, Table

@@ -7,7 +7,7 @@ import numpy as np
 
 from command.pyplot import save_figure
 from contract.errors import ConfigError
-from files.output_file import check_output, writing
+from files.atomic import check_output, writing
 from studies.scaling.fit import Fit
 from studies.scaling.law import FLOPS_PER_PARAM_AND_TOKEN
 from studies.scaling.report import optimum_fields
