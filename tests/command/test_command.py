@@ -8,7 +8,7 @@ from absl import flags
 
 from command.flags import define_config, parse_flags
 from contract.errors import ConfigError
-from tests.make_checkpoint_fixture import ROOT
+from tests.train.subprocesses import ROOT
 
 
 def flag_values():

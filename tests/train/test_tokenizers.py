@@ -11,7 +11,7 @@ from data import train_tokenizer
 from data.prepare import __main__ as prepare
 from data.store.store import TokenStore
 from tests.data import tiny_tokenizers
-from tests.make_checkpoint_fixture import ROOT
+from tests.train.subprocesses import ROOT
 from train import main as train_main
 from workdir.metrics import read_metrics
 

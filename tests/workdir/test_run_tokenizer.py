@@ -20,8 +20,8 @@ from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
 from run.restore import load_experiment
 from tests.data.tiny_tokenizers import SENTENCES, bert
-from tests.make_checkpoint_fixture import ROOT, fixture_experiment
-from tests.train.subprocesses import run_main
+from tests.train.subprocesses import ROOT, run_main
+from tests.train.tiny_experiments import paragraph_experiment
 from train.loop import train_and_evaluate
 from workdir.metrics import read_metrics
 
@@ -56,7 +56,7 @@ def trained(tmp_path_factory):
     train_model(folder / "m.model", text.splitlines())
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        config = fixture_experiment(2, str(folder / "cache")).config
+        config = paragraph_experiment(2, str(folder / "cache")).config
         config["data"] |= {"path": str(folder / "text.txt"), "tokenizer": str(folder / "m.model")}
         train_and_evaluate(make_experiment(config), str(folder / "run"), console=Console(file=io.StringIO()))
     return folder
@@ -179,10 +179,10 @@ def test_a_hugging_face_tokenizer_is_copied_with_the_files_next_to_it(tmp_path):
 
 
 def fixture_config_with(tokenizer):
-    config = fixture_experiment(2, "nowhere").config
+    config = paragraph_experiment(2, "nowhere").config
     return {**config, "data": {**config["data"], "tokenizer": tokenizer}}
 
 
 def test_bytes_need_no_copy(tmp_path):
-    write_tokenizer(tmp_path, fixture_experiment(2, "nowhere").tokenizer)
+    write_tokenizer(tmp_path, paragraph_experiment(2, "nowhere").tokenizer)
     assert list(tmp_path.iterdir()) == []
