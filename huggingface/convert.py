@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from cluster.signals import signals_deferred
+from cluster.stopping import signals_deferred
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import atomic_folder

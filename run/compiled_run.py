@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from cluster.hardware import chip_of
+from cluster.devices import chip_of
 from contract.errors import ConfigError
 from data.tokenizers.base import Tokenizer
 from data.windows.batches import Batches, WindowCounts, loader
@@ -82,17 +82,6 @@ class CompiledRun:
     def train_step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """Returns the state after an update from a batch of `to_devices`, and metrics. Donates the state."""
         return self.compiled_step(state, batch, seed_array(self.experiment.seed))
-
-    def with_seed(self, seed: int, init_from: str) -> "CompiledRun":
-        """Returns the run with another `seed` and `train.init_from`: corpus and compiled steps are the same."""
-        config = self.experiment.config
-        experiment = dataclasses.replace(
-            self.experiment,
-            config=config | {"seed": seed, "train": config["train"] | {"init_from": init_from}},
-            seed=seed,
-            train=dataclasses.replace(self.experiment.train, init_from=init_from),
-        )
-        return dataclasses.replace(self, experiment=experiment)
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
         """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads.
@@ -200,26 +189,10 @@ def compiled_train_step(
 
     Its third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all seeds.
     """
-    step = seeded_train_step(experiment, optimizer, batch_sharding.mesh)
-    if experiment.mesh.backend == "pmap":
-        return jax.pmap(step, "data", in_axes=(None, 0, None), out_axes=None, donate_argnums=0)
-
-    return jax.jit(
-        on_mesh(step, batch_sharding),
-        in_shardings=(state_shardings, batch_sharding, None),
-        out_shardings=(state_shardings, None),
-        donate_argnums=0,
-    )
-
-
-def seeded_train_step(
-    experiment: Experiment, optimizer: optax.GradientTransformation, mesh: Mesh
-) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
-    """The train step (run.step.make_train_step) as a function of the seed too, not compiled."""
-    options: dict[str, Any] = {}
-    if experiment.mesh.backend == "pmap":
-        options = {"axis_name": "data"}
-    elif axes := split_axes(mesh, rows_are_independent=experiment.learner.rows_are_independent):
+    mesh, is_pmap = batch_sharding.mesh, experiment.mesh.backend == "pmap"
+    options: dict[str, Any] = {"axis_name": "data"} if is_pmap else {}
+    axes = split_axes(mesh, rows_are_independent=experiment.learner.rows_are_independent)
+    if axes and not is_pmap:
         options = {"axis_name": axes, "per_part": functools.partial(per_part, mesh=mesh, axes=axes)}
 
     def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
@@ -235,7 +208,14 @@ def seeded_train_step(
         )
         return step(state, batch)
 
-    return train_step
+    if is_pmap:
+        return jax.pmap(train_step, "data", in_axes=(None, 0, None), out_axes=None, donate_argnums=0)
+    return jax.jit(
+        on_mesh(train_step, batch_sharding),
+        in_shardings=(state_shardings, batch_sharding, None),
+        out_shardings=(state_shardings, None),
+        donate_argnums=0,
+    )
 
 
 def seed_array(seed: int) -> np.ndarray:
@@ -243,25 +223,17 @@ def seed_array(seed: int) -> np.ndarray:
     return np.asarray(np.int64(seed).astype(np.int32))
 
 
-def on_mesh(
-    step: Callable[..., Any],
-    batch_sharding: NamedSharding,
-    over_devices: Callable[..., Callable[..., jax.Array]] = over_devices,
-) -> Callable[..., Any]:
-    """`step`, traced with the sharding of activations and the platform that the models compile for.
-
-    over_devices: runs a fused attention kernel on the devices, with the arguments of run.per_device.over_devices.
-    """
+def on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable[..., Any]:
+    """`step`, traced with the sharding of activations and the platform that the models compile for."""
     mesh = batch_sharding.mesh
     place = functools.partial(constrain_rows, sharding=batch_sharding)
-    on_each_device = functools.partial(per_device, mesh=mesh)
-    platform = platform_of(mesh.devices.flat[0])
+    kernels, on_each_device = (functools.partial(function, mesh=mesh) for function in (over_devices, per_device))
 
     @functools.wraps(step)
     def placed_step(*args: Any) -> Any:
-        kernels = functools.partial(over_devices, mesh=mesh)
-        placed = compiled_for(platform, kernels, splits_outputs=mesh.shape["tensor"] > 1)
-        with activation_constraint(place), running_per_device(on_each_device), placed:
+        platform = platform_of(mesh.devices.flat[0])
+        compiled = compiled_for(platform, kernels, splits_outputs=mesh.shape["tensor"] > 1)
+        with activation_constraint(place), running_per_device(on_each_device), compiled:
             return step(*args)
 
     return placed_step

@@ -7,9 +7,8 @@ import time
 import jax
 from rich.console import Console
 
-from cluster.agreement import agreement
-from cluster.save_timer import SaveTimer
-from cluster.signals import StopRequest
+from cluster.cluster import Cluster
+from cluster.stopping import StopBarrier
 from experiment.experiment import Experiment
 from files.paths import in_bucket
 from plan.memory_choice import resolve_memory, this_machine
@@ -55,15 +54,15 @@ def train_and_evaluate(
     #    the uninterrupted one.
     workdir, is_first = Workdir(workdir), jax.process_index() == 0
     with contextlib.ExitStack() as stack:
-        with agreement():
+        with Cluster().check_equal():
             check_trackers(experiment.train.trackers)
             check_new_run(workdir)
             lock = stack.enter_context(workdir.lock()) if is_first else None
         check_shared(workdir, lock)
-        with agreement():
+        with Cluster().check_equal():
             workdir.check_not_lost(start_anew=start_anew)
         checkpoints = stack.enter_context(workdir.checkpoints(keep=experiment.train.keep_checkpoints))
-        with agreement() as same_everywhere:
+        with Cluster().check_equal() as same_everywhere:
             saved = workdir.config() if checkpoints.steps() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
             run = make_run(experiment, show_progress=console is None)
@@ -77,9 +76,9 @@ def train_and_evaluate(
         if is_first:
             workdir.write_tokenizer(run.experiment.tokenizer)
             workdir.write_config(start.config)
-        steps = run.experiment.train.steps
-        display = stack.enter_context(Display(steps, start.step, console=console, rows=experiment.printed_groups))
-        stop = stack.enter_context(StopRequest(display.warn))
+        config = run.experiment.train
+        display = stack.enter_context(Display(config.steps, start.step, console=console, rows=experiment.printed_groups))
+        stop = stack.enter_context(StopBarrier(display.warn, config.checkpoint_minutes))
         recorder = stack.enter_context(Recorder(run, start, display))
         print_summary(run, display, str(workdir))
         for line in start.warnings:
@@ -90,7 +89,7 @@ def train_and_evaluate(
         return recorder.finish(state)
 
 
-def train(run: CompiledRun, recorder: Recorder, state: TrainState, start: int, stop: StopRequest) -> TrainState:
+def train(run: CompiledRun, recorder: Recorder, state: TrainState, start: int, stop: StopBarrier) -> TrainState:
     """Trains from step `start` to `train.steps`, or until a stop is requested. The returned state is checkpointed."""
     config = run.experiment.train
     if start >= config.steps:
@@ -98,35 +97,34 @@ def train(run: CompiledRun, recorder: Recorder, state: TrainState, start: int, s
     batches, pending = run.train_batches(start), None
     recorder.restart_clock(start)
     profile = _Profile(recorder, start, config.profile_steps)
-    with SaveTimer(config.checkpoint_minutes) as timer:
-        for step in range(start + 1, config.steps + 1):
-            began = time.perf_counter()
-            batch = next(batches)
-            recorder.read(batch, time.perf_counter() - began)
-            profile.before(step)
-            state, metrics = run.train_step(state, run.to_devices(batch))
-            # Report the previous step while the device computes this one, so that the device never waits.
-            if pending is not None:
-                recorder.report(*pending)
-            pending = step, metrics
-            profile.after(step, metrics)
-            if step == start + 1:
-                jax.block_until_ready(metrics)  # exclude compilation from the speed
-                recorder.restart_clock(step)
-            evaluates = step % config.eval_every == 0 or step == config.steps
-            stops = stop.requested(step)
-            is_due = timer.due(step)
-            saves = stops or is_due or step % config.checkpoint_every == 0 or step == config.steps
-            if evaluates or saves:
-                recorder.report(*pending)
-                pending = None
-                eval_loss = recorder.evaluate(step, state.eval_params) if evaluates else None
-                if saves:
-                    recorder.save(step, state, eval_loss)
-                    timer.restart()
-                recorder.restart_clock(step)
-            if stops:
-                break
+    stop.restart()
+    for step in range(start + 1, config.steps + 1):
+        began = time.perf_counter()
+        batch = next(batches)
+        recorder.read(batch, time.perf_counter() - began)
+        profile.before(step)
+        state, metrics = run.train_step(state, run.to_devices(batch))
+        # Report the previous step while the device computes this one, so that the device never waits.
+        if pending is not None:
+            recorder.report(*pending)
+        pending = step, metrics
+        profile.after(step, metrics)
+        if step == start + 1:
+            jax.block_until_ready(metrics)  # exclude compilation from the speed
+            recorder.restart_clock(step)
+        evaluates = step % config.eval_every == 0 or step == config.steps
+        request = stop.reached(step)
+        saves = request != "" or step % config.checkpoint_every == 0 or step == config.steps
+        if evaluates or saves:
+            recorder.report(*pending)
+            pending = None
+            eval_loss = recorder.evaluate(step, state.eval_params) if evaluates else None
+            if saves:
+                recorder.save(step, state, eval_loss)
+                stop.restart()
+            recorder.restart_clock(step)
+        if request == "stop":
+            break
     return state
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 
-from cluster.agreement import agreement, exchange
+from cluster.cluster import Cluster
 from contract.errors import ConfigError
-from evaluation.overlap import check_start
+from evaluation.leakage import check_start
 from huggingface.folder import is_huggingface_folder
 from run.compiled_run import CompiledRun
 from run.step import TrainState
@@ -51,8 +51,8 @@ def check_shared(workdir: Workdir, lock: str | None) -> None:
     """
     if jax.process_count() == 1:
         return
-    expected = exchange(lock)[0]
-    with agreement():
+    expected = Cluster().all_gather(lock)[0]
+    with Cluster().check_equal():
         if not workdir.sees_lock(expected, seconds=_SHARED_SECONDS):
             raise ConfigError(
                 f"--workdir={workdir} is not the folder of process 0, whose {LOCK_FILE} has not appeared there in "

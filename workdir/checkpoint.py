@@ -19,7 +19,7 @@ from typing import Any
 import jax
 from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
 
-from cluster.agreement import agreement, exchange
+from cluster.cluster import Cluster
 from contract.errors import ConfigError
 from files.atomic import write_json
 from files.paths import (
@@ -90,7 +90,7 @@ class Checkpoints:
         self._saving = -1  # the newest step that was given to `save`
         self._eval_losses: dict[int, float] = {}
         if keep is not None:
-            with agreement(), self._errors_in_one_line():
+            with Cluster().check_equal(), self._errors_in_one_line():
                 if jax.process_index() == 0:
                     make_folder(self._directory)
                     self._delete_unfinished()
@@ -205,7 +205,7 @@ class Checkpoints:
         Raises ConfigError if a folder cannot be renamed.
         """
         names = []
-        with agreement():
+        with Cluster().check_equal():
             for step in steps if jax.process_index() == 0 else ():
                 candidates = (f"damaged-{step}{suffix}" for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
                 names.append(next(name for name in candidates if not exists(os.path.join(self._directory, name))))
@@ -215,7 +215,7 @@ class Checkpoints:
                     raise ConfigError(
                         f"checkpoint {self._folder(step)} is damaged and cannot be renamed: {error.strerror}"
                     ) from error
-        return exchange(names)[0]
+        return Cluster().all_gather(names)[0]
 
     def _read(self, step: int, wanted: Any, saved: Mapping[str, Mapping[str, str]]) -> Any:
         """Returns the tree `wanted` with the saved arrays, verified. saved: name -> {"type", "checksum"}."""
@@ -248,7 +248,7 @@ class Checkpoints:
             result = read()
         except (ValueError, OSError) as error:
             what, failure = _in_one_line(str(error)), error
-        for reason in exchange(what):
+        for reason in Cluster().all_gather(what):
             if reason is None:
                 continue
             if any(word in reason for word in _NOT_DAMAGE):
