@@ -77,7 +77,9 @@ def train_and_evaluate(
             workdir.write_tokenizer(run.experiment.tokenizer)
             workdir.write_config(start.config)
         config = run.experiment.train
-        display = stack.enter_context(Display(config.steps, start.step, console=console, rows=experiment.printed_groups))
+        display = stack.enter_context(
+            Display(config.steps, start.step, console=console, rows=experiment.printed_groups)
+        )
         stop = stack.enter_context(StopBarrier(display.warn, config.checkpoint_minutes))
         recorder = stack.enter_context(Recorder(run, start, display))
         print_summary(run, display, str(workdir))

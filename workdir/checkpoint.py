@@ -197,6 +197,22 @@ class Checkpoints:
         saved = {name: array for name, array in saved.items() if name.startswith(prefixes)}
         return self._read(step, {field: dict(abstract_params)}, saved)[field], step
 
+    def arrays(self, step: int) -> dict[str, jax.Array]:
+        """Returns name -> each array of a checkpoint, verified, on this process's first device. Raises as `restore`."""
+        folder, saved = (
+            self._folder(self._find(step)),
+            self._in_all_processes(step, lambda: self._record(step))["arrays"],
+        )
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        specs = [_spec(folder, name) for name in saved]
+
+        def read() -> list[jax.Array]:
+            return GlobalAsyncCheckpointManager().deserialize([device] * len(specs), specs)
+
+        arrays = dict(zip(saved, self._in_all_processes(step, read), strict=True))
+        self._verify(step, arrays, saved)
+        return arrays
+
     def set_aside(self, steps: Sequence[int]) -> list[str]:
         """Renames the folders of damaged checkpoints, so that runs no longer read them, and returns the new names.
 
@@ -230,6 +246,11 @@ class Checkpoints:
             return GlobalAsyncCheckpointManager().deserialize(shardings, specs, shapes, dtypes)
 
         arrays = jax.tree.unflatten(jax.tree.structure(wanted), self._in_all_processes(step, read))
+        self._verify(step, arrays, saved)
+        return arrays
+
+    def _verify(self, step: int, arrays: Any, saved: Mapping[str, Mapping[str, str]]) -> None:
+        """Raises DamagedCheckpointError unless a tree of arrays is what was saved."""
         sums = checksums(arrays)  # communicates, so it is not a part of `check`
 
         def check() -> None:
@@ -239,7 +260,6 @@ class Checkpoints:
                 raise ValueError(f"{differing[0]} differs from its checksum{more}")
 
         self._in_all_processes(step, check)
-        return arrays
 
     def _in_all_processes(self, step: int, read: Callable[[], Any]) -> Any:
         """Returns what `read` returns, or raises DamagedCheckpointError in all processes if it fails in one."""

@@ -296,6 +296,8 @@ def _object_lock(path: str, contents: bytes) -> Iterator[None]:
         write_bytes(path, contents, replace=False)
     except FileExistsError:
         raise BlockingIOError from None
+    if read_bytes(path) != contents:  # of two processes that write it at the same moment, the last one has the lock
+        raise BlockingIOError
     try:
         yield
     finally:

@@ -9,11 +9,6 @@ import sys
 
 import pytest
 from rich.console import Console
-from workdir.run_tokenizer import (
-    describe_other_tokenizer,
-    with_own_tokenizer,
-    write_tokenizer,
-)
 
 from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
@@ -24,6 +19,7 @@ from tests.train.subprocesses import ROOT, run_main
 from tests.train.tiny_experiments import paragraph_experiment
 from train.loop import train_and_evaluate
 from workdir.metrics import read_metrics
+from workdir.workdir import Workdir
 
 
 def train_model(path: pathlib.Path, texts):
@@ -166,16 +162,15 @@ def test_a_hugging_face_tokenizer_is_copied_with_the_files_next_to_it(tmp_path):
     config = fixture_config_with(str(tmp_path / "bert"))
     tokenizer = make_experiment(config).tokenizer
     (tmp_path / "run").mkdir()
-    write_tokenizer(tmp_path / "run", tokenizer)
+    run = Workdir(tmp_path / "run")
+    run.write_tokenizer(tokenizer)
+    run.write_config(config | {"corpus": {"tokenizer": tokenizer.fingerprint}})
     names = {path.name for path in (tmp_path / "run" / "tokenizer").iterdir()}
     assert names == {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
     shutil.rmtree(tmp_path / "bert")
-    copied = with_own_tokenizer(config, tmp_path / "run")
-    again = make_experiment(copied).tokenizer
+    again = load_experiment(run).tokenizer
     assert again.fingerprint == tokenizer.fingerprint and again.vocab == tokenizer.vocab
     assert again.encode(SENTENCES[0]).tolist() == tokenizer.encode(SENTENCES[0]).tolist()
-    corpus = {"corpus": {"tokenizer": tokenizer.fingerprint}}
-    assert describe_other_tokenizer(corpus, tmp_path / "run", again, copied["data"]["tokenizer"]) == ""
 
 
 def fixture_config_with(tokenizer):
@@ -184,5 +179,5 @@ def fixture_config_with(tokenizer):
 
 
 def test_bytes_need_no_copy(tmp_path):
-    write_tokenizer(tmp_path, paragraph_experiment(2, "nowhere").tokenizer)
+    Workdir(tmp_path).write_tokenizer(paragraph_experiment(2, "nowhere").tokenizer)
     assert list(tmp_path.iterdir()) == []

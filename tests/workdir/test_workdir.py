@@ -11,7 +11,6 @@ import pytest
 
 from contract.errors import ConfigError
 from files import paths
-from tests.bucket_server import BucketServer
 from tests.train.subprocesses import ROOT
 from workdir.workdir import FIRST_CHECKPOINT_MARKER, LOCK_FILE, Workdir
 
@@ -76,20 +75,14 @@ def test_a_lock_file_that_its_holder_deletes_meanwhile_is_taken_anew(tmp_path, m
         assert os.stat(tmp_path / LOCK_FILE).st_ino == opened[1] and len(opened) == 2
 
 
-@pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_the_lock_of_a_bucket_is_an_object_that_says_how_to_remove_it(scheme, monkeypatch):
-    server = BucketServer("test-bucket")
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    workdir = Workdir(f"{scheme}://test-bucket/run")
-    with server.running():
-        with workdir.lock():
-            path = f"{scheme}://test-bucket/run/run.lock"
-            message = rf"is in use by process {os.getpid()} on .*: if it was killed, delete {path}; otherwise wait"
-            with pytest.raises(ConfigError, match=message), workdir.lock():
-                pass
-            assert paths.exists(path)
-        assert not paths.exists(path)
+def test_the_lock_of_a_bucket_is_an_object_that_says_how_to_remove_it(bucket):
+    workdir, path = Workdir(bucket), f"{bucket}/run.lock"
+    with workdir.lock():
+        message = rf"is in use by process {os.getpid()} on .*: if it was killed, delete {path}; otherwise wait for its"
+        with pytest.raises(ConfigError, match=message), workdir.lock():
+            pass
+        assert paths.exists(path)
+    assert not paths.exists(path)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
