@@ -14,6 +14,8 @@ import time
 import jax
 import jax.numpy as jnp
 import optax
+from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
+from objectives.rows.scored import most_scored
 
 from configs import base
 from data.store.store import open_or_build
@@ -26,10 +28,8 @@ from models.config import ModelConfig
 from models.transformer import bind, init_params
 from objectives import CLM, MLM, Objective, SpanCorruption, denoisers_of
 from objectives.losses.cross_entropy import LossOptions, LossSums, cross_entropy, scored_tokens
-from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
 from objectives.rows.collate import Collator
 from objectives.rows.lengths import RowShape
-from objectives.rows.scored import most_scored
 from objectives.rows.window_specs import make_batch_spec
 
 # What to corrupt, and how to lay it out: any objective of objectives.OBJECTIVES, on an architecture that it supports.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.errors import ConfigError
-from evaluation.scoring import scoring_experiment, scoring_params
+from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from experiment.experiment import Experiment
 from models.parameters import Params
 from run.restore import load_experiment, load_params, reading_mesh

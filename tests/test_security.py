@@ -16,9 +16,8 @@ from command.pyplot import import_pyplot, to_svg
 from contract.errors import ConfigError
 from data.store.store import TokenStore
 from files.verification import file_checksum, sealed
-from show.html import html_page
 from show.page import open_page
-from show.svg import svg_page
+from show.terminal import html_page, svg_page
 from studies.report.blocks import Code, Figure, Heading, Paragraph, Points, Table
 from studies.report.markdown import to_markdown
 from studies.report.page import to_html
