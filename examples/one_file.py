@@ -9,13 +9,12 @@ are those of train.main for the same sizes, bit for bit (tests/test_one_file.py)
 
 import argparse
 import functools
+import itertools
 import time
 
 import jax
 import jax.numpy as jnp
 import optax
-from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
-from objectives.rows.scored import most_scored
 
 from configs import base
 from data.store.store import open_or_build
@@ -27,10 +26,18 @@ from experiment.config import DataConfig, from_mapping
 from models.config import ModelConfig
 from models.transformer import bind, init_params
 from objectives import CLM, MLM, Objective, SpanCorruption, denoisers_of
-from objectives.losses.cross_entropy import LossOptions, LossSums, cross_entropy, scored_tokens
+from objectives.losses.cross_entropy import (
+    LossOptions,
+    LossSums,
+    at_positions,
+    cross_entropy,
+    scored_at,
+    scored_positions,
+    scored_tokens,
+)
 from objectives.rows.collate import Collator
 from objectives.rows.lengths import RowShape
-from objectives.rows.window_specs import make_batch_spec
+from objectives.rows.window_specs import make_batch_spec, most_scored
 
 # What to corrupt, and how to lay it out: any objective of objectives.OBJECTIVES, on an architecture that it supports.
 EXAMPLES: dict[str, tuple[Objective, str]] = {
@@ -146,7 +153,7 @@ def train(name: str, *, path: str = "", steps: int = 200, log_every: int = 20) -
     print(f"{name}, {model.architecture}: {sum(x.size for x in jax.tree.leaves(params)):,} parameters")
     losses, began = [], time.perf_counter()
     training_batches = loader(make_batches(train_documents, collate), start=0, threads=2, prefetch=16)
-    for step, batch in zip(range(1, steps + 1), training_batches):
+    for step, batch in enumerate(itertools.islice(training_batches, steps), start=1):
         params, opt_state, sums = train_step(params, opt_state, batch)
         losses.append(float(sums.loss_sum) / float(sums.weight_sum))
         if step % log_every == 0:
