@@ -7,6 +7,7 @@ A local checkpoint gets its name after everything is on disk: until then its fol
 in a bucket, where record.json is written last, and a folder without this file is no checkpoint.
 """
 
+import concurrent.futures
 import contextlib
 import hashlib
 import json
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import tensorstore
 from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
 
 from cluster.cluster import Cluster
@@ -37,13 +39,14 @@ from files.paths import (
     remove_folder,
     rename_folder,
 )
-from models.paths import array_types, leaf_name
+from models.parameters import array_types, leaf_name
 from workdir.checksums import checksums
 
 _RECORD = "record.json"
 _UNFINISHED = ".tmp"
 # In the errors of TensorStore for a checkpoint that may be intact.
 _NOT_DAMAGE = ("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Permission denied")
+_READERS = 16  # arrays that are read at the same time
 _SAVE_SECONDS = 3600  # for the slowest process
 
 
@@ -204,10 +207,9 @@ class Checkpoints:
             self._in_all_processes(step, lambda: self._record(step))["arrays"],
         )
         device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        specs = [_spec(folder, name) for name in saved]
 
         def read() -> list[jax.Array]:
-            return GlobalAsyncCheckpointManager().deserialize([device] * len(specs), specs)
+            return _read_arrays(folder, dict.fromkeys(saved, (None, device)))
 
         arrays = dict(zip(saved, self._in_all_processes(step, read), strict=True))
         self._verify(step, arrays, saved)
@@ -239,11 +241,7 @@ class Checkpoints:
         _check_same_arrays(folder, {name: array["type"] for name, array in saved.items()}, array_types(wanted))
 
         def read() -> list[jax.Array]:
-            specs = [_spec(folder, name) for name in leaves]
-            shardings, shapes, dtypes = (
-                [getattr(x, f) for x in leaves.values()] for f in ("sharding", "shape", "dtype")
-            )
-            return GlobalAsyncCheckpointManager().deserialize(shardings, specs, shapes, dtypes)
+            return _read_arrays(folder, {name: (leaf.shape, leaf.sharding) for name, leaf in leaves.items()})
 
         arrays = jax.tree.unflatten(jax.tree.structure(wanted), self._in_all_processes(step, read))
         self._verify(step, arrays, saved)
@@ -369,6 +367,22 @@ def _spec(folder: str, name: str) -> dict[str, Any]:
         if "AWS_ACCESS_KEY_ID" in os.environ:  # otherwise lines on standard error about other places of credentials
             kvstore["aws_credentials"] = {"type": "environment"}
     return {"driver": "zarr", "kvstore": kvstore}
+
+
+def _read_arrays(folder: str, wanted: Mapping[str, tuple[Any, jax.sharding.Sharding]]) -> list[jax.Array]:
+    """Returns the arrays of a checkpoint with these names, shapes (None: the saved one) and shardings.
+
+    Each process reads its own shards. Raises ValueError for files that are damaged or missing.
+    """
+
+    def read(name: str, shape: tuple[int, ...] | None, sharding: jax.sharding.Sharding) -> jax.Array:
+        store = tensorstore.open(_spec(folder, name), open=True).result()
+        if shape not in (None, store.shape):
+            raise ValueError(f"{name} has the shape {store.shape} in place of {shape}")
+        return jax.make_array_from_callback(store.shape, sharding, lambda index: store[index].read().result())
+
+    with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
+        return list(pool.map(lambda name: read(name, *wanted[name]), wanted))
 
 
 def _named(tree: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tests.docs.guides import ROOT, apply_diff, copy_with_changes
+from tests.docs.guides import apply_diff, copy_with_changes
 
 _LEARNER = """
 import jax, numpy as np

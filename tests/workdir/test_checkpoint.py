@@ -220,7 +220,7 @@ def test_errors_of_access_are_no_damage(saved, monkeypatch):
     def refuse(*_, **__):
         raise ValueError("PERMISSION_DENIED: Error reading local file")
 
-    monkeypatch.setattr("workdir.checkpoint.GlobalAsyncCheckpointManager.deserialize", refuse)
+    monkeypatch.setattr("workdir.checkpoint._read_arrays", refuse)
     with pytest.raises(ConfigError, match="/6 cannot be read: PERMISSION_DENIED") as error:
         reader(saved).restore(abstract_of(state_of(0)))
     assert not isinstance(error.value, DamagedCheckpointError)

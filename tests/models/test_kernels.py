@@ -3,6 +3,7 @@
 The lengths of rows are not multiples of the kernels' blocks.
 """
 
+import contextlib
 import dataclasses
 import functools
 
@@ -10,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas import tpu as pltpu
 
+from models import fused_attention, kernels
 from models.attention import KeysValues
-from models.kernels import choice, cudnn, flash, masked_cudnn, splash
-from models.kernels.choice import choose_attention, make_attention_fn
+from models.kernels import choose_attention, make_attention_fn
 from models.placement import compiled_for, platform_of
 from models.transformer import apply, init_params
 from tests.models import tiny
@@ -123,23 +125,25 @@ def test_xla(name):
     check(name, "xla")
 
 
-@pytest.mark.parametrize("name", ["causal", "cross"])
-def test_splash_on_rows_of_two_padded_blocks(name, monkeypatch):
-    monkeypatch.setattr(splash, "LARGEST_BLOCK", 128)
-    monkeypatch.setattr(choice, "splash_attention", functools.partial(splash.splash_attention, interpret=True))
-    with compiled_for("tpu", on_one_device):
-        check(name, "splash", with_bias=False)
-
-
 @pytest.mark.parametrize(
-    ("name", "with_bias"),
-    [("causal", True), ("prefix", True), ("prefix", False), ("order", True), ("order", False), ("cross", False)],
+    ("kernel", "name", "with_bias"),
+    [
+        ("splash", "causal", False),
+        ("splash", "cross", False),
+        ("flash", "causal", True),
+        ("flash", "causal", False),
+        ("flash", "prefix", True),
+        ("flash", "order", False),
+        ("flash", "cross", False),
+    ],
 )
-def test_flash_on_rows_of_two_padded_blocks(name, with_bias, monkeypatch):
-    monkeypatch.setattr(flash, "LARGEST_BLOCK", 128)
-    monkeypatch.setattr(choice, "flash_attention", functools.partial(flash.flash_attention, interpret=True))
-    with compiled_for("tpu", on_one_device):
-        check(name, "flash", with_bias=with_bias)
+def test_kernels_for_tpus_on_rows_of_two_padded_blocks(kernel, name, with_bias, monkeypatch):
+    monkeypatch.setattr(fused_attention, "LARGEST_BLOCK", 128)
+    make_kernel = functools.partial(fused_attention.splash.make_splash_mha, interpret=True)
+    monkeypatch.setattr(fused_attention.splash, "make_splash_mha", make_kernel)
+    interpreted = pltpu.force_tpu_interpret_mode() if kernel == "flash" else contextlib.nullcontext()
+    with compiled_for("tpu", on_one_device), interpreted:
+        check(name, kernel, with_bias=with_bias)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +174,8 @@ def test_the_arguments_of_cudnn_by_xlas_implementation(name, with_bias, monkeypa
 
     dot_product_attention = jax.nn.dot_product_attention
     monkeypatch.setattr(jax.nn, "dot_product_attention", of_xla)
-    monkeypatch.setattr(masked_cudnn, "has_known_arguments", lambda: False)  # masks without a bias too
-    monkeypatch.setattr(choice, "_unsupported", lambda *_: None)
-    monkeypatch.setitem(cudnn._MASK_VALUE, "float32", -1e9)
+    monkeypatch.setattr(kernels, "_unsupported", lambda *_: None)
+    monkeypatch.setitem(fused_attention._CUDNN_MASK_VALUE, "float32", -1e9)
     check(name, "cudnn", with_bias=with_bias)
 
 
@@ -182,10 +185,8 @@ def test_the_arguments_of_cudnn_by_xlas_implementation(name, with_bias, monkeypa
 )
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("name", ALL_ROWS)
-@pytest.mark.parametrize("kernel", ["cudnn", "triton"])
-def test_cudnn_on_a_gpu(kernel, name, with_bias):
-    """Both kernels for NVIDIA GPUs, each with its gradients."""
-    check(name, kernel, with_bias=with_bias, dtype="bfloat16", tolerance=5e-2)
+def test_cudnn_on_a_gpu(name, with_bias):
+    check(name, "cudnn", with_bias=with_bias, dtype="bfloat16", tolerance=5e-2)
 
 
 def test_cudnn_lowers_for_a_gpu_with_its_gradient(monkeypatch):
@@ -200,7 +201,6 @@ def test_cudnn_lowers_for_a_gpu_with_its_gradient(monkeypatch):
     # Both self-attentions return a gradient of the bias. A kernel that does not compute it would return zeros.
     results = [line.rpartition("->")[2] for line in backward]
     assert sum("tensor<1x4x8x8xbf16>" in result for result in results) == 2
-    assert not any("tensor<1x1x8x8xbf16>" in result for result in results)  # the mask of cross-attention has none
 
 
 def test_rows_of_one_segment_have_no_array_for_each_row_head_query_and_key(monkeypatch):
@@ -248,19 +248,12 @@ def shapes_of(config):
         ("hopper", {"head_dim": 256}, {}, "cudnn", SUPPORTED),
         ("hopper", {"head_dim": 264}, {}, "xla", "cudnn needs a multiple of 8 up to 256 for model.head_dim=264"),
         ("hopper", {"dropout_rate": 0.1}, {}, "xla", "cudnn has no dropout, and model.dropout_rate=0.1"),
-        (
-            "hopper",
-            {"attention": "triton", "dropout_rate": 0.1, "head_dim": 256, "positions": "relative"},
-            {"per_row_masks": True},
-            "triton",
-            "model.attention='triton'",
-        ),
         ("cuda", {"attention": "xla"}, {}, "xla", "model.attention='xla'"),
         ("tpu", {}, {}, "splash", SUPPORTED),
         ("tpu", {"head_dim": 256}, {}, "splash", SUPPORTED),
         ("tpu", {"dtype": "float16"}, {}, "xla", "flash needs precision='bfloat16' or 'float32', not 'float16'"),
         ("tpu", {"positions": "relative"}, {}, "flash", "splash has no bias, and model.positions='relative' needs one"),
-        ("tpu", {"dropout_rate": 0.1}, {}, "flash", "splash has no dropout, and model.dropout_rate=0.1"),
+        ("tpu", {"dropout_rate": 0.1}, {}, "xla", "flash has no dropout, and model.dropout_rate=0.1"),
         ("tpu", {}, {"length": 511}, "flash", "splash computes blocks of 512 positions, and rows have 511"),
         ("tpu", {}, {"length": 64}, "xla", "flash computes blocks of 128 positions, and rows have 64"),
         (
@@ -284,13 +277,9 @@ def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reas
     [
         ("cpu", {"attention": "cudnn"}, "cudnn needs an NVIDIA GPU, Ampere or newer, not cpu"),
         ("gpu", {"attention": "splash"}, "splash needs a TPU, not another GPU"),
-        ("gpu", {"attention": "triton"}, "triton needs an NVIDIA GPU, Ampere or newer, not another GPU"),
-        ("cuda", {"attention": "triton"}, "triton needs precision='bfloat16' or 'float16', not 'float32'"),
-        (
-            "cuda",
-            {"attention": "triton", "dtype": "bfloat16", "head_dim": 512},
-            "triton needs at most 256 for model.head_dim=512",
-        ),
+        ("gpu", {"attention": "cudnn"}, "cudnn needs an NVIDIA GPU, Ampere or newer, not another GPU"),
+        ("cuda", {"attention": "cudnn"}, "cudnn needs precision='bfloat16' or 'float16', not 'float32'"),
+        ("tpu", {"attention": "flash", "dropout_rate": 0.1}, "flash has no dropout"),
         ("tpu", {"attention": "splash", "positions": "relative"}, "splash has no bias"),
         ("cuda", {"attention": "flash"}, "flash needs a TPU, not cuda"),
     ],
@@ -321,5 +310,5 @@ def test_kernels_for_tpus_name_the_dimensions_of_their_arguments_for_over_device
             jax.eval_shape(lambda params, config=changed: apply(config, params, batch), shapes_of(config))
     assert dimensions == [
         ("BHQK", "BGSK", "BGSK", "BQ", "BS", "BHQK"),
-        ("BHQK", "BGSK", "BGSK", "BVQ", "BVS", "BXY", "BHQK"),
+        ("BHQK", "BGSK", "BGSK", "BHQS", "BHQK"),
     ]

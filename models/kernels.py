@@ -1,4 +1,4 @@
-"""Chooses an attention kernel: XLA's operations, cuDNN's or triton for NVIDIA GPUs, splash or flash for TPUs.
+"""Chooses an attention kernel: XLA's operations, cuDNN's for NVIDIA GPUs, splash or flash for TPUs.
 
 `choose_attention` chooses before anything is traced and gives the reason. `make_attention_fn` returns the function that
 the layers of a stack call. Decoding with a cache always uses XLA's operations.
@@ -10,18 +10,22 @@ from jax import Array
 
 from models.attention import AttentionFn, attention_mask, dot_product_attention
 from models.config import ModelConfig
-from models.kernels.cudnn import cudnn_attention, lengths_and_bias, mask_or_bias
-from models.kernels.flash import flash_attention, flash_mask
-from models.kernels.splash import LARGEST_BLOCK, splash_attention
-from models.kernels.tpu_blocks import TILE
-from models.kernels.triton import LARGEST_HEAD_DIM, mask_and_bias_arrays, triton_attention
+from models.fused_attention import (
+    LARGEST_BLOCK,
+    TILE,
+    bias_with_mask,
+    cudnn_attention,
+    flash_attention,
+    lengths_and_bias,
+    mask_or_bias,
+    splash_attention,
+)
 from models.placement import first_position, over_devices, position_parts, target_platform
 
-# Those of "auto" by platform; the first that can run is chosen.
+# The kernels of each platform; "auto" chooses the first that can run.
 _FUSED_KERNELS = {"cuda": ("cudnn",), "hopper": ("cudnn",), "tpu": ("splash", "flash")}
 _DTYPES = {
     "cudnn": ("bfloat16", "float16"),
-    "triton": ("bfloat16", "float16"),
     "splash": ("bfloat16", "float32"),
     "flash": ("bfloat16", "float32"),
 }
@@ -32,8 +36,7 @@ def choose_attention(
 ) -> tuple[str, str]:
     """Returns the kernel for `config.attention` on `platform` (`platform_of`), and the reason.
 
-    The kernel is "xla", "cudnn", "triton", "splash" or "flash". "auto" never chooses "triton", which has not yet run on
-    a GPU.
+    The kernel is "xla", "cudnn", "splash" or "flash".
 
     length: number of queries or keys, whichever is larger. per_row_masks: rows have a prefix or an attention order, so
     that segments and causality alone do not determine their masks. parts: devices that share the positions of a row.
@@ -66,11 +69,11 @@ def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks:
         return f"needs {machine}, not {'another GPU' if platform == 'gpu' else platform}"
     if config.dtype not in _DTYPES[kernel]:
         return f"needs precision={' or '.join(map(repr, _DTYPES[kernel]))}, not {config.dtype!r}"
-    if config.dropout_rate and kernel in ("cudnn", "splash"):
+    if config.dropout_rate:
         return f"has no dropout, and model.dropout_rate={config.dropout_rate}"
     if kernel == "splash" and config.positions == "relative":
         return "has no bias, and model.positions='relative' needs one"
-    if kernel in ("splash", "triton") and parts > 1:
+    if kernel == "splash" and parts > 1:
         return f"needs whole rows, which {parts} devices share"
     if kernel == "splash" and per_row_masks:
         return "has no prefix and no attention order, which rows here have"
@@ -78,8 +81,6 @@ def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks:
         largest = 256 if platform == "hopper" else 128
         if config.head_dim % 8 or config.head_dim > largest:
             return f"needs a multiple of 8 up to {largest} for model.head_dim={config.head_dim}"
-    if kernel == "triton" and config.head_dim > LARGEST_HEAD_DIM:
-        return f"needs at most {LARGEST_HEAD_DIM} for model.head_dim={config.head_dim}"
     return None
 
 
@@ -125,26 +126,23 @@ def make_attention_fn(
         query_offset=first_query,
     )
     has_keys_BxQ = mask_Bx1xQxS[:, 0].any(-1)
-    if kernel == "splash":
-        return functools.partial(
-            splash_attention,
-            query_segment_ids_BxQ=query_segment_ids_BxQ,
-            key_segment_ids_BxS=key_segment_ids_BxS,
-            causal=causal,
-            has_keys_BxQ=has_keys_BxQ,
-            over_devices=over_devices(),
-        )
-    if kernel == "flash":
-        mask = flash_mask(
-            query_segment_ids_BxQ,
-            key_segment_ids_BxS,
-            causal=causal,
-            bidirectional_mask_BxS=bidirectional_mask_BxS,
-            order_BxL=order_BxL,
-        )
-        return functools.partial(flash_attention, mask=mask, bias_1xHxQxS=bias_1xHxQxS, over_devices=over_devices())
+    # A mask that does not follow from segments and causality; a kernel's queries begin with the first key of the row.
+    needs_mask = per_row_masks or (causal and position_parts() > 1)
+    if kernel in _FUSED_KERNELS["tpu"]:
+        options = {
+            "query_segment_ids_BxQ": query_segment_ids_BxQ,
+            "key_segment_ids_BxS": key_segment_ids_BxS,
+            "causal": causal,
+            "has_keys_BxQ": has_keys_BxQ,
+            "over_devices": over_devices(),
+        }
+        if kernel == "splash":
+            return functools.partial(splash_attention, **options)
+        bias_BxHxQxS = None
+        if needs_mask or bias_1xHxQxS is not None:
+            bias_BxHxQxS = bias_with_mask(mask_Bx1xQxS, bias_1xHxQxS, config.num_heads, config.dtype)
+        return functools.partial(flash_attention, bias_BxHxQxS=bias_BxHxQxS, **options)
     if kernel == "cudnn":
-        needs_mask = per_row_masks or (causal and position_parts() > 1)  # the kernel's queries begin with the first key
         if config.one_segment and not needs_mask:
             mask_and_bias = lengths_and_bias(query_segment_ids_BxQ, key_segment_ids_BxS, bias_1xHxQxS, config.dtype)
         else:
@@ -155,18 +153,5 @@ def make_attention_fn(
             has_keys_BxQ=has_keys_BxQ,
             causal=causal and not needs_mask,
             over_devices=over_devices(),
-        )
-    if kernel == "triton":
-        mask_and_bias = mask_and_bias_arrays(
-            config.head_dim,
-            mask_Bx1xQxS,
-            query_segment_ids_BxQ,
-            key_segment_ids_BxS,
-            bidirectional_mask_BxS=bidirectional_mask_BxS if causal else None,
-            order_BxL=order_BxL,
-            bias_1xHxQxS=bias_1xHxQxS,
-        )
-        return functools.partial(
-            triton_attention, mask_and_bias=mask_and_bias, causal=causal, over_devices=over_devices()
         )
     return functools.partial(dot_product_attention, mask_Bx1xQxS=mask_Bx1xQxS, bias_1xHxQxS=bias_1xHxQxS)
