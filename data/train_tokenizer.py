@@ -21,7 +21,7 @@ import typing
 
 from absl import flags
 
-from command.flags_given import naming_flags
+from command.flags import naming_flags
 from command.program import run_program
 from contract.errors import ConfigError
 from data.prepare.flags import define_corpus_flags, define_filter_flags, read_flags
