@@ -20,7 +20,7 @@ from data.windows.heldout_batches import Heldout
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
 from learners.learner import Batch
-from models.kernels.choice import choose_attention
+from models.kernels import choose_attention
 from models.placement import activation_constraint, compiled_for, platform_of, running_per_device
 from run import sharding
 from run.corpus import Corpora, open_corpora, resolve_epochs

@@ -14,7 +14,7 @@ from orbax.checkpoint import checkpoint_managers
 from cluster.cluster import Cluster
 from contract.errors import ConfigError
 from files.paths import absolute, describe_os_error, exists, rename_folder
-from models.paths import array_types
+from models.parameters import array_types
 from workdir.bucket_checkpoints import manager_options, orbax_path, shown
 from workdir.checkpoint_errors import (
     Damage,
@@ -280,7 +280,7 @@ def abstract(state: Any, shardings: Any) -> Any:
 
 
 def _check_same_arrays(folder: epath.Path, saved: dict[str, str], expected: dict[str, str]) -> None:
-    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as models.paths.array_types has.
+    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as models.parameters.array_types has.
 
     Orbax also checks names and shapes, but it converts dtypes silently.
     """
