@@ -21,8 +21,8 @@ from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
 from generate import __main__ as generate
 from generate.sample import readable
-from huggingface import convert_command as convert
-from huggingface import export_command as export
+from huggingface import convert
+from huggingface import export
 from run.restore import load_experiment
 from show import __main__ as show
 from show import page

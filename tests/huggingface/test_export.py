@@ -19,7 +19,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from generate import __main__ as generate
 from generate.sample import readable
-from huggingface import export_command as export
+from huggingface import export
 from huggingface.folder import open_folder
 from models.paths import array_types
 from run.restore import load_experiment, load_params

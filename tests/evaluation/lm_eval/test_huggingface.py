@@ -12,7 +12,7 @@ pytest.importorskip("accelerate")  # lm-eval's model imports it
 
 from evaluation.lm_eval.model import ClozeLM
 from experiment.experiment import make_experiment
-from huggingface import export_command as export
+from huggingface import export
 from tests.evaluation.lm_eval.runs import loglikelihoods, requests, save_run
 from tests.evaluation.test_likelihood import ids
 from tests.table import small_config
