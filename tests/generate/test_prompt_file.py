@@ -122,7 +122,7 @@ def test_an_error_while_decoding_leaves_no_file(workdirs, monkeypatch, capsys, t
         yield []
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(generate, "generate_texts", interrupted)
+    monkeypatch.setattr(generate, "answer_texts", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(monkeypatch, capsys, workdirs["clm"], f"--prompts={tmp_path}/p", f"--out={tmp_path}/out")
     assert [path.name for path in tmp_path.iterdir()] == ["p"]

@@ -305,7 +305,11 @@ def test_candidates_that_are_not_printable_characters_are_escaped():
     probabilities[0, [3 + ord("a"), 3 + 0xC3, 3 + ord("\n"), experiment.vocab.sep]] = 0.5, 0.25, 0.125, 0.0625
     [found] = candidates(experiment.tokenizer, probabilities, 3)
     assert candidates_line(found) == r"'a' 0.500  '<0xC3>' 0.250  '\n' 0.125"
-    assert [tuple(one) for one in found] == [(100, "a", 0.5), (3 + 0xC3, "<0xC3>", 0.25), (13, "\n", 0.125)]
+    assert [(one.id, one.token, one.probability) for one in found] == [
+        (100, "a", 0.5),
+        (3 + 0xC3, "<0xC3>", 0.25),
+        (13, "\n", 0.125),
+    ]
     assert token_text(experiment.tokenizer, experiment.vocab.sep) == "[SEP]"
 
 

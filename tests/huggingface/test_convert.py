@@ -21,8 +21,7 @@ from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
 from generate import __main__ as generate
 from generate.sample import readable
-from huggingface import convert
-from huggingface import export
+from huggingface import convert, export
 from run.restore import load_experiment
 from show import __main__ as show
 from show import page
@@ -127,7 +126,7 @@ def test_electra_comes_back_from_its_two_folders(tmp_path):
     save_file(tensors["generator"] | {name: tensors["discriminator"][name] for name in shared}, paths["generator"])
     run_convert(tmp_path / "hub", tmp_path / "run")
     run_command(export, f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
-    assert sorted(os.listdir(tmp_path / "out")) == ["discriminator", "generator"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["cloze.json", "discriminator", "generator"]
     for part, path in paths.items():
         before, after = load_file(path), load_file(tmp_path / "out" / part / "model.safetensors")
         assert before.keys() == after.keys()
