@@ -78,6 +78,7 @@ setup(
         "numpy>=2.0",
         "scipy>=1.11",
         "datasketch>=2.0",
+        "filelock>=3.12",
     ],
     extras_require={
         "cuda": ["jax[cuda12]>=0.9.0"],

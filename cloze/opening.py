@@ -11,8 +11,7 @@ from ml_collections import ConfigDict
 
 from cloze.errors import named_as_arguments
 from cloze.model import Model
-from cluster.accelerators import skip_libtpu_without_tpu
-from cluster.compilation_cache import use_compilation_cache
+from cluster.devices import skip_libtpu_without_tpu, use_compilation_cache
 from command.flags import define_config, parse_flags
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment

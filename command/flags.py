@@ -29,8 +29,6 @@ from typing import Any, TypeVar
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from cluster.accelerators import skip_libtpu_without_tpu
-from cluster.host_memory import keep_freed_memory
 from command.flags_given import check_given_once
 from command.overrides import check_tuples, unknown_field
 from command.program import run_program
@@ -54,8 +52,9 @@ def run_command(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     # Deprecation warnings of Orbax and grain address their developers; a user cannot act on them.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
+    from cluster.devices import skip_libtpu_without_tpu  # imports JAX, which some commands do not need
+
     skip_libtpu_without_tpu()
-    keep_freed_memory()
     run_program(lambda: _with_devices(main), memory_remedy=memory_remedy)
 
 

@@ -24,7 +24,7 @@ from absl import flags
 from command.flags_given import naming_flags
 from command.program import run_program
 from contract.errors import ConfigError
-from data.prepare.prepare_flags import define_corpus_flags, define_filter_flags, read_flags
+from data.prepare.flags import define_corpus_flags, define_filter_flags, read_flags
 from data.prepare.text_sample import Limits, TextSample, draw_samples
 from data.sources import check_heldout, open_source
 from data.sources.config import CorpusConfig

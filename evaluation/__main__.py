@@ -23,7 +23,7 @@ import sys
 
 from absl import flags
 
-from cluster.compilation_cache import use_compilation_cache
+from cluster.devices import use_compilation_cache
 from command.flags import (
     config_fields,
     config_name,

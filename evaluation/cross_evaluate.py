@@ -14,7 +14,7 @@ from experiment.experiment import Experiment, make_experiment
 from experiment.objective import make_objective
 from learners.classification import ClassificationLearner
 from models.config import ModelConfig
-from models.paths import array_types
+from models.parameters import array_types
 from models.transformer import Params
 from run.restore import config_for_reading
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags
 
-from cluster.compilation_cache import use_compilation_cache
+from cluster.devices import use_compilation_cache
 from command.flags import parse_flags, run_command
 from command.plural import plural
 from contract.errors import ConfigError

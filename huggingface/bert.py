@@ -12,9 +12,8 @@ from huggingface.config_json import Options
 from huggingface.family import ACTIVATIONS, ALL_HEADS, Family
 from huggingface.tensors import Renamed, Tensor, linear, norm
 from models.config import ModelConfig
-from models.discriminator import init_head
+from models.heads import init_classifier, init_head
 from models.parameters import Params
-from models.pooler import init_classifier
 
 _NUM_CLASSES = 2  # labels of a sentence pair: 0, B follows A
 

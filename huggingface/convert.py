@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from absl import flags
 
-from cluster.signals import signals_deferred
+from cluster.stopping import signals_deferred
 from command.flags import config_fields, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
@@ -35,8 +35,7 @@ from huggingface.importing import (
     open_model,
     open_pair,
 )
-from models.parameters import Params
-from models.paths import array_types
+from models.parameters import Params, array_types
 from run.restore import config_for_reading
 from workdir.run_config import IN_WORKDIR
 from workdir.workdir import Workdir

@@ -10,8 +10,8 @@ from jax import Array
 from contract.errors import ConfigError
 from learners.learner import Batch, Learner, Sums, mean
 from models.config import ModelConfig
-from models.discriminator import discriminator_logits, init_head
 from models.flops import dense_flops, hidden_flops, logits_flops
+from models.heads import discriminator_logits, init_head
 from models.parameters import Params
 from models.placement import first_position, whole_rows
 from models.transformer import bind, init_params

@@ -33,13 +33,10 @@ import pytest
 LONG_FILES = (
     "tests/studies/test_command.py",
     "tests/train/test_resume.py",
-    "tests/cluster/test_agreement.py",
     "tests/train/test_three_corpora.py",
     "tests/run/test_gradient_reduction.py",
     "tests/plan/test_plan.py",
     "tests/test_table.py",
-    "tests/cluster/test_agreed_step.py",
-    "tests/cluster/test_lost_process.py",
     "tests/run/test_same_batches.py",
     "tests/studies/scaling/test_fit.py",
     "tests/workdir/test_bucket_workdir.py",
@@ -55,7 +52,6 @@ LONG_FILES = (
     "tests/train/test_init_from.py",
     "tests/huggingface/test_families.py",
     "tests/huggingface/test_convert.py",
-    "tests/cluster/test_distributed.py",
     "tests/train/test_continued_schedule.py",
 )
 

@@ -5,8 +5,8 @@ import os
 import jax
 import numpy as np
 
-from cluster.accelerators import accelerator_warnings
-from cluster.distributed import gpus_of_node
+from cluster.cluster import gpus_of_node
+from cluster.devices import accelerator_warnings
 from command.plural import plural
 from data.tokenizers.specials import appended_names
 from data.windows.corpus_statistics import HELDOUT_TOKENS, coverage_warnings, describe_coverage, trigram_loss

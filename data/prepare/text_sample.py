@@ -11,7 +11,7 @@ from contract.rng import mix64, seed_bits
 from data.sources import Source
 from data.sources.files import text_digest
 from data.sources.filters import DocumentFilters, FilterConfig
-from data.sources.raw import RawDocument, Skipped
+from data.sources.source import RawDocument, Skipped
 from data.windows.split import (
     Split,
     Unit,
@@ -192,7 +192,7 @@ def _split_rule(kept: _Kept, split: Split) -> Callable[[list[RawDocument]], list
 
 
 def _unit_digests(batch: list[RawDocument], unit: Unit) -> np.ndarray:
-    """Returns a digest of the contents of each document's unit, as `data.windows.split.unit_digests` of a store of them."""
+    """Returns a digest of each document's unit, as `data.windows.split.unit_digests` of a store of them."""
     if unit == "label":
         return label_digests([document.label for document in batch])
     if unit == "file":

@@ -7,7 +7,7 @@ package alone. --model and --batch_size have the defaults cloze and auto. docs/l
 import pathlib
 import traceback
 
-from cluster.compilation_cache import use_compilation_cache
+from cluster.devices import use_compilation_cache
 from command.flags import run_command
 from contract.errors import ConfigError
 

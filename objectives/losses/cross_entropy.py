@@ -81,7 +81,7 @@ def _token_losses(options: LossOptions, logits_BxLxV: jax.Array, targets_BxL: ja
 
     The gradient of the logits is one function of each logit alone, without a scatter into an array of their size. So
     the compiler computes the gradient while it writes the array that the next product reads, in the dtype of that
-    product (models/logits_product.py).
+    product (models/layers.py).
     """
     return _token_losses_forward(options, logits_BxLxV, targets_BxL)[0]
 

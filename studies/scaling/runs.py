@@ -11,7 +11,7 @@ import jax
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from models.transformer import Params
 from run.restore import config_for_reading
 from studies.study import Study

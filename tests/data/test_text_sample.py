@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from data.prepare.text_sample import Limits, draw_samples
 from data.sources import Part, Source, open_source
 from data.sources.filters import OFF
-from data.sources.raw import RawDocument
+from data.sources.source import RawDocument
 from data.store.store import open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents

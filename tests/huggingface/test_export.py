@@ -24,8 +24,8 @@ from generate.sample import readable
 from huggingface import export
 from huggingface.export import around_text
 from huggingface.folder import open_folder
-from models.paths import array_types
-from models.pooler import bind_classifier
+from models.heads import bind_classifier
+from models.parameters import array_types
 from models.transformer import bind
 from run.restore import load_experiment, load_params
 from tests.huggingface.exported_runs import CAUSAL, run_export, shape, text_fields

@@ -12,7 +12,7 @@ from configs.base import get_config
 from contract.errors import ConfigError
 from experiment.config import MeshConfig
 from models.config import ModelConfig
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from models.transformer import init_params
 from run.sharding import (
     batch_sharding,

@@ -13,7 +13,7 @@ from configs.studies.common import CLASSIFICATION_NOTE
 from evaluation.cross_evaluate import scoring_experiment
 from evaluation.probes import PROBES
 from experiment.experiment import Experiment, make_experiment
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from studies.study import Study, load_study
 
 FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "studies"

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster.distributed import initialize
 from command.program import describe_out_of_memory, run_program
 from contract.errors import ConfigError
 from files.atomic import writing
@@ -211,18 +210,6 @@ def test_devices_that_are_not_there_are_one_line(platforms):
     lines = [line for line in done.stderr.decode().splitlines() if line.startswith("error: ")]
     assert done.returncode == 1 and b"Traceback" not in done.stderr
     assert len(lines) == 1 and lines[0].startswith(f"error: JAX cannot use the devices of JAX_PLATFORMS={platforms}: ")
-
-
-@pytest.mark.parametrize("address", ["localhost", "localhost:", ":1234", "localhost:port", "localhost:99999"])
-def test_a_coordinator_without_a_port_is_refused(address):
-    with pytest.raises(ConfigError, match=r"--coordinator_address=.* must be host:port"):
-        initialize(address, 1, 0, multi_host=False, timeout_seconds=5)
-
-
-@pytest.mark.parametrize("timeout", [0, 10**18])
-def test_a_join_timeout_beyond_reason_is_refused(timeout):
-    with pytest.raises(ConfigError, match=f"--join_timeout={timeout} must be "):
-        initialize("localhost:1", 1, 0, multi_host=False, timeout_seconds=timeout)
 
 
 @pytest.mark.parametrize("field", ["top_k", "max_tokens", "num_samples"])
