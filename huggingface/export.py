@@ -19,7 +19,7 @@ from absl import flags
 
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from data.tokenizers.huggingface_files import write_huggingface_tokenizer
+from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer
 from experiment.experiment import Experiment
 from files.atomic import atomic_folder, check_new_folder
