@@ -226,9 +226,7 @@ class Model:
     @named_as_arguments
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Returns an iterator over the training batches `start`, `start` + 1, ... of the run's corpus, without end."""
-        experiment, data = self.experiment, self.experiment.data
-        batches = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
-        return loader(batches, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+        return train_batches(self.experiment, start)
 
     @named_as_arguments
     def evaluate(self, *, allow_changed_corpus: bool = False) -> dict[str, float]:
@@ -270,3 +268,10 @@ class Model:
             likelihood.encode_pair(self.tokenizer, *pair, where=f"text {k}") for k, pair in enumerate(texts, start=1)
         ]
         return pairs, is_one
+
+
+def train_batches(experiment: Experiment, start: int) -> Iterator[Batch]:
+    """Returns an iterator without end over the training batches `start`, `start` + 1, ... of an experiment's corpus."""
+    data = experiment.data
+    made = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
+    return loader(made, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)

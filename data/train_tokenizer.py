@@ -32,7 +32,7 @@ from data.sources.files import expand_home
 from data.sources.filters import OFF, FilterConfig, check_filters
 from data.tokenizers.specials import appended_names
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
-from data.tokenizers.training import Kind, Normalization, TrainingOptions, check_options, train
+from data.tokenizers.train import Kind, Normalization, TrainingOptions, check_options, train
 from data.windows.split import Split, SplitBy
 from files.atomic import write_bytes
 from files.paths import check_writable, exists, in_bucket, is_folder, reason_and_remedy

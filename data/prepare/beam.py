@@ -143,7 +143,9 @@ def _keys_of(values_path: str, documents_path: str, jaccard: float, start: int) 
     values = np.memmap(values_path, np.uint32, "r").reshape(-1, PERMUTATIONS)
     documents = np.load(documents_path, mmap_mode="r")[start : start + _BLOCK]
     for band in range(banding(jaccard)[0]):
-        yield from zip(band_keys(values, documents, jaccard, band).view(np.int64).tolist(), documents.tolist(), strict=True)
+        yield from zip(
+            band_keys(values, documents, jaccard, band).view(np.int64).tolist(), documents.tolist(), strict=True
+        )
 
 
 def _if_several(group: tuple[int, Iterable[int]]) -> list[int]:

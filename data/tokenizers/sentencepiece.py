@@ -19,6 +19,8 @@ from data.tokenizers.specials import (
     with_substitutes,
 )
 
+SPACE = "\u2581"  # SentencePiece's character for a space
+
 
 class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model with its own ids for eos and unk, and for other special tokens if the model has them.
@@ -37,8 +39,8 @@ class SentencePieceTokenizer(Tokenizer):
     ):
         """Loads the model at `path`.
 
-        Raises ConfigError where sentencepiece is not installed, where the model is missing or unreadable, where it has
-        no EOS id, and as `make_vocab` does.
+        Raises ConfigError where sentencepiece is not installed, where the model has no EOS id, and as `make_vocab`
+        does; OSError, and RuntimeError for a damaged file (`make_tokenizer`).
         """
         self.where = f"data.tokenizer={path!r}"
         try:
@@ -46,15 +48,8 @@ class SentencePieceTokenizer(Tokenizer):
         except ImportError:
             raise ConfigError(f"{self.where} needs SentencePiece: pip install -e '.[sentencepiece]'") from None
         self._model = sentencepiece.SentencePieceProcessor()
-        try:
-            self.serialized = read_regular_file(expand_home(path, self.where))
-            self._model.LoadFromSerializedProto(self.serialized)  # unlike the constructor, raises for an empty model
-        except OSError as error:
-            raise ConfigError(
-                f"{self.where} cannot be read ({error.strerror}): give the path of a .model file"
-            ) from None
-        except RuntimeError:
-            raise ConfigError(f"{self.where} is not a SentencePiece model: give the path of a .model file") from None
+        self.serialized = read_regular_file(expand_home(path, self.where))
+        self._model.LoadFromSerializedProto(self.serialized)  # unlike the constructor, raises for an empty model
         self.files = {Path(path).name: self.serialized}
         found_in_text = self._specials_found_in_text(mode_tokens)
         self.fingerprint = "sentencepiece:" + hashlib.blake2b(self.serialized, digest_size=8).hexdigest()
@@ -97,10 +92,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     def proto(self) -> Any:
         """Returns the ModelProto of the model file."""
-        try:
-            from sentencepiece import sentencepiece_model_pb2
-        except ImportError:
-            raise ConfigError(f"{self.where} needs protobuf: pip install protobuf") from None
+        from sentencepiece import sentencepiece_model_pb2
+
         proto = sentencepiece_model_pb2.ModelProto()
         proto.ParseFromString(self.serialized)
         return proto
@@ -127,7 +120,7 @@ class SentencePieceTokenizer(Tokenizer):
         piece = self._model.id_to_piece(id_)
         if self._model.is_byte(id_):
             return bytes([int(piece.removeprefix("<0x").removesuffix(">"), 16)])
-        return piece.replace("\u2581", " ").encode("utf-8")
+        return piece.replace(SPACE, " ").encode("utf-8")
 
     def encode(self, text: str) -> np.ndarray:
         check_unicode(text)
@@ -137,7 +130,7 @@ class SentencePieceTokenizer(Tokenizer):
         return int(self._piece_bytes[ids].sum())
 
     def piece(self, id_: int) -> str:
-        return self._model.id_to_piece(id_).replace("\u2581", " ")
+        return self._model.id_to_piece(id_).replace(SPACE, " ")
 
     def _decode_content(self, ids: np.ndarray) -> str:
         return self._model.decode(ids.tolist())

@@ -4,7 +4,6 @@ import io
 import json
 import os
 
-import numpy as np
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -14,7 +13,7 @@ import sentencepiece
 import transformers
 
 from contract.errors import ConfigError
-from data.tokenizers.huggingface_files import write_huggingface_tokenizer
+from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import ByteTokenizer, HuggingFaceTokenizer, SentencePieceTokenizer
 from tests.data.tiny_tokenizers import KINDS, SENTENCES, SPECIAL_LOOKING, hostile_texts
 
@@ -176,11 +175,3 @@ def test_bpe_pieces_with_equal_scores(tmp_path):
     path.write_bytes(proto.SerializeToString())
     with pytest.raises(ConfigError, match=r"has the same score for '..' and '..'"):
         write_huggingface_tokenizer(SentencePieceTokenizer(str(path), **OPTIONS), tmp_path)
-
-
-def test_a_word_of_a_million_letters(tmp_path):
-    tokenizer = SentencePieceTokenizer(
-        sentencepiece_model(tmp_path / "m.model", model_type="bpe", **LOSSLESS), **OPTIONS
-    )
-    loaded, word = written(tokenizer, tmp_path), "thefox" * 170_000
-    np.testing.assert_array_equal(loaded.encode(word, add_special_tokens=False), tokenizer.encode(word))
