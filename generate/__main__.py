@@ -19,7 +19,7 @@ from absl import flags
 
 from cluster.devices import use_compilation_cache
 from command.flags import parse_flags, run_command
-from command.plural import plural
+from command.program import plural
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
 from generate.fill_masks import candidates_line

@@ -18,7 +18,6 @@ import jax
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from command.pyplot import import_pyplot
 from contract.errors import ConfigError
 from studies.collect import collect
 from studies.dry_run import print_plan
@@ -26,6 +25,7 @@ from studies.folder import StudyFolder
 from studies.jobs import jobs_of, jobs_of_worker, parse_worker
 from studies.plan import Plan, make_plan
 from studies.progress import StudyProgress
+from studies.pyplot import import_pyplot
 from studies.report import write_report
 from studies.runner import run_jobs
 from studies.study import check_overrides, load_study, study_name, with_changes

@@ -12,9 +12,9 @@ from typing import Any
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from command.pyplot import import_pyplot, save_figure
 from contract.errors import ConfigError
 from files.atomic import writing
+from studies.pyplot import import_pyplot, save_figure
 from workdir.metrics_file import Split, metrics_path, read_metrics
 from workdir.run_config import read_config
 

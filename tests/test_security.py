@@ -12,12 +12,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from command.pyplot import import_pyplot, to_svg
 from contract.errors import ConfigError
 from data.store.store import TokenStore
 from files.verification import file_checksum, sealed
 from show.page import open_page
 from show.terminal import html_page, svg_page
+from studies.pyplot import import_pyplot, to_svg
 from studies.report.blocks import Code, Figure, Heading, Paragraph, Points, Table
 from studies.report.markdown import to_markdown
 from studies.report.page import to_html

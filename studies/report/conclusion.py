@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from command.plural import plural
+from command.program import plural
 from studies.report.analysis import Analysis
 from studies.report.literature import deciding, metrics, opposite_sentences
 from studies.report.measures import detectable

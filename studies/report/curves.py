@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from command.pyplot import COLOURS, import_pyplot, to_svg
+from studies.pyplot import COLOURS, import_pyplot, to_svg
 from studies.report.comparable import objectives_differ
 from studies.report.numbers import large
 from studies.results import Curve, Results

@@ -1,6 +1,6 @@
 """A figure of each measure: means with intervals, and the value of each seed."""
 
-from command.pyplot import COLOURS, import_pyplot, to_svg
+from studies.pyplot import COLOURS, import_pyplot, to_svg
 from studies.report.analysis import Analysis
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from command.plural import plural
+from command.program import plural
 from studies.report.analysis import Analysis
 from studies.report.blocks import Block, Heading, Paragraph, Table
 from studies.report.numbers import decimals_of, listed, number, probability, with_interval

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from command.plural import plural
+from command.program import plural
 from studies.report.analysis import Analysis
 from studies.report.blocks import Block, Code, Heading, Paragraph, Table
 from studies.report.measures import measure_blocks, values_of_runs

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from command.pyplot import save_figure
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
+from studies.pyplot import save_figure
 from studies.scaling.fit import Fit
 from studies.scaling.law import FLOPS_PER_PARAM_AND_TOKEN
 from studies.scaling.report import optimum_fields
