@@ -160,10 +160,6 @@ def folder(folders, tmp_path):
     return shutil.copytree(folders("t5_v1_1"), tmp_path / "hub")
 
 
-def rename_weights(folder, name):
-    (folder / "model.safetensors").rename(folder / name)
-
-
 def change_tensors(folder, change):
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
@@ -173,25 +169,8 @@ def change_tensors(folder, change):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (
-            lambda f: rename_weights(f, "pytorch_model.bin"),
-            "weights in pytorch_model.bin alone, and no model.safetensors",
-        ),
-        (lambda f: change_config(f, model_type=None), "config.json has no model_type"),
-        (
-            lambda f: change_config(f, architectures=["MambaForCausalLM"]),
-            r"architectures=\['MambaForCausalLM'\] is not",
-        ),
-        (
-            lambda f: change_config(f, architectures=None, model_type="mamba"),
-            "model_type='mamba' without architectures is not one of the known models: T5ForConditionalGeneration, ",
-        ),
-        (
-            lambda f: change_config(f, attention_sinks=4),
-            "the option attention_sinks=4 is unknown here and may be of a later",
-        ),
-        (lambda f: change_config(f, quantization_config={"bits": 4}), "quantization_config is not supported"),
-        (lambda f: change_config(f, num_decoder_layers=2), "num_decoder_layers=2 is not supported"),
+        (lambda f: os.truncate(f / "model.safetensors", 5000), "model.safetensors is truncated or not a safetensors"),
+        (lambda f: change_config(f, attention_sinks=4), "the option attention_sinks=4 is unknown here and may be of"),
         (
             lambda f: change_config(f, vocab_size=7),
             "model.vocab_size=7 must be at least 94, the number of the tokenizer",
@@ -201,18 +180,9 @@ def change_tensors(folder, change):
             r"tensor shared.weight has shape \[97, 32\], and config.json gives",
         ),
         (
-            lambda f: change_tensors(f, lambda t: t.pop("encoder.final_layer_norm.weight")),
-            r"1 tensor \(encoder.final_layer_norm.weight\) is missing",
-        ),
-        (
-            lambda f: change_tensors(f, lambda t: t.update(extra=np.zeros(3, np.float32))),
-            r"1 tensor \(extra\) is surplus",
-        ),
-        (
             lambda f: change_tensors(f, lambda t: t["encoder.final_layer_norm.weight"].__setitem__(0, np.nan)),
             "transformer/encoder/final_norm/scale has values that are not finite",
         ),
-        (lambda f: os.truncate(f / "model.safetensors", 5000), "model.safetensors is truncated or not a safetensors"),
         (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json: write it there with AutoTokenizer"),
     ],
 )
