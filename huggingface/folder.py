@@ -126,8 +126,8 @@ def write_weights(
     in model.safetensors.index.json, as `transformers` reads them. A file holds at most `max_file_bytes` of tensors, or
     one larger tensor.
 
-    Raises ConfigError for a finite value that is infinite in `dtype`, without safetensors, and for a file that cannot
-    be written.
+    Raises ConfigError for a finite value that is infinite in `dtype`, and without safetensors; OSError for a
+    file that cannot be written.
     """
     try:
         from safetensors import SafetensorError
@@ -150,7 +150,7 @@ def write_weights(
         try:
             save_file(converted, folder / file_name, metadata={"format": "pt"})  # transformers refuses files without it
         except SafetensorError as error:  # such as a full disk
-            raise ConfigError(f"{folder / file_name} cannot be written: {error}") from error
+            raise OSError(str(error)) from error
         weight_map |= dict.fromkeys(names, file_name)
         total += sum(tensor.nbytes for tensor in converted.values())
     if len(files) > 1:
