@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from experiment.experiment import make_experiment
-from huggingface import convert_command as convert
+from huggingface import convert
 from tests.huggingface.exported_runs import run_export
 from tests.train.subprocesses import ROOT
 from tests.train.tiny_experiments import paragraph_experiment
