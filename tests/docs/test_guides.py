@@ -12,7 +12,7 @@ from tests.docs.guides import ROOT, apply_diff, copy_with_changes
 _LEARNER = """
 import jax, numpy as np
 from configs import clm
-from train.experiment import make_experiment
+from experiment.experiment import make_experiment
 
 def experiment(objective):
     config = clm.get_config()
@@ -51,9 +51,9 @@ _MODEL = """
 import jax, numpy as np
 from configs import span_corruption
 from models.transformer import Transformer, bind, init_params
-from train.experiment import make_experiment
-from train.sharding import RULES
-from train.optimizer import decay_mask
+from experiment.experiment import make_experiment
+from run.sharding import RULES
+from experiment.optimizer import decay_mask
 import dataclasses, re
 
 def model(**fields):
@@ -87,7 +87,7 @@ assert all(any(re.search(f"(?:{pattern})$", path) for pattern, _ in RULES) for p
 assert not any(jax.tree.leaves(decay_mask({"query_norm": {"scale": 0}}, ("norm", "bias", "embedd"))))
 
 import os
-from train.restore import load_experiment
+from run.restore import load_experiment
 assert load_experiment(os.environ["RELEASED_RUN"]).model.qk_norm is False
 """
 
