@@ -65,21 +65,6 @@ from files.verification import (
 T = TypeVar("T")
 
 _FORMAT = 9
-_ARRAYS = (
-    "offsets",
-    "digests",
-    "duplicate_ids",
-    "near_duplicate_pairs",
-    "text_bytes",
-    "token_bytes",
-    "name_ids",
-    "prompt_lengths",
-    "label_ids",
-    "unigram_counts",
-    "file_digests",
-    "text_digests",
-    "is_heldout",
-)
 
 
 class TokenStore:
@@ -123,7 +108,7 @@ class TokenStore:
                 verify(folder, self.meta)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
-            for name in _ARRAYS:
+            for name in TokenStore.__annotations__:
                 setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):

@@ -12,7 +12,6 @@ _PROBES = (
     "a", " ", " a", "  a", "a ", "a  b", "A b", "The Quick BROWN Fox", "É é", "漢字 and", "a\u6f22b", "\n", "a\n\nb",
     "\ta", "a\x00b", "a\u200bb", "don't 12345, (x)!",
 )  # fmt: skip
-_FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized")
 
 
 def check_tokenizer_config(data: Mapping[str, Any], config: Mapping[str, Any], where: str) -> None:
@@ -26,7 +25,6 @@ def check_tokenizer_config(data: Mapping[str, Any], config: Mapping[str, Any], w
 
     data: tokenizer.json. config: tokenizer_config.json.
     """
-    _check_added_tokens(data, config.get("added_tokens_decoder") or {}, where)
     name = str(config.get("tokenizer_class") or _usual_class(data, config)).removesuffix("Fast")
     rebuilt = _rebuilt(name, data, config)
     if rebuilt is None or _plain(rebuilt) == _plain(data):
@@ -113,26 +111,3 @@ def _ids(data: Mapping[str, Any], texts: list[str]) -> list[list[int]]:
     library = tokenizers.Tokenizer.from_str(json.dumps(contents))
     library.encode_special_tokens = True
     return [library.encode(text, add_special_tokens=False).ids for text in texts]
-
-
-def _check_added_tokens(data: Mapping[str, Any], decoder: Any, where: str) -> None:
-    """Raises ConfigError for an entry of added_tokens_decoder that `transformers` would add to the tokenizer.
-
-    The flags of special tokens except `special` are not compared: they have no effect on raw text.
-    """
-    if not isinstance(decoder, dict) or not all(isinstance(token, dict) for token in decoder.values()):
-        raise ConfigError(f"{where}: added_tokens_decoder of tokenizer_config.json must map ids to tokens")
-    added = {str(token["id"]): token for token in data.get("added_tokens") or []}
-    for id_, token in decoder.items():
-        own = added.get(id_, {})
-        compared = ("content", "special") if token.get("special") else ("content", *_FLAGS)
-        # A special token that is in the vocabulary alone is not looked for in raw text either.
-        vocab = data["model"]["vocab"]
-        if token.get("special") and isinstance(vocab, dict) and str(vocab.get(token.get("content"))) == id_:
-            continue
-        different = [name for name in compared if own.get(name, False) != token.get(name, False)]
-        if different:
-            raise ConfigError(
-                f"{where}: token {id_} of added_tokens_decoder in tokenizer_config.json is {token.get('content')!r} "
-                f"with another {different[0]} than in tokenizer.json: make both files equal, or remove the entry"
-            )

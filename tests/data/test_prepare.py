@@ -77,14 +77,6 @@ def test_training_finds_what_was_prepared(tmp_path, capsys, monkeypatch):
     assert re.search(r"skipped +1 empty documents, 0 unreadable files", printed)
 
 
-def test_skipped_files_are_printed(tmp_path, capsys):
-    write_texts(tmp_path, ["ab", "x"])
-    (tmp_path / "text" / "001.txt").write_bytes(b"\xff")
-    flags = ["--source=text", f"--path={tmp_path}/text", f"--cache_dir={tmp_path}/c", "--on_unreadable=skip"]
-    main(["prepare", *flags])
-    assert f"unreadable: {tmp_path}/text/001.txt\n" in capsys.readouterr().out
-
-
 def test_help_is_the_usage_and_the_flags(capsys):
     with pytest.raises(SystemExit) as done:
         main(["prepare", "--help"])

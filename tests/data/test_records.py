@@ -239,18 +239,6 @@ def test_columns_of_bytes_are_read_as_text(tmp_path):
         read(corpus_of(tmp_path, "parquet", [{"text": b"a"}, {"text": b"a\xff"}]))
 
 
-def test_two_columns_of_one_name(tmp_path):
-    column, path = pyarrow.array(["a"]), tmp_path / "a.parquet"
-    for names, is_ambiguous in ((["text", "text"], True), (["text", "n", "n"], False)):
-        pyarrow.parquet.write_table(pyarrow.table([column] * len(names), names=names), path)
-        corpus = corpus_config(tmp_path, source="parquet", path=str(path))
-        if is_ambiguous:
-            with pytest.raises(ConfigError, match=r"a\.parquet has 2 columns 'text': rename all but one of them, ex"):
-                read(corpus)
-        else:
-            assert [document.text for document in read(corpus)[0]] == ["a"]
-
-
 def test_a_prompt_is_not_cut(tmp_path):
     corpus = corpus_of(tmp_path, "parquet", [{"prompt": "a", "response": "b"}], document_per="line")
     with pytest.raises(ConfigError, match=r"data\.document_per='line' does not go with prompts and responses, which"):
@@ -352,14 +340,3 @@ def test_files_of_something_else(tmp_path, source):
     path.symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=rf"{path} cannot be read \(No such file"):
         read(corpus_config(tmp_path, source=source, path=f"{tmp_path}/*"))
-
-
-@pytest.mark.parametrize("source", ["parquet", "array_record"])
-def test_files_without_documents(tmp_path, source):
-    if source == "parquet":
-        pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), tmp_path / "a")
-    else:
-        write_records(tmp_path / "a", [])
-    with pytest.raises(ConfigError, match=r"data\.path='.*/a' contains no document with text \(skipped 0 empty"):
-        opened(corpus_config(tmp_path, source=source, path=str(tmp_path / "a")))
-    assert not list((tmp_path / "cache").iterdir())
