@@ -90,23 +90,3 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
     row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
     objective = make_objective({key: value for key, value in values.items() if key not in names}, field)
     return TableRow(objective, row.mode, row.weight, row.final_weight if is_linear else row.weight, row.corpora)
-
-
-def field_classes(fields: Mapping[str, Any]) -> tuple[type, ...]:
-    """Returns the dataclasses whose fields are those of a section `config.objective`, or of a row of a mixture's table.
-
-    Empty for an unknown objective. A mixture's field `denoisers` is in none of them.
-    """
-    name = fields.get("name")
-    objective = OBJECTIVES.get(name) if isinstance(name, str) else None
-    if objective is Mixture:
-        return (LinearMixtureFields if fields.get("schedule") == "linear" else MixtureFields,)
-    return () if objective is None else (objective,)
-
-
-def row_classes(fields: Mapping[str, Any], *, is_linear: bool) -> tuple[type, ...]:
-    """Returns the dataclasses whose fields are those of a row of a mixture's table.
-
-    is_linear: whether the mixture's schedule is "linear".
-    """
-    return (*field_classes(fields), LinearRowFields if is_linear else RowFields)
