@@ -38,11 +38,11 @@ class DataConfig(CorpusConfig):
     near_duplicates: NearDuplicates
     reader_threads: Annotated[int, "[0, 1024]"]
     prefetch_batches: Annotated[int, "[0, 2**16]"]
-    sources: dict[str, SourceConfig] = dataclasses.field(metadata={"as_before": {}})
-    mix_by: Literal["example", "token"] = dataclasses.field(metadata={"as_before": "example"})
-    rates: RateKind = dataclasses.field(metadata={"as_before": "weight"})
-    rates_maximum: Annotated[int, "[0, 2**63)"] = dataclasses.field(metadata={"as_before": 0})
-    rates_temperature: Annotated[float, "[0.001, 1e9]"] = dataclasses.field(metadata={"as_before": 1.0})
+    sources: dict[str, SourceConfig]
+    mix_by: Literal["example", "token"]
+    rates: RateKind
+    rates_maximum: Annotated[int, "[0, 2**63)"]
+    rates_temperature: Annotated[float, "[0.001, 1e9]"]
 
     def __post_init__(self):
         # The order of the corpora determines the batches, and must not depend on how the config was written.
@@ -67,7 +67,7 @@ class OptimizerConfig:
 
     name: Literal["adamw", "rms_scaled_adamw", "adafactor", "lion", "muon"]
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd"]
-    cycles: str = dataclasses.field(metadata={"as_before": ""})
+    cycles: str
     learning_rate: Annotated[float, "(0, inf)"]
     warmup_steps: Annotated[int, "[0, 2**31)"]
     final_learning_rate_fraction: Annotated[float, "[0, 1]"]
@@ -96,7 +96,7 @@ class TrainConfig:
     eval_every: Annotated[int, "[1, inf)"]
     eval_windows: Annotated[int, "[0, 2**31)"]
     checkpoint_every: Annotated[int, "[1, inf)"]
-    checkpoint_minutes: Annotated[float, "[0, inf)"] = dataclasses.field(metadata={"as_before": 0.0})
+    checkpoint_minutes: Annotated[float, "[0, inf)"]
     keep_checkpoints: Annotated[int, "[1, inf)"]
     max_nonfinite_updates: Annotated[int, "[1, inf)"]
     profile_steps: Annotated[int, "[0, 2**31)"]
@@ -119,7 +119,7 @@ class MeshConfig:
     backend: Literal["jit", "pmap"]
     data: Annotated[int, "[-1, -1] or [1, 2**20]"]
     fsdp: Annotated[int, "[-1, -1] or [1, 2**20]"]
-    context: Annotated[int, "[-1, -1] or [1, 2**20]"] = dataclasses.field(metadata={"as_before": 1})
+    context: Annotated[int, "[-1, -1] or [1, 2**20]"]
     tensor: Annotated[int, "[-1, -1] or [1, 2**20]"]
 
 

@@ -5,7 +5,8 @@ from rich.console import Console
 
 from contract.errors import ConfigError
 from files import verification
-from tests.make_checkpoint_fixture import ROOT, fixture_experiment
+from tests.train.subprocesses import ROOT
+from tests.train.tiny_experiments import paragraph_experiment
 from train.loop import train_and_evaluate
 
 
@@ -14,7 +15,7 @@ def test_damage_of_a_large_store_ends_the_training(tmp_path, monkeypatch):
     monkeypatch.setattr(verification, "SMALL_BYTES", 0)
     monkeypatch.setattr(verification, "_VERIFIED_STORES", str(tmp_path / "verified"))
     steps = 100_000
-    experiment = fixture_experiment(steps, str(tmp_path / "cache"))
+    experiment = paragraph_experiment(steps, str(tmp_path / "cache"))
 
     class Damaging(io.StringIO):
         """Flips a bit of the store once the training has begun."""
