@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from contract.errors import ConfigError
-from contract.ranges import check_ranges, value_text
+from contract.ranges import check_ranges
 from data.sources.config import OF_EACH_CORPUS, CorpusConfig, SourceConfig
 from data.windows.documents import RateKind
 from data.windows.leak_guard import NearDuplicates
@@ -186,22 +186,22 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{field}={value_text(value)} must be a group of fields")
+            raise ConfigError(f"{field}={value!r} must be a group of fields")
         return from_mapping(hint, value, field)
     if origin is Literal:
         if not any(type(value) is type(choice) and value == choice for choice in args):  # True == 1
             names = [choice for choice in args if isinstance(choice, str)]
             near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
             hint_text = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"{field}={value_text(value)} must be one of {', '.join(map(repr, args))}{hint_text}")
+            raise ConfigError(f"{field}={value!r} must be one of {', '.join(map(repr, args))}{hint_text}")
         return value
     if origin is tuple:
         if not isinstance(value, tuple | list):
-            raise ConfigError(f"{field}={value_text(value)} must be a tuple")
+            raise ConfigError(f"{field}={value!r} must be a tuple")
         return tuple(_checked(item, args[0], field) for item in value)
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{field}={value_text(value)} must be a group of fields")
+            raise ConfigError(f"{field}={value!r} must be a group of fields")
         if args[1] is Any:
             return dict(value.items())
         return {name: _checked(item, args[1], f"{field}.{name}") for name, item in value.items()}
@@ -213,5 +213,5 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
         except OverflowError:
             return float("inf") if value > 0 else -float("inf")
     if type(value) is not hint:
-        raise ConfigError(f"{field}={value_text(value)} must be of type {hint.__name__}, not {type(value).__name__}")
+        raise ConfigError(f"{field}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
     return value
