@@ -29,7 +29,7 @@ from studies.pyplot import import_pyplot
 from studies.report import write_report
 from studies.runner import run_jobs
 from studies.study import check_overrides, load_study, study_name, with_changes
-from workdir.tracking.writer import check_trackers
+from workdir.trackers import check_trackers
 
 _FLAGS = flags.FlagValues()
 _STUDY = flags.DEFINE_string("study", None, "A file of configs/studies.", _FLAGS, required=True)

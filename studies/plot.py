@@ -15,7 +15,7 @@ from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
 from files.atomic import writing
 from studies.pyplot import import_pyplot, save_figure
-from workdir.metrics_file import Split, metrics_path, read_metrics
+from workdir.metrics import Split, metrics_path, read_metrics
 from workdir.run_config import read_config
 
 _FLAGS = flags.FlagValues()

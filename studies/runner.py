@@ -13,7 +13,7 @@ from studies.job import BUSY, DIVERGED, STOPPED, run_job
 from studies.jobs import Job
 from studies.plan import Plan
 from studies.progress import StudyProgress
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 
 _POLL_SECONDS = 0.5
 _ERROR_CHARS = 400

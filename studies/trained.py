@@ -9,7 +9,7 @@ from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from experiment.experiment import Experiment
 from models.parameters import Params
 from run.restore import load_experiment, load_params, reading_mesh
-from workdir.metrics_file import metrics_path, read_metrics
+from workdir.metrics import metrics_path, read_metrics
 from workdir.resolve import resolve, scoring_overrides
 from workdir.run_config import read_config
 

@@ -15,7 +15,7 @@ from models.parameters import leaf_name
 from models.transformer import Params
 from run.restore import config_for_reading
 from studies.study import Study
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 from workdir.run_config import flatten, read_config
 
 Count = Literal["total", "non_embedding"]
