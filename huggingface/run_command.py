@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from command.flags import override_flags, resolve
 from contract.errors import ConfigError
-from workdir.resolve import config_flags, resolve
 from workdir.run_config import flatten
 
 _ROOT = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ def run_command(config: Mapping[str, Any]) -> str:
     if best is None:
         return ""
     _, name, overrides = best
-    return shlex.join(["python", "-m", "train.main", f"--config={name}", *config_flags(overrides), "--workdir=RUN"])
+    return shlex.join(["python", "-m", "train.main", f"--config={name}", *override_flags(overrides), "--workdir=RUN"])
 
 
 def _candidates(config: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from experiment.experiment import make_experiment
 from show.html import examples_html
 from show.page import open_page
 from show.style import DARK, LIGHT, RULES
-from workdir.resolve import resolve
+from command.flags import resolve
 
 TEXTS = {"data.source": "text", "data.path": "docs/examples/text"}
 # Configs whose objective needs prompts and responses, or labels.
