@@ -18,6 +18,8 @@ TEST = [
     "matplotlib>=3.8",
     "ruff>=0.6",
     "mypy>=1.13",
+    "s3fs>=2025.3",
+    "moto[server]>=5",
     *HUGGINGFACE,
 ]
 # What the tests of exports, imports, adapters and trackers compare with. Without this extra they are skipped.
@@ -61,7 +63,8 @@ setup(
         "flax>=0.12.5",
         "optax>=0.2.8",
         "orbax-checkpoint>=0.12.8",
-        "etils[epath]",  # and tensorstore are requirements of Orbax
+        "etils[epath]",  # and fsspec and tensorstore are requirements of Orbax
+        "fsspec>=2025.3",
         "tensorstore>=0.1.84",
         "grain>=0.2.18",
         "ml-collections>=1.1.0",
@@ -81,6 +84,8 @@ setup(
         "tpu": ["jax[tpu]>=0.9.0"],
         "sentencepiece": ["sentencepiece>=0.2", "protobuf>=4"],
         "plot": ["matplotlib>=3.8"],
+        "gcs": ["gcsfs>=2025.3"],
+        "s3": ["s3fs>=2025.3"],
         "beam": ["apache-beam>=2.70"],
         "huggingface": HUGGINGFACE,
         "lm_eval": LM_EVAL,

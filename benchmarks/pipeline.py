@@ -35,7 +35,7 @@ from contract.errors import ConfigError
 from contract.windows import Windows
 from data.windows.batches import loader
 from experiment.experiment import Experiment, make_experiment
-from run.run import make_run
+from run.compiled_run import make_run
 
 OBJECTIVES = ("span_corruption", "ul2")
 ROWS = 64

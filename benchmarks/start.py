@@ -37,7 +37,7 @@ from data.store.store import TokenStore, open_or_build
 from experiment.experiment import Experiment, make_experiment
 from files.array_files import ArrayFile
 from files.verification import file_checksum, sealed
-from run.run import make_run
+from run.compiled_run import make_run
 from train.summary import summary_lines
 
 BATCHES = 20

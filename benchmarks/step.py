@@ -1,7 +1,7 @@
 """Tokens per second of a training step: python -m benchmarks.step [--SHAPE=... | --config=FILE] [--peer='COMMAND']
 
-Prints one JSON line. The step is a run's own (run/run.py), compiled over the mesh, with donated state: forward pass,
-loss, backward pass and optimizer on one batch of full rows, without dropout. As many positions of a row are scored as
+Prints one JSON line. The step is a run's own (run/compiled_run.py), compiled over the mesh, with donated state: forward
+pass, loss, backward pass and optimizer on one batch of full rows, without dropout. As many positions of a row are scored as
 the objective can score: all of CLM's, and of MLM's those at which the learner computes logits. Tokens are
 positions, those of both stacks of an encoder-decoder. The time of a step is the median of --steps steps after a
 warm-up. MFU counts FLOPs as models/flops.py does; it is null for devices whose peak is not known (cluster/hardware.py).
@@ -42,13 +42,13 @@ from cluster.hardware import chip_of
 from command.flags import config_fields, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
-from experiment.mesh_checks import check_mesh
 from experiment.optimizer import make_optimizer
 from plan.estimate import abstract_batch
 from plan.memory_choice import resolve_memory, this_machine
 from run import sharding
-from run.run import (
+from run.compiled_run import (
     abstract_state,
+    check_mesh,
     compiled_train_step,
     initial_state,
     seed_array,

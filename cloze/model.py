@@ -35,10 +35,10 @@ from generate.texts import (
     read_requests,
 )
 from models.parameters import Params
+from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus, open_corpora
-from run.heldout import evaluate
+from run.evaluation import evaluate
 from run.restore import language_model, reading_mesh
-from run.run import make_run
 from show.examples import Chunk
 from show.page import make_page, make_page_of_rows
 from workdir.metrics_file import read_metrics

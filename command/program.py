@@ -13,22 +13,28 @@ Other exceptions are errors in the program, and propagate.
 
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, NoReturn, Self, TextIO
+from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from contract.errors import ConfigError
-from files.mapped_files import end_at_truncated_files
-from files.os_errors import describe_os_error, describe_out_of_memory
+from files.paths import describe_os_error
 
-_UNWIND_SECONDS, _SAME_SIGNAL_SECONDS, _EXIT_SECONDS = 5.0, 1.0, 3.0
-_EXIT_THREAD = "exit"
+_UNWIND_SECONDS, _EXIT_SECONDS = 5.0, 3.0
 _STOPPED: dict[int, str] = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
+# What XLA, TensorStore, the C++ library and the dynamic loader write where memory is short; NumPy raises MemoryError.
+_TOO_LITTLE_MEMORY = (
+    "RESOURCE_EXHAUSTED",
+    "ut of memory",
+    "bad_alloc",
+    "annot allocate memory",
+    "failed to map segment",
+)
 
 
 class Terminated(BaseException):
@@ -43,14 +49,12 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     memory_remedy: what to change in this command's flags or config where memory is too small.
     """
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:  # closed, as by >&-
+        if getattr(sys, name) is None:  # closed, as by >&-
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-        elif hasattr(stream, "reconfigure"):  # notebooks and tests replace the streams
-            stream.reconfigure(errors="backslashreplace")
-    end_at_truncated_files()
+        elif hasattr(getattr(sys, name), "reconfigure"):  # notebooks and tests replace the streams
+            getattr(sys, name).reconfigure(errors="backslashreplace")
     try:
-        with _Signals():
+        with _terminated_by_signals():
             try:
                 main()
             except SystemExit:  # --help
@@ -62,7 +66,11 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     except BrokenPipeError:
         if not _reader_has_ended():
             raise
-        _discard(sys.stdout, sys.stderr)
+        # The interpreter flushes both streams when it exits, and would report the same error again.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # no file, or a closed one
+                os.dup2(nowhere, stream.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except KeyboardInterrupt:
         _end(_STOPPED[signal.SIGINT], 128 + signal.SIGINT)
@@ -91,7 +99,7 @@ def quiet_while_importing() -> None:
         return
     before = sys.excepthook
 
-    def hook(error_type: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def hook(error_type, error, trace) -> None:
         if issubclass(error_type, KeyboardInterrupt):
             _print_error(_STOPPED[signal.SIGINT])
         else:
@@ -100,9 +108,29 @@ def quiet_while_importing() -> None:
     sys.excepthook = hook
 
 
+def describe_out_of_memory(error: Exception) -> str | None:
+    """Returns what was out of memory and which allocation failed, in one line; None for an error of another kind."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        return f"this machine has too little memory{f': {text}' if text else ''}".rstrip(".")
+    # jax.errors.JaxRuntimeError is a RuntimeError, TensorStore's errors are ValueErrors; neither is imported here.
+    # TensorStore calls a full disk RESOURCE_EXHAUSTED too, with the number of the system's error.
+    is_memory = any(words in text for words in _TOO_LITTLE_MEMORY) and "os_error_code" not in text
+    if not is_memory or not isinstance(error, RuntimeError | ValueError | ImportError):
+        return None
+    what = "this machine" if isinstance(error, ImportError) else "a device"
+    detail = re.sub(r"^.*?RESOURCE_EXHAUSTED:?\s*", "", text)
+    return f"{what} has too little memory: {detail[:300].rstrip('. ')}"
+
+
 def fail(message: str) -> NoReturn:
     """Prints "error: `message`" to standard error and exits with status 1. Line ends in the message are escaped."""
     _end(message.replace("\r", "\\r").replace("\n", "\\n"), 1)
+
+
+def plural(count: int, noun: str) -> str:
+    """Returns "1 span", "2 spans" or "1,000 spans" for the noun "span"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _end(message: str, status: int) -> NoReturn:
@@ -113,24 +141,21 @@ def _end(message: str, status: int) -> NoReturn:
 
 
 def _print_error(message: str) -> None:
-    """Prints a line to standard error, after what is in the buffer of standard output, as far as these can be written.
-
-    The interpreter writes what is left in the buffers when it exits, and would report the same error again.
-    """
+    """Prints a line to standard error, after what is in the buffer of standard output, as far as possible."""
     for stream, text in ((sys.stdout, ""), (sys.stderr, f"error: {message}\n")):
         try:
             stream.write(text)
             stream.flush()
         except (OSError, ValueError):
-            _discard(stream)
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _limit_exit(status: int) -> None:
     """Ends the program with `status` if the interpreter waits more than `_EXIT_SECONDS` for threads at its exit.
 
-    After an error, threads of libraries may wait for what the main thread will not do any more: those of Orbax wait
-    for minutes for the folder of a checkpoint that could not be made. In a program that goes on, such as a notebook,
-    nothing happens.
+    After an error, threads of libraries may wait for what the main thread will not do any more. In a program that goes
+    on, such as a notebook, nothing happens.
     """
 
     def watch() -> None:
@@ -138,17 +163,7 @@ def _limit_exit(status: int) -> None:
         time.sleep(_EXIT_SECONDS)
         os._exit(status)
 
-    if not any(thread.name == _EXIT_THREAD for thread in threading.enumerate()):
-        threading.Thread(target=watch, daemon=True, name=_EXIT_THREAD).start()
-
-
-def _discard(*streams: TextIO) -> None:
-    """Makes the open streams write to nowhere, as the interpreter flushes them when it exits."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in streams:
-        with contextlib.suppress(OSError, ValueError):  # no file, or a closed one
-            os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    threading.Thread(target=watch, daemon=True, name="exit").start()
 
 
 def _reader_has_ended() -> bool:
@@ -159,65 +174,46 @@ def _reader_has_ended() -> bool:
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
-class _Signals:
-    """Within this context, SIGTERM raises Terminated, as Ctrl-C raises KeyboardInterrupt, so that temporary files go.
+@contextlib.contextmanager
+def _terminated_by_signals() -> Iterator[None]:
+    """Within this context SIGTERM raises Terminated, as Ctrl-C raises KeyboardInterrupt, so that temporary files go.
 
-    A program that has not ended `_UNWIND_SECONDS` after the signal, or at the next signal, ends at once: compilers and
-    collectives run in C++, where no Python handler runs. Code that installs handlers of its own in the block, as the
-    training loop does, decides what the signals do. Only the main thread can have handlers; in another one, the
-    context does nothing.
+    A program that has not ended `_UNWIND_SECONDS` after the signal ends then: compilers and collectives run in C++,
+    where no Python handler runs. Code that installs handlers of its own, as the training loop does, decides what the
+    signals do. Only the main thread can have handlers; in another one, the context does nothing.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # An ignored signal stays ignored, as in the background of a shell, and under nohup.
+    handled = [number for number in _STOPPED if signal.getsignal(number) is not signal.SIG_IGN]
+    reader, writer = os.pipe()  # C code writes the number of each signal to it, whatever the main thread does
+    os.set_blocking(writer, False)
 
-    def __init__(self) -> None:
-        self._handled: dict[int, Any] = {}  # number -> the handler before
+    def ignore(*_) -> None:
+        """Handles signals while the program cleans up."""
 
-    def __enter__(self) -> Self:
-        if threading.current_thread() is not threading.main_thread():
-            return self
-        for number in (signal.SIGTERM, signal.SIGINT):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as in the background of a shell, and under nohup
-                self._handled[number] = signal.signal(number, self._handle)
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
-        # C code writes the number of each signal to the pipe at once, whatever the main thread does.
-        self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        threading.Thread(target=self._watch, daemon=True, name="signals").start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        if not hasattr(self, "_writer"):
-            return
-        signal.set_wakeup_fd(self._wakeup_before)
-        for number, handler in self._handled.items():
-            signal.signal(number, handler)
-        os.close(self._writer)  # ends the thread
-
-    def _handle(self, number: int, _) -> None:
-        for other in self._handled:
-            signal.signal(other, self._ignore)  # blocks that clean up are not interrupted
+    def handle(number: int, _) -> None:
+        for other in handled:
+            signal.signal(other, ignore)
         raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
-    def _ignore(self, *_) -> None:
-        """Handles the signals after the first one. With signal.SIG_IGN, the thread would not receive them."""
+    def watch() -> None:
+        while received := os.read(reader, 1):  # empty at the end of the context
+            if signal.getsignal(received[0]) in (handle, ignore):
+                if select.select([reader], [], [], _UNWIND_SECONDS)[0] and not os.read(reader, 1):
+                    break
+                _print_error(_STOPPED[received[0]])
+                os._exit(128 + received[0])
+        os.close(reader)
 
-    def _watch(self) -> None:
-        number = 0
-        while not number:
-            received = os.read(self._reader, 1)
-            if not received:
-                os.close(self._reader)
-                return
-            if signal.getsignal(received[0]) in (self._handle, self._ignore):
-                number = received[0]
-        began = time.monotonic()
-        while (left := began + _UNWIND_SECONDS - time.monotonic()) > 0:
-            if not select.select([self._reader], [], [], left)[0]:
-                break
-            if not os.read(self._reader, 1):
-                os.close(self._reader)
-                return
-            # A scheduler may signal a process and its parent, which forwards the signal: two signals, one request.
-            if time.monotonic() - began > _SAME_SIGNAL_SECONDS:
-                break
-        _print_error(_STOPPED[number])
-        os._exit(128 + number)
+    before = {number: signal.signal(number, handle) for number in handled}
+    wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=watch, daemon=True, name="signals").start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup_before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(writer)

@@ -81,7 +81,7 @@ def get_config() -> ConfigDict:
     # for jsonl and a single file.
     config.data.split_by = "auto"
     # Training documents that are identical or near-identical to held-out ones: "keep", or "drop" to exclude them. They
-    # are counted at the start in both cases, and the held-out documents are the same. See data/windows/near_duplicates.py.
+    # are counted at the start in both cases, and the held-out documents are the same. See data/windows/leak_guard.py.
     config.data.near_duplicates = "keep"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
     # Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values). 0: off. A
@@ -187,14 +187,14 @@ def get_config() -> ConfigDict:
     config.train.init_from_vocabulary = "equal"
     # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
     config.train.init_from_overlap = "error"
-    # The length of a run: updates, or passes over the training text. One of the two is 0. See run/epochs.py.
+    # The length of a run: updates, or passes over the training text. One of the two is 0. See run/corpus.py.
     config.train.steps = 600  # updates
     config.train.epochs = 0.0  # passes, such as 3.0 or 0.5; resolved to updates when the corpus is open
     config.train.batch_size = 16  # rows of a batch, over all devices and processes
     # Microbatches: parts of a batch, computed one after another to save memory. 0: resolved as model.remat="auto".
     config.train.grad_accum_steps = 1
     # Decay of the exponential moving average of the parameters, in [0, 1), such as 0.999; 0: off. If on, evaluations,
-    # samples, train.generate and runs that start from this one read the averaged parameters (run/averaging.py).
+    # samples, train.generate and runs that start from this one read the averaged parameters (run/step.py).
     config.train.ema_decay = 0.0
     config.train.log_every = 20  # steps between reports of training metrics
     config.train.eval_every = 200  # steps between evaluations

@@ -34,8 +34,8 @@ from data.tokenizers.specials import appended_names
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.tokenizers.training import Kind, Normalization, TrainingOptions, check_options, train
 from data.windows.split import Split, SplitBy
-from files.os_errors import reason_and_remedy
-from files.storage import check_writable, exists, in_bucket, is_folder, write_bytes
+from files.atomic import write_bytes
+from files.paths import check_writable, exists, in_bucket, is_folder, reason_and_remedy
 
 _HELDOUT = Limits(max_bytes=1 << 20, num_documents=1000)  # of the text that the result is measured on
 _MODE_TOKENS = ("[R]", "[S]", "[X]")  # data.mode_tokens of configs/base.py, which this package does not import

@@ -37,10 +37,10 @@ from evaluation.overlap import describe_trained_on
 from evaluation.probes.command import answer, check_probe, define_probe_flags, make_probe
 from evaluation.scoring import scoring_experiment, scoring_params
 from experiment.experiment import Experiment
+from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus
-from run.heldout import evaluate, score_all
+from run.evaluation import evaluate, score_all
 from run.restore import load_experiment, load_params, reading_mesh
-from run.run import make_run
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)

@@ -6,19 +6,19 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.windows.documents import Documents
-from data.windows.split import is_trained_on
+from data.windows.leak_guard import is_trained_on
 from experiment.experiment import Experiment
-from files.storage import is_folder
+from files.paths import is_folder
 from huggingface.folder import is_huggingface_folder
+from run.compiled_run import CompiledRun
 from run.corpus import Corpora, describe_corpus, open_corpora
 from run.restore import load_experiment
-from run.run import Run
 from workdir.run_config import is_imported, read_config
 
 _NOT_BY_CHANCE = 100  # bytes of a text that two documents hardly have in common by chance
 
 
-def check_start(run: Run) -> list[str]:
+def check_start(run: CompiledRun) -> list[str]:
     """Checks that the run of `train.init_from` did not train on held-out text of `run`, and returns notes.
 
     Includes the runs from which that run was started in turn. A note says where text could not be compared, because a
@@ -52,7 +52,7 @@ def check_start(run: Run) -> list[str]:
     return notes
 
 
-def describe_trained_on(trained: Experiment, workdir: str, run: Run) -> list[str]:
+def describe_trained_on(trained: Experiment, workdir: str, run: CompiledRun) -> list[str]:
     """Returns notes on the scored text of `run`, relative to the training text of `trained`, the run in `workdir`."""
     if is_imported(workdir):
         return ["the scored text was not compared with the training text of the model, which is imported"]
@@ -68,7 +68,7 @@ def describe_trained_on(trained: Experiment, workdir: str, run: Run) -> list[str
     return notes
 
 
-def _count_trained(trained: Experiment, workdir: str, run: Run) -> tuple[int, str]:
+def _count_trained(trained: Experiment, workdir: str, run: CompiledRun) -> tuple[int, str]:
     """The held-out documents of `run` that `trained` trained on, and why they may not be all; "" if they are."""
     data = dataclasses.replace(trained.data, cache_dir=run.experiment.data.cache_dir)
     try:

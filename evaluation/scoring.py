@@ -11,7 +11,7 @@ from contract.errors import ConfigError
 from data.tokenizers.tokenizer import make_tokenizer
 from experiment.config import DataConfig, from_mapping
 from experiment.experiment import Experiment, make_experiment
-from experiment.objective_config import make_objective
+from experiment.objective import make_objective
 from learners.classification import ClassificationLearner
 from models.config import ModelConfig
 from models.paths import array_types

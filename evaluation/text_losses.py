@@ -13,13 +13,14 @@ from contract.batch import Batch
 from contract.errors import ConfigError
 from evaluation.text_batches import Text, batch_of, text_windows
 from experiment.experiment import Experiment
+from generate.answers import padded_rows
 from models.config import ModelConfig
 from models.parameters import Params
 from models.placement import activation_constraint
 from models.transformer import apply
 from run import sharding
-from run.padding import padded_rows
-from run.run import on_mesh
+from run.compiled_run import on_mesh
+from run.per_device import constrain_rows
 from run.step import make_eval_step
 
 _ROWS_AT_ONCE = 16
@@ -114,7 +115,7 @@ def batch_logits(experiment: Experiment, params: Params, mesh: Mesh, batch: Mapp
     optional = [name for name in ("encoder_token_types", "encoder_attention_order") if name in batch]
     padded, rows = _padded({name: np.asarray(batch[name]) for name in (*needed, *optional)}, mesh)
     over_rows = sharding.batch_sharding(mesh)
-    with activation_constraint(functools.partial(sharding.constrain_rows, sharding=over_rows)):
+    with activation_constraint(functools.partial(constrain_rows, sharding=over_rows)):
         return _logits(model, params, _on_devices(padded, mesh))[:rows]
 
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from contract.errors import ConfigError
 from contract.ranges import check_ranges, value_text
 from data.sources.config import OF_EACH_CORPUS, CorpusConfig, SourceConfig
-from data.windows.near_duplicates import NearDuplicates
-from data.windows.rates import RateKind
+from data.windows.documents import RateKind
+from data.windows.leak_guard import NearDuplicates
 from data.windows.split import Split
 from learners.learner import LossConfig
 
@@ -87,7 +87,7 @@ class TrainConfig:
     init_from: str
     init_from_vocabulary: Literal["equal", "by_token"]
     init_from_overlap: Literal["error", "allow"]
-    steps: Annotated[int, "[0, 2**31)"]  # 0 until train.epochs is resolved (run/epochs.py)
+    steps: Annotated[int, "[0, 2**31)"]  # 0 until train.epochs is resolved (run/corpus.py)
     epochs: Annotated[float, "[0, inf)"]
     batch_size: Annotated[int, "[1, 2**24]"]
     grad_accum_steps: Annotated[int, "[0, 2**24]"]  # 0 until it is chosen (plan/memory_choice.py)
@@ -125,7 +125,7 @@ class MeshConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
-    """A whole config. experiment/experiment.py makes an Objective and a ModelConfig of the dicts `objective` and `model`."""
+    """A whole config. The dicts `objective` and `model` become an Objective and a ModelConfig (experiment.py)."""
 
     seed: Annotated[int, "[-2**63, 2**63)"]
     precision: Literal["float32", "bfloat16", "float16"]
@@ -149,8 +149,9 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], field: str) -> T:
 def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str, Any]:
     """Returns `values`, the fields of the config section `field`, as the arguments that make dataclass `cls`.
 
-    Raises ConfigError for a missing or unknown field, with the nearest name, for a value of the wrong type, and for a
-    number out of its range. An int is accepted for a float; nothing else is converted.
+    Raises ConfigError for an unknown field, with the nearest name, for a missing one that declares no default, for a
+    value of the wrong type, and for a number out of its range. An int is accepted for a float; nothing else is
+    converted.
     """
     hints = typing.get_type_hints(cls)
     names = [declared.name for declared in dataclasses.fields(cls)]
@@ -160,9 +161,11 @@ def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {prefix}{near[0]}?" if near else f"choose one of {', '.join(names)}"
             raise ConfigError(f"unknown config field {prefix}{name}: {hint}")
-    missing = [name for name in names if name not in values]
+    defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
+    missing = [name for name in names if name not in values and name not in defaults]
     if missing:
         raise ConfigError(f"config field {prefix}{missing[0]} is missing")
+    values = defaults | dict(values)
     fields = {name: _checked(values[name], hints[name], prefix + name) for name in names}
     check_ranges(cls, fields, field)
     return fields

@@ -10,13 +10,14 @@ from ml_collections import ConfigDict
 
 from contract.batch import Batch
 from contract.errors import ConfigError
-from contract.vocab import Vocab
+from contract.vocab import GENERAL_NAMES, Vocab, sentinel_name
 from contract.windows import BatchSpec, Windows, WindowSpec
+from data.sources.filters import check_filters
+from data.store.store import check_cache_dir
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.windows.batches import Batches, batches
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.heldout import Heldout
-from experiment.batch_specs import make_batch_specs
+from data.windows.heldout_batches import Heldout
 from experiment.config import (
     DataConfig,
     ExperimentConfig,
@@ -26,18 +27,17 @@ from experiment.config import (
     check_length,
     from_mapping,
 )
-from experiment.model_config import make_model_config, model_fields
-from experiment.objective_config import make_objective
-from experiment.section_checks import check_sections
-from experiment.special_tokens import check_special_tokens
-from experiment.tasks import make_tasks
+from experiment.model import make_model_config, model_fields
+from experiment.objective import make_objective
+from experiment.optimizer import make_optimizer
+from experiment.tasks import check_sources, make_batch_specs, make_tasks
 from learners import make_learner
 from learners.learner import Learner, LearnerSetup
 from models.config import ModelConfig
 from models.transformer import Params
 from objectives import Denoiser, denoisers_of
 from objectives.rows.collate import Collator
-from objectives.rows.lengths import RowShape
+from objectives.rows.lengths import Architecture, RowShape
 from objectives.rows.scored import most_scored
 
 
@@ -223,7 +223,7 @@ def make_experiment(
     """Checks a config with the fields of configs/base.py and returns its experiment.
 
     vocab_size: the number of ids, for plans and benchmarks without the tokenizer's file; None: that of data.tokenizer.
-    steps: train.steps, for a config that sets train.epochs (run/epochs.py); None: train.steps is 0 if it does.
+    steps: train.steps, for a config that sets train.epochs (run/corpus.py); None: train.steps is 0 if it does.
 
     Raises ConfigError, one line, for a config that cannot work.
     """
@@ -238,7 +238,7 @@ def make_experiment(
     if steps is not None:
         config = {**config, "train": {**config["train"], "steps": steps}}
         sections = dataclasses.replace(sections, train=from_mapping(TrainConfig, config["train"], "train"))
-    check_sections(sections)
+    _check_sections(sections)
     data = sections.data
     objective = make_objective(sections.objective)
     denoisers = denoisers_of(objective, sections.objective["name"])
@@ -246,7 +246,7 @@ def make_experiment(
     fields_of_model = model_fields(sections, tasks)
     tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file
     model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
-    check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
+    _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
     scored = max(most_scored(tasks, spec, row_shape) for spec in (batch_spec, heldout_spec))
@@ -266,6 +266,48 @@ def make_experiment(
         warnings=tuple(warnings),
         new_store_dir=data.cache_dir,
     )
+
+
+def _check_sections(sections: ExperimentConfig) -> None:
+    """Raises ConfigError for values of single sections that cannot work."""
+    data, train, mesh = sections.data, sections.train, sections.mesh
+    check_sources(sections)
+    check_cache_dir(data.cache_dir)
+    check_filters(data.filters)
+    if len(set(train.trackers)) < len(train.trackers):
+        raise ConfigError(f"train.trackers={train.trackers} must name each tracker once")
+    if not train.tracker_project:
+        raise ConfigError("train.tracker_project='' must be a name, such as 'cloze'")
+    if train.grad_accum_steps and train.batch_size % train.grad_accum_steps:
+        raise ConfigError(
+            f"train.batch_size={train.batch_size} must be a multiple of train.grad_accum_steps={train.grad_accum_steps}"
+        )
+    if mesh.backend == "pmap" and (mesh.fsdp, mesh.context, mesh.tensor) != (1, 1, 1):
+        raise ConfigError(
+            f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp}, "
+            f"mesh.context={mesh.context} and mesh.tensor={mesh.tensor} to 1, or mesh.backend='jit'"
+        )
+    make_optimizer(sections.optimizer, train.assumed_steps)  # raises for fields that cannot work
+
+
+def _check_special_tokens(
+    denoisers: Sequence[Denoiser], architecture: Architecture, vocab: Vocab, data: DataConfig
+) -> None:
+    """Raises ConfigError where `vocab` lacks a special token of a denoiser: data.append_special_tokens is False."""
+    if data.append_special_tokens:
+        return
+    for denoiser in denoisers:
+        roles = denoiser.objective.special_tokens(architecture)
+        missing = [GENERAL_NAMES[role] for role in roles if getattr(vocab, role) < 0]
+        if denoiser.mode and denoiser.mode not in dict(vocab.modes) and denoiser.mode in data.mode_tokens:
+            missing.append(denoiser.mode)
+        if not vocab.num_sentinels and denoiser.objective.num_sentinels(np.array([1, 2, 3])).any():
+            missing.append(sentinel_name(0))
+        if missing:
+            raise ConfigError(
+                f"{denoiser.field} ({type(denoiser.objective).__name__}) needs the special token {missing[0]}, which "
+                f"data.tokenizer={data.tokenizer!r} lacks: set data.append_special_tokens=True"
+            )
 
 
 def _learner_setup(sections: ExperimentConfig, num_groups: int, most_scored: int) -> LearnerSetup:

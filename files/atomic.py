@@ -1,17 +1,51 @@
-"""Writes files atomically: a reader sees the old contents or the new ones, whenever the writer is killed."""
+"""Files and folders that appear whole: a reader sees the old or the new ones, whenever the writer is killed."""
 
+import contextlib
+import errno
 import json
 import os
-from collections.abc import Mapping
-from typing import Any
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
 
 from contract.errors import ConfigError
-from files.json_text import parse_json
-from files.storage import read_text, write_bytes
+from files.paths import check_local, exists, in_bucket, read_text, reason_and_remedy, write_object
+
+UPLOAD_SECONDS = 10.0
+_LEAST_PAUSE = 20  # times the seconds of an upload, so that uploads of a long file take at most 5% of the time
+
+
+def write_bytes(path: str | os.PathLike, contents: bytes, *, replace: bool = True) -> None:
+    """Writes the file `path` and waits until the disk or the bucket has it. Several processes may write at once.
+
+    Raises FileExistsError if the file exists and `replace` is False; in a bucket, two processes that create the same
+    file at the same moment may both succeed.
+    """
+    if in_bucket(path):
+        if not replace and exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
+        write_object(path, contents)
+        return
+    temporary = f"{os.fspath(path)}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(contents)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            os.replace(temporary, path)
+        else:
+            os.link(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
 
 
 def write_text(path: str | os.PathLike, text: str, *, replace: bool = True) -> None:
-    """Writes `text` to the file `path` in UTF-8, as files.storage.write_bytes does."""
+    """Writes `text` to the file `path` in UTF-8, as `write_bytes` does."""
     write_bytes(path, text.encode("utf-8"), replace=replace)
 
 
@@ -23,9 +57,160 @@ def write_json(path: str | os.PathLike, fields: Mapping[str, Any], *, replace: b
 def read_json(path: str | os.PathLike, *, remedy: str = "delete it to make it again") -> dict[str, Any]:
     """Returns what `write_json` wrote. Raises ConfigError, with a remedy, for a file that is not such."""
     try:
-        fields = parse_json(read_text(path))
+        fields = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is damaged: {error}: {remedy}") from error
     if not isinstance(fields, dict):
         raise ConfigError(f"{path} is damaged: it has no fields: {remedy}")
     return fields
+
+
+class GrowingObject:
+    """A file in a bucket, which has no appends: the whole object is written again, at most every UPLOAD_SECONDS.
+
+    Uploads take at most a twentieth of the time. What has not been uploaded is lost with a killed process. A reader
+    sees a beginning of the file, never a part of a `write`. All methods raise OSError.
+
+    Args:
+      path: of the file in a bucket.
+      contents: what the file has already.
+    """
+
+    def __init__(self, path: str, contents: bytes = b""):
+        self._path, self._contents, self._uploaded = path, bytearray(contents), len(contents)
+        self._next = time.monotonic() + UPLOAD_SECONDS
+
+    def write(self, data: bytes) -> int:
+        """Adds bytes, and returns their number."""
+        self._contents += data
+        if time.monotonic() >= self._next:
+            self.upload()
+        return len(data)
+
+    def flush(self) -> None:
+        """Does nothing: tensorboardX calls this method after every event."""
+
+    def upload(self) -> None:
+        """Returns once the bucket has all bytes."""
+        if len(self._contents) > self._uploaded:
+            began = time.monotonic()
+            write_object(self._path, bytes(self._contents))
+            self._uploaded, now = len(self._contents), time.monotonic()
+            self._next = now + max(UPLOAD_SECONDS, _LEAST_PAUSE * (now - began))
+
+    def close(self) -> None:
+        """Uploads what is left. May be called twice."""
+        self.upload()
+
+
+def open_growing(path: str, contents: bytes) -> IO[bytes] | GrowingObject:
+    """Writes `contents` to the file `path`, and returns the file, open for more.
+
+    It has no buffer, which would be written again when the file is closed after a failed write.
+    """
+    write_bytes(path, contents)
+    return GrowingObject(path, contents) if in_bucket(path) else open(path, "ab", buffering=0)
+
+
+def check_output(path: str, flag: str = "--out") -> None:
+    """Raises ConfigError if a file cannot be written at `path`, the value of `flag`."""
+    check_local(path, f"{flag}={path}")
+    destination, replaces = _destination(path)
+    folder = os.path.dirname(destination)
+    is_writable = os.path.isdir(folder) and os.access(folder if replaces else destination, os.W_OK)
+    if not is_writable or os.path.isdir(destination):
+        raise ConfigError(f"{flag}={path} cannot be written: name a file in an existing folder")
+
+
+def is_replaced(path: str) -> bool:
+    """Returns whether `writing` replaces what is at `path`, so that the last of several writes remains."""
+    return _destination(path)[1]
+
+
+@contextlib.contextmanager
+def writing(path: str, flag: str = "--out", *, binary: bool = False) -> Iterator[Any]:
+    """Yields a file that is renamed to `path`, the value of `flag`, at the end, and removed after an exception.
+
+    The text is UTF-8. A device, a pipe or a socket, such as /dev/null, is not replaced by a file: what is written goes
+    there at once. Raises ConfigError where the file cannot be written, and BrokenPipeError.
+    """
+    destination, replaces = _destination(path)
+    # A random name, which no file of the user has, nor one of another command that writes to the same path.
+    name = os.path.join(os.path.dirname(destination), f".{uuid.uuid4().hex}.tmp") if replaces else destination
+    try:
+        mode, encoding = "x" if replaces else "w", None if binary else "utf-8"
+        with open(name, mode + "b" * binary, encoding=encoding) as file:
+            yield file
+        if replaces:
+            os.replace(name, destination)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{flag}={path} cannot be written: {reason_and_remedy(error)}") from error
+    finally:
+        if replaces:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(name)
+
+
+def check_new_folder(path: str | os.PathLike, flag: str, *, replaces: Callable[[Path], str] | None = None) -> None:
+    """Raises ConfigError unless `atomic_folder` with the same arguments can make `path`."""
+    target, where = Path(path), f"{flag}={path}"
+    if not str(path):
+        raise ConfigError(f"{flag} is empty: name a folder")
+    check_local(path, where)
+    try:
+        if target.is_symlink() or (target.exists() and not target.is_dir()):
+            raise ConfigError(f"{where} is a file or a link: name a new folder")
+        if target.is_dir() and os.listdir(target):
+            problem = "exists and is not empty: name a new folder" if replaces is None else replaces(target)
+            if problem:
+                raise ConfigError(f"{where} {problem}")
+    except OSError as error:
+        raise ConfigError(f"{where} cannot be read: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def atomic_folder(
+    path: str | os.PathLike, flag: str, *, replaces: Callable[[Path], str] | None = None
+) -> Iterator[Path]:
+    """Yields an empty temporary folder next to `path`, which gets the name `path` at the end of the context.
+
+    An error within the context removes the temporary folder, and leaves what is at `path` as it was.
+
+    Args:
+      path: does not exist, is an empty folder, or is a folder that `replaces` accepts. Folders above it are made.
+      flag: the flag that names `path`, for messages.
+      replaces: an existing folder that is not empty -> why it may not be replaced, and what to do; "" if it may. None:
+        no such folder may be replaced.
+
+    Raises ConfigError where `path` exists otherwise, or where a file cannot be written.
+    """
+    check_new_folder(path, flag, replaces=replaces)
+    target = Path(os.path.abspath(path))
+    names = [target.with_name(f".{target.name}.{kind}-{uuid.uuid4().hex[:8]}") for kind in ("new", "old")]
+    building, replaced = names
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        building.mkdir()
+        yield building
+        check_new_folder(path, flag, replaces=replaces)  # it may have been made since
+        if target.exists():
+            target.rename(replaced)
+        building.rename(target)
+    except OSError as error:
+        raise ConfigError(f"{flag}={path} cannot be written: {error.strerror or error}") from error
+    finally:
+        if replaced.exists() and not target.exists():  # after an error or a signal between the two renames
+            replaced.rename(target)
+        for folder in names:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _destination(path: str) -> tuple[str, bool]:
+    """Returns where the output is written, with links followed, and whether a new file is renamed to this path."""
+    path = os.path.abspath(os.path.expanduser(path))
+    if os.path.islink(path) and path.startswith(("/dev/", "/proc/")):  # /dev/stdout, an open file of this process
+        return path, False
+    path = os.path.realpath(path)
+    return path, os.path.isfile(path) or not os.path.exists(path)

@@ -22,7 +22,7 @@ from command.flags import parse_flags, run_command
 from command.plural import plural
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
-from files.output_file import check_output, writing
+from files.atomic import check_output, writing
 from generate.answers import Request
 from generate.fill_masks import candidates_line
 from generate.prompt_file import read_prompts, to_json

@@ -12,7 +12,20 @@ from experiment.experiment import Experiment
 from generate.prompts import Prompt, prompt_batch, prompt_length
 from generate.sampling import Sampling, decode
 from models.parameters import Params
-from run.padding import padded_length, padded_rows
+
+
+def padded_length(length: int) -> int:
+    """Returns the next multiple of a quarter of the power of two at or below `length`, at least of 16.
+
+    Texts of many lengths then share a few compiled programs.
+    """
+    step = max(16, 1 << max(length.bit_length() - 3, 0))
+    return -(-length // step) * step
+
+
+def padded_rows(count: int) -> int:
+    """Returns the next power of two, at least 1: a number of rows to pad to, as `padded_length` is a length."""
+    return 1 << max(count - 1, 0).bit_length()
 
 
 class Request(NamedTuple):

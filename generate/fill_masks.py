@@ -13,6 +13,7 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
+from generate.answers import padded_length, padded_rows
 from generate.prompts import check_length, encode, not_a_language_model, to_sequences
 from generate.sampling import allowed_tokens
 from models.config import ModelConfig
@@ -23,7 +24,6 @@ from objectives.objective import Masked
 from objectives.prompting import FillMasks
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
-from run.padding import padded_length, padded_rows
 
 
 def read_masked_prompt(experiment: Experiment, text: str, where: str = "--prompt") -> np.ndarray:

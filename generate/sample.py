@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from contract.vocab import Vocab
-from data.windows.eligible import eligible
+from data.windows.document_filter import eligible
 from experiment.experiment import Experiment
 from generate.answers import Request, generate_answers
 from generate.fill_masks import mask_probabilities
@@ -15,14 +15,14 @@ from generate.sampling import Sampling
 from models.parameters import Params
 from objectives import Denoiser
 from objectives.objective import Masked
+from run.compiled_run import CompiledRun
 from run.restore import language_model
-from run.run import Run
 
 _MAX_TOKENS = 128  # of the document that a sample shows, and of the answer
 _MAX_SPANS = 2  # spans that a sample fills in
 
 
-def sample_for_display(run: Run, params: Params) -> str:
+def sample_for_display(run: CompiledRun, params: Params) -> str:
     """Returns a few lines: the start of a held-out document as a prompt, the model's answer, and the true text.
 
     The document and the hidden tokens are the same in every call. The objective's first denoiser corrupts the document.
@@ -92,7 +92,7 @@ def _without_eos(tokens: np.ndarray, vocab: Vocab) -> np.ndarray:
     return tokens[:-1] if tokens[-1:].tolist() == [vocab.eos] else tokens
 
 
-def _heldout_text(run: Run, length: int) -> tuple[np.ndarray, str]:
+def _heldout_text(run: CompiledRun, length: int) -> tuple[np.ndarray, str]:
     """Returns the first `length` tokens, int32, of the first held-out document that long, or of the longest one."""
     documents = run.heldout_documents.parts[run.experiment.tasks[0].corpus]
     offsets = documents.store.offsets
@@ -101,7 +101,7 @@ def _heldout_text(run: Run, length: int) -> tuple[np.ndarray, str]:
     return documents.tokens(i)[:length].astype(np.int32), documents.name(i)
 
 
-def _heldout_pair(run: Run) -> tuple[np.ndarray, np.ndarray, str]:
+def _heldout_pair(run: CompiledRun) -> tuple[np.ndarray, np.ndarray, str]:
     """Returns the prompt and the start of the response, int32, of the first eligible held-out document; its name."""
     documents = run.heldout_documents.parts[run.experiment.tasks[0].corpus]
     documents, _ = eligible(documents, run.experiment.window_specs[0])

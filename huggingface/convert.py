@@ -14,7 +14,7 @@ import numpy as np
 from cluster.signals import signals_deferred
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
-from files.new_folder import new_folder
+from files.atomic import atomic_folder
 from huggingface.electra_pair import ElectraPair, is_pair, open_pair
 from huggingface.folder import is_huggingface_folder
 from huggingface.importing import FolderModel, errors_naming, num_own_sentinels, open_model
@@ -93,7 +93,7 @@ def convert(
     written["data"] = written["data"] | {"tokenizer": f"{IN_WORKDIR}{tokenizer_name}"}
     # What a run's config says of its training text is missing: nobody here knows it.
     written["corpus"] = {"tokenizer": experiment.tokenizer.fingerprint}
-    with new_folder(workdir, "--workdir") as folder:
+    with atomic_folder(workdir, "--workdir") as folder:
         for name in (tokenizer_name, *_TOKENIZER_FILES):
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(source.tokenizer_file.parent / name, folder / name)

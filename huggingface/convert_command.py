@@ -20,7 +20,7 @@ from command.flags import (
     run_command,
 )
 from contract.errors import ConfigError
-from files.new_folder import check_new_folder
+from files.atomic import check_new_folder
 from huggingface.convert import convert, default_config
 
 _FLAGS = flags.FlagValues()

@@ -15,8 +15,7 @@ from data.tokenizers.huggingface_files import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer
 from experiment.experiment import Experiment
 from files.atomic import read_json
-from files.json_text import parse_json
-from files.storage import exists, read_text
+from files.paths import exists, read_text
 from huggingface.around_text import AroundText, added_by, around_text
 from huggingface.card import AutoClass, Facts, model_card
 from huggingface.families import FAMILIES, Folder, folders_of
@@ -256,7 +255,7 @@ def _plain_json(value: Any) -> Any:
 
 def _config_in(path: Path) -> Any:
     try:
-        return parse_json(path.read_text(encoding="utf-8"))["config"]
+        return json.loads(path.read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -292,7 +291,7 @@ def _evaluation(workdir: str, step: int) -> dict[str, Any] | None:
     found = None
     for number, line in enumerate(read_text(path, errors="replace").splitlines(), start=1):
         try:
-            values = parse_json(line)
+            values = json.loads(line)
             is_found = values["split"] == "eval" and values["step"] == step
         except (ValueError, TypeError, KeyError):
             raise ConfigError(f"{path}, line {number} is not a line of metrics: move the file away") from None

@@ -17,7 +17,7 @@ from absl import flags
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
-from files.new_folder import check_new_folder, new_folder
+from files.atomic import atomic_folder, check_new_folder
 from huggingface.export import Exporter, check_exportable, entry_of_others
 from huggingface.words import WordRate, given_rate, measure_rate
 from run.corpus import describe_changed_corpus, open_corpora
@@ -75,7 +75,7 @@ def main() -> None:
         print(f"note: the words seen are {words}", file=sys.stderr, flush=True)
     exporter = dataclasses.replace(exporter, words=words)
     names = [exporter.folder_name(step) if _ALL_STEPS.value else "" for step in steps]
-    with new_folder(_OUT.value, "--out", replaces=replaces) as folder:
+    with atomic_folder(_OUT.value, "--out", replaces=replaces) as folder:
         for step, name in zip(steps, names, strict=True):
             (folder / name).mkdir(exist_ok=True)
             exporter.write(folder / name, step)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import fnmatch
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,8 +13,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.files import expand_home
-from files.json_text import parse_json
-from files.storage import check_local, list_names, read_text
+from files.paths import check_local, list_names, read_text
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -76,7 +76,7 @@ def is_huggingface_folder(path: str | os.PathLike) -> bool:
     kind if it has files of weights.
     """
     try:
-        config = parse_json(read_text(os.path.join(path, "config.json")))
+        config = json.loads(read_text(os.path.join(path, "config.json")))
     except FileNotFoundError:
         names = []
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -110,7 +110,7 @@ def open_folder(path: str | os.PathLike, where: str) -> HuggingFaceFolder:
 def read_json_object(path: Path, where: str) -> dict[str, Any]:
     """Returns the JSON object in the file `path`. Raises ConfigError for a missing file and for other contents."""
     try:
-        contents = parse_json(path.read_text(encoding="utf-8"))
+        contents = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(
             f"{where} has no {path.name}: name a folder that transformers' save_pretrained wrote"

@@ -3,10 +3,9 @@
 from learners.classification import ClassificationLearner
 from learners.contrastive import ContrastiveLearner
 from learners.electra import ElectraLearner
-from learners.learner import Learner, LearnerSetup
+from learners.learner import Learner, LearnerSetup, TokenPredictionLearner
 from learners.multi_token_prediction import MultiTokenPredictionLearner
 from learners.sentence_pairs import SentencePairsLearner
-from learners.token_prediction import TokenPredictionLearner
 from models.config import ModelConfig
 from objectives.mixture import Mixture
 from objectives.objective import Objective

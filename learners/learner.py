@@ -1,7 +1,9 @@
-"""The base class of learners. A learner defines the parameters that are trained and the loss of a batch.
+"""The base class of learners, and the default: one Transformer that predicts the scored tokens of a batch.
+
+A learner defines the parameters that are trained and the loss of a batch.
 
 An objective names its learner: the class attribute `learner` of an entry of objectives.OBJECTIVES is a key of
-learners.LEARNERS. The default, "token_prediction", trains one Transformer on the scored tokens.
+learners.LEARNERS. The default is "token_prediction": CLM, MLM, denoisers, mixtures.
 
 To add a learner: subclass Learner in a file of this package, define its abstract methods, add the class to LEARNERS,
 and set `learner` in the objective. Parameters are always {"transformer": ...}, of the experiment's model, plus an entry
@@ -31,11 +33,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from models.config import ModelConfig
+from models.flops import hidden_flops, logits_flops, scored_length
 from models.parameters import Params
-from models.placement import by_rows, unconstrained
-from models.transformer import Transformer, bind, logits_parameters
+from models.placement import per_device, unconstrained
+from models.transformer import Transformer, bind, init_params, logits_parameters
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
-from objectives.losses.cross_entropy import LossOptions, LossSums, cross_entropy, scored_tokens
+from objectives.losses.cross_entropy import LossOptions, LossSums, cross_entropy, scored_tokens, target_side
 from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
 from objectives.mixture import Mixture
 from objectives.objective import Objective
@@ -171,22 +174,48 @@ class Learner(abc.ABC):
             logits_BxLxV = self.bind_transformer(params).logits(hidden_BxLxD)
             return cross_entropy(logits_BxLxV, scored, self.loss_options)
         return chunked_cross_entropy(
-            *self.logits_of_rows(params),
+            *self.logits_function(params),
             hidden_BxLxD,
             scored,
             self.loss_options,
             chunk_size=chunk_size,
-            by_rows=by_rows,
+            per_device=per_device,
         )
 
-    def logits_of_rows(self, params: Params) -> tuple[Callable[[Params, Array], Array], Params]:
-        """Returns `Transformer.logits` as (parameters, hidden) -> logits, and its parameters, for `by_rows`."""
+    def logits_function(self, params: Params) -> tuple[Callable[[Params, Array], Array], Params]:
+        """Returns `Transformer.logits` as (parameters, hidden) -> logits, and its parameters, for `per_device`."""
         transformer = params["transformer"]
 
         def logits(parameters: Params, hidden: Array) -> Array:
             return unconstrained(bind(self.model, transformer | parameters).logits)(hidden)
 
         return logits, {name: transformer[name] for name in logits_parameters(self.model)}
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenPredictionLearner(Learner):
+    """See Learner. The reported loss and accuracy are over the tokens with a loss weight: those the objective scores.
+
+    Parameters: `transformer` alone.
+    """
+
+    def init_params(self, key: Array) -> Params:
+        return {"transformer": init_params(self.model, key)}
+
+    def weights(self, batch: Batch) -> dict[str, Array]:
+        return {"tokens": batch[f"{target_side(batch)}_loss_weights"].sum()}
+
+    def loss(
+        self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
+    ) -> tuple[Array, Sums]:
+        transformer = self.bind_transformer(params)
+        hidden_BxLxD = transformer.hidden(batch, dropout_key=self.dropout_key(key, train))
+        sums = self.token_loss(params, hidden_BxLxD, batch)
+        return mean(sums.minimized_sum, weights["tokens"]), sums.reported()
+
+    def forward_flops(self, inputs_length: int, targets_length: int) -> int:
+        positions = self.num_logits(scored_length(self.model, inputs_length, targets_length))
+        return hidden_flops(self.model, inputs_length, targets_length) + logits_flops(self.model, positions)
 
 
 def mean(total: Array, weight: Array) -> Array:

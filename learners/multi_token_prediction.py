@@ -11,7 +11,7 @@ from learners.learner import Batch, Learner, Sums
 from models.flops import dense_flops, hidden_flops, layer_flops, logits_flops
 from models.multi_token import IndependentHeads, bind_heads, init_heads
 from models.parameters import Params
-from models.placement import by_rows, own_positions, whole_rows
+from models.placement import own_positions, per_device, whole_rows
 from models.transformer import init_params
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossSums, ScoredTokens
@@ -74,7 +74,7 @@ class MultiTokenPredictionLearner(Learner):
         num_groups = self.setup.num_groups
         group_ids_NxBxT = jnp.arange(N)[:, None, None] * num_groups + batch["example_source"]
         sums = chunked_cross_entropy(
-            *self.logits_of_rows(params),
+            *self.logits_function(params),
             _concatenate_heads(hidden_NxBxTxD),
             ScoredTokens(
                 _concatenate_heads(future.target_tokens),
@@ -83,7 +83,7 @@ class MultiTokenPredictionLearner(Learner):
             ),
             self.loss_options._replace(num_groups=N * num_groups),
             chunk_size=min(self.setup.loss.chunk_size or T, T),
-            by_rows=by_rows,
+            per_device=per_device,
         )
         return sums.minimized_sum / total_N[0], _sums(sums, factor_N)
 

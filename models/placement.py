@@ -23,8 +23,8 @@ _compiled_for: contextvars.ContextVar[tuple[str, OverDevices, bool] | None] = co
     "compiled_for", default=None
 )
 # (parameters, arrays [B, ...]) -> (sums, arrays [B, ...]), and the same function run by each device on its own rows
-ByRows = Callable[[Callable], Callable]
-_by_rows: contextvars.ContextVar[ByRows] = contextvars.ContextVar("by_rows", default=lambda function: function)
+PerDevice = Callable[[Callable], Callable]
+_per_device: contextvars.ContextVar[PerDevice] = contextvars.ContextVar("per_device", default=lambda function: function)
 _first_row: contextvars.ContextVar[Callable[[int], Array | int]] = contextvars.ContextVar(
     "first_row", default=lambda rows: 0
 )
@@ -63,7 +63,7 @@ def constrain_activations(x: Array) -> Array:
 
 
 def unconstrained(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Returns `function` without constraints on activations, for `by_rows`, in which each device has its own rows."""
+    """Returns `function` without constraints on activations, for `per_device`: each device has its own rows."""
 
     def run(*arrays: Array) -> Array:
         with activation_constraint(lambda x: x):
@@ -73,21 +73,21 @@ def unconstrained(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 @contextlib.contextmanager
-def running_by_rows(by_rows: ByRows) -> Iterator[None]:
-    """Within this context, `by_rows` is the function of this name: run.split_rows.by_rows on the caller's mesh."""
-    token = _by_rows.set(by_rows)
+def running_per_device(per_device: PerDevice) -> Iterator[None]:
+    """Within this context, `per_device` is the caller's function: run.per_device.per_device on its mesh."""
+    token = _per_device.set(per_device)
     try:
         yield
     finally:
-        _by_rows.reset(token)
+        _per_device.reset(token)
 
 
-def by_rows(function: Callable) -> Callable:
+def per_device(function: Callable) -> Callable:
     """Returns `function`(parameters, arrays [B, ...]) -> (sums, arrays [B, ...]), run by each device on its own rows.
 
-    The sums are added over the devices, once. Outside `running_by_rows`, returns `function` itself.
+    The sums are added over the devices, once. Outside `running_per_device`, returns `function` itself.
     """
-    return _by_rows.get()(function)
+    return _per_device.get()(function)
 
 
 @contextlib.contextmanager

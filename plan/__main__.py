@@ -25,7 +25,7 @@ from command.flags import (
 )
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from files.output_file import check_output, is_replaced, writing
+from files.atomic import check_output, is_replaced, writing
 from plan.estimate import Estimate, estimate
 from plan.memory_choice import resolve_memory
 from plan.remedy import find_remedy

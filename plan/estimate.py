@@ -12,16 +12,16 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from contract.windows import Windows
 from experiment.experiment import Experiment
-from experiment.mesh_checks import check_mesh
 from experiment.optimizer import make_optimizer
 from models.placement import compiled_for
 from plan.activations import activation_bytes, placeholder_kernel
 from plan.hlo import collective_bytes
 from plan.topology import Topology
 from run import sharding
-from run.run import (
+from run.compiled_run import (
     abstract_state,
     attention_of,
+    check_mesh,
     compiled_train_step,
     seed_array,
 )

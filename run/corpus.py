@@ -1,23 +1,25 @@
-"""The text of an experiment, and whether it is the text of a run."""
+"""The text of an experiment, the steps of its epochs, and whether it is the text of a run."""
 
 import dataclasses
 import functools
 import hashlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 
 from contract.errors import ConfigError
 from data.sources import Source, open_source
 from data.store.store import TokenStore, open_or_build
-from data.windows.documents import Documents, MixedDocuments
-from data.windows.eligible import check_classes, eligible
-from data.windows.near_duplicates import Overlap, near_duplicates
-from data.windows.rates import rate_factors, rates
-from data.windows.split import Split, heldout_digest, is_trained_on, split_documents
+from data.windows.document_filter import check_classes, eligible
+from data.windows.documents import Documents, MixedDocuments, rate_factors, rates
+from data.windows.leak_guard import Overlap, is_trained_on, near_duplicates
+from data.windows.split import Split, heldout_digest, split_documents
+from data.windows.windowing import windows_per_epoch
 from experiment.config import DataConfig
-from experiment.experiment import Experiment
+from experiment.experiment import Experiment, make_experiment
 from experiment.tasks import check_different, corpus_error
 from workdir.run_config import read_config
 
@@ -157,13 +159,13 @@ def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
         trained_by = {name: count for name, count in counts.items() if count}
         if drop and others:
             held_out = [is_trained_on(train, other.heldout_documents, other.train_documents) for other in others]
-            dropped = functools.reduce(lambda a, b: np.logical_or(a, b, out=a), held_out)  # of all training documents
+            dropped = functools.reduce(np.logical_or, held_out)  # of all training documents
             if dropped.all():
                 raise ConfigError(
                     f"data.near_duplicates='drop' leaves no training document of corpus {corpus.name!r}: all "
                     f"{len(train):,} are held-out text of the other corpora; set it to 'keep'"
                 )
-            train = train.without(dropped)
+            train = train.subset(~dropped)
         compared.append(dataclasses.replace(corpus, train_documents=train, elsewhere=elsewhere, trained_by=trained_by))
     return compared
 
@@ -205,4 +207,48 @@ def describe_changed_corpus(workdir: str | os.PathLike, experiment: Experiment, 
     return (
         f"{workdir}: the corpus, {describe_corpus(experiment.data)}, has changed since the run was trained "
         f"(corpus.fingerprint={corpora.content_digest}, and {fingerprint} in config.json): restore its files"
+    )
+
+
+def resolve_epochs(experiment: Experiment, documents: Documents | MixedDocuments) -> Experiment:
+    """Returns the experiment with `train.steps` set to the steps of `train.epochs`, passes over `documents`.
+
+    The schedule of the learning rate and everything else that depends on the number of steps is that of the resolved
+    number. `experiment.config` then has both fields. Returns `experiment` itself where train.epochs is 0.
+
+    Raises ConfigError where the config has no epoch (windows_per_epoch), and where the schedule
+    does not fit the resolved number of steps.
+    """
+    epochs = experiment.train.epochs
+    if not epochs:
+        return experiment
+    steps = steps_of(experiment, documents)
+    try:
+        resolved = make_experiment(experiment.config, steps=steps)
+    except ConfigError as error:
+        raise ConfigError(f"train.epochs={epochs:g} is {steps} steps with this corpus, and {error}") from error
+    warnings = tuple(dict.fromkeys((*resolved.warnings, *experiment.warnings)))
+    kept = {"chosen": experiment.chosen, "new_store_dir": experiment.new_store_dir}
+    return dataclasses.replace(resolved, warnings=warnings, **kept)
+
+
+def steps_of(experiment: Experiment, documents: Documents) -> int:
+    """Returns the fewest steps that read every window of `documents` at least `train.epochs` times on average.
+
+    ceil(epochs * windows of an epoch / windows of a step). A fraction of an epoch reads that fraction of the windows.
+    The last step reads on into the next epoch where the quotient is not an integer.
+    """
+    windows = windows_per_epoch(documents, experiment.batch_spec)
+    per_step = experiment.train.batch_size * experiment.data.examples_per_row
+    # The decimal number that the config shows, not its binary approximation: 1.1 epochs of 10 windows are 11 windows.
+    return math.ceil(Fraction(repr(experiment.train.epochs)) * windows / per_step)
+
+
+def describe_epochs(experiment: Experiment, documents: Documents) -> str:
+    """Returns how `train.epochs` was resolved, in words."""
+    windows = windows_per_epoch(documents, experiment.batch_spec)
+    per_step = experiment.train.batch_size * experiment.data.examples_per_row
+    kind = "rows" if experiment.data.documents == "whole" else "windows"
+    return (
+        f"{experiment.train.steps:,}: {experiment.train.epochs:g} epochs of {windows:,} {kind}, {per_step:,} per step"
     )

@@ -5,7 +5,7 @@ Models never name a mesh axis: the path of an array determines its sharding, by 
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from experiment.config import MeshConfig
 from models.paths import leaf_name
 
 # "data" splits the rows of a batch; "fsdp" splits rows, and one dimension of each matrix; "context" splits the
-# positions of each row (run/split_rows.py), and no array of the state; "tensor" splits the other dimension of each
+# positions of each row (run/per_device.py), and no array of the state; "tensor" splits the other dimension of each
 # matrix: the one of attention heads, feed-forward units or the vocabulary.
 AXES = ("data", "fsdp", "context", "tensor")
 ROW_AXES = ("data", "fsdp")
@@ -166,67 +166,9 @@ def put_params(params: Any, mesh: Mesh) -> Any:
 def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """Returns the sharding of a batch's arrays, [B, ...]: rows are split over "data" and "fsdp".
 
-    The devices along "context" have the same whole rows, which are small: run/split_rows.py splits their positions.
+    The devices along "context" have the same whole rows, which are small: run/per_device.py splits their positions.
     """
     return NamedSharding(mesh, P(ROW_AXES))
-
-
-def constrain_rows(x: jax.Array, sharding: NamedSharding) -> jax.Array:
-    """Returns `x`, [B, ...], with rows split as in `sharding`; the compiler shards the other dimensions."""
-    mesh, axes = row_axes(sharding.mesh)
-    rest = [P.UNCONSTRAINED] * (x.ndim - 1)
-    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(axes, *rest)))
-
-
-def row_axes(mesh: Mesh | AbstractMesh) -> tuple[Mesh | AbstractMesh, tuple[str, ...]]:
-    """Returns the mesh of the current context, by default `mesh`, and its axes that split the rows.
-
-    Within `split_rows` these are the mesh and the axes that are not manual.
-    """
-    context = jax.sharding.get_abstract_mesh()
-    manual = context.manual_axes
-    return context if manual else mesh, tuple(axis for axis in ROW_AXES if axis not in manual)
-
-
-def over_devices(
-    function: Callable[..., jax.Array], arguments: Sequence[str], result: str, *, mesh: Mesh
-) -> Callable[..., jax.Array]:
-    """Returns `function` under jax.shard_map: takes and returns global arrays, and each device computes its part.
-
-    For kernels that the compiler cannot partition. Rows (B) are split like the rows of a batch. Heads (H and G) are
-    split over "tensor" if its size divides the number of heads of every argument, and are replicated otherwise.
-
-    Args:
-      function: takes arrays and returns one array.
-      arguments: for each argument its dimensions as letters, such as "BHQK".
-      result: the dimensions of the result.
-      mesh: the devices.
-    """
-    if mesh.size == 1:
-        return function
-
-    def run(*arrays: jax.Array) -> jax.Array:
-        head_counts = [n for names, array in zip(arguments, arrays, strict=True) for n in _heads(names, array.shape)]
-        heads = "tensor" if all(count % mesh.shape["tensor"] == 0 for count in head_counts) else None
-        context, rows = row_axes(mesh)
-        axes = {"B": rows, "H": heads, "G": heads}
-        *in_specs, out_specs = (P(*(axes.get(name) for name in names)) for names in (*arguments, result))
-        partitioned = jax.shard_map(
-            function,
-            mesh=context,
-            in_specs=tuple(in_specs),
-            out_specs=out_specs,
-            axis_names=set(AXES) - set(jax.sharding.get_abstract_mesh().manual_axes),  # no axis is the compiler's
-            check_vma=False,
-        )
-        return partitioned(*arrays)
-
-    return run
-
-
-def _heads(names: str, shape: tuple[int, ...]) -> list[int]:
-    """Returns the sizes of the dimensions of heads."""
-    return [size for name, size in zip(names, shape, strict=True) if name in "HG"]
 
 
 def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:

@@ -1,4 +1,8 @@
-"""The training and evaluation steps: one body each, pure functions of a pytree state, to be compiled by `jax.jit`."""
+"""The training and evaluation steps: one body each, pure functions of a pytree state, to be compiled by `jax.jit`.
+
+Below them, what a step does beside the gradient: dynamic loss scaling for float16, in which small gradients underflow
+to 0, and the exponential moving average of the parameters (Polyak averaging), which evaluations read in their place.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -10,15 +14,24 @@ import optax
 
 from learners.learner import Batch, Learner, Sums
 from models.transformer import Params
-from run.averaging import averaged, initial_average
-from run.loss_scale import (
-    LossScale,
-    adjusted,
-    can_shrink,
-    initial_loss_scale,
-    scaled,
-    unscaled,
-)
+
+INITIAL_FACTOR = 2.0**15
+MIN_FACTOR, MAX_FACTOR = 1.0, 2.0**24
+GROWTH_INTERVAL = 2000  # updates in a row with finite gradients before the factor grows
+
+
+class LossScale(NamedTuple):
+    """float16: the loss is multiplied by `factor` before differentiation, and the gradients are divided by it.
+
+    In float16, gradients below 2^-25 round to 0 and gradients above 65,504 to infinity; the factor moves gradients
+    between these limits. The factor is a power of two, so multiplication and division do not round. As in Micikevicius
+    et al. (2018), an update whose gradients are not finite is skipped and halves the factor; 2,000 updates in a row
+    with finite gradients double the factor. Deviation from flax's DynamicScale, which checks the gradients of a single
+    value_and_grad: microbatches are summed before the check.
+    """
+
+    factor: jax.Array  # float32 [], from 1 to 2^24
+    good_count: jax.Array  # int32 []: finite updates since the factor last changed or would have exceeded its maximum
 
 
 class TrainState(NamedTuple):
@@ -31,7 +44,7 @@ class TrainState(NamedTuple):
     # int32 []: updates skipped since the last good one, without those after which the loss scale could still shrink
     skipped_in_a_row_count: jax.Array
     loss_scale: LossScale | None = None  # float16 only
-    ema_params: Params | None = None  # float32, the average of `params` (run/averaging.py); None: not averaged
+    ema_params: Params | None = None  # float32, the average of `params`; None: not averaged
 
     @property
     def eval_params(self) -> Params:
@@ -73,7 +86,7 @@ def make_train_step(
     grad_accum_steps: int,
     seed: int | jax.Array,
     axis_name: str | Sequence[str] | None = None,
-    split_rows: Callable[[Callable], Callable] | None = None,
+    per_part: Callable[[Callable], Callable] | None = None,
     ema_decay: float = 0.0,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
     """Returns (state, batch) -> (state, metrics): one update from one global batch, [B, ...] arrays.
@@ -87,7 +100,7 @@ def make_train_step(
     are summed, so the update does not depend on the number of microbatches. An update whose gradients are not finite
     leaves parameters, optimizer state and averaged parameters unchanged. If the state has a loss scale (float16), the
     gradients are those of the scaled loss, and every update adjusts the scale. If the state has averaged parameters,
-    they follow the parameters with `ema_decay` (run/averaging.py).
+    they follow the parameters with `ema_decay`.
 
     Args:
       learner: has the loss.
@@ -95,8 +108,8 @@ def make_train_step(
       grad_accum_steps: the number of microbatches.
       seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
       axis_name: the mesh axes, or the axis of jax.pmap, whose parts of the rows have their own sums.
-      split_rows: maps the function (params, loss scale, batch, key) -> sums to one that runs on each part of the rows
-        of `axis_name` (run.split_rows.split_rows). None: under jax.pmap the whole step runs on one part, and each
+      per_part: maps the function (params, loss scale, batch, key) -> sums to one that runs on each part of the rows
+        of `axis_name` (run.per_device.per_part). None: under jax.pmap the whole step runs on one part, and each
         part has its own key.
       ema_decay: `train.ema_decay`.
 
@@ -114,7 +127,7 @@ def make_train_step(
 
     def summed_gradients(params: Params, loss_scale: LossScale | None, batch: Batch, key: jax.Array):
         weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), scored_tokens(batch)
-        if axis_name is not None and split_rows is None:
+        if axis_name is not None and per_part is None:
             key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
         if axis_name is not None:
             weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
@@ -127,7 +140,7 @@ def make_train_step(
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
-        of_rows = summed_gradients if split_rows is None else split_rows(summed_gradients)
+        of_rows = summed_gradients if per_part is None else per_part(summed_gradients)
         grads, sums = of_rows(state.params, state.loss_scale, batch, key)
         grads = unscaled(grads, state.loss_scale)
         grad_norm = optax.tree.norm(grads)
@@ -222,3 +235,63 @@ def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -
     shapes = jax.eval_shape(gradients, jax.tree.map(lambda x: x[0], microbatches), key)
     zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
     return jax.lax.scan(add, zeros, (jnp.arange(steps), microbatches))[0]
+
+
+def initial_loss_scale(precision: str) -> LossScale | None:
+    """Returns a scale of 2^15 for "float16".
+
+    None for float32 and bfloat16, which have enough exponent bits: the functions below then change nothing.
+    """
+    if precision != "float16":
+        return None
+    return LossScale(jnp.full((), INITIAL_FACTOR, jnp.float32), jnp.zeros((), jnp.int32))
+
+
+def scaled(loss: jax.Array, scale: LossScale | None) -> jax.Array:
+    """Returns the loss to differentiate, float32 []."""
+    return loss if scale is None else loss * scale.factor
+
+
+def unscaled(grads, scale: LossScale | None):
+    """Returns the gradients of the loss from those of the scaled loss, a float32 tree. NaN and infinity remain."""
+    return grads if scale is None else jax.tree.map(lambda grad: grad / scale.factor, grads)
+
+
+def adjusted(scale: LossScale | None, finite: jax.Array) -> LossScale | None:
+    """Returns the scale after an update. finite: bool [], whether all gradients of the update were finite."""
+    if scale is None:
+        return None
+    good_count = scale.good_count + 1
+    grows = finite & (good_count == GROWTH_INTERVAL)
+    factor = scale.factor * jnp.where(grows, 2.0, jnp.where(finite, 1.0, 0.5))
+    return LossScale(
+        factor=jnp.clip(factor, MIN_FACTOR, MAX_FACTOR), good_count=jnp.where(finite & ~grows, good_count, 0)
+    )
+
+
+def can_shrink(scale: LossScale | None) -> jax.Array:
+    """Returns whether the factor is above its minimum, bool []: a smaller factor may make the gradients finite."""
+    return jnp.asarray(False) if scale is None else scale.factor > MIN_FACTOR
+
+
+def initial_average(params: Params) -> Params:
+    """Returns the average before the first update: a copy of `params`, because a donated state has no array twice."""
+    return jax.tree.map(jnp.copy, params)
+
+
+def averaged(average: Params, params: Params, *, decay: float, num_updates: jax.Array) -> Params:
+    """Returns the average after an update: d * average + (1 - d) * params, with d = min(decay, (1 + n) / (10 + n)).
+
+    The warm-up of d is that of `num_updates` in TensorFlow's tf.train.ExponentialMovingAverage. Without it the initial
+    parameters, which are random, would keep a weight of decay^n: 0.55 after 600 updates with a decay of 0.999. With it
+    the average is over about the last tenth of the updates until d reaches `decay`, at n = 8,989 for 0.999. The average
+    starts with the initial parameters, so no bias correction as in Adam, whose moments start at 0, is needed.
+
+    Args:
+      average, params: float32 arrays of the same shapes; `params` are those after the update.
+      decay: `train.ema_decay`, in (0, 1).
+      num_updates: n, int32 []: updates since the start of the run, this one included and skipped ones not.
+    """
+    # 1 - d, without the cancellation of a float32 d close to 1.
+    step_size = jnp.maximum(1.0 - decay, 9.0 / (10.0 + num_updates))
+    return optax.incremental_update(params, average, step_size)

@@ -23,7 +23,7 @@ from command.flags import (
 )
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from files.output_file import check_output, writing
+from files.atomic import check_output, writing
 from run.restore import load_experiment
 from show.html import html_page
 from show.page import open_page

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from command.plural import plural
+from data.windows.document_filter import describe_excluded
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.eligible import describe_excluded
 from experiment.experiment import Experiment
 from run.corpus import describe_rates, of_corpus
 

@@ -21,10 +21,10 @@ from generate.prompts import max_answer_length, not_a_language_model, read_promp
 from generate.sample import readable
 from generate.sampling import Sampling
 from models.parameters import Params
+from run.compiled_run import make_run
 from run.corpus import open_corpora
-from run.heldout import evaluate
+from run.evaluation import evaluate
 from run.restore import language_model, load_experiment, load_params, reading_mesh
-from run.run import make_run
 from workdir.workdir import Workdir
 
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics

@@ -17,9 +17,9 @@ from contract.errors import ConfigError
 from data.windows.batches import Batches
 from experiment.experiment import Experiment, make_experiment
 from plan.memory_choice import resolve_memory, this_machine
+from run.compiled_run import make_run
 from run.corpus import open_corpora
 from run.restore import check_same_transformer
-from run.run import make_run
 from studies.measures import SPLIT, VOCABULARY, FineTuning, Measure, make_measure
 from studies.study import Budget, Study, Variant
 from workdir.run_config import flatten

@@ -14,7 +14,7 @@ from absl import flags
 from command.flags import parse_flags, run_command
 from command.pyplot import import_pyplot
 from contract.errors import ConfigError
-from files.output_file import check_output, writing
+from files.atomic import check_output, writing
 from workdir.workdir import Workdir
 
 _FLAGS = flags.FlagValues()

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from contract.errors import ConfigError
 from files.atomic import read_json, write_json
-from files.storage import check_local
+from files.paths import check_local
 from studies.plan import Job, Plan, jobs_of
 from studies.study import Study
 from workdir.run_config import flatten

@@ -94,3 +94,21 @@ def corpus(tmp_path_factory) -> pathlib.Path:
     for name, documents in {"pairs.jsonl": pairs, "labelled.jsonl": labelled}.items():
         (folder / name).write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
     return folder
+
+
+@pytest.fixture(scope="session")
+def buckets():
+    """The variables of the environment with which processes reach s3://test-bucket. See tests/buckets.py."""
+    pytest.importorskip("moto")
+    from tests.buckets import buckets_on_this_machine
+
+    with buckets_on_this_machine() as environment:
+        yield environment
+
+
+@pytest.fixture(params=["s3", "gs"])
+def bucket(request, buckets) -> str:
+    """The address of a folder without files, in a bucket of each scheme. Other processes reach s3:// alone."""
+    import uuid
+
+    return f"{request.param}://test-bucket/{uuid.uuid4().hex}"

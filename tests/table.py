@@ -13,7 +13,7 @@ import numpy as np
 from contract.vocab import NEWLINE
 from contract.windows import Windows
 from experiment.experiment import Experiment, make_experiment
-from experiment.objective_config import make_objective
+from experiment.objective import make_objective
 from objectives import Mixture, denoisers_of
 from tests.small_fields import small_config
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.windows import Windows
-from experiment.objective_config import make_objective
+from experiment.objective import make_objective
 from objectives import denoisers_of
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences

@@ -25,8 +25,8 @@ from huggingface.vocabulary import (
 from models.config import ModelConfig
 from models.paths import array_types, leaf_name
 from models.transformer import Params, init_params
+from run.compiled_run import CompiledRun
 from run.restore import load_experiment, load_transformer
-from run.run import Run
 
 # Fields of config.data that determine a vocabulary.
 _VOCABULARY = ("tokenizer", "append_special_tokens", "num_sentinels", "mode_tokens")
@@ -96,7 +96,7 @@ def check_init_from(experiment: Experiment) -> list[str]:
     return list(plan_start(open_origin(experiment.train.init_from), experiment).notes)
 
 
-def start_from(run: Run, params: Params, path: str) -> tuple[Params, int | None]:
+def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, int | None]:
     """Returns `params` with the Transformer of the run or the Hugging Face folder `path`, and the run's step.
 
     Of a run, the newest checkpoint is taken. Arrays are copied; where vocabularies differ

@@ -16,9 +16,8 @@ from cluster.save_timer import SaveTimer
 from cluster.signals import StopRequest
 from experiment.experiment import Experiment
 from plan.memory_choice import resolve_memory, this_machine
-from run.epochs import resolve_epochs
-from run.heldout import evaluate
-from run.run import make_run
+from run.compiled_run import make_run
+from run.evaluation import evaluate
 from run.step import TrainState
 from train.display import Display
 from train.profile import StepProfile
@@ -81,7 +80,7 @@ def train_and_evaluate(
         with agreement() as same_everywhere:
             saved = read_config(workdir) if checkpoints.latest_step() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
-            run = resolve_epochs(make_run(experiment, show_progress=console is None))
+            run = make_run(experiment, show_progress=console is None)
             start = make_start(run, workdir, checkpoints, start_anew=start_anew)
             same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {
                 "checkpoints": checkpoints.steps(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from files.storage import copy_folder, in_bucket
+from files.paths import copy_folder, in_bucket
 
 
 class StepProfile:

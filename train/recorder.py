@@ -11,10 +11,8 @@ from contract.errors import ConfigError
 from experiment.schedules import make_schedule
 from generate.sample import sample_for_display
 from models.transformer import Params
-from run.counters import Counters
-from run.line_sums import LineSums
-from run.metrics import grouped, summarize
-from run.run import Run
+from run.compiled_run import CompiledRun
+from run.metrics import Totals, grouped, summarize
 from run.step import TrainState
 from train.continued_schedule import how_to_continue
 from train.display import Display
@@ -43,7 +41,7 @@ class Recorder:
       run: the run.
       start: its start, in the workdir that is written.
       display: prints the messages.
-      evaluate: parameters -> held-out metrics (run.heldout.evaluate).
+      evaluate: parameters -> held-out metrics (run.evaluation.evaluate).
       lock: of the workdir; None in processes that have none. After its loss, `report`, `evaluate` and `save` raise
         ConfigError and write nothing.
       name: at the start of an error, such as "seed 1 (runs/b): ", where several runs train side by side.
@@ -51,7 +49,7 @@ class Recorder:
 
     def __init__(
         self,
-        run: Run,
+        run: CompiledRun,
         start: Start,
         display: Display,
         evaluate: Callable[[Params], dict[str, float]],
@@ -63,7 +61,7 @@ class Recorder:
         self._config = run.experiment.train
         self._checkpoints, self._evaluate, self._lock, self._name = start.checkpoints, evaluate, lock, name
         experiment = run.experiment
-        self._counters = Counters(
+        self._totals = Totals(
             experiment.tasks_of_denoisers,
             experiment.train_step_flops,
             run.count_windows,
@@ -71,7 +69,6 @@ class Recorder:
             corpora=experiment.tasks_of_corpora,
             epoch_tokens=run.epoch_tokens,
         )
-        self._line_sums = LineSums(start.counters["line"] if start.counters else ())
         self._writer = MetricsWriter(start.workdir, start.config, resume_step=start.step, warn=display.warn)
         for address in self._writer.addresses:
             display.message(address)
@@ -105,13 +102,12 @@ class Recorder:
           tokens_per_second: positions that are not padding, of both stacks, per second since the last line.
           data_wait_fraction: the share of the seconds since the last line that were spent waiting for batches.
           mfu: model FLOPs utilization since the last line, where the peak is known.
-          the totals and shares since the start of the run: see Counters.
+          the totals and shares since the start of the run: see Totals.
 
         Raises DivergedError after `train.max_nonfinite_updates` updates in a row whose gradients were not finite.
         """
-        skipped, scored_tokens = int(values["skipped_in_a_row_count"]), int(values["scored_tokens"])
-        self._line_sums.add(values)
-        self._counters.add_step(scored_tokens, now - self._step_began)
+        skipped = int(values["skipped_in_a_row_count"])
+        self._totals.add(values, now - self._step_began)
         self._step_began = now
         if skipped:
             self.display.warn(f"step {step}: a gradient is not finite; the update was skipped ({skipped} in a row)")
@@ -124,7 +120,7 @@ class Recorder:
         self.display.update(step)
         if step % self._config.log_every:
             return
-        sums, useful_token_fraction = self._line_sums.take()
+        sums, useful_token_fraction = self._totals.take_line()
         groups = self.run.experiment.metric_groups
         metrics = summarize(grouped(sums, groups), list(groups))
         metrics |= {
@@ -142,7 +138,7 @@ class Recorder:
             if self.run.peak_seconds is not None:
                 metrics["mfu"] = self.run.peak_seconds * steps / seconds
         self.restart_clock(step, now)
-        metrics |= self._counters.metrics() | self._counters.shares()
+        metrics |= self._totals.metrics() | self._totals.shares()
         self._check_lock()
         self._writer.write(step, "train", metrics)
         self.display.train(step, metrics)
@@ -152,7 +148,7 @@ class Recorder:
         self._check_lock()
         metrics = self._evaluate(params)
         self._check_lock()
-        self._writer.write(step, "eval", metrics | self._counters.metrics())
+        self._writer.write(step, "eval", metrics | self._totals.metrics())
         self.display.eval(step, metrics)
         return metrics["loss"] if math.isfinite(metrics["loss"]) else None
 
@@ -160,15 +156,14 @@ class Recorder:
         """Starts to write a checkpoint. Returns once the arrays of `state` may be donated."""
         self._check_lock()
         self._writer.flush()  # the lines of a step are in the file before its checkpoint is
-        totals = self._counters.state() | {"line": self._line_sums.state()}
-        self._checkpoints.save(step, state, eval_loss=eval_loss, counters=totals)
+        self._checkpoints.save(step, state, eval_loss=eval_loss, counters=self._totals.state())
 
     def finish(self, state: TrainState) -> bool:
         """Waits for the checkpoints, prints how the run ended, and returns whether it made all of its steps."""
         experiment, step = self.run.experiment, int(state.step)
         self._checkpoints.wait()
         self._writer.flush()
-        print_shares(self.run, self._counters, self.display)
+        print_shares(self.run, self._totals, self.display)
         if step < self._config.steps:
             self.display.message(
                 f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."

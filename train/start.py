@@ -12,9 +12,9 @@ import jax
 from cluster.agreement import agreement, exchange
 from contract.errors import ConfigError
 from evaluation.overlap import check_start
-from files.storage import check_writable, in_bucket, real_path
+from files.paths import check_writable, in_bucket, real_path
 from huggingface.folder import is_huggingface_folder
-from run.run import Run
+from run.compiled_run import CompiledRun
 from run.step import TrainState
 from train.continued_schedule import check_schedule
 from train.init_from import check_init_from, start_from
@@ -99,7 +99,7 @@ def open_checkpoints(workdir: str, *, keep: int) -> Checkpoints:
 
 
 def make_start(
-    run: Run, workdir: str, checkpoints: Checkpoints, *, step: int | None = None, start_anew: bool = False
+    run: CompiledRun, workdir: str, checkpoints: Checkpoints, *, step: int | None = None, start_anew: bool = False
 ) -> Start:
     """Returns the start of `run` in `workdir` from the checkpoint `step` (default: the newest), and writes nothing.
 
@@ -137,7 +137,7 @@ def make_start(
     return Start(workdir, checkpoints, step, config, None, warnings)
 
 
-def write_start(run: Run, start: Start) -> None:
+def write_start(run: CompiledRun, start: Start) -> None:
     """Writes a copy of the tokenizer, the resolved config, and whether the run has a checkpoint, in the workdir."""
     write_tokenizer(start.workdir, run.experiment.tokenizer)
     write_config(start.workdir, start.config)
@@ -145,7 +145,7 @@ def write_start(run: Run, start: Start) -> None:
         write_record(start.workdir, start.step)
 
 
-def first_state(run: Run, start: Start) -> tuple[Start, TrainState]:
+def first_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
     """Returns the start with its counters, and the state of its checkpoint or a new one.
 
     A new state may have another run's Transformer (train.init_from). Raises DamagedCheckpointError.
@@ -161,7 +161,7 @@ def first_state(run: Run, start: Start) -> tuple[Start, TrainState]:
     return dataclasses.replace(start, origin=origin), state.starting_with(params)
 
 
-def first_whole_state(run: Run, start: Start) -> tuple[Start, TrainState]:
+def first_whole_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
     """Returns what `first_state` does, from an earlier checkpoint where the newest ones are damaged.
 
     The damaged ones are then renamed, with a warning in the start: the run will save these steps again. Raises

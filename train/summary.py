@@ -9,21 +9,19 @@ from cluster.accelerators import accelerator_warnings
 from cluster.distributed import gpus_of_node
 from command.plural import plural
 from data.tokenizers.specials import appended_names
-from data.windows.coverage import coverage_warnings, describe_coverage
-from data.windows.eligible import describe_excluded
+from data.windows.corpus_statistics import HELDOUT_TOKENS, coverage_warnings, describe_coverage, trigram_loss
+from data.windows.document_filter import describe_excluded
 from data.windows.split import unit_of
-from data.windows.trigram import trigram_loss
 from experiment.config import DataConfig
 from experiment.experiment import Experiment
 from models.placement import platform_of
-from run.corpus import Corpus, describe_rates, of_corpus
-from run.counters import Counters
-from run.epochs import describe_epochs
-from run.run import Run, attention_of
+from run.compiled_run import CompiledRun, attention_of
+from run.corpus import Corpus, describe_epochs, describe_rates, of_corpus
+from run.metrics import Totals
 from train.display import Display
 
 
-def print_summary(run: Run, display: Display, workdir: str) -> None:
+def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
     """Prints the lines of `summary_lines`, the documents that are excluded, and the warnings."""
     lines = summary_lines(run, workdir)
     width = max(10, *map(len, lines))
@@ -50,7 +48,7 @@ def print_summary(run: Run, display: Display, workdir: str) -> None:
         display.warn(warning)
 
 
-def summary_lines(run: Run, workdir: str) -> dict[str, str]:
+def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
     """Returns name -> text for each line of the summary, in order.
 
     The baseline is the loss of a model that knows only the frequencies of the tokens in the corpus. The trigram model's
@@ -99,7 +97,7 @@ def _line_name(name: str, corpus: Corpus) -> str:
     return f"{name} {corpus.name}".strip()
 
 
-def _corpus_lines(run: Run) -> dict[str, str]:
+def _corpus_lines(run: CompiledRun) -> dict[str, str]:
     """Returns the lines about each corpus, and about the rates of several."""
     lines, data = {}, run.experiment.data
     for corpus, own in zip(run.corpora.each, data.of_corpora().values(), strict=True):
@@ -139,13 +137,14 @@ def _describe_vocabulary(experiment: Experiment) -> str:
     )
 
 
-def _trigram_line(run: Run, number: int) -> str:
+def _trigram_line(run: CompiledRun, number: int) -> str:
     """Returns the loss of a trigram model on the text that an evaluation reads, and whether the run's compares with it.
 
     number: of the corpus that the trigram model is of.
     """
     train_documents = run.corpora.each[number].train_documents
-    loss = trigram_loss(train_documents, run.heldout, run.experiment.vocab.eos, number)
+    places = run.heldout.places(HELDOUT_TOKENS, number)
+    loss = trigram_loss(train_documents, places, run.experiment.vocab.eos)
     is_scored = run.experiment.byte_metric == "bits_per_byte"
     compared = "" if is_scored else "; not comparable with this objective's loss"
     return (
@@ -159,13 +158,13 @@ def count_text(count: int) -> str:
     return f"{count / 1e6:,.1f}M" if count >= 100_000 else f"{count:,}"
 
 
-def print_shares(run: Run, counters: Counters, display: Display) -> None:
+def print_shares(run: CompiledRun, totals: Totals, display: Display) -> None:
     """Prints a table of the shares of denoisers and corpora: as set, and of the examples and raw tokens so far.
 
     In a run of several corpora also of the windows, and how often each corpus was read. Prints nothing for one denoiser
     of one corpus, and before the first step.
     """
-    experiment, shares = run.experiment, counters.shares()
+    experiment, shares = run.experiment, totals.shares()
     if not shares:
         return
     first, last = (_set_shares(run, final=final) for final in (False, True))
@@ -185,7 +184,7 @@ def print_shares(run: Run, counters: Counters, display: Display) -> None:
         display.message(f"{name:>{width}}  {as_set:>16}{windows}  {examples:>12.4f}  {tokens:>14.4f}{epochs}")
 
 
-def _set_shares(run: Run, *, final: bool) -> dict[str, float]:
+def _set_shares(run: CompiledRun, *, final: bool) -> dict[str, float]:
     """Returns the shares of denoisers and corpora that the config sets, at the start or at the end of the run."""
     experiment, factors = run.experiment, run.corpora.factors
     weights = [(task.final_weight if final else task.weight) * factors[task.corpus] for task in experiment.tasks]

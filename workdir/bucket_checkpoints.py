@@ -20,7 +20,7 @@ from etils import epath
 
 from contract.errors import ConfigError
 from files import buckets, storage
-from files.storage import in_bucket
+from files.paths import in_bucket
 
 COMMITTED = "commit_success.txt"  # Orbax's name
 _PREFIX = "cloze-"  # of the schemes

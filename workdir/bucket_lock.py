@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from contract.errors import ConfigError
 from files import buckets
-from files.storage import in_bucket
+from files.paths import in_bucket
 from workdir import workdir_lock
 from workdir.lock_file import Holder, parse_holder
 from workdir.workdir_lock import LOCK_FILE, WorkdirLock, lost_lock

@@ -13,8 +13,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from cluster.agreement import agreement, exchange
 from contract.errors import ConfigError
-from files.os_errors import describe_os_error
-from files.storage import absolute, exists, rename_folder
+from files.paths import absolute, describe_os_error, exists, rename_folder
 from models.paths import array_types
 from workdir.bucket_checkpoints import manager_options, orbax_path, shown
 from workdir.checkpoint_errors import (
@@ -98,7 +97,7 @@ class Checkpoints:
           state: the same tree in all processes.
           eval_loss: nats per token on held-out data at this step. A checkpoint with None, or with a loss that is not
             finite, is never the best.
-          counters: the state of run.counters.Counters, JSON values. Those of process 0 are written.
+          counters: the state of run.metrics.Totals, JSON values. Those of process 0 are written.
 
         Raises ConfigError if the previous save failed, and ValueError if `directory` was opened for reading.
         """

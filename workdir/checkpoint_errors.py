@@ -11,7 +11,7 @@ from etils import epath
 
 from cluster.agreement import exchange
 from contract.errors import ConfigError
-from files.os_errors import describe_os_error, os_error_in
+from files.paths import describe_os_error, os_error_in
 from workdir.bucket_checkpoints import shown
 
 # In the errors of TensorStore and JAX for a checkpoint that may be whole.

@@ -11,7 +11,7 @@ import stat
 from typing import Any, Self
 
 from files import buckets
-from files.storage import in_bucket
+from files.paths import in_bucket
 
 try:
     import fcntl

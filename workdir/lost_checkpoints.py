@@ -14,7 +14,7 @@ import jax
 
 from contract.errors import ConfigError
 from files.atomic import read_json, write_json
-from files.storage import exists, in_bucket, is_folder, list_names, remove
+from files.paths import exists, in_bucket, is_folder, list_names, remove
 from workdir.bucket_checkpoints import is_committed
 from workdir.metrics_file import metrics_path, read_metrics
 from workdir.run_config import config_version, is_imported, read_config

@@ -5,8 +5,7 @@ import os
 from typing import Any, Literal
 
 from contract.errors import ConfigError
-from files.json_text import parse_json
-from files.storage import read_text
+from files.paths import read_text
 
 Split = Literal["train", "eval"]
 
@@ -47,7 +46,7 @@ def metrics_lines(path: str) -> list[str]:
 
 def _is_line_of_metrics(line: str) -> bool:
     try:
-        fields = parse_json(line)
+        fields = json.loads(line)
     except ValueError:
         return False
     if not isinstance(fields, dict) or type(fields.get("step")) is not int or not isinstance(fields.get("split"), str):

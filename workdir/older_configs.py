@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment.config import ExperimentConfig
-from experiment.objective_config import field_classes, row_classes
+from experiment.objective import field_classes, row_classes
 from models.config import ModelConfig
 
 # The version of config.json. Add 1 with the first field that is added, is removed or changes its meaning after a

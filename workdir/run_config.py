@@ -7,8 +7,7 @@ from typing import Any
 
 from contract.errors import ConfigError
 from files.atomic import write_json
-from files.json_text import parse_json
-from files.storage import check_access, check_path, exists, make_folder, read_text
+from files.paths import check_access, check_path, exists, make_folder, read_text
 from workdir.older_configs import CONFIG_VERSION, fill_missing
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
@@ -114,7 +113,7 @@ def _read(workdir: str | os.PathLike, named_by: str) -> dict[str, Any]:
     path = os.path.join(workdir, "config.json")
     check_access(os.fspath(workdir), f"{named_by}={workdir}")
     try:
-        config = parse_json(read_text(path))
+        config = json.loads(read_text(path))
     except FileNotFoundError as error:
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:

@@ -9,7 +9,8 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.tokenizers.base import Tokenizer
-from files.storage import is_file, make_folder, read_bytes, write_bytes
+from files.atomic import write_bytes
+from files.paths import is_file, make_folder, read_bytes
 
 FOLDER = "tokenizer"  # in the workdir; no folder for a tokenizer without files, such as bytes
 

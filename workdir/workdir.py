@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from data.tokenizers.base import Tokenizer
 from files.atomic import read_json, write_json
-from files.storage import exists, is_folder
+from files.paths import exists, is_folder
 from workdir.bucket_lock import lock_of
 from workdir.checkpoint import Checkpoints
 from workdir.lost_checkpoints import checkpoints_path

@@ -30,8 +30,8 @@ from data.store.build import WriteShards, write_shards
 from data.store.store import TokenStore, open_or_build
 from data.store.workers import write_shards_in_workers
 from data.tokenizers.tokenizer import make_tokenizer
-from data.windows.coverage import coverage_warnings, describe_coverage
-from data.windows.near_duplicates import describe_copies
+from data.windows.corpus_statistics import coverage_warnings, describe_coverage
+from data.windows.leak_guard import describe_copies
 
 
 def main(argv: list[str]) -> None:

@@ -1,11 +1,9 @@
 """Token stores and texts in buckets: copies on this machine, where they are mapped into memory.
 
-A store in a bucket has the files of data/store/store.py under the same names. A file above PART_BYTES is in parts,
-tokens.bin.part00000 and so on, each of which fits into memory and into one request. meta.json is written last, so a
-store without it is incomplete.
+A store in a bucket has the files of data/store/store.py under the same names. meta.json is written last, so a store
+without it is incomplete.
 """
 
-import collections
 import contextlib
 import functools
 import hashlib
@@ -19,11 +17,9 @@ from typing import Any
 
 from data.sources.config import DEFAULT_CACHE_DIR
 from data.sources.files import expand_home
-from files import buckets
-from files.storage import in_bucket
+from files.paths import absolute, copy_file, in_bucket, is_file, version_of
 from files.verification import damaged, read_meta, verify
 
-PART_BYTES = 256 << 20
 _REQUESTS = 16  # at a time
 
 
@@ -31,13 +27,13 @@ def local_cache(cache_dir: str) -> Path:
     """Returns the folder of this machine for token stores: `data.cache_dir`, or that of copies if it is in a bucket."""
     folder = cache_dir
     if in_bucket(cache_dir):
-        folder = f"{DEFAULT_CACHE_DIR}/buckets/{_hash(buckets.normalized(cache_dir))}"
+        folder = f"{DEFAULT_CACHE_DIR}/buckets/{_hash(absolute(cache_dir))}"
     return Path(expand_home(folder, f"data.cache_dir={cache_dir!r}"))
 
 
 def has_store(address: str) -> bool:
     """Returns whether the bucket has a complete store at `address`."""
-    return buckets.exists(f"{address}/meta.json")
+    return is_file(f"{address}/meta.json")
 
 
 def download_store(address: str, folder: Path, note: Callable[[str], Any]) -> None:
@@ -48,12 +44,11 @@ def download_store(address: str, folder: Path, note: Callable[[str], Any]) -> No
     building = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     building.mkdir(parents=True)
     try:
-        (building / "meta.json").write_bytes(buckets.read(f"{address}/meta.json"))
-        names = {key.removeprefix(f"{buckets.normalized(address)}/") for key in buckets.keys(address)}
+        copy_file(f"{address}/meta.json", building / "meta.json")
         try:
             meta = read_meta(building)
             for name in meta["file_sizes"]:
-                _download(address, name, names, building / name)
+                copy_file(f"{address}/{name}", building / name)
             verify(building, meta)
         except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
             raise damaged(address, error) from None
@@ -70,72 +65,39 @@ def upload_store(folder: Path, address: str, note: Callable[[str], Any]) -> None
 
     Another process may upload the same store at once: equal texts and an equal tokenizer make equal files.
     """
-    files = sorted(path for path in folder.iterdir() if path.name != "meta.json")
-    for path in files:
-        with open(path, "rb") as file:
-            if path.stat().st_size <= PART_BYTES:
-                buckets.write(f"{address}/{path.name}", file.read())
-                continue
-            for number, part in enumerate(iter(lambda: file.read(PART_BYTES), b"")):
-                buckets.write(f"{address}/{_part(path.name, number)}", part)
-    buckets.write(f"{address}/meta.json", (folder / "meta.json").read_bytes())
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
+        copy_file(path, f"{address}/{path.name}")
     note(f"token store {folder}: copied to {address}")
 
 
 def local_copies(addresses: Sequence[str], folder: Path) -> list[tuple[str, str]]:
     """Returns the path of a copy in `folder` and the version of each object, which is downloaded if it has changed.
 
-    A copy that has the object's version is not transferred again. Older copies of an object are deleted. Each object is
-    held in memory while it is copied. Raises OSError.
+    A copy that has the object's version is not transferred again. Older copies of an object are deleted. Raises
+    OSError.
     """
     if not addresses:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    copies: dict[str, list[Path]] = collections.defaultdict(list)  # from one list of the folder, which may be long
-    for name in os.listdir(folder):
-        if not name.endswith(".tmp"):
-            copies[name.partition("-")[0]].append(folder / name)
-    before = [copies.get(_hash(address), []) for address in addresses]
     with ThreadPoolExecutor(_REQUESTS) as threads:
-        return list(threads.map(functools.partial(_local_copy, folder), addresses, before))
+        return list(threads.map(functools.partial(_local_copy, folder), addresses))
 
 
-def _local_copy(folder: Path, address: str, before: Sequence[Path]) -> tuple[str, str]:
-    """Returns the path of a copy in `folder` and the version of an object. before: the copies that `folder` has."""
-    prefix = f"{_hash(address)}-"
-    versions = [path.name.removeprefix(prefix) for path in before]
-    known = bytes.fromhex(versions[0]) if len(versions) == 1 else None
-    contents, version = buckets.read_version(address, unless=known)
-    path = folder / (prefix + version.hex())
-    if contents is None:
-        if known is not None and version == known:
-            return str(path), version.hex()
-        raise FileNotFoundError(2, os.strerror(2), address)
-    temporary = folder / f"{prefix}{uuid.uuid4().hex}.tmp"
-    try:
-        temporary.write_bytes(contents)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    for old in before:
-        if old != path:
-            old.unlink(missing_ok=True)
-    return str(path), version.hex()
-
-
-def _download(address: str, name: str, names: set[str], path: Path) -> None:
-    with open(path, "wb") as file:
-        if name in names or _part(name, 0) not in names:
-            file.write(buckets.read(f"{address}/{name}"))
-            return
-        number = 0
-        while _part(name, number) in names:
-            file.write(buckets.read(f"{address}/{_part(name, number)}"))
-            number += 1
-
-
-def _part(name: str, number: int) -> str:
-    return f"{name}.part{number:05d}"
+def _local_copy(folder: Path, address: str) -> tuple[str, str]:
+    """Returns the path of a copy in `folder` and the version of an object."""
+    version = version_of(address)
+    path = folder / f"{_hash(address)}-{_hash(version)}"
+    if not path.exists():
+        temporary = folder / f"{path.name}.{uuid.uuid4().hex}.tmp"
+        try:
+            copy_file(address, temporary)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        for old in folder.glob(f"{_hash(address)}-*"):
+            if old != path and old.suffix != ".tmp":
+                old.unlink(missing_ok=True)
+    return str(path), version
 
 
 def _hash(text: str) -> str:

@@ -6,7 +6,6 @@ import glob
 import hashlib
 import io
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,9 +13,7 @@ from typing import BinaryIO
 
 from contract.errors import ConfigError
 from data.sources.compressed import open_contents
-from files import buckets
-from files.bucket_glob import find_objects
-from files.storage import check_access, in_bucket
+from files.paths import absolute, check_access, find_objects, in_bucket, read_bytes
 
 
 def find_files(data_path: str, field: str = "data.path") -> list[str]:
@@ -57,7 +54,7 @@ def expand_home(path: str, where: str) -> str:
 def read_regular_file(path: str | os.PathLike) -> bytes:
     """Returns the contents of a file. Raises OSError, also for a FIFO, a socket or a device, which may have no end."""
     if in_bucket(path):
-        return buckets.read(os.fspath(path))
+        return read_bytes(path)
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a FIFO, a socket or a device, and no regular file", os.fspath(path))
@@ -176,23 +173,12 @@ def _resolve(pattern: str, field: str) -> list[str]:
 
 
 def _in_bucket(pattern: str, where: str) -> list[str]:
-    """Returns the files in a bucket that `pattern` names, as those of a local folder, sorted.
-
-    An object or a folder with the characters of a glob in its name is found under this name, as on a disk.
-    """
-    address, slash = buckets.normalized(pattern), "/" if pattern.endswith("/") else ""
-    if not slash and buckets.exists(address):
-        return [address]
-    found = buckets.keys(address)
-    if found:
-        found = [key for key in found if "/." not in key.removeprefix(address)]
-    elif glob.has_magic(address):
-        folder = address[: re.search(r"[*?\[]", address).start()].rpartition("/")[0]  # type: ignore[union-attr]
-        found = find_objects(address + slash, folder, buckets.keys(folder))
+    """Returns the files in a bucket that `pattern` names (files/paths.py, find_objects)."""
+    found = find_objects(pattern)
     if not found:
         raise ConfigError(f"{where} names no file in that bucket: name files, folders or globs, separated by commas")
     for key in found:
-        if buckets.normalized(key) != key:
+        if absolute(key) != key:
             raise ConfigError(f"{where} names the object {key!r}, which has two slashes in a row: rename this object")
     return found
 

@@ -12,8 +12,7 @@ from data.sources.config import CorpusConfig
 from data.sources.files import describe_file, find_files
 from data.sources.raw import RawDocument, Skipped
 from data.sources.source import Part, Source, skip_empty
-from files.os_errors import describe_os_error
-from files.storage import in_bucket, real_path
+from files.paths import describe_os_error, in_bucket, real_path
 
 _RANGE_BYTES = 1 << 20  # of a large file that is read in several parts, about
 _EXPANSION = 3  # bytes of text for a byte of a compressed file, about

@@ -23,7 +23,7 @@ from data.sources.hf_saved import check_saved, is_saved
 from data.sources.raw import RawDocument, Skipped
 from data.sources.records import class_name
 from data.sources.source import Part, Source, skip_empty
-from files.storage import check_path, in_bucket
+from files.paths import check_path, in_bucket
 
 _ROWS = 1024  # in memory at a time
 _ROWS_OF_PART = 20 * _ROWS

@@ -17,7 +17,7 @@ from data.sources.files import describe_file
 from data.sources.from_files import File, file_part
 from data.sources.raw import RawDocument, Skipped
 from data.sources.source import Source
-from files.storage import in_bucket
+from files.paths import in_bucket
 
 
 def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:

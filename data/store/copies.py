@@ -15,7 +15,6 @@ from data.duplicates.near_pairs import NearPairs
 from data.sources.files import text_digest
 from data.sources.filters import FilterConfig
 from data.store.shard import Shard
-from files.mapped_arrays import allocate
 
 REMOVED_AS = {1: "exact_duplicates", 2: "near_duplicates"}  # values of `copies_to_remove`
 _ROUNDS = 16  # of the search: each leaves about a ninth of a large group
@@ -88,7 +87,7 @@ def copies_to_remove(
     The corpus' own held-out documents (data.heldout_path) stay, and remove no others.
 
     Args:
-      folder: for temporary files, and for that of the result, a memory map.
+      folder: for temporary files.
       shards: the corpus.
       filters: what to remove; None is returned for remove_duplicates="none".
       search: that of `near_pairs_of`, for "near".
@@ -97,12 +96,12 @@ def copies_to_remove(
     """
     if filters.remove_duplicates == "none":
         return None
-    removed = _zeros(folder / "removed.bin", sum(map(len, shards)))
+    removed = np.zeros(sum(map(len, shards)), np.uint8)
     for ids, firsts in first_of_each(folder, _texts(shards)):
         removed[ids[ids != firsts]] = 1
     if filters.remove_duplicates == "near":
         assert search is not None
-        copy_of = _zeros(folder / "copy_of.bin", 8 * len(removed)).view(np.int64)
+        copy_of = np.zeros(len(removed), np.int64)
         for _ in range(_ROUNDS):
             documents = IdsFile(folder / "compared.bin")
             for _, ids in _texts(shards):
@@ -146,13 +145,6 @@ def _compare_again(search: NearPairs, jaccard: float, removed: np.ndarray, copy_
         for near in search.verified(pairs, jaccard):
             copy_of[near[:, 0]] = near[:, 1]
             removed[near[:, 0]] = 2
-
-
-def _zeros(path: Path, count: int) -> np.ndarray:
-    """Returns uint8 [count], a memory map of a new file, all of which the disk has. Raises OSError."""
-    with open(path, "wb") as file:
-        allocate(file, count)
-    return np.memmap(path, np.uint8, "r+")
 
 
 def _texts(shards: Sequence[Shard]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

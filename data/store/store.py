@@ -41,9 +41,7 @@ from data.sources.filters import check_filters
 from data.store.build import Build, build_store, remove_stale_work
 from data.store.progress import PrepareProgress
 from data.tokenizers.tokenizer import Tokenizer
-from files.mapped_files import remember_mapped
-from files.os_errors import describe_os_error, reason
-from files.storage import check_access, check_path, check_writable, in_bucket
+from files.paths import check_access, check_path, check_writable, describe_os_error, in_bucket, reason
 from files.verification import (
     BackgroundVerification,
     damaged,
@@ -117,7 +115,6 @@ class TokenStore:
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
             for name in _ARRAYS:
                 setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
-            remember_mapped(folder.absolute(), self.meta["file_sizes"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None

@@ -10,7 +10,7 @@ from data.tokenizers.base import Tokenizer
 from data.tokenizers.byte import ByteTokenizer
 from data.tokenizers.huggingface import HuggingFaceTokenizer
 from data.tokenizers.sentencepiece_model import SentencePieceTokenizer
-from files.storage import check_access, is_folder
+from files.paths import check_access, is_folder
 
 __all__ = ["ByteTokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer", "Tokenizer", "make_tokenizer"]
 

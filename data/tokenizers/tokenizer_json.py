@@ -1,6 +1,7 @@
 """Reads a Hugging Face tokenizer.json: the bytes of its ordinary tokens, and its special tokens."""
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -9,8 +10,7 @@ from typing import Any
 from contract.errors import ConfigError
 from data.sources.files import expand_home, read_regular_file
 from data.tokenizers.specials import ModelTokens, is_special_name, known_roles, with_substitutes
-from files.json_text import parse_json
-from files.storage import exists, is_folder
+from files.paths import exists, is_folder
 
 _MOST_IDS = 2**26  # as model.vocab_size
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
@@ -53,7 +53,7 @@ def _read(file: str, where: str) -> bytes:
 
 def _parse(contents: bytes, file: str, where: str) -> dict[str, Any]:
     try:
-        value = parse_json(contents)
+        value = json.loads(contents)
     except ValueError:
         raise ConfigError(f"{where}: {file} is not JSON") from None
     if not isinstance(value, dict):

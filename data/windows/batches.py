@@ -14,7 +14,7 @@ from contract.windows import BatchSpec, Ramp, Windows
 from data.windows.documents import Documents, MixedDocuments
 from data.windows.examples import DrawnExamples, ExampleReader
 from data.windows.order import DrawOrder, PlannedOrder
-from data.windows.windows import WindowReader
+from data.windows.windowing import WindowReader
 
 Transform = Callable[[Windows, int], Batch]
 
@@ -42,11 +42,11 @@ def batches(
     """Returns a sequence of training batches without end, of which element n is this process's rows of batch n.
 
     Element n is a function of the arguments and n alone: window i of the run is in row i // spec.examples_per_row,
-    counted over all batches, and data/windows/order.py determines which window that is. So neither the number of processes nor
-    the number of threads changes the contents of a row. Each denoiser reads each of its windows once per epoch, in a
-    new order, and every epoch cuts the documents elsewhere (data/windows/cuts.py). In planned rows this holds for each window
-    length of a denoiser, so the same text may recur at another length. A window is text of one corpus; the windows of a
-    row may be of several.
+    counted over all batches, and data/windows/order.py determines which window that is. So neither the number of
+    processes nor the number of threads changes the contents of a row. Each denoiser reads each of its windows once per
+    epoch, in a new order, and every epoch cuts the documents elsewhere (data/windows/windowing.py). In planned rows
+    this holds for each window length of a denoiser, so the same text may recur at another length. A window is text of
+    one corpus; the windows of a row may be of several.
 
     Args:
       documents: the documents to read, of every corpus that `spec` names.

@@ -1,13 +1,23 @@
 """Documents of token stores, such as one side of the train/held-out split, in the order in which they are read."""
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+import threading
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from contract.errors import ConfigError
+from contract.rng import GOLDEN, mix64, seed_bits
 from data.store.store import TokenStore
-from data.windows.epoch_orders import EpochOrders
-from files.mapped_arrays import select, sums
+
+RateKind = Literal["weight", "num_examples"]  # the values of data.rates
+
+# The orders of the epochs that some reader is in are kept: of at most 32 epochs, and of few epochs of large corpora,
+# whose readers are all in the same epoch or two.
+_MOST_EPOCHS, _LEAST_EPOCHS = 32, 4
+_ORDERED_DOCUMENTS = 1 << 26
 
 
 class Documents:
@@ -40,14 +50,9 @@ class Documents:
         """As MixedDocuments.factors."""
         return (1.0,)
 
-    def subset(self, is_chosen: Callable[[slice], np.ndarray]) -> "Documents":
-        """The documents where `is_chosen`, bool [n] of a slice of them, is True, in the same order."""
-        index = select(self.index, is_chosen, self.store.folder)
-        return Documents(self.store, index, self.label, self.first_number)
-
-    def without(self, dropped: np.ndarray) -> "Documents":
-        """The documents where `dropped`, bool [number of documents], is False, in the same order."""
-        return self.subset(lambda block: ~dropped[block])
+    def subset(self, is_chosen: np.ndarray) -> "Documents":
+        """The documents where `is_chosen`, bool [number of documents], is True, in the same order."""
+        return Documents(self.store, self.index[is_chosen], self.label, self.first_number)
 
     def tokens(self, i: int) -> np.ndarray:
         """The tokens of document i without EOS, unsigned integers [length]."""
@@ -62,7 +67,7 @@ class Documents:
         """int64 [n]: where each document ends in the concatenated documents, with or without their EOS tokens."""
         return self._ends_with_eos if eos else self._ends_without_eos
 
-    def epoch_orders(self, eos: bool) -> EpochOrders:
+    def epoch_orders(self, eos: bool) -> "EpochOrders":
         """The orders of the documents in all epochs, with or without their EOS tokens."""
         return self._orders_with_eos if eos else self._orders_without_eos
 
@@ -76,27 +81,20 @@ class Documents:
 
     @functools.cached_property
     def _ends_with_eos(self) -> np.ndarray:
-        return self._ends(eos=True)
+        offsets = self.store.offsets
+        return np.cumsum(offsets[self.index + 1] - offsets[self.index])
 
     @functools.cached_property
     def _ends_without_eos(self) -> np.ndarray:
-        return self._ends(eos=False)
+        return self._ends_with_eos - np.arange(1, len(self) + 1)
 
     @functools.cached_property
-    def _orders_with_eos(self) -> EpochOrders:
-        return EpochOrders(self._ends_with_eos, self.store.folder)
+    def _orders_with_eos(self) -> "EpochOrders":
+        return EpochOrders(self._ends_with_eos)
 
     @functools.cached_property
-    def _orders_without_eos(self) -> EpochOrders:
-        return EpochOrders(self._ends_without_eos, self.store.folder)
-
-    def _ends(self, eos: bool) -> np.ndarray:
-        offsets = self.store.offsets
-
-        def lengths_of(block: slice) -> np.ndarray:
-            return offsets[self.index[block] + 1] - offsets[self.index[block]] - int(not eos)
-
-        return sums(lengths_of, len(self), self.store.folder)
+    def _orders_without_eos(self) -> "EpochOrders":
+        return EpochOrders(self._ends_without_eos)
 
 
 class MixedDocuments:
@@ -106,7 +104,7 @@ class MixedDocuments:
 
     Attributes:
       parts: the documents of each corpus.
-      factors: for each corpus the number by which the weights of its windows are multiplied (data/windows/rates.py).
+      factors: for each corpus the number by which the weights of its windows are multiplied (`rate_factors`).
       label: the name of this side of the split, for messages.
     """
 
@@ -134,3 +132,80 @@ class MixedDocuments:
         for k in np.unique(of_part).tolist():
             shares[of_part == k] = self.parts[k].in_text(numbers[of_part == k])
         return shares
+
+
+def rate_factors(kind: RateKind, counts: Sequence[int], *, maximum: int, temperature: float) -> tuple[float, ...]:
+    """Returns the number by which the weight of each corpus in `data.sources` is multiplied.
+
+    "weight": 1. "num_examples": min(n, K)^(1/T) for a corpus of n training documents: examples-proportional mixing
+    with an artificial limit and temperature-scaled mixing of Raffel et al. 2020, section 3.5.2, and seqio's
+    `rate_num_examples`. The factors are divided by the largest, so that no power overflows.
+
+    Args:
+      kind: data.rates.
+      counts: the number of training documents of each corpus, at least 1.
+      maximum: K, data.rates_maximum; 0 for no limit.
+      temperature: T, data.rates_temperature, above 0.
+    """
+    if kind == "weight":
+        return (1.0,) * len(counts)
+    logs = [math.log(min(count, maximum) if maximum else count) / temperature for count in counts]
+    return tuple(math.exp(log - max(logs)) for log in logs)
+
+
+def rates(weights: Sequence[float], factors: Sequence[float], names: Sequence[str]) -> dict[str, float]:
+    """Returns the rate of each corpus, its share of the examples or of their raw tokens, by name; they sum to 1.
+
+    Raises ConfigError for a rate that is 0 as a number.
+    """
+    products = [weight * factor for weight, factor in zip(weights, factors, strict=True)]
+    found = {name: product / sum(products) for name, product in zip(names, products, strict=True)}
+    for name, rate in found.items():
+        if not rate > 0:
+            raise ConfigError(
+                f"corpus {name!r} has a rate of 0, and is never read: raise data.sources.{name}.weight or "
+                "data.rates_temperature, or remove it from data.sources"
+            )
+    return found
+
+
+class EpochOrder(NamedTuple):
+    """The order of D documents in an epoch."""
+
+    documents: np.ndarray  # int64 [D]
+    ends: np.ndarray  # int64 [D], where each ends in the documents so ordered
+
+
+class EpochOrders:
+    """The orders of the same documents in all epochs, which the readers of a run share. Thread-safe."""
+
+    def __init__(self, ends: np.ndarray):
+        """ends: int64 [D], where each document ends in the concatenated documents."""
+        self._ends = ends
+        self._lock = threading.Lock()
+        self._orders: dict[tuple[int, int], EpochOrder] = {}  # by seed and epoch, the one that was used last at the end
+        self._most = min(max(_ORDERED_DOCUMENTS // max(len(ends), 1), _LEAST_EPOCHS), _MOST_EPOCHS)
+
+    def of(self, seed: int, epoch: int) -> EpochOrder:
+        """Returns a random order of the documents, a function of `seed`, any int, and `epoch`, at least 0."""
+        with self._lock:  # one thread computes an order, and others wait
+            order = self._orders.pop((seed, epoch), None)
+            if order is None:
+                key = np.uint64(seed_bits(seed, f"documents {epoch}"))
+                numbers = np.arange(len(self._ends), dtype=np.uint64)
+                documents = np.argsort(mix64(key + GOLDEN * numbers), kind="stable")
+                order = EpochOrder(documents, np.cumsum(lengths_of(self._ends, documents)))
+            self._orders[seed, epoch] = order
+            while len(self._orders) > self._most:
+                del self._orders[next(iter(self._orders))]
+            return order
+
+
+def begins_of(ends: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Returns where each of `numbers`, int64 [n], begins, for parts that end at `ends`, int64 [D], each."""
+    return np.where(numbers > 0, ends[numbers - 1], 0)
+
+
+def lengths_of(ends: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Returns the lengths of `numbers`, int64 [n], for parts that end at `ends`, int64 [D], each."""
+    return ends[numbers] - begins_of(ends, numbers)

@@ -7,10 +7,9 @@ import numpy as np
 
 from contract.rng import example_keys
 from contract.windows import BatchSpec, Windows
-from data.windows.columns import Columns
-from data.windows.cuts import Slices, in_order_of_windows
+from data.windows.document_filter import classes_of
 from data.windows.order import Drawn
-from data.windows.windows import WindowReader, gather
+from data.windows.windowing import Slices, WindowReader, gather, in_order_of_windows
 
 
 class Order(Protocol):
@@ -59,7 +58,12 @@ class ExampleReader:
         self._seed = seed
         self._corpora = np.array([reader.spec.corpus for reader in readers])
         self._width = max(reader.longest for reader in readers)
-        self._columns = Columns(readers, self._width, spec.pad_id)
+        self._columns = tuple(dict.fromkeys(name for reader in readers for name in reader.spec.extra_columns))
+        self._classes = {  # by reader
+            k: classes_of(reader.documents, reader.spec)
+            for k, reader in enumerate(readers)
+            if "labels" in reader.spec.extra_columns
+        }
 
     @property
     def epoch_tokens(self) -> np.ndarray:
@@ -100,8 +104,38 @@ class ExampleReader:
             denoiser_ids=examples.denoiser_ids,
             parts=None if plan is None else plan.parts.ravel()[numbers[examples.windows] % plan.parts.size],
         )
+        return windows._replace(**self._extra_columns(windows, examples)) if self._columns else windows
+
+    def _extra_columns(self, windows: Windows, examples: DrawnExamples) -> dict[str, np.ndarray]:
+        """The columns of Windows that readers request (WindowSpec.extra_columns); 0 for other readers' examples."""
+        count = len(windows.lengths)
+        columns = {
+            name: np.zeros(count, bool if name in ("begins_document", "ends_document") else np.int32)
+            for name in self._columns
+            if name != "others"
+        }
+        if "others" in self._columns:
+            columns["others_tokens"] = np.full((count, self._width), self.spec.pad_id, np.int32)
+            columns["others_lengths"] = np.zeros(count, np.int32)
         starts, _, _, begins, documents = examples.slices
-        return self._columns.add(windows, examples.reader_ids, documents[begins], starts[begins])
+        starts, documents = starts[begins], documents[begins]
+        for reader_id, reader in enumerate(self.readers):
+            chosen, requested = np.flatnonzero(examples.reader_ids == reader_id), reader.spec.extra_columns
+            store, number = reader.documents.store, reader.documents.index[documents[chosen]]
+            if "others" in requested and len(chosen):
+                slices = reader.others(documents[chosen], windows.keys[chosen])
+                others = gather(reader.tokens, slices, self._width, self.spec.pad_id)
+                columns["others_tokens"][chosen], columns["others_lengths"][chosen] = others
+            if "prompt_lengths" in requested:
+                columns["prompt_lengths"][chosen] = store.prompt_lengths[number]
+            if "labels" in requested:
+                columns["labels"][chosen] = self._classes[reader_id][documents[chosen]]
+            if "begins_document" in requested:
+                columns["begins_document"][chosen] = starts[chosen] == store.offsets[number]
+            if "ends_document" in requested:
+                end = store.offsets[number + 1] - (not reader.spec.eos)
+                columns["ends_document"][chosen] = starts[chosen] + windows.lengths[chosen] == end
+        return columns
 
     def _gather(self, examples: DrawnExamples) -> tuple[np.ndarray, np.ndarray]:
         """The examples' tokens, int32 [E, W], padded, and their lengths, int32 [E]."""

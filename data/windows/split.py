@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -12,9 +12,6 @@ from contract.rng import mix64, seed_bits
 from data.sources.files import text_digest
 from data.store.store import TokenStore
 from data.windows.documents import Documents
-from data.windows.epoch_orders import order_by
-from data.windows.membership import digests_of, is_in
-from files.mapped_arrays import blocks, new_array, select
 
 Unit = Literal["file", "document", "label"]
 SplitBy = Literal["auto", "file", "document", "label"]
@@ -58,25 +55,21 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
         if heldout.all():
             raise ConfigError("data.path has no document besides those of data.heldout_path: name other text")
     else:
-        heldout = _is_heldout(store, split)
+        check_fraction(split)
+        unit = unit_of(store, split)
+        ranks = ranks_of(unit_digests(store, unit), split)
+        check_two_units(unit, len(store), ranks.min(), ranks.max())
+        heldout = is_heldout(ranks, split, ranks.min(), ranks.max())
     # Equal documents have equal digests; without their numbers they would be next to each other.
-    seed = np.uint64(seed_bits(split.seed, "order"))
-
-    def keys_of(block: slice) -> np.ndarray:
-        numbers = np.arange(block.start, block.stop, dtype=np.uint64)
-        return mix64(mix64(store.digests[block] ^ seed) + numbers)
-
-    order = order_by(keys_of, len(store), store.folder)
-    return (
-        Documents(store, select(order, lambda block: ~heldout[order[block]], store.folder), "training"),
-        Documents(store, select(order, lambda block: heldout[order[block]], store.folder), "held-out"),
-    )
+    seed, numbers = np.uint64(seed_bits(split.seed, "order")), np.arange(len(store), dtype=np.uint64)
+    order = np.argsort(mix64(mix64(store.digests ^ seed) + numbers), kind="stable")
+    is_train = ~heldout[order]
+    return Documents(store, order[is_train], "training"), Documents(store, order[~is_train], "held-out")
 
 
 def unit_of(store: TokenStore, split: Split) -> Unit:
     """Returns the unit of the split: that of `unit_of_texts` for the texts that the documents are cut from."""
-    first = store.file_digests[0]
-    is_one_text = all(bool((store.file_digests[block] == first).all()) for block in blocks(len(store)))
+    is_one_text = bool((store.file_digests == store.file_digests[0]).all())
     return unit_of_texts(split, store.meta["cut"], is_one_text=is_one_text)
 
 
@@ -93,13 +86,11 @@ def unit_of_texts(split: Split, cut: str, *, is_one_text: bool) -> Unit:
     return "document" if cut == "JSON line" or is_one_text else "file"
 
 
-def unit_digests(store: TokenStore, unit: Unit) -> Callable[[slice], np.ndarray]:
-    """Returns a function: some documents -> a digest of the contents of the unit of each, uint64 [n]."""
+def unit_digests(store: TokenStore, unit: Unit) -> np.ndarray:
+    """Returns a digest of the contents of the unit of each document, uint64 [n]."""
     if unit == "label":
-        of_label = label_digests(store.labels)
-        return lambda block: of_label[store.label_ids[block]]
-    digests = store.file_digests if unit == "file" else store.digests
-    return lambda block: digests[block]
+        return label_digests(store.labels)[store.label_ids]
+    return store.file_digests if unit == "file" else store.digests
 
 
 def label_digests(labels: Sequence[str]) -> np.ndarray:
@@ -119,58 +110,6 @@ def heldout_digest(heldout: Documents, split: Split) -> str:
     store = heldout.store
     contents = store.file_digests if unit_of(store, split) == "file" else store.text_digests
     return hashlib.blake2b(np.unique(contents[heldout.index]).tobytes(), digest_size=8).hexdigest()
-
-
-def is_trained_on(
-    documents: Documents, train: Documents, heldout: Documents, *, not_by_chance: int | None = None
-) -> np.ndarray:
-    """Returns which of `documents` are text of `train`, where a corpus is split into `train` and `heldout`: bool [n].
-
-    The stores may differ. A document that is equal to one of the training side is such text. A document of a file that
-    the corpus contains is such text too if the file is on the training side. If the file is on both sides, because its
-    documents were split, the document must be on neither, because it was cut in another way. JSON lines are documents
-    however they are read, and with another data.text_key they are other text: they are compared as documents alone.
-    Text that is contained in a longer document or was edited is not found.
-
-    not_by_chance: for the training text of another run, the bytes from which on a document of a file that the corpus
-      does not contain counts if it is equal to one of the training side: shorter texts may be equal by chance. A text
-      of a file of the corpus that is on both sides then counts as held out. None: every equal text counts.
-    """
-    store, result = documents.store, new_array(documents.store.folder, len(documents), np.bool_)
-    kinds = ("file_digests", "text_digests")
-    in_sides = [is_in(digests_of(documents, kind), digests_of(train, kind), store.folder) for kind in kinds]
-    # For documents of which neither file nor text is on the training side, the held-out side makes no difference.
-    parts = [b.start + np.flatnonzero(in_sides[0][b] | in_sides[1][b]) for b in blocks(len(documents))]
-    chosen = np.concatenate([np.zeros(0, np.int64), *parts])
-    in_train, text_in_train = (in_side[chosen] for in_side in in_sides)
-    in_heldout, text_in_heldout = (
-        is_in(digests_of(documents, kind).at(chosen), digests_of(heldout, kind), store.folder) for kind in kinds
-    )
-    is_trained = in_train & ~(in_heldout & text_in_heldout)
-    if store.meta["cut"] == train.store.meta["cut"] == "JSON line":
-        is_trained &= text_in_train
-    if not_by_chance is None:
-        result[chosen] = is_trained | text_in_train
-    else:
-        is_long = store.text_bytes[documents.index[chosen]] >= not_by_chance
-        result[chosen] = is_trained | (~in_train & ~in_heldout & text_in_train & is_long)
-    return result
-
-
-def _is_heldout(store: TokenStore, split: Split) -> np.ndarray:
-    """bool [documents]."""
-    check_fraction(split)
-    unit = unit_of(store, split)
-    digests_of = unit_digests(store, unit)
-    least, greatest = np.uint64(2**64 - 1), np.uint64(0)
-    for block in blocks(len(store)):
-        ranks = ranks_of(digests_of(block), split)
-        least, greatest = min(least, ranks.min()), max(greatest, ranks.max())
-    check_two_units(unit, len(store), least, greatest)
-    result = new_array(store.folder, len(store), np.bool_)
-    for block in blocks(len(store)):
-        result[block] = is_heldout(ranks_of(digests_of(block), split), split, least, greatest)
-    return result
 
 
 def check_fraction(split: Split) -> None:

@@ -20,6 +20,7 @@ from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from experiment.experiment import Experiment
+from generate.answers import padded_length, padded_rows
 from generate.fill_masks import masked_rows
 from generate.prompts import lay_out_rows, to_sequences
 from generate.sampling import allowed_tokens
@@ -30,7 +31,7 @@ from models.transformer import bind
 from objectives import Denoiser
 from objectives.objective import InputsTargets
 from run import sharding
-from run.padding import padded_length, padded_rows
+from run.per_device import constrain_rows
 
 _POSITIONS_PER_BATCH = 1 << 14
 _LOGITS_PER_BATCH = 1 << 27
@@ -176,7 +177,7 @@ def _start(
         hidden[row, :count], positions[row, :count] = example.hidden, _positions(experiment, example)
     over_rows = sharding.batch_sharding(mesh)
     arrays = jax.device_put((batch, positions, hidden), over_rows)
-    with activation_constraint(functools.partial(sharding.constrain_rows, sharding=over_rows)):
+    with activation_constraint(functools.partial(constrain_rows, sharding=over_rows)):
         return _scores(experiment.model, params, *arrays, vocab=experiment.vocab, text_only=text_only)
 
 

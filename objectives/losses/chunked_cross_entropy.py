@@ -20,7 +20,7 @@ def chunked_cross_entropy(
     options: LossOptions,
     *,
     chunk_size: int,
-    by_rows: Callable[[Callable], Callable] = lambda function: function,
+    per_device: Callable[[Callable], Callable] = lambda function: function,
 ) -> LossSums:
     """`cross_entropy` of `logits_of(parameters, hidden_BxLxD)`; materializes only [B, chunk_size, V] of the logits.
 
@@ -39,10 +39,10 @@ def chunked_cross_entropy(
       scored: the targets.
       options: static options of the loss.
       chunk_size: positions per chunk; 0: the whole length, without a scan.
-      by_rows: maps a function (parameters, arrays [B, ...]) -> (sums, arrays [B, ...]) to one in which each
+      per_device: maps a function (parameters, arrays [B, ...]) -> (sums, arrays [B, ...]) to one in which each
         device calls the function with its own rows and the whole parameters, and the sums are added over the devices
-        (models.placement.by_rows). So the parameters are gathered once, and their gradients are added once, and not for
-        each chunk.
+        (models.placement.per_device). So the parameters are gathered once, and their gradients are added once, and
+        not for each chunk.
     """
     if not chunk_size:
         return cross_entropy(logits_of(parameters, hidden_BxLxD), scored, options)
@@ -71,10 +71,10 @@ def chunked_cross_entropy(
 
     @jax.custom_vjp
     def sums_of(parameters, hidden_BxLxD, scored):
-        return by_rows(sums_of_rows)(parameters, (hidden_BxLxD, scored))[0]
+        return per_device(sums_of_rows)(parameters, (hidden_BxLxD, scored))[0]
 
     def sums_and_gradients(parameters, hidden_BxLxD, scored):
-        (sums, parameter_gradient), hidden_gradient = by_rows(sums_and_gradients_of_rows)(
+        (sums, parameter_gradient), hidden_gradient = per_device(sums_and_gradients_of_rows)(
             parameters, (hidden_BxLxD, scored)
         )
         return sums, (parameter_gradient, hidden_gradient)

@@ -21,7 +21,7 @@ from experiment.config import (
     TrainConfig,
 )
 from experiment.experiment import make_experiment
-from experiment.objective_config import _LinearMixtureFields, _LinearRowFields
+from experiment.objective import LinearMixtureFields, LinearRowFields
 from learners.learner import LossConfig
 from models.config import ModelConfig
 from objectives import OBJECTIVES, Mixture
@@ -88,7 +88,7 @@ def test_fields_of_a_mixture(monkeypatch):
     rows = config["objective"]["denoisers"]
     denoiser = next(name for name, fields in rows.items() if fields["name"] == "span_corruption")
     where = f"objective.denoisers.{denoiser}"
-    hints = hints_of(_LinearMixtureFields, "objective") | hints_of(_LinearRowFields, where)
+    hints = hints_of(LinearMixtureFields, "objective") | hints_of(LinearRowFields, where)
     hints |= hints_of(OBJECTIVES["span_corruption"], where)
     check_rows(rows_of(config, hints), monkeypatch)
 

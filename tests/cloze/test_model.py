@@ -8,8 +8,8 @@ import cloze
 from evaluation.text_losses import _logits, row_losses
 from experiment.experiment import make_experiment
 from models.transformer import apply
-from run.heldout import evaluate
-from run.run import make_run
+from run.compiled_run import make_run
+from run.evaluation import evaluate
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
 

@@ -95,7 +95,7 @@ def test_values_of_a_list_may_be_given_one_by_one(monkeypatch):
 def test_a_command_whose_reader_ends_first_ends_quietly(flush):
     program = f"""
 import sys
-from train.command import run_command
+from command.flags import run_command
 def main():
     sys.stdin.read()
     print("a line", flush={flush})
@@ -110,7 +110,7 @@ run_command(main)
 
 def test_the_broken_pipe_of_a_connection_is_not_hidden():
     program = """
-from train.command import run_command
+from command.flags import run_command
 def main():
     raise BrokenPipeError("a server")
 run_command(main)

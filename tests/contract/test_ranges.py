@@ -11,7 +11,7 @@ from contract.errors import ConfigError
 from contract.ranges import check_ranges, intervals_of, range_in_words
 from docs.site.fields import DERIVED, config_dataclasses
 from experiment.config import from_mapping
-from experiment.objective_config import _LinearMixtureFields, _LinearRowFields
+from experiment.objective import LinearMixtureFields, LinearRowFields
 from objectives.mixture import Mixture, TableRow
 
 
@@ -29,7 +29,7 @@ def number_fields(cls):
     }
 
 
-CLASSES = (*config_dataclasses(), _LinearMixtureFields, _LinearRowFields, Mixture, TableRow)
+CLASSES = (*config_dataclasses(), LinearMixtureFields, LinearRowFields, Mixture, TableRow)
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

@@ -9,7 +9,7 @@ from data.store.store import TokenStore, open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.batches import Batches, batches
 from data.windows.documents import Documents
-from data.windows.windows import WindowReader, gather
+from data.windows.windowing import WindowReader, gather
 
 
 def corpus_config(tmp_path, **changes) -> CorpusConfig:

@@ -9,7 +9,7 @@ import pytest
 from contract.errors import ConfigError
 from contract.windows import RowPlan, WindowSpec
 from data.windows.batches import loader
-from data.windows.windows import WindowReader
+from data.windows.windowing import WindowReader
 from tests.data.corpus import all_documents, batches_of, examples_of_window, store_of
 
 PAD = 0

@@ -1,7 +1,5 @@
 """Packed rows: by hand, for any sizes, and how full they are."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +10,7 @@ from data.windows.bin_packing import pack_documents
 
 def rows_of(sizes, capacity):
     sizes = np.asarray(sizes).reshape(len(sizes), -1)
-    documents, ends = pack_documents(lambda block: sizes[block], len(sizes), np.atleast_1d(capacity), Path())
+    documents, ends = pack_documents(sizes, np.atleast_1d(capacity))
     return [part.tolist() for part in np.split(documents, ends[:-1])]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.windows import WindowSpec
-from data.windows.windows import WindowReader
+from data.windows.windowing import WindowReader
 from tests.data.corpus import all_documents, batches_of, examples_of_window, store_of
 from tests.data.test_windows import documents_of
 

@@ -1,46 +1,12 @@
-"""Copies in the shards of a corpus: what is compared, and the file of what is removed."""
+"""Copies in the shards of a corpus: what is compared."""
 
 import dataclasses
-import errno
 import json
-import os
-
-import numpy as np
-import pytest
 
 from data.sources.filters import OFF
-from data.store import copies
 from data.store.store import open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
-
-
-@pytest.mark.parametrize("call", ["absent", "not supported", "supported"])
-def test_the_disk_has_the_whole_map(tmp_path, monkeypatch, call):
-    """A memory map of a sparse file ends the process on a full disk."""
-    if call == "absent":
-        monkeypatch.delattr(os, "posix_fallocate", raising=False)
-    elif call == "not supported":
-        monkeypatch.setattr(os, "posix_fallocate", raising(errno.EINVAL), raising=False)
-    count = (1 << 20) + 12345
-    zeros = copies._zeros(tmp_path / "zeros", count)
-    assert zeros.shape == (count,) and not zeros.any()
-    assert (tmp_path / "zeros").stat().st_blocks * 512 >= count
-    zeros[count - 1] = 2
-    assert np.fromfile(tmp_path / "zeros", np.uint8)[-1] == 2
-
-
-def test_a_full_disk_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "posix_fallocate", raising(errno.ENOSPC), raising=False)
-    with pytest.raises(OSError, match="No space left on device"):
-        copies._zeros(tmp_path / "zeros", 10)
-
-
-def raising(number):
-    def fallocate(*_):
-        raise OSError(number, os.strerror(number))
-
-    return fallocate
 
 
 def test_the_prompt_and_the_label_are_part_of_what_is_identical(tmp_path):

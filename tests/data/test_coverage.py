@@ -9,7 +9,7 @@ from data import train_tokenizer
 from data.prepare.__main__ import main
 from data.store.store import open_or_build
 from data.tokenizers.tokenizer import SentencePieceTokenizer, make_tokenizer
-from data.windows.coverage import coverage_warnings, describe_coverage
+from data.windows.corpus_statistics import coverage_warnings, describe_coverage
 from tests.data.corpus import corpus_config, store_of, write_texts
 
 # SentencePiece's other defaults, with which a model loses text.

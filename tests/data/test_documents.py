@@ -1,8 +1,12 @@
-"""Reading documents by number."""
+"""Documents by number, their orders in the epochs, and the rates of several corpora (T5's mixing)."""
 
 import numpy as np
+import pytest
 
-from data.windows.documents import Documents
+from contract.errors import ConfigError
+from contract.rng import GOLDEN, mix64, seed_bits
+from data.windows import documents as module
+from data.windows.documents import Documents, EpochOrders, rate_factors, rates
 from tests.data.corpus import store_of
 
 
@@ -17,3 +21,53 @@ def test_documents_by_hand(tmp_path):
             lengths.append(d + 1)
         assert documents.ends(False).tolist() == np.cumsum(lengths).tolist()
         assert documents.ends(True).tolist() == np.cumsum(np.array(lengths) + 1).tolist()
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (0, 1), (-3, 2), (2**70, 0)])
+def test_an_order_is_the_sort_of_the_documents_by_their_hashes(seed, epoch):
+    lengths = np.random.default_rng(0).integers(1, 50, 40)
+    order, ends = EpochOrders(np.cumsum(lengths)).of(seed, epoch)
+    keys = mix64(np.uint64(seed_bits(seed, f"documents {epoch}")) + GOLDEN * np.arange(40, dtype=np.uint64))
+    assert order.tolist() == np.argsort(keys).tolist()
+    assert ends.tolist() == np.cumsum(lengths[np.argsort(keys)]).tolist()
+
+
+def test_an_order_by_hand():
+    order, ends = EpochOrders(np.array([2, 5, 6, 10, 15])).of(7, 1)
+    assert (order.tolist(), ends.tolist()) == ([1, 4, 3, 2, 0], [3, 8, 12, 13, 15])
+
+
+def test_the_orders_that_were_used_last_are_kept(monkeypatch):
+    monkeypatch.setattr(module, "_ORDERED_DOCUMENTS", 5 * 6)
+    orders = EpochOrders(np.arange(1, 6))
+    first = [orders.of(0, epoch) for epoch in range(6)]
+    assert orders.of(0, 0) is first[0]
+    orders.of(0, 6)
+    assert orders.of(0, 0) is first[0] and orders.of(0, 1) is not first[1]
+    assert orders.of(0, 1).documents.tolist() == first[1].documents.tolist()
+
+
+def rates_of(counts, weights=(1.0, 1.0, 1.0), **fields):
+    fields = {"maximum": 0, "temperature": 1.0} | fields
+    return list(rates(weights, rate_factors("num_examples", counts, **fields), "abc").values())
+
+
+def test_rates_by_weight_do_not_depend_on_the_corpora():
+    factors = rate_factors("weight", (10**9, 1, 7), maximum=5, temperature=3.0)
+    assert rates((3.0, 1.0, 1.0), factors, "abc") == {"a": 0.6, "b": 0.2, "c": 0.2}
+
+
+def test_rates_of_the_paper():
+    """Raffel et al. 2020, section 3.5.2: min(e_m, K) / sum of min(e_n, K), to the power of 1 / T, normalised."""
+    assert rates_of((600, 300, 100)) == pytest.approx([0.6, 0.3, 0.1])
+    assert rates_of((600, 300, 100), maximum=300) == pytest.approx([3 / 7, 3 / 7, 1 / 7])
+    assert rates_of((1600, 400, 100), temperature=2.0) == pytest.approx([4 / 7, 2 / 7, 1 / 7])
+    assert rates_of((9600, 400, 100), maximum=1600, temperature=2.0) == pytest.approx([4 / 7, 2 / 7, 1 / 7])
+    assert rates_of((10**12, 1, 10**6), temperature=1e9) == pytest.approx([1 / 3] * 3), "T -> infinity: equal mixing"
+    assert rates_of((600, 300, 100), weights=(1.0, 2.0, 6.0)) == pytest.approx([1 / 3] * 3)
+
+
+def test_small_temperatures_neither_overflow_nor_lose_a_corpus_silently():
+    assert rates_of((10**12, 10**12, 10**12), temperature=0.01) == pytest.approx([1 / 3] * 3)
+    with pytest.raises(ConfigError, match=r"^corpus 'b' has a rate of 0, .*: raise data.sources.b.weight"):
+        rates_of((10**12, 1, 10**12), temperature=0.01)

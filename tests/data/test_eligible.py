@@ -5,8 +5,8 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.windows import Capacity, WindowSpec
-from data.windows.eligible import check_classes, describe_excluded, eligible
-from data.windows.windows import WindowReader
+from data.windows.document_filter import check_classes, describe_excluded, eligible
+from data.windows.windowing import WindowReader
 from tests.data.corpus import batches_of, examples_of_window
 from tests.data.test_windows import documents_of
 

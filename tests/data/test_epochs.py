@@ -7,7 +7,7 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.windows import BatchSpec, Capacity, Ramp, RowPlan, WindowSpec
-from data.windows.epochs import windows_per_epoch
+from data.windows.windowing import windows_per_epoch
 from tests.data.corpus import all_documents, batches_of, store_of
 
 LENGTHS = [5, 12, 7, 7, 20, 9]  # bytes of the documents; 60 together

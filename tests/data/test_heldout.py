@@ -8,8 +8,8 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.windows import BatchSpec, Capacity, Ramp, WindowSpec
-from data.windows.heldout import Heldout, visits
-from data.windows.windows import WindowReader
+from data.windows.heldout_batches import Heldout, visits
+from data.windows.windowing import WindowReader
 from tests.data.corpus import all_documents, examples_of_window, store_of
 
 SPECS = (WindowSpec("long", 0.75, 40, "join", True), WindowSpec("short", 0.25, 11, "join", False))

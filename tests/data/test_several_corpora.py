@@ -5,7 +5,7 @@ import pytest
 
 from contract.windows import BatchSpec, RowPlan, WindowSpec
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.heldout import Heldout
+from data.windows.heldout_batches import Heldout
 from tests.data.corpus import all_documents, batches_of, store_of
 
 RATES = np.array([0.62, 0.27, 0.11])

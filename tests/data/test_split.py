@@ -15,7 +15,6 @@ from data.windows.documents import Documents
 from data.windows.split import (
     Split,
     heldout_digest,
-    is_trained_on,
     split_documents,
     unit_of,
 )
@@ -173,45 +172,6 @@ def test_files_on_both_sides(tmp_path):
     stdlib = corpus_config(tmp_path, source="stdlib", path="", heldout_path="a")
     with pytest.raises(ConfigError, match=r"data\.heldout_path='a' is not read by data\.source='stdlib'"):
         open_or_build(stdlib, make_tokenizer(stdlib))
-
-
-def count_trained(documents, digests, train, heldout, *, text_bytes=200, not_by_chance=100):
-    """is_trained_on, for documents and a run of documents (text, file)."""
-    ours, theirs = (memory_store(*zip(*pairs, strict=True)) for pairs in (documents, digests))
-    ours.text_bytes = np.full(len(documents), text_bytes)
-    sides = (Documents(theirs, np.array(side, int), "x") for side in (train, heldout))
-    documents = Documents(ours, np.arange(len(documents)), "held-out")
-    return int(is_trained_on(documents, *sides, not_by_chance=not_by_chance).sum())
-
-
-RUN = [(1, 10), (2, 10), (3, 20), (2, 20)]  # texts of two files; text 2 is in both
-
-
-def test_documents_of_files_on_the_training_side_are_trained_on():
-    assert count_trained(RUN, RUN, [0, 1], [2, 3]) == 2  # file 10, however it is cut
-    assert count_trained([(7, 10), (8, 20), (9, 20)], RUN, [0, 1], [2, 3]) == 1
-
-
-def test_equal_texts_of_a_held_out_file_are_not_trained_on():
-    """The same split twice: text 2 of the held-out file 20 is also a text of file 10."""
-    assert count_trained(RUN[2:], RUN, [0, 1], [2, 3]) == 0
-
-
-def test_documents_of_a_file_that_was_split_itself():
-    one_file = [(1, 10), (2, 10), (3, 10)]
-    assert count_trained(one_file, one_file, [0, 2], [1]) == 2
-    assert count_trained([(8, 10), (9, 10)], one_file, [0, 2], [1]) == 2  # cut in another way: some part was read
-
-
-def test_equal_texts_of_other_files_are_trained_on_unless_they_are_short():
-    assert count_trained([(1, 30), (3, 30), (5, 30)], RUN, [0, 1], [2, 3]) == 1
-    assert count_trained([(1, 30)], RUN, [0, 1], [2, 3], text_bytes=99) == 0
-
-
-def test_in_one_run_every_equal_text_is_trained_on():
-    """Held-out text of one corpus that another one of the same run reads, however short it is."""
-    assert count_trained([(1, 30), (3, 30), (5, 30)], RUN, [0, 1], [2, 3], text_bytes=1, not_by_chance=None) == 1
-    assert count_trained(RUN[2:], RUN, [0, 1], [2, 3], not_by_chance=None) == 1, "text 2 is on both sides"
 
 
 def test_the_digest_of_held_out_text_is_of_its_contents():

@@ -23,7 +23,7 @@ from data.tokenizers.specials import appended_names
 from data.tokenizers.tokenizer import make_tokenizer
 from data.train_tokenizer import _FLAGS, main
 from data.windows.split import Split, split_documents
-from files import storage
+from files import atomic
 from tests.data.corpus import corpus_config, write_texts
 from tests.data.tiny_tokenizers import SPECIAL_LOOKING, hostile_texts
 
@@ -243,7 +243,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_file(corpus, tmp_path, monkeypatc
         if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(tmp_path)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(storage.os, "fsync", full)
+    monkeypatch.setattr(atomic.os, "fsync", full)
     message = rf"^--out={tmp_path}/u\.model cannot be written \(No space left on device: free space on that disk"
     with pytest.raises(ConfigError, match=message):
         main(arguments("unigram", corpus, tmp_path, max_bytes=50_000))

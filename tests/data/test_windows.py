@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contract.errors import ConfigError
 from contract.windows import WindowSpec
 from data.windows.documents import Documents
-from data.windows.windows import WindowReader, gather
+from data.windows.windowing import WindowReader, gather
 from tests.data.corpus import examples_of_window
 
 EOS = 1
@@ -85,7 +85,7 @@ def test_every_token_is_in_one_window(texts, raw_length, eos, mode, random):
 @pytest.mark.parametrize("long", [1, 1000])
 def test_windows_read_together_are_those_read_alone(long, monkeypatch):
     """Slices of `long` tokens and more are copied, and shorter ones are read by an index of each token."""
-    monkeypatch.setattr("data.windows.windows._LONG", long)
+    monkeypatch.setattr("data.windows.windowing._LONG", long)
     documents = documents_of(TEXTS)
     for mode in ("join", "pack", "split"):
         reader = WindowReader(documents, WindowSpec("d", 1.0, 2, mode, True))

@@ -9,9 +9,9 @@ from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
 from evaluation.overlap import check_start, describe_trained_on
 from experiment.experiment import make_experiment
+from run.compiled_run import make_run
 from run.corpus import open_corpora
 from run.restore import load_experiment
-from run.run import make_run
 from tests.table import small_config
 from train.display import Display
 from train.summary import print_summary

@@ -4,8 +4,8 @@ import pytest
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from experiment.objective_config import make_objective
-from run.run import make_run
+from experiment.objective import make_objective
+from run.compiled_run import make_run
 from tests.table import CASES, random_windows, small_config, small_experiment
 
 

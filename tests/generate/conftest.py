@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from run.run import abstract_state
+from run.compiled_run import abstract_state
 from run.sharding import make_mesh
 from tests.train.tiny_experiments import random_params, tiny_experiment
 from workdir.checkpoint import Checkpoints

@@ -13,7 +13,7 @@ from generate.answers import Answer
 from generate.prompts import prompt_batch, read_prompt
 from generate.texts import Generated, Options, most_tokens
 from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
-from run.run import make_run
+from run.compiled_run import make_run
 from tests.generate.test_prompts import BART, FIM
 from tests.train import subprocesses
 from tests.train.tiny_experiments import random_params, tiny_experiment

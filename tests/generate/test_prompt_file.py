@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from contract.errors import ConfigError
-from files.output_file import check_output, writing
+from files.atomic import check_output, writing
 from generate import __main__ as generate
 from generate.prompt_file import read_prompts
 from tests.generate.test_generate import run_command

@@ -13,7 +13,7 @@ from configs.architectures import ELECTRA as SHAPES
 from configs.base import get_config
 from contract.errors import ConfigError
 from learners.electra import generator_config
-from learners.token_prediction import TokenPredictionLearner
+from learners.learner import TokenPredictionLearner
 from models.config import ModelConfig
 from models.paths import leaf_name
 from models.transformer import init_params

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from contract.errors import ConfigError
 from experiment.config import MeshConfig
-from learners.token_prediction import TokenPredictionLearner
+from learners.learner import TokenPredictionLearner
 from models.transformer import bind
 from run.sharding import make_mesh, shardings
 from tests.table import changed_token, random_windows, small_experiment

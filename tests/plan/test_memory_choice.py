@@ -14,8 +14,8 @@ from experiment.experiment import make_experiment
 from plan.estimate import estimate
 from plan.memory_choice import resolve_memory, this_machine
 from plan.topology import Topology
+from run.compiled_run import make_run
 from run.restore import load_experiment
-from run.run import make_run
 from tests.table import small_config
 from train import loop
 from train.loop import train_and_evaluate

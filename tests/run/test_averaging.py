@@ -10,11 +10,10 @@ import pytest
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from run.averaging import averaged
-from run.heldout import evaluate
+from run.compiled_run import make_run
+from run.evaluation import evaluate
 from run.restore import load_experiment, load_params
-from run.run import make_run
-from run.step import init_state, make_train_step
+from run.step import averaged, init_state, make_train_step
 from tests.run.test_loss_scale import Product
 from tests.table import random_windows, small_config, small_experiment
 from train.init_from import start_from

@@ -6,10 +6,10 @@ import pathlib
 import numpy as np
 import pytest
 
-from data.windows.near_duplicates import near_duplicates
-from data.windows.trigram import trigram_loss
+from data.windows.corpus_statistics import HELDOUT_TOKENS, trigram_loss
+from data.windows.leak_guard import near_duplicates
 from evaluation.__main__ import evaluate
-from run.run import make_run
+from run.compiled_run import make_run
 from tests.table import reads_corpus, small_experiment
 from train.summary import count_text, summary_lines
 
@@ -101,7 +101,7 @@ def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigra
     assert lines["copies"] == str(text.overlap) and lines["copies"].startswith(
         f"of {len(run.heldout_documents)} held-out documents, 0 are identical"
     )
-    loss = trigram_loss(run.train_documents, run.heldout, 1)
+    loss = trigram_loss(run.train_documents, run.heldout.places(HELDOUT_TOKENS), 1)
     assert loss.heldout_tokens == len(scored(run)) == run.heldout.num_raw_tokens.sum()
     assert lines["trigram"].startswith(f"{loss.nats:.3f} nats per token")
     assert lines["trigram"].endswith(f" bits: a trigram model ({count_text(loss.train_tokens)} training tokens)")

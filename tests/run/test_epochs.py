@@ -10,9 +10,9 @@ from configs import sft
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from experiment.schedules import make_schedule
-from run.epochs import resolve_epochs, steps_of
+from run.compiled_run import make_run
+from run.corpus import resolve_epochs, steps_of
 from run.restore import load_experiment
-from run.run import make_run
 from tests.table import reads_corpus, small_config, small_experiment
 from tests.train.subprocesses import run_main
 from train.loop import train_and_evaluate

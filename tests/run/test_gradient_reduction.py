@@ -14,7 +14,7 @@ from train import sharding
 from train.experiment import make_experiment
 from train.plan.hlo import collective_bytes
 from train.run import abstract_state, compiled_train_step, on_mesh, seed_array
-from train.split_rows import split_positions
+from train.per_part import per_part_of_positions
 from train.step import init_state, make_eval_step
 
 def experiment_of(name, architecture, **fields):
@@ -98,7 +98,7 @@ def evaluated(name, architecture, devices, **fields):
     experiment = experiment_of(name, architecture, **fields)
     mesh = sharding.make_mesh(experiment.mesh, devices)
     rows, params = sharding.batch_sharding(mesh), experiment.learner.init_params(jax.random.key(0))
-    step = split_positions(make_eval_step(experiment.learner, bytes_of_token=None, unk=3), mesh=mesh)
+    step = per_part_of_positions(make_eval_step(experiment.learner, bytes_of_token=None, unk=3), mesh=mesh)
     batch = jax.device_put(batch_of(experiment, experiment.train.batch_size), rows)
     return jax.device_get(jax.jit(on_mesh(step, rows))(params, batch))
 

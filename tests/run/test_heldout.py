@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from experiment.experiment import make_experiment
-from run.heldout import DocumentSums, evaluate, score_all
-from run.run import make_run
+from run.compiled_run import make_run
+from run.evaluation import DocumentSums, evaluate, score_all
 from tests.table import reads_corpus, small_config
 
 # One objective of each learner whose loss of an example does not depend on the rest of its batch, and row layouts.

@@ -8,8 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from run.loss_scale import LossScale, adjusted, initial_loss_scale
-from run.step import TrainState, init_state, make_train_step
+from run.step import LossScale, TrainState, adjusted, init_state, initial_loss_scale, make_train_step
 from tests.table import random_windows
 from tests.train.tiny_experiments import random_params, tiny_experiment
 from workdir.checkpoint import Checkpoints, abstract

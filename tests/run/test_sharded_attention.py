@@ -14,7 +14,7 @@ from models.transformer import apply
 from tests.models import tiny
 from train import sharding
 from train.config import MeshConfig
-from train.split_rows import split_axes, split_rows
+from train.per_part import split_axes, per_part
 
 mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=2))
 over_devices = functools.partial(sharding.over_devices, mesh=mesh)
@@ -56,7 +56,7 @@ def difference_in_split_rows(config, platform="tpu", context=1):
     mesh = sharding.make_mesh(MeshConfig(backend="jit", data=4 // context, fsdp=1, context=context, tensor=2))
     axes, on_devices = split_axes(mesh, rows_are_independent=True), functools.partial(sharding.over_devices, mesh=mesh)
     of_part = jax.grad(functools.partial(summed, config, platform, on_devices))
-    split = split_rows(lambda *arguments: jax.lax.psum(of_part(*arguments), axes), mesh=mesh, axes=axes)
+    split = per_part(lambda *arguments: jax.lax.psum(of_part(*arguments), axes), mesh=mesh, axes=axes)
     if not config.dropout_rate:
         config = dataclasses.replace(config, attention="xla")
     whole = jax.grad(functools.partial(summed, config, platform, lambda function, *_: function))

@@ -5,7 +5,7 @@ import pytest
 from configs.studies.base import fine_tuning, flops, heldout_loss, probe, raw_tokens, stage, variant
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from run.run import open_corpora
+from run.compiled_run import open_corpora
 from studies.jobs import Job, jobs_of, jobs_of_worker, parse_worker
 from studies.plan import make_plan
 from tests.studies.studies import SMALL, on, small_study

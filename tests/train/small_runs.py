@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from experiment.experiment import make_experiment
-from run.run import make_run
+from run.compiled_run import make_run
 from workdir.checkpoint import Checkpoints
 from workdir.run_config import write_config
 

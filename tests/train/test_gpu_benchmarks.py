@@ -11,7 +11,7 @@ from benchmarks import step
 from experiment.optimizer import make_optimizer
 from plan.estimate import abstract_batch
 from run import sharding
-from run.run import abstract_state, compiled_train_step, seed_array
+from run.compiled_run import abstract_state, compiled_train_step, seed_array
 
 PAGE = pathlib.Path(__file__).parents[2] / "BENCHMARKS.md"
 
@@ -30,7 +30,7 @@ def commands():
 def lowered(arguments, monkeypatch):
     """The experiment of the command and its step, lowered for an NVIDIA GPU of the Hopper generation."""
     monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
-    monkeypatch.setattr("run.run.platform_of", lambda device: "hopper")
+    monkeypatch.setattr("run.compiled_run.platform_of", lambda device: "hopper")
     experiment = step.make_benchmark_experiment(step.parse(["step", *arguments]))
     mesh = sharding.make_mesh(experiment.mesh)
     rows = sharding.batch_sharding(mesh)

@@ -8,8 +8,8 @@ import pytest
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from run.compiled_run import make_run
 from run.restore import language_model, load_experiment, load_params
-from run.run import make_run
 from tests.table import reads_corpus, small_config
 from train.init_from import start_from
 from train.loop import train_and_evaluate

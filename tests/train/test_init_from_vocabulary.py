@@ -9,7 +9,7 @@ import pytest
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from huggingface.vocabulary import token_texts
-from run.run import make_run
+from run.compiled_run import make_run
 from tests.data.test_tokenizer import T5_LIKE, train_model
 from tests.table import small_config
 from train.init_from import check_init_from, open_origin, plan_start, start_from

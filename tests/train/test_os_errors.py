@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from cluster.distributed import initialize
-from command.program import run_program
+from command.program import describe_out_of_memory, run_program
 from contract.errors import ConfigError
-from files.os_errors import describe_os_error, describe_out_of_memory, os_error_in
-from files.output_file import writing
+from files.atomic import writing
+from files.paths import describe_os_error, os_error_in
 from generate.texts import Options
 from run.restore import load_experiment
 from tests.train.subprocesses import ROOT

@@ -8,7 +8,7 @@ import pytest
 
 from contract.batch import check_batch
 from data.tokenizers.tokenizer import SentencePieceTokenizer
-from run.run import make_run
+from run.compiled_run import make_run
 from tests.data.test_tokenizer import LLAMA_LIKE, train_model
 from tests.table import CASES, random_windows, reads_corpus, small_experiment
 from tests.train.subprocesses import run_main

@@ -18,7 +18,7 @@ def workdir(corpus, tmp_path_factory):
     text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
     fields = small_config("clm", "decoder_only", train__steps=4, train__profile_steps=2, **text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("run.run.chip_of", lambda kind: Chip("slow", 1e9, 2**30, 1e9))
+        patch.setattr("run.compiled_run.chip_of", lambda kind: Chip("slow", 1e9, 2**30, 1e9))
         train_and_evaluate(make_experiment(fields), str(workdir))
     return workdir
 

@@ -7,8 +7,7 @@ import sys
 import pytest
 import tensorflow_datasets as tfds
 
-from files import buckets
-from tests.bucket_server import BucketServer
+from files.paths import copy_file
 from tests.data.record_files import write_examples, write_jsonl, write_parquet, write_records, zstd
 from tests.data.tfds_datasets import read_from, write_dataset
 from train import main
@@ -73,21 +72,14 @@ def test_every_source_trains_two_steps(sources, tmp_path, monkeypatch, capsys):
     assert len(losses) == 8 and len(set(losses.values())) == 1, losses
 
 
-@pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_sources_in_a_bucket_train_two_steps(scheme, sources, tmp_path, monkeypatch, capsys):
-    server = BucketServer("test-bucket")
-    for name, value in (server.environment | {"HOME": str(tmp_path / "home")}).items():
-        monkeypatch.setenv(name, value)
-    buckets._open.cache_clear()
+def test_sources_in_a_bucket_train_two_steps(bucket, sources, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     losses = [train(sources["a.txt"] | {"cache_dir": tmp_path / "cache"}, tmp_path / "local", monkeypatch, capsys)]
-    with server.running():
-        for name in ("a.txt", "a.jsonl.gz", "a.parquet", "array_record"):
-            path = sources[name]["path"]
-            server.put("test-bucket", f"texts/{path.name}", path.read_bytes())
-            flags = sources[name] | {"path": f"{scheme}://test-bucket/texts/{path.name}"}
-            flags["cache_dir"] = tmp_path / "cache"
-            losses.append(train(flags, tmp_path / name, monkeypatch, capsys))
-    buckets._open.cache_clear()
+    for name in ("a.txt", "a.jsonl.gz", "a.parquet", "array_record"):
+        path = sources[name]["path"]
+        copy_file(path, f"{bucket}/{path.name}")
+        flags = sources[name] | {"path": f"{bucket}/{path.name}", "cache_dir": tmp_path / "cache"}
+        losses.append(train(flags, tmp_path / name, monkeypatch, capsys))
     assert len(set(losses)) == 1, losses
 
 

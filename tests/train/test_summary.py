@@ -3,7 +3,7 @@
 import pytest
 
 from experiment.experiment import make_experiment
-from run.run import make_run
+from run.compiled_run import make_run
 from tests.table import small_config
 from train.display import Display
 from train.summary import print_summary

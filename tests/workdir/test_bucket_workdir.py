@@ -10,8 +10,7 @@ import pytest
 import cloze
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from files import buckets, growing_file, storage
-from files.growing_file import UploadedFile
+from files import buckets, storage
 from run.restore import load_experiment, load_params
 from tests.bucket_server import BucketServer
 from tests.table import small_config
@@ -171,46 +170,6 @@ def test_of_two_processes_that_take_a_free_lock_one_gets_it(server, quick, monke
         lock.__enter__()
     faster.check()
     faster.__exit__()
-
-
-@pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_a_growing_file_reaches_the_bucket_in_time_and_reports_failures(server, scheme, monkeypatch):
-    monkeypatch.setattr(growing_file, "UPLOAD_SECONDS", 0.1)
-    path = f"{scheme}://test-bucket/run/metrics.jsonl"
-    file = UploadedFile(path, b"kept\n")
-    file.write(b"one\n")
-    end = time.monotonic() + 10
-    while not storage.exists(path) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert storage.read_bytes(path) == b"kept\none\n"
-    file.write(b"two\n")
-    file.upload()
-    assert storage.read_bytes(path) == b"kept\none\ntwo\n"
-    server.forbidden = True
-    file.write(b"three\n")
-    with pytest.raises(PermissionError):
-        while time.monotonic() < end:
-            file.flush()
-    with pytest.raises(PermissionError):
-        file.upload()
-    server.forbidden = False
-    file.close()
-    assert storage.read_bytes(path) == b"kept\none\ntwo\nthree\n"
-
-
-@pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_a_growing_file_that_another_process_has_replaced_stays_as_it_is(server, scheme):
-    """A process that was suspended has lost the lock of the workdir, and another run has continued."""
-    path = f"{scheme}://test-bucket/run/metrics.jsonl"
-    suspended = UploadedFile(path)
-    suspended.write(b"one\n")
-    suspended.upload()
-    storage.write_bytes(path, b"one\nof the other run\n")
-    suspended.write(b"two\n")
-    for end in (suspended.upload, suspended.close):
-        with pytest.raises(OSError, match="another process has replaced the file"):
-            end()
-    assert storage.read_bytes(path) == b"one\nof the other run\n"
 
 
 def test_two_processes_that_share_a_bucket_alone_train_and_continue(server, corpus, tmp_path, monkeypatch):

@@ -10,9 +10,9 @@ from rich.console import Console
 
 import cloze
 from experiment.experiment import make_experiment
-from run.heldout import evaluate
+from run.compiled_run import make_run
+from run.evaluation import evaluate
 from run.restore import load_experiment, load_params, reading_mesh
-from run.run import make_run
 from tests.make_checkpoint_fixture import ROOT, RUN, STEPS, digests, fixture_experiment
 from train.init_from import start_from
 from train.loop import train_and_evaluate

@@ -14,7 +14,7 @@ from contract.errors import ConfigError
 from docs.site.fields import DERIVED
 from experiment.config import ExperimentConfig, TrainConfig
 from experiment.experiment import make_experiment
-from experiment.objective_config import field_classes, row_classes
+from experiment.objective import field_classes, row_classes
 from models.config import ModelConfig
 from objectives import OBJECTIVES, Mixture, SpanCorruption
 from run.restore import load_experiment
@@ -101,7 +101,7 @@ def with_new_fields(cls, **values):
 def newer(monkeypatch):
     """A later version: model.qk_norm, loss.focus, and span corruption's `overlap` are new."""
     model = with_new_fields(ModelConfig, qk_norm=False)
-    for module in ("experiment.model_config", "workdir.older_configs"):
+    for module in ("experiment.model", "workdir.older_configs"):
         monkeypatch.setattr(f"{module}.ModelConfig", model)
     loss = with_new_fields(ExperimentConfig.__annotations__["loss"], focus=0.0)
     monkeypatch.setitem(ExperimentConfig.__annotations__, "loss", loss)

@@ -8,8 +8,8 @@ import textwrap
 import time
 from collections.abc import Iterator, Mapping
 
-from files.growing_file import UploadedFile
-from files.storage import in_bucket, make_folder
+from files.atomic import GrowingObject
+from files.paths import in_bucket, make_folder
 from workdir.tracking.tracker import TrackedRun
 
 
@@ -41,8 +41,8 @@ _IN_BUCKET = "cloze"
 class _BucketFiles:
     """What tensorboardX calls a writer factory."""
 
-    def open(self, path: str) -> UploadedFile:
-        return UploadedFile(path.removeprefix(f"{_IN_BUCKET}:"))
+    def open(self, path: str) -> GrowingObject:
+        return GrowingObject(path.removeprefix(f"{_IN_BUCKET}:"))
 
     def directory_check(self, path: str) -> None:
         """Does nothing: a bucket has no folders."""
@@ -54,7 +54,7 @@ register_writer_factory(_IN_BUCKET, _BucketFiles())
 class TensorBoard:
     """Writes events to workdir/tensorboard, in the calling thread and at once, so that a failed write raises OSError.
 
-    Those of a workdir in a bucket are uploaded as files/growing_file.py says.
+    Those of a workdir in a bucket are uploaded as files/atomic.py says.
 
     tensorboardX.SummaryWriter writes in a thread of its own. After a failed write, this thread ends, and the next
     writes wait for it forever.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from contract.errors import ConfigError
 from files.atomic import read_json, write_json
-from files.storage import exists
+from files.paths import exists
 
 
 @dataclasses.dataclass(frozen=True)

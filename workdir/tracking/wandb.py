@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 
 from contract.errors import ConfigError
-from files.storage import in_bucket
+from files.paths import in_bucket
 from workdir.tracking.tracker import TrackedRun
 
 _INIT_SECONDS, _FINISH_SECONDS = 60, 60

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
-from files.growing_file import open_growing, upload
-from files.storage import exists, in_bucket, make_folder
+from files.atomic import GrowingObject, open_growing
+from files.paths import exists, in_bucket, make_folder
 from workdir.metrics_file import Split, metrics_lines, metrics_path
 from workdir.tracking.guarded import Guarded
 from workdir.tracking.tensorboard import TensorBoard
@@ -112,9 +112,9 @@ class MetricsWriter:
 
     def flush(self) -> None:
         """Returns once metrics.jsonl has all lines, also in a bucket."""
-        if self._lines is not None:
+        if isinstance(self._lines, GrowingObject):
             with self._writing():
-                upload(self._lines)
+                self._lines.upload()
 
     def close(self, *, failed: bool = False) -> None:
         """Closes the files and ends the run in its trackers. failed: whether an error has ended the training.

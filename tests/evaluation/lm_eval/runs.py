@@ -7,7 +7,7 @@ import numpy as np
 
 from experiment.experiment import Experiment
 from models.parameters import Params
-from run.run import abstract_state
+from run.compiled_run import abstract_state
 from run.sharding import make_mesh
 from tests.evaluation.test_likelihood import apply, fields, ids
 from tests.train.tiny_experiments import PREFIX_LM, SPANS, tiny_experiment

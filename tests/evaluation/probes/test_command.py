@@ -12,8 +12,8 @@ from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
 from evaluation.probes.heldout import heldout_windows
 from experiment.experiment import make_experiment
+from run.compiled_run import make_run
 from run.restore import load_experiment, load_params
-from run.run import make_run
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
 from tests.train.subprocesses import ROOT

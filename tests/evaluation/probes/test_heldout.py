@@ -7,7 +7,7 @@ from contract.errors import ConfigError
 from data.windows.documents import Documents
 from evaluation.probes.continuation import Continuation
 from evaluation.probes.heldout import heldout_windows
-from run.run import make_run
+from run.compiled_run import make_run
 from tests.table import small_experiment
 
 

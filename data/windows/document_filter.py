@@ -8,11 +8,6 @@ from contract.errors import ConfigError
 from contract.windows import WindowSpec
 from data.store.store import TokenStore
 from data.windows.documents import Documents
-from data.windows.epoch_orders import lengths_of
-from files.mapped_arrays import blocks
-
-# Some documents, a slice of them or int64 [n] -> a value of each, [n].
-ColumnOf = Callable[[slice | np.ndarray], np.ndarray]
 
 
 def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[str]]:
@@ -23,18 +18,16 @@ def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[st
     """
     reasons: list[str] = []
     if "labels" in spec.extra_columns:
-        class_of = classes_of(documents, spec)
-        documents = _exclude(documents, lambda block: class_of(block) < 0, spec, reasons, _describe_other_labels)
+        documents = _exclude(documents, classes_of(documents, spec) < 0, spec, reasons, _describe_other_labels)
     if "prompt_lengths" in spec.extra_columns and not documents.store.prompt_lengths.any():
         raise ConfigError(
             f"{spec.name!r} learns responses to prompts, and no document has a prompt: "
             "set data.source to 'jsonl' or 'stdlib_functions'"
         )
     if spec.documents == "whole":
-        positions, sizes = [capacity.positions for capacity in spec.capacities], sizes_of(documents, spec)
-        documents = _exclude(
-            documents, lambda block: (sizes(block) > positions).any(axis=1), spec, reasons, _describe_too_long
-        )
+        positions = [capacity.positions for capacity in spec.capacities]
+        is_too_long = (sizes_of(documents, spec) > positions).any(axis=1)
+        documents = _exclude(documents, is_too_long, spec, reasons, _describe_too_long)
     return documents, reasons
 
 
@@ -43,32 +36,19 @@ def describe_excluded(documents: Documents, specs: Sequence[WindowSpec]) -> list
     return list(dict.fromkeys(reason for spec in specs for reason in eligible(documents, spec)[1]))
 
 
-def sizes_of(documents: Documents, spec: WindowSpec) -> Callable[[slice], np.ndarray]:
-    """A function: some of the documents -> int64 [n, C], at least 1: the positions of each of the spec's C capacities.
-
-    They are those that each document takes.
-    """
-    prompt_lengths, ends = prompt_lengths_of(documents), documents.ends(spec.eos)
-
-    def sizes(block: slice) -> np.ndarray:
-        prompt = prompt_lengths(block).astype(np.int64)
-        response = lengths_of(ends, np.arange(block.start, block.stop)) - prompt
-        columns = [c.prompt * prompt + c.response * response + c.special for c in spec.capacities]
-        return np.maximum(np.stack(columns, axis=1), 1)  # for an empty prompt the encoder reads one EOS
-
-    return sizes
+def sizes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:
+    """int64 [n, C], at least 1: the positions that each document takes of each of the spec's C capacities."""
+    prompt = documents.store.prompt_lengths[documents.index].astype(np.int64)
+    response = np.diff(documents.ends(spec.eos), prepend=0) - prompt
+    columns = [c.prompt * prompt + c.response * response + c.special for c in spec.capacities]
+    return np.maximum(np.stack(columns, axis=1), 1)  # for an empty prompt the encoder reads one EOS
 
 
-def classes_of(documents: Documents, spec: WindowSpec) -> ColumnOf:
-    """A function: some of the documents -> int32 [n]: the index of each label in spec.classes; -1 for other labels."""
+def classes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:
+    """int32 [n]: the index of each document's label in spec.classes; -1 for other labels."""
     class_id = {name: k for k, name in enumerate(spec.classes)}
     of_label = np.array([class_id.get(label, -1) for label in documents.store.labels], np.int32)
-    return lambda chosen: of_label[documents.store.label_ids[documents.index[chosen]]]
-
-
-def prompt_lengths_of(documents: Documents) -> ColumnOf:
-    """A function: some of the documents -> int32 [n]: the number of leading tokens that are the prompt of each."""
-    return lambda chosen: documents.store.prompt_lengths[documents.index[chosen]]
+    return of_label[documents.store.label_ids[documents.index]]
 
 
 def check_classes(stores: Sequence[TokenStore], spec: WindowSpec) -> None:
@@ -85,7 +65,7 @@ def check_classes(stores: Sequence[TokenStore], spec: WindowSpec) -> None:
 
 def _exclude(
     documents: Documents,
-    is_excluded: Callable[[slice], np.ndarray],
+    is_excluded: np.ndarray,
     spec: WindowSpec,
     reasons: list[str],
     describe: Callable[[Documents, WindowSpec], tuple[str, str]],
@@ -94,7 +74,7 @@ def _exclude(
 
     describe: excluded documents -> what is wrong with them, and what to do about it.
     """
-    count = sum(int(np.count_nonzero(is_excluded(block))) for block in blocks(len(documents)))
+    count = int(np.count_nonzero(is_excluded))
     if not count:
         return documents
     problem, remedy = describe(documents.subset(is_excluded), spec)
@@ -103,12 +83,11 @@ def _exclude(
         skip = "" if count == len(documents) else ", or set data.on_unusable='skip' to exclude them"
         raise ConfigError(f"{reason}: {remedy}{skip}")
     reasons.append(reason)
-    return documents.subset(lambda block: ~is_excluded(block))
+    return documents.subset(~is_excluded)
 
 
 def _describe_too_long(documents: Documents, spec: WindowSpec) -> tuple[str, str]:
-    sizes = sizes_of(documents, spec)
-    longest = np.max([sizes(block).max(axis=0) for block in blocks(len(documents))], axis=0).tolist()
+    longest = sizes_of(documents, spec).max(axis=0).tolist()
     exceeded = [
         (size, capacity) for size, capacity in zip(longest, spec.capacities, strict=True) if size > capacity.positions
     ]
@@ -119,9 +98,7 @@ def _describe_too_long(documents: Documents, spec: WindowSpec) -> tuple[str, str
 
 def _describe_other_labels(documents: Documents, spec: WindowSpec) -> tuple[str, str]:
     labels = documents.store.labels
-    counts = np.zeros(len(labels), np.int64)
-    for block in blocks(len(documents)):
-        counts += np.bincount(documents.store.label_ids[documents.index[block]], minlength=len(labels))
+    counts = np.bincount(documents.store.label_ids[documents.index], minlength=len(labels))
     names = [repr(label) if label else "no label" for label in labels]
     most = [f"{names[k]}: {counts[k]:,}" for k in np.argsort(-counts, kind="stable")[:3] if counts[k]]
     return (

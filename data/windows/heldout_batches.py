@@ -16,7 +16,7 @@ from data.windows.batches import Batches, example_weights
 from data.windows.documents import Documents, MixedDocuments
 from data.windows.examples import DrawnExamples, ExampleReader
 from data.windows.order import Drawn, permute
-from data.windows.windows import WindowReader
+from data.windows.windowing import WindowReader
 
 # windows, number of rows, groups of the examples int32 [E] -> batch
 GroupTransform = Callable[[Windows, int, np.ndarray], Batch]

@@ -1,4 +1,4 @@
-"""Held-out documents that the training side contains too, identical or near-identical (data/duplicates/near_pairs.py).
+"""Held-out documents that are training text too: identical or near-identical ones, and those of other corpora.
 
 A model can recite such documents. They are counted at the start of every run, and `data.near_duplicates` decides
 whether the training side keeps its copies.
@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 
 from contract.errors import ConfigError
+from contract.rng import mix64
 from data.duplicates.near_pairs import JACCARD, MAX_DOCUMENTS
 from data.store.store import TokenStore
 from data.windows.documents import Documents
-from files.mapped_arrays import blocks, new_array
 
 NearDuplicates = Literal["keep", "drop"]  # the values of data.near_duplicates
 
@@ -74,8 +74,7 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
             f"{len(store):,}: set data.filters.remove_duplicates='near', or data.near_duplicates='keep'"
         )
     identical, near_identical = _copies(heldout, train)
-    in_heldout, near_heldout = _copies(train, heldout)
-    np.logical_or(in_heldout, near_heldout, out=in_heldout)
+    in_heldout = np.logical_or(*_copies(train, heldout))
     if choice == "drop" and in_heldout.all():
         raise ConfigError(
             f"data.near_duplicates='drop' leaves no training document: all {len(train):,} are near-identical to "
@@ -89,16 +88,24 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
         dropped=choice == "drop",
         searched=searched,
     )
-    if choice == "drop":
-        train = train.without(in_heldout)
-    return train, overlap
+    return train.subset(~in_heldout) if choice == "drop" else train, overlap
+
+
+def _copies(documents: Documents, others: Documents) -> tuple[np.ndarray, np.ndarray]:
+    """bool [len(documents)] each: whether a document of `others` is identical, and whether one is near-identical."""
+    store = documents.store
+    in_others, near = np.zeros((2, len(store)), bool)  # by the first document with a text
+    in_others[store.duplicate_ids[others.index]] = True
+    first, second = store.near_duplicate_pairs.T
+    near[first[in_others[second]]] = True
+    near[second[in_others[first]]] = True
+    texts = store.duplicate_ids[documents.index]
+    return in_others[texts], near[texts]
 
 
 def describe_copies(store: TokenStore) -> str:
     """One line: how many documents of a store are copies of earlier ones."""
-    identical = 0
-    for block in blocks(len(store)):
-        identical += int((store.duplicate_ids[block] != np.arange(block.start, block.stop)).sum())
+    identical = np.count_nonzero(store.duplicate_ids != np.arange(len(store)))
     near = len(np.unique(store.near_duplicate_pairs[:, 1]))
     line = f"{identical:,} of {len(store):,} documents are identical to an earlier one"
     if not store.meta["near_duplicates_searched"]:
@@ -106,18 +113,40 @@ def describe_copies(store: TokenStore) -> str:
     return f"{line}, and {near:,} other ones are near-identical to one (Jaccard similarity >= {JACCARD})"
 
 
-def _copies(documents: Documents, others: Documents) -> tuple[np.ndarray, np.ndarray]:
-    """bool [len(documents)] each: whether a document of `others` is identical, and whether one is near-identical."""
-    store, folder = documents.store, documents.store.folder
-    in_others, near = (new_array(folder, len(store), np.bool_) for _ in range(2))  # by the first document with a text
-    for block in blocks(len(others)):
-        in_others[store.duplicate_ids[others.index[block]]] = True
-    for block in blocks(len(store.near_duplicate_pairs)):
-        first, second = store.near_duplicate_pairs[block].T
-        near[first[in_others[second]]] = True
-        near[second[in_others[first]]] = True
-    identical, near_identical = (new_array(folder, len(documents), np.bool_) for _ in range(2))
-    for block in blocks(len(documents)):
-        texts = store.duplicate_ids[documents.index[block]]
-        identical[block], near_identical[block] = in_others[texts], near[texts]
-    return identical, near_identical
+def is_trained_on(
+    documents: Documents, train: Documents, heldout: Documents, *, not_by_chance: int | None = None
+) -> np.ndarray:
+    """Returns which of `documents` are text of `train`, where a corpus is split into `train` and `heldout`: bool [n].
+
+    The stores may differ. A document that is equal to one of the training side is such text. A document of a file that
+    the corpus contains is such text too if the file is on the training side. If the file is on both sides, because its
+    documents were split, the document must be on neither, because it was cut in another way. JSON lines are documents
+    however they are read, and with another data.text_key they are other text: they are compared as documents alone.
+    Text that is contained in a longer document or was edited is not found.
+
+    not_by_chance: for the training text of another run, the bytes from which on a document of a file that the corpus
+      does not contain counts if it is equal to one of the training side: shorter texts may be equal by chance. A text
+      of a file of the corpus that is on both sides then counts as held out. None: every equal text counts.
+    """
+    file_in_train, file_in_heldout = (_is_in(documents, side, "file_digests") for side in (train, heldout))
+    text_in_train, text_in_heldout = (_is_in(documents, side, "text_digests") for side in (train, heldout))
+    is_trained = file_in_train & ~(file_in_heldout & text_in_heldout)
+    if documents.store.meta["cut"] == train.store.meta["cut"] == "JSON line":
+        is_trained &= text_in_train
+    if not_by_chance is None:
+        return is_trained | text_in_train
+    is_long = documents.store.text_bytes[documents.index] >= not_by_chance
+    return is_trained | (~file_in_train & ~file_in_heldout & text_in_train & is_long)
+
+
+def _is_in(documents: Documents, others: Documents, name: str) -> np.ndarray:
+    """bool [n]: whether the digest of each of `documents`, such as "text_digests", is one of `others`."""
+    return np.isin(getattr(documents.store, name)[documents.index], getattr(others.store, name)[others.index])
+
+
+def have_equal_documents(first: TokenStore, second: TokenStore) -> bool:
+    """Returns whether two stores have the same documents of the same files, with the same prompts, in any order."""
+    if len(first) != len(second):
+        return False
+    texts = (np.sort(mix64(s.digests + s.is_heldout) ^ s.text_digests) for s in (first, second))
+    return np.array_equal(*texts) and np.array_equal(*(np.unique(s.file_digests) for s in (first, second)))

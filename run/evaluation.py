@@ -9,21 +9,21 @@ import jax
 import numpy as np
 
 from data.windows.batches import loader
-from data.windows.heldout import Heldout, ScoredExamples
+from data.windows.heldout_batches import Heldout, ScoredExamples
 from experiment.experiment import Experiment
 from models.transformer import Params
 from run import sharding
+from run.compiled_run import CompiledRun
 from run.metrics import byte_metrics, summarize
-from run.run import Run
 
 _SUMS = ("loss_sum", "weight_sum", "correct_sum", "bytes_sum")
 
 
-def evaluate(run: Run, params: Params) -> dict[str, float]:
+def evaluate(run: CompiledRun, params: Params) -> dict[str, float]:
     """Returns held-out metrics of `params`.
 
-    The windows are those of data/windows/heldout.py: the same at every call, for every seed, batch size, packing and number of
-    devices, and each at most once. Sums are over all windows, in float64, and are divided once.
+    The windows are those of data/windows/heldout_batches.py: the same at every call, for every seed, batch size,
+    packing and number of devices, and each at most once. Sums are over all windows, in float64, and are divided once.
 
     Returns the metrics of run.metrics.summarize, and
       those of run.metrics.byte_metrics, where the objective has a byte metric.
@@ -51,7 +51,7 @@ def evaluate(run: Run, params: Params) -> dict[str, float]:
     return totals.metrics(ratios)
 
 
-def _sums(run: Run, params: Params) -> Iterator[dict[str, Any]]:
+def _sums(run: CompiledRun, params: Params) -> Iterator[dict[str, Any]]:
     """Yields the Sums of each held-out batch, one batch later, so that the device does not wait for the host."""
     data, pending = run.experiment.data, None
     batches = run.heldout.batches

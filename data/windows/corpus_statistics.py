@@ -1,7 +1,8 @@
-"""The held-out loss of an interpolated trigram model, which a model that learns more than spelling must beat.
+"""What a corpus says of itself: how much of its text its tokens cover, and the loss of a trigram model.
 
-Interpolation is Witten-Bell's (Witten & Bell 1991, method C; Chen & Goodman 1999, section 2.4), for contexts h that are
-followed T(h) times by a token for the first time and c(h) times in total:
+A model that learns more than spelling must beat the held-out loss of an interpolated trigram model. Interpolation is
+Witten-Bell's (Witten & Bell 1991, method C; Chen & Goodman 1999, section 2.4), for contexts h that are followed T(h)
+times by a token for the first time and c(h) times in total:
 
     p(w | u v) = (c(u v w) + T(u v) p(w | v)) / (c(u v) + T(u v))
     p(w | v)   = (c(v w) + T(v) p(w)) / (c(v) + T(v))
@@ -16,11 +17,35 @@ import numpy as np
 
 from data.store.store import TokenStore
 from data.windows.documents import Documents
-from data.windows.heldout import Heldout
-from files.mapped_arrays import blocks
 
 TRAIN_TOKENS = 1 << 22  # counted at most, so that the start of a run takes no longer for larger corpora
 HELDOUT_TOKENS = 1 << 20  # scored, up to one window more
+
+
+def describe_coverage(store: TokenStore) -> str:
+    """One line: the share of unknown tokens, and the share of the bytes of text that the tokens spell."""
+    return (
+        f"{store.unknown_fraction:.2%} of the corpus's tokens are unknown; "
+        f"the tokens spell {store.bytes_covered():.2%} of its bytes"
+    )
+
+
+def coverage_warnings(store: TokenStore) -> list[str]:
+    """Warnings, one line each, about unknown tokens and about sampled texts that decoding does not restore."""
+    warnings, changed = [], store.meta["changed_texts"]
+    if store.meta["num_unknown"]:
+        warnings.append(
+            f"{store.unknown_fraction:.2%} of the corpus's tokens are unknown (unk), and their bytes are not in "
+            "bits per byte: use a tokenizer with byte fallback, which python -m data.train_tokenizer trains "
+            "(docs/tokenizers.md)"
+        )
+    if changed:
+        text, decoded = changed[0]
+        warnings.append(
+            f"the tokenizer changes {len(changed)} of {store.meta['sampled_texts']} sampled texts, such as {text!r} to "
+            f"{decoded!r}: use one that loses no text, which python -m data.train_tokenizer trains (docs/tokenizers.md)"
+        )
+    return warnings
 
 
 class TrigramLoss(NamedTuple):
@@ -31,18 +56,22 @@ class TrigramLoss(NamedTuple):
     heldout_tokens: int
 
 
-def trigram_loss(train: Documents, heldout: Heldout, eos: int, corpus: int = 0) -> TrigramLoss:
-    """The mean loss, on the tokens of the held-out windows of one corpus, of a trigram model of its training documents.
+def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> TrigramLoss:
+    """The mean loss, on held-out tokens of one corpus, of a trigram model of its training documents.
 
-    The windows are those that an evaluation reads, so that documents have the weights that they have in its loss. The
-    two tokens before a token are those of its document, also where its window begins between them.
+    The two tokens before a token are those of its document, also where its window begins between them. Counts up to
+    TRAIN_TOKENS tokens: documents in the order of their digests, which is random and does not depend on the seed, the
+    last one cut.
 
-    Counts up to TRAIN_TOKENS tokens: documents in the order of their digests, which is random and does not depend on
-    the seed, the last one cut. Scores about HELDOUT_TOKENS tokens at most, as Heldout.places selects them.
+    Args:
+      train: the training documents.
+      places: int64 [n], the held-out tokens' places in the store: Heldout.places(HELDOUT_TOKENS), the tokens that an
+        evaluation reads, so that documents have the weights that they have in its loss.
+      eos: the token after, and here before, each document.
     """
     store = train.store
     counted = _triples(train, TRAIN_TOKENS, eos)
-    scored = _triples_at(heldout.places(HELDOUT_TOKENS, corpus), store, eos)
+    scored = _triples_at(places, store, eos)
     model = TrigramModel(counted, len(store.unigram_counts))
     return TrigramLoss(float(-np.log(model.probability(*scored)).mean()), len(counted[0]), len(scored[0]))
 
@@ -92,34 +121,14 @@ def _look_up(keys: np.ndarray, values: np.ndarray, queries: np.ndarray) -> np.nd
 def _triples(documents: Documents, limit: int, eos: int) -> np.ndarray:
     """int64 [3, n]: each token, EOS of documents included, third, after the two before it; EOS before a document."""
     store = documents.store
-    order, ends = _first_by_digest(documents, limit)
+    order = documents.index[np.argsort(store.digests[documents.index], kind="stable")]
+    ends = np.cumsum(store.offsets[order + 1] - store.offsets[order])
+    order = order[: np.searchsorted(ends, limit) + 1]  # which have `limit` tokens together
     tokens = np.concatenate([store.tokens[store.offsets[d] : store.offsets[d + 1]] for d in order])[:limit]
     padded = np.concatenate([[eos, eos], tokens]).astype(np.int64)
     triples = np.stack([padded[:-2], padded[1:-1], padded[2:]])
     triples[0, ends[: len(order) - 1]] = eos  # not the last token of the document before
     return triples
-
-
-def _first_by_digest(documents: Documents, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """The documents with the least digests that have `limit` tokens together, all of them if they have fewer.
-
-    Returns their numbers in the store in the order of the digests, int64 [n], and where each ends in this order.
-    """
-    store, order, ends = documents.store, np.zeros(0, np.int64), np.zeros(0, np.int64)
-    added: list[np.ndarray] = []  # since the last sorting
-    for block in blocks(len(documents)):
-        numbers = documents.index[block]
-        if len(ends) and ends[-1] >= limit:
-            numbers = numbers[store.digests[numbers] < store.digests[order[-1]]]
-        added.append(numbers)
-        if block.stop < len(documents) and sum(map(len, added)) < len(order):
-            continue
-        order = np.concatenate([order, *added])
-        order = order[np.argsort(store.digests[order], kind="stable")]
-        ends = np.cumsum(store.offsets[order + 1] - store.offsets[order])
-        enough = np.searchsorted(ends, limit) + 1
-        order, ends, added = order[:enough], ends[:enough], []
-    return order, ends
 
 
 def _triples_at(places: np.ndarray, store: TokenStore, eos: int) -> np.ndarray:

@@ -2,19 +2,15 @@
 
 import collections
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from contract.windows import BatchSpec, WindowSpec
-from data.windows import trigram
+from data.windows import corpus_statistics
+from data.windows.corpus_statistics import HELDOUT_TOKENS, TrigramModel, trigram_loss
 from data.windows.documents import Documents
-from data.windows.heldout import Heldout
-from data.windows.trigram import TrigramModel, trigram_loss
-from files import mapped_arrays
+from data.windows.heldout_batches import Heldout
 from tests.data.corpus import store_of
 
 EOS = 1
@@ -85,6 +81,10 @@ def heldout_of(documents, length=1000, num_windows=0, *, cut="split", eos=True):
     )
 
 
+def loss_of(train, heldout, most=HELDOUT_TOKENS):
+    return trigram_loss(train, heldout.places(most), EOS)
+
+
 def test_the_loss_of_documents_is_that_of_their_texts(tmp_path):
     texts = ["abab", "b", "abc", "ca", "aab"]
     store = store_of(tmp_path, texts)
@@ -92,7 +92,7 @@ def test_the_loss_of_documents_is_that_of_their_texts(tmp_path):
     ids = [[ord(c) + 3 for c in text] for text in texts]
     expected = reference([ids[i] for i in (0, 1, 4)], len(store.unigram_counts))
     losses = [-math.log(expected((u, v), w)) for u, v, w in triples_of([ids[2], ids[3]]).T.tolist()]
-    loss = trigram_loss(train, heldout_of(heldout), EOS)
+    loss = loss_of(train, heldout_of(heldout))
     assert (loss.train_tokens, loss.heldout_tokens) == (4 + 1 + 3 + 3, 3 + 2 + 2)
     assert loss.nats == pytest.approx(np.mean(losses), rel=1e-12)
 
@@ -113,19 +113,18 @@ def test_the_loss_is_of_the_tokens_in_the_windows_that_an_evaluation_reads(tmp_p
             for place in range(slice_[0], slice_[0] + slice_[1]):
                 context = [int(store.tokens[p]) if p >= begin else EOS for p in (place - 2, place - 1)]
                 losses.append(-math.log(expected(tuple(context), int(store.tokens[place]))))
-    loss = trigram_loss(train, heldout, EOS)
+    loss = loss_of(train, heldout)
     assert loss.heldout_tokens == len(losses) == heldout.num_raw_tokens.sum() < 400
     assert loss.nats == pytest.approx(np.mean(losses), rel=1e-12)
-    assert loss.nats > 2 * trigram_loss(train, heldout_of(documents), EOS).nats  # that of all held-out text
+    assert loss.nats > 2 * loss_of(train, heldout_of(documents)).nats  # that of all held-out text
 
 
 def test_tokens_are_bounded_and_do_not_depend_on_the_order_of_the_training_documents(tmp_path, monkeypatch):
     store = store_of(tmp_path, [f"text {i} of some" for i in range(40)])
     heldout = heldout_of(Documents(store, np.arange(30, 40), ""))
-    assert trigram_loss(Documents(store, np.arange(30), ""), heldout, EOS)[1:] == (30 * 16 - 10, 160)
-    monkeypatch.setattr(trigram, "TRAIN_TOKENS", 100)
-    monkeypatch.setattr(trigram, "HELDOUT_TOKENS", 50)
-    losses = [trigram_loss(Documents(store, np.arange(30)[::step], ""), heldout, EOS) for step in (1, -1)]
+    assert loss_of(Documents(store, np.arange(30), ""), heldout)[1:] == (30 * 16 - 10, 160)
+    monkeypatch.setattr(corpus_statistics, "TRAIN_TOKENS", 100)
+    losses = [loss_of(Documents(store, np.arange(30)[::step], ""), heldout, most=50) for step in (1, -1)]
     assert losses[0] == losses[1] and losses[0][1:] == (100, 48)  # every fourth of ten windows
 
 
@@ -133,26 +132,5 @@ def test_real_text_is_below_the_unigram_entropy(corpus):
     paths = sorted((corpus / "text").glob("*.txt"))
     store = store_of(corpus.parent / "trigram", [path.read_text(encoding="utf-8") for path in paths])
     train, heldout = (Documents(store, np.arange(30)[half], "") for half in (slice(0, 25), slice(25, 30)))
-    loss = trigram_loss(train, heldout_of(heldout), EOS).nats
+    loss = loss_of(train, heldout_of(heldout)).nats
     assert 1.5 < loss < 2.5 < store.unigram_entropy()
-
-
-@settings(deadline=None, max_examples=100)
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6)), min_size=1, max_size=40),
-    st.integers(1, 120),
-    st.integers(1, 9),
-    st.randoms(),
-)
-def test_the_documents_that_are_counted_do_not_depend_on_blocks(texts, limit, block, random):
-    """They are those of the least digests; of equal digests, those that are read first."""
-    digests, lengths = np.array(texts).T
-    store = SimpleNamespace(digests=digests.astype(np.uint64), offsets=np.cumsum([0, *lengths]))
-    index = np.array(random.sample(range(len(texts)), len(texts)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapped_arrays, "BLOCK", block)
-        order, ends = trigram._first_by_digest(Documents(store, index, "training"), limit)
-    expected = index[np.argsort(digests[index], kind="stable")]
-    count = np.searchsorted(np.cumsum(lengths[expected]), limit) + 1
-    assert order.tolist() == expected[:count].tolist()
-    assert ends.tolist() == np.cumsum(lengths[expected])[:count].tolist()

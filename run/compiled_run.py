@@ -1,7 +1,8 @@
-"""A run on this machine: the mesh, the corpus, the sharding of the state and the compiled steps of an experiment."""
+"""An experiment on this machine: the mesh, the corpus, the sharding of the state and the compiled steps."""
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,24 +16,30 @@ from cluster.hardware import chip_of
 from contract.errors import ConfigError
 from data.windows.batches import Batches, WindowCounts, loader
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.heldout import Heldout
+from data.windows.heldout_batches import Heldout
 from experiment.experiment import Experiment
-from experiment.mesh_checks import check_mesh
 from experiment.optimizer import make_optimizer
 from learners.learner import Batch
 from models.kernels.choice import choose_attention
-from models.placement import activation_constraint, compiled_for, platform_of, running_by_rows
+from models.placement import activation_constraint, compiled_for, platform_of, running_per_device
 from run import sharding
-from run.corpus import Corpora, open_corpora
-from run.split_rows import by_rows, split_axes, split_positions, split_rows
+from run.corpus import Corpora, open_corpora, resolve_epochs
+from run.per_device import (
+    constrain_rows,
+    over_devices,
+    per_device,
+    per_part,
+    per_part_of_positions,
+    split_axes,
+)
 from run.step import TrainState, init_state, make_eval_step, make_train_step
 from workdir.checkpoint import abstract
 from workdir.run_tokenizer import bytes_of_tokens
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """Everything that the training loop needs in addition to a state. Made by `make_run`, and immutable."""
+class CompiledRun:
+    """What the training loop needs in addition to a state. Made by `make_run`, and immutable."""
 
     experiment: Experiment
     mesh: Mesh
@@ -75,17 +82,6 @@ class Run:
     def train_step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """Returns the state after an update from a batch of `to_devices`, and metrics. Donates the state."""
         return self.compiled_step(state, batch, seed_array(self.experiment.seed))
-
-    def with_seed(self, seed: int, init_from: str) -> "Run":
-        """Returns the run with another `seed` and `train.init_from`: corpus and compiled steps are the same."""
-        config = self.experiment.config
-        experiment = dataclasses.replace(
-            self.experiment,
-            config=config | {"seed": seed, "train": config["train"] | {"init_from": init_from}},
-            seed=seed,
-            train=dataclasses.replace(self.experiment.train, init_from=init_from),
-        )
-        return dataclasses.replace(self, experiment=experiment)
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
         """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads.
@@ -131,7 +127,7 @@ class Run:
             unk=self.experiment.vocab.unk,
         )
         in_shardings = self.state_shardings.params, self.batch_sharding
-        step = split_positions(step, mesh=self.mesh)
+        step = per_part_of_positions(step, mesh=self.mesh)
         return jax.jit(on_mesh(step, self.batch_sharding), in_shardings=in_shardings)
 
     def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array | np.ndarray]:
@@ -146,22 +142,22 @@ class Run:
         return sharding.local_rows(self.batch_sharding, self.experiment.train.batch_size)
 
 
-def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress: bool = True) -> Run:
-    """Opens or builds the corpus and makes the run. Nothing is compiled yet.
+def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress: bool = True) -> CompiledRun:
+    """Opens or builds the corpus, resolves train.epochs with it, and makes the run. Nothing is compiled yet.
 
     mesh: that of the config by default. show_progress: whether to show a bar while the token store is built. Raises
-    ConfigError for what this machine cannot do.
+    ConfigError for what this machine cannot do, and as `resolve_epochs` does.
     """
     mesh = sharding.make_mesh(experiment.mesh) if mesh is None else mesh
     batch_sharding = sharding.batch_sharding(mesh)
-    config = experiment.train
     check_mesh(experiment, mesh)
     attention_of(experiment, platform_of(mesh.devices.flat[0]), mesh)
     corpora = open_corpora(experiment, show_progress=show_progress)
-    optimizer = make_optimizer(experiment.optimizer, config.assumed_steps)
+    experiment = resolve_epochs(experiment, corpora.train_documents)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
-    run = Run(
+    run = CompiledRun(
         experiment=experiment,
         mesh=mesh,
         corpora=corpora,
@@ -185,27 +181,11 @@ def compiled_train_step(
 
     Its third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all seeds.
     """
-    step = seeded_train_step(experiment, optimizer, batch_sharding.mesh)
-    if experiment.mesh.backend == "pmap":
-        return jax.pmap(step, "data", in_axes=(None, 0, None), out_axes=None, donate_argnums=0)
-
-    return jax.jit(
-        on_mesh(step, batch_sharding),
-        in_shardings=(state_shardings, batch_sharding, None),
-        out_shardings=(state_shardings, None),
-        donate_argnums=0,
-    )
-
-
-def seeded_train_step(
-    experiment: Experiment, optimizer: optax.GradientTransformation, mesh: Mesh
-) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
-    """The train step (run.step.make_train_step) as a function of the seed too, not compiled."""
-    options: dict[str, Any] = {}
-    if experiment.mesh.backend == "pmap":
-        options = {"axis_name": "data"}
-    elif axes := split_axes(mesh, rows_are_independent=experiment.learner.rows_are_independent):
-        options = {"axis_name": axes, "split_rows": functools.partial(split_rows, mesh=mesh, axes=axes)}
+    mesh, is_pmap = batch_sharding.mesh, experiment.mesh.backend == "pmap"
+    options: dict[str, Any] = {"axis_name": "data"} if is_pmap else {}
+    axes = split_axes(mesh, rows_are_independent=experiment.learner.rows_are_independent)
+    if axes and not is_pmap:
+        options = {"axis_name": axes, "per_part": functools.partial(per_part, mesh=mesh, axes=axes)}
 
     def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
         if experiment.has_memory_choice:
@@ -220,7 +200,14 @@ def seeded_train_step(
         )
         return step(state, batch)
 
-    return train_step
+    if is_pmap:
+        return jax.pmap(train_step, "data", in_axes=(None, 0, None), out_axes=None, donate_argnums=0)
+    return jax.jit(
+        on_mesh(train_step, batch_sharding),
+        in_shardings=(state_shardings, batch_sharding, None),
+        out_shardings=(state_shardings, None),
+        donate_argnums=0,
+    )
 
 
 def seed_array(seed: int) -> np.ndarray:
@@ -228,26 +215,17 @@ def seed_array(seed: int) -> np.ndarray:
     return np.asarray(np.int64(seed).astype(np.int32))
 
 
-def on_mesh(
-    step: Callable[..., Any],
-    batch_sharding: NamedSharding,
-    over_devices: Callable[..., Callable[..., jax.Array]] = sharding.over_devices,
-) -> Callable[..., Any]:
-    """`step`, traced with the sharding of activations and the platform that the models compile for.
-
-    over_devices: runs a fused attention kernel on the devices, with the arguments of run.sharding.over_devices.
-    """
+def on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable[..., Any]:
+    """`step`, traced with the sharding of activations and the platform that the models compile for."""
     mesh = batch_sharding.mesh
-    place = functools.partial(sharding.constrain_rows, sharding=batch_sharding)
-    over_devices = functools.partial(over_devices, mesh=mesh)
-    on_rows = functools.partial(by_rows, mesh=mesh)
-    splits_outputs = mesh.shape["tensor"] > 1
+    place = functools.partial(constrain_rows, sharding=batch_sharding)
+    kernels, on_each_device = (functools.partial(function, mesh=mesh) for function in (over_devices, per_device))
 
     @functools.wraps(step)
     def placed_step(*args: Any) -> Any:
         platform = platform_of(mesh.devices.flat[0])
-        placed = compiled_for(platform, over_devices, splits_outputs=splits_outputs)
-        with activation_constraint(place), running_by_rows(on_rows), placed:
+        compiled = compiled_for(platform, kernels, splits_outputs=mesh.shape["tensor"] > 1)
+        with activation_constraint(place), running_per_device(on_each_device), compiled:
             return step(*args)
 
     return placed_step
@@ -282,3 +260,34 @@ def initial_state(
 ) -> TrainState:
     """The state before the first step of `experiment` with the seed `seed`."""
     return init_state(experiment.learner, optimizer, seed, experiment.model.dtype, experiment.train.ema_decay)
+
+
+def check_mesh(experiment: Experiment, mesh: Mesh | AbstractMesh) -> None:
+    """Raises ConfigError where `mesh` cannot divide the rows of a batch, or the positions of a row."""
+    config, data = experiment.train, experiment.data
+    rows, steps = mesh.shape["data"] * mesh.shape["fsdp"], config.grad_accum_steps or 1  # 0: chosen before training
+    if config.batch_size % (rows * steps):
+        fitting = math.gcd(config.batch_size // rows, steps) if not config.batch_size % rows else 0
+        raise ConfigError(
+            f"train.batch_size={config.batch_size} must be a multiple of {rows * steps}: "
+            f"{rows} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
+            f"{steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
+        )
+    parts, fsdp, tensor = (mesh.shape[axis] for axis in ("context", "fsdp", "tensor"))
+    if parts == 1:
+        return
+    fields = ("inputs_length", "targets_length")[: 1 + (experiment.model.architecture == "encoder_decoder")]
+    for field in fields:
+        if getattr(data, field) % parts:
+            raise ConfigError(
+                f"data.{field}={getattr(data, field)} must be a multiple of mesh.context={parts}, whose devices share "
+                "rows"
+            )
+    if not experiment.learner.rows_are_divisible:
+        name = experiment.objective_name
+        raise ConfigError(f"mesh.context={parts} must be 1 for objective.name={name!r}, whose loss needs whole rows")
+    if fsdp > 1 and tensor > 1:  # see run.per_device.split_axes
+        raise ConfigError(
+            f"mesh.context={parts} must be 1 with mesh.fsdp={fsdp} and mesh.tensor={tensor}: above 1, it can be "
+            "combined with one of them"
+        )

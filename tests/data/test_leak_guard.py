@@ -1,4 +1,4 @@
-"""Copies on both sides of the split are counted, said and dropped from the training side alone."""
+"""Held-out text that is training text: copies are counted, said and dropped, and text of other corpora is found."""
 
 import json
 
@@ -9,11 +9,12 @@ from contract.errors import ConfigError
 from data.store import assembly, build
 from data.store.store import open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
-from data.windows import near_duplicates as module
+from data.windows import leak_guard
 from data.windows.documents import Documents
-from data.windows.near_duplicates import describe_copies, near_duplicates
+from data.windows.leak_guard import describe_copies, have_equal_documents, is_trained_on, near_duplicates
 from data.windows.split import Split, split_documents
 from tests.data.corpus import corpus_config, store_of
+from tests.data.test_split import memory_store
 
 
 def texts(count, seed=0):
@@ -99,7 +100,7 @@ def test_pairs_do_not_depend_on_the_tokenizer(tmp_path):
 
 
 def test_beyond_the_limit_identical_documents_are_counted_and_drop_is_refused(tmp_path, monkeypatch):
-    for owner in (assembly, build, module):
+    for owner in (assembly, build, leak_guard):
         monkeypatch.setattr(owner, "MAX_DOCUMENTS", 3)
     a, b = texts(2)
     store = store_of(tmp_path, [a, edited(a), b, b])
@@ -164,3 +165,53 @@ def test_copies_of_the_second_of_two_identical_documents_are_found(tmp_path):
     assert (overlap.identical, overlap.near_identical, overlap.train) == (1, 0, 3)
     _, overlap = near_duplicates(*sides(store, [4]), "keep")
     assert (overlap.identical, overlap.near_identical, overlap.train) == (1, 0, 3)
+
+
+def count_trained(documents, digests, train, heldout, *, text_bytes=200, not_by_chance=100):
+    """is_trained_on, for documents and a run of documents (text, file)."""
+    ours, theirs = (memory_store(*zip(*pairs, strict=True)) for pairs in (documents, digests))
+    ours.text_bytes = np.full(len(documents), text_bytes)
+    sides = (Documents(theirs, np.array(side, int), "x") for side in (train, heldout))
+    documents = Documents(ours, np.arange(len(documents)), "held-out")
+    return int(is_trained_on(documents, *sides, not_by_chance=not_by_chance).sum())
+
+
+RUN = [(1, 10), (2, 10), (3, 20), (2, 20)]  # texts of two files; text 2 is in both
+
+
+def test_documents_of_files_on_the_training_side_are_trained_on():
+    assert count_trained(RUN, RUN, [0, 1], [2, 3]) == 2  # file 10, however it is cut
+    assert count_trained([(7, 10), (8, 20), (9, 20)], RUN, [0, 1], [2, 3]) == 1
+
+
+def test_equal_texts_of_a_held_out_file_are_not_trained_on():
+    """The same split twice: text 2 of the held-out file 20 is also a text of file 10."""
+    assert count_trained(RUN[2:], RUN, [0, 1], [2, 3]) == 0
+
+
+def test_documents_of_a_file_that_was_split_itself():
+    one_file = [(1, 10), (2, 10), (3, 10)]
+    assert count_trained(one_file, one_file, [0, 2], [1]) == 2
+    assert count_trained([(8, 10), (9, 10)], one_file, [0, 2], [1]) == 2  # cut in another way: some part was read
+
+
+def test_equal_texts_of_other_files_are_trained_on_unless_they_are_short():
+    assert count_trained([(1, 30), (3, 30), (5, 30)], RUN, [0, 1], [2, 3]) == 1
+    assert count_trained([(1, 30)], RUN, [0, 1], [2, 3], text_bytes=99) == 0
+
+
+def test_in_one_run_every_equal_text_is_trained_on():
+    """Held-out text of one corpus that another one of the same run reads, however short it is."""
+    assert count_trained([(1, 30), (3, 30), (5, 30)], RUN, [0, 1], [2, 3], text_bytes=1, not_by_chance=None) == 1
+    assert count_trained(RUN[2:], RUN, [0, 1], [2, 3], not_by_chance=None) == 1, "text 2 is on both sides"
+
+
+def test_equal_documents_are_those_of_equal_files_in_any_order():
+    ours = memory_store([1, 2, 2], [5, 6, 6])
+    assert have_equal_documents(ours, memory_store([2, 1, 2], [6, 5, 6]))
+    for others in (([1, 2], [5, 6]), ([1, 1, 2], [5, 6, 6]), ([1, 2, 2], [5, 6, 7]), ([1, 2, 3], [5, 6, 6])):
+        assert not have_equal_documents(ours, memory_store(*others))
+    prompts, sides = memory_store([1, 2, 2], [5, 6, 6]), memory_store([1, 2, 2], [5, 6, 6])
+    prompts.text_digests = prompts.text_digests + np.uint64(1)  # equal prompts before other texts
+    sides.is_heldout = np.array([True, False, False])
+    assert not have_equal_documents(ours, prompts) and not have_equal_documents(ours, sides)

@@ -25,66 +25,48 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objec
     return from_mapping(OBJECTIVES[name], fields, field)
 
 
-@dataclasses.dataclass(frozen=True)
-class _ScheduleField:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureFields:
+    """Fields of `config.objective` of a mixture, beside its table `denoisers`."""
+
+    mix_by: Literal["example", "token"]
     schedule: Literal["constant", "linear"]
 
 
-@dataclasses.dataclass(frozen=True)
-class _MixtureFields(_ScheduleField):
-    mix_by: Literal["example", "token"]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearMixtureFields(MixtureFields):
+    """The same with objective.schedule="linear"."""
 
-
-@dataclasses.dataclass(frozen=True)
-class _LinearMixtureFields(_MixtureFields):
     begin_step: MixtureStep
     end_step: MixtureStep
 
 
-@dataclasses.dataclass(frozen=True)
-class _RowFields:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowFields:
+    """Fields of a row of a mixture's table, beside those of its objective."""
+
     weight: Weight
     mode: str
+    corpora: tuple[str, ...] = ()  # a row without the field reads all corpora
 
 
-@dataclasses.dataclass(frozen=True)
-class _LinearRowFields(_RowFields):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearRowFields(RowFields):
+    """The same with objective.schedule="linear"."""
+
     final_weight: Weight
 
 
-@dataclasses.dataclass(frozen=True)
-class _CorporaField:
-    corpora: tuple[str, ...]
-
-
-def field_classes(fields: Mapping[str, Any]) -> tuple[type, ...]:
-    """Returns the dataclasses whose fields are those of a section `config.objective`, or of a row of a mixture's table.
-
-    Empty for an unknown objective. A mixture's field `denoisers` is in none of them.
-    """
-    name = fields.get("name")
-    objective = OBJECTIVES.get(name) if isinstance(name, str) else None
-    if objective is Mixture:
-        return (_LinearMixtureFields if fields.get("schedule") == "linear" else _MixtureFields,)
-    return () if objective is None else (objective,)
-
-
-def row_classes(fields: Mapping[str, Any], *, is_linear: bool) -> tuple[type, ...]:
-    """Returns the dataclasses whose fields are those of a row of a mixture's table.
-
-    is_linear: whether the mixture's schedule is "linear".
-    """
-    return (*field_classes(fields), _LinearRowFields if is_linear else _RowFields)
-
-
 def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
-    fields, is_linear = dict(fields), False
-    if "schedule" in fields:
-        is_linear = from_mapping(_ScheduleField, {"schedule": fields["schedule"]}, field).schedule == "linear"
-    table = fields.pop("denoisers", None)
+    table = fields.get("denoisers")
     if not isinstance(table, Mapping):
         raise ConfigError(f"{field}.denoisers must be a table of denoisers, as in configs/ul2.py")
-    mixture = from_mapping(_LinearMixtureFields if is_linear else _MixtureFields, fields, field)
+    schedule = fields.get("schedule")
+    is_linear = schedule == "linear"
+    values = {name: value for name, value in fields.items() if name != "denoisers"}
+    if "schedule" in fields and schedule not in ("constant", "linear"):
+        values = {"mix_by": "example", "schedule": schedule}  # an error of begin_step would not name the cause
+    mixture = from_mapping(LinearMixtureFields if is_linear else MixtureFields, values, field)
     rows = {name: _make_row(row, f"{field}.denoisers.{name}", is_linear) for name, row in table.items()}
     steps = (mixture.begin_step, mixture.end_step) if is_linear else ()
     return Mixture(rows, mixture.mix_by, *steps)
@@ -102,11 +84,28 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
         raise ConfigError(
             f"{field}.name={values['name']!r} is not trained by token prediction alone: it cannot be a row of a mixture"
         )
-    row_class = _LinearRowFields if is_linear else _RowFields
-    # A row without the field reads all corpora.
-    corpora = from_mapping(_CorporaField, {"corpora": values.get("corpora", ())}, field).corpora
-    values = {key: value for key, value in values.items() if key != "corpora"}
-    names = {field.name for field in dataclasses.fields(row_class)}
+    row_class = LinearRowFields if is_linear else RowFields
+    names = {declared.name for declared in dataclasses.fields(row_class)}
     row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
     objective = make_objective({key: value for key, value in values.items() if key not in names}, field)
-    return TableRow(objective, row.mode, row.weight, row.final_weight if is_linear else row.weight, corpora)
+    return TableRow(objective, row.mode, row.weight, row.final_weight if is_linear else row.weight, row.corpora)
+
+
+def field_classes(fields: Mapping[str, Any]) -> tuple[type, ...]:
+    """Returns the dataclasses whose fields are those of a section `config.objective`, or of a row of a mixture's table.
+
+    Empty for an unknown objective. A mixture's field `denoisers` is in none of them.
+    """
+    name = fields.get("name")
+    objective = OBJECTIVES.get(name) if isinstance(name, str) else None
+    if objective is Mixture:
+        return (LinearMixtureFields if fields.get("schedule") == "linear" else MixtureFields,)
+    return () if objective is None else (objective,)
+
+
+def row_classes(fields: Mapping[str, Any], *, is_linear: bool) -> tuple[type, ...]:
+    """Returns the dataclasses whose fields are those of a row of a mixture's table.
+
+    is_linear: whether the mixture's schedule is "linear".
+    """
+    return (*field_classes(fields), LinearRowFields if is_linear else RowFields)

@@ -1,0 +1,117 @@
+"""Files and folders appear with all of their contents or do not exist, and replace only what they may."""
+
+import os
+
+import pytest
+
+from contract.errors import ConfigError
+from files import atomic, paths
+from files.atomic import GrowingObject, atomic_folder, check_output, open_growing, writing
+
+
+def test_the_folder_appears_with_its_contents_at_the_end(tmp_path):
+    target = tmp_path / "above" / "made"
+    with atomic_folder(target, "--out") as folder:
+        (folder / "file").write_text("contents")
+        assert not target.exists()
+    assert (target / "file").read_text() == "contents"
+    assert os.listdir(tmp_path / "above") == ["made"]
+
+
+@pytest.mark.parametrize("replaced", [[], ["old"]])
+def test_an_error_leaves_what_was_there(tmp_path, replaced):
+    for name in replaced:
+        (tmp_path / "made").mkdir()
+        (tmp_path / "made" / name).touch()
+    with pytest.raises(KeyError), atomic_folder(tmp_path / "made", "--out", replaces=lambda _: "") as folder:
+        (folder / "file").write_text("contents")
+        raise KeyError
+    assert [path.name for path in tmp_path.glob("*/*")] == replaced and len(os.listdir(tmp_path)) == len(replaced)
+
+
+def test_a_replaced_folder_keeps_no_old_file(tmp_path):
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "old").write_text("old")
+    with atomic_folder(tmp_path / "made", "--out", replaces=lambda _: "") as folder:
+        (folder / "new").write_text("new")
+    assert os.listdir(tmp_path) == ["made"] and os.listdir(tmp_path / "made") == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: (path.mkdir(), (path / "file").touch()), r"--out=.* exists and is not empty: name a new folder$"),
+        (lambda path: path.touch(), r"--out=.* is a file or a link: name a new folder$"),
+        (lambda path: path.symlink_to("elsewhere"), r"--out=.* is a file or a link: name a new folder$"),
+    ],
+)
+def test_what_exists_is_refused_in_one_line_and_left_as_it_is(tmp_path, make, message):
+    make(tmp_path / "made")
+    with pytest.raises(ConfigError, match=message), atomic_folder(tmp_path / "made", "--out"):
+        pytest.fail("the folder must be refused before the work")
+    assert os.listdir(tmp_path) == ["made"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    with pytest.raises(ConfigError, match="must be a path on this machine"), atomic_folder("gs://bucket/x", "--out"):
+        pass
+    (tmp_path / "file").touch()
+    target = tmp_path / "file" / "made"
+    with pytest.raises(ConfigError, match=r"--out=.* cannot be written: ") as error, atomic_folder(target, "--out"):
+        pass
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_folder_made_by_someone_else_meanwhile_is_not_overwritten(tmp_path):
+    with pytest.raises(ConfigError, match="is not empty"), atomic_folder(tmp_path / "made", "--out") as folder:
+        (folder / "mine").touch()
+        (tmp_path / "made").mkdir()
+        (tmp_path / "made" / "theirs").touch()
+    assert os.listdir(tmp_path) == ["made"] and os.listdir(tmp_path / "made") == ["theirs"]
+
+
+def test_an_output_file_is_whole_or_not_there(tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(KeyError), writing(str(out)) as file:
+        file.write("half")
+        raise KeyError
+    assert not os.listdir(tmp_path)
+    (tmp_path / "link").symlink_to(out)
+    with writing(str(tmp_path / "link")) as file:
+        file.write("é")
+    assert out.read_bytes() == "é".encode() and sorted(os.listdir(tmp_path)) == ["link", "out"]
+    with writing(os.devnull) as file:
+        file.write("x")
+    assert not os.path.isfile(os.devnull)
+    for path in (tmp_path, tmp_path / "none" / "out"):
+        with pytest.raises(ConfigError, match="cannot be written: name a file in an existing folder"):
+            check_output(str(path))
+
+
+def test_a_json_file_that_is_damaged_is_one_line(tmp_path):
+    atomic.write_json(tmp_path / "a", {"x": (1, 2)})
+    assert atomic.read_json(tmp_path / "a") == {"x": [1, 2]} and os.listdir(tmp_path) == ["a"]
+    for contents in ("[1]", "{", "\xff"):
+        (tmp_path / "a").write_text(contents, encoding="latin-1")
+        with pytest.raises(ConfigError, match=r"a is damaged: .*: delete it to make it again"):
+            atomic.read_json(tmp_path / "a")
+
+
+def test_a_growing_file_reaches_the_bucket_in_time_and_reports_failures(bucket, monkeypatch):
+    path = f"{bucket}/metrics.jsonl"
+    monkeypatch.setattr(atomic, "UPLOAD_SECONDS", 3600.0)
+    file = open_growing(path, b"kept\n")
+    assert isinstance(file, GrowingObject)
+    file.write(b"one\n")
+    file.flush()
+    assert paths.read_bytes(path) == b"kept\n"
+    monkeypatch.setattr(atomic.time, "monotonic", lambda: 1e12)  # long after the first upload
+    file.write(b"two\n")
+    assert paths.read_bytes(path) == b"kept\none\ntwo\n"
+    file.write(b"three\n")
+    monkeypatch.setattr(atomic, "write_object", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no", path)))
+    with pytest.raises(PermissionError):
+        file.upload()
+    monkeypatch.setattr(atomic, "write_object", paths.write_object)
+    file.close()
+    assert paths.read_bytes(path) == b"kept\none\ntwo\nthree\n"
