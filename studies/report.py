@@ -281,7 +281,7 @@ def _headline(results: Results, compared: Sequence[Measured]) -> str:
     else:
         beyond = sum(pair.sign != 0 for pair in tested)
         parts.append(
-            f"Of {len(tested)} differences from the baseline that can be tested, {beyond} are beyond the noise between "
+            f"{beyond} of {len(tested)} differences from the baseline that can be tested are beyond the noise between "
             "seeds. Variants that are not told apart are not shown to be equal."
         )
     return " ".join(parts)
@@ -523,7 +523,12 @@ def number(value: float | None, decimals: int, *, sign: bool = False) -> str:
 
 
 def with_interval(found: Summary | Comparison, decimals: int, *, sign: bool = False) -> str:
-    """Returns a mean with its interval, if any, such as "1.20 [1.10, 1.30]"."""
+    """Returns a mean with its interval, if any, such as "1.20 [1.10, 1.30]".
+
+    decimals: of a mean; a difference has those that show its own spread with two digits.
+    """
+    if isinstance(found, Comparison) and found.spread:
+        decimals = _decimals_for(found.spread, 2)
     shown = number(found.mean, decimals, sign=sign)
     if found.low is None:
         return shown

@@ -179,6 +179,7 @@ def read_points(study: Study, folders: Sequence[str], count: Count) -> tuple[lis
     but those of _MAY_DIFFER must be equal.
     """
     points, left_out, first = [], [], None
+    sizes: dict[str, int] = {}
     for folder in folders:
         runs = [(StudyFolder(folder).workdir(name), name) for name in _names(study, folder)]
         if not any(workdir.exists for workdir, _ in runs):
@@ -194,9 +195,10 @@ def read_points(study: Study, folders: Sequence[str], count: Count) -> tuple[lis
                 continue
             first = first or (workdir, config)
             _check_compares(workdir, config, *first)
-            experiment = make_experiment(config_for_reading(config))
-            params = count_params(experiment.params_shapes, count)
-            points.append(Point(f"{folder}/{name.rpartition('-seed')[0]}", params, line["raw_tokens"], line["loss"]))
+            if (key := json.dumps(config["model"])) not in sizes:
+                sizes[key] = count_params(make_experiment(config_for_reading(config)).params_shapes, count)
+            configuration = f"{folder}/{name.rpartition('-seed')[0]}"
+            points.append(Point(configuration, sizes[key], line["raw_tokens"], line["loss"]))
     return points, left_out
 
 

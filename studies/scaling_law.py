@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult, minimize, nnls
-from scipy.special import huber, logsumexp
+from scipy.special import huber
 
 from contract.errors import ConfigError
 
@@ -157,7 +157,7 @@ def fit(points: Sequence[Point], num_resamples: int = NUM_RESAMPLES) -> Fit:
     best = min((_minimize(start, x, y, z) for start in starts), key=lambda result: result.fun).x
     # The fits of draws start from the estimate.
     laws = [_law(_minimize(best, x[i], y[i], z[i]).x, center) for i in _draws(points, num_resamples)]
-    residual = float(np.sqrt(np.mean((logsumexp(_terms(best, x, y), axis=0) - z) ** 2)))
+    residual = float(np.sqrt(np.mean((_log_loss(best, x, y)[0] - z) ** 2)))
     return Fit(_law(best, center), laws, residual)
 
 
@@ -234,17 +234,21 @@ def _minimize(theta: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) ->
     return minimize(_objective, theta, (x, y, z), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
 
-def _terms(theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Returns the logs of the law's three parts, [3, n]."""
-    return np.stack([theta[0] - theta[3] * x, theta[1] - theta[4] * y, np.broadcast_to(theta[2], x.shape)])
+def _log_loss(theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the log of the law, [n], and its derivatives by the three terms of the log-sum-exp, [3, n]."""
+    terms = np.empty((3, len(x)))
+    terms[0], terms[1], terms[2] = theta[0] - theta[3] * x, theta[1] - theta[4] * y, theta[2]
+    largest = terms.max(axis=0)
+    parts = np.exp(terms - largest)  # scipy.special.logsumexp takes ten times as long for so few numbers
+    total = parts.sum(axis=0)
+    return largest + np.log(total), parts / total
 
 
 def _objective(theta: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> tuple[float, np.ndarray]:
     """Returns the sum of Huber losses over delta^2, and its gradient."""
-    terms = _terms(theta, x, y)
-    predicted = logsumexp(terms, axis=0)
+    predicted, shares = _log_loss(theta, x, y)
     residuals = predicted - z
-    by_term = np.exp(terms - predicted) * np.clip(residuals, -_DELTA, _DELTA)
+    by_term = shares * np.clip(residuals, -_DELTA, _DELTA)
     gradient = np.array([*by_term.sum(axis=1), -(by_term[0] * x).sum(), -(by_term[1] * y).sum()])
     return huber(_DELTA, residuals).sum() / _DELTA**2, gradient / _DELTA**2
 

@@ -147,3 +147,160 @@ def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, f
     with pytest.raises(ConfigError, match=message) as error:
         main()
     assert "\n" not in str(error.value) and not pathlib.Path("nowhere").exists()
+
+
+def dies_at_the_first_evaluation(job, plan, out):
+    """A job that kills its own process (seed 0), or ends its parent's study (seed 1), once it has a checkpoint."""
+    from train.recorder import Recorder
+
+    evaluate = Recorder.evaluate
+
+    def die(recorder, step, params):
+        if Workdir(f"{out}/runs/{job.name}").steps():
+            number = signal.SIGKILL if job.seed == 0 else signal.SIGTERM
+            os.kill(os.getpid() if job.seed == 0 else os.getppid(), number)
+        return evaluate(recorder, step, params)
+
+    Recorder.evaluate = die
+    jobs._main(job, plan, out)
+
+
+def test_a_killed_study_ends_with_the_same_outcomes(corpus, tmp_path, monkeypatch, capsys):
+    """A job that is killed is one failed job; a signal stops the study; the same command continues both runs."""
+    fields = small_fields(corpus, overrides=small_fields(corpus)["overrides"] | {"train.checkpoint_every": 1})
+    study = write_study(tmp_path / "small.py", fields)
+    with monkeypatch.context() as patch:
+        patch.setattr("studies.__main__.jax.config.update", lambda *_: None)
+        patch.setattr(jobs, "in_a_process", in_this_process)
+        run_command(patch, study, tmp_path / "whole")
+    out = tmp_path / "out"
+    monkeypatch.setattr("studies.__main__.jax.config.update", lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("studies.__main__.jobs_of", lambda *_: [Job("slow", 0), Job("fast", 1), Job("fast", 0)])
+        patch.setattr(jobs, "_main", dies_at_the_first_evaluation)
+        with pytest.raises(ConfigError, match="stopped by a signal: run the same command again to continue"):
+            run_command(patch, study, out)
+    folder = StudyFolder(out)
+    killed = folder.outcome(Job("slow", 0))
+    assert killed.state == "failed" and "ended by signal SIGKILL" in killed.reason
+    assert folder.outcome(Job("fast", 1)).state == "unfinished" and folder.outcome(Job("fast", 0)).state == "missing"
+    assert all(folder.workdir(name).steps() for name in ("slow-seed0", "fast-seed1"))
+    assert "slow-seed0: failed: the process was ended by signal SIGKILL" in capsys.readouterr().out
+    monkeypatch.setattr(jobs, "in_a_process", in_this_process)
+    run_command(monkeypatch, study, out)
+    assert outcomes_of(out) == outcomes_of(tmp_path / "whole")
+
+
+def test_a_failed_run_is_reported_and_does_not_stop_the_others(corpus, tmp_path, quick, monkeypatch, capsys):
+    # Steps that grow without bound make the loss infinite.
+    variants = {
+        "slow": variant(),
+        "diverges": variant({RATE: 1e30, "train.max_nonfinite_updates": 1}),
+    }
+    study = write_study(tmp_path / "fails.py", small_fields(corpus, variants=variants, seeds=1))
+    with pytest.raises(ConfigError, match="1 runs failed: run the same command again to try them again"):
+        run_command(monkeypatch, study, tmp_path / "out")
+    assert "diverges, seed 0: diverged: stopped at step" in capsys.readouterr().err
+    outcomes = outcomes_of(tmp_path / "out")
+    assert outcomes["slow-seed0"]["state"] == "complete" and outcomes["diverges-seed0"]["state"] == "diverged"
+
+
+def test_a_sweep_chooses_the_best_value_and_survives_one_that_diverges(corpus, tmp_path, quick, monkeypatch):
+    rates = [1e-4, 1e-2, 1e30]
+    swept = variant({"train.max_nonfinite_updates": 1}, sweep={RATE: rates})
+    fields = small_fields(corpus, variants={"slow": variant(), "swept": swept}, seeds=1)
+    run_command(monkeypatch, write_study(tmp_path / "sweeps.py", fields), tmp_path / "out")
+    outcomes = outcomes_of(tmp_path / "out")
+    scores = [outcomes[f"swept-learning_rate={rate}"]["values"]["loss"] for rate in rates[:2]]
+    chosen = rates[scores.index(min(scores))]
+    assert outcomes["swept-seed0"]["swept"] == {RATE: chosen}
+    assert f"--config.{RATE}={chosen}" in outcomes["swept-seed0"]["commands"][0]
+
+
+def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
+    rates = (0.001, 0.01, 0.1)
+    plan = make_plan(small_study(corpus, variants={"a": variant(), "swept": variant(sweep={RATE: rates})}), {})
+    folder, tried = StudyFolder(tmp_path), [Job("swept", 0, RATE, rate) for rate in rates]
+    folder.begin(plan, {})
+
+    def write(job, **fields):
+        folder.write(job, Outcome(variant="swept", seed=0, field=RATE, value=job.value, **fields))
+
+    write(tried[0], values={"loss": 3.0})
+    write(tried[1])  # its loss is not finite
+    write(tried[2], state="failed", reason="killed")  # which says nothing about its learning rate
+    with pytest.raises(ConfigError, match=r"the run swept-learning_rate=0.1 of its sweep is not complete"):
+        chosen_values("swept", plan, folder)
+    write(tried[2], state="diverged", reason="stopped at step 3")
+    assert chosen_values("swept", plan, folder) == {RATE: 0.001} and chosen_values("a", plan, folder) == {}
+    write(tried[0], state="diverged", reason="stopped at step 2")
+    with pytest.raises(ConfigError, match="every run of its sweep diverged: stopped at step 2"):
+        chosen_values("swept", plan, folder)
+
+
+def test_a_damaged_outcome_is_named_in_the_report_and_measured_again(finished, tmp_path, quick, monkeypatch, capsys):
+    study, out = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    file = copy / "outcomes" / "slow-seed0.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"values": {"loss": float("nan")}}))
+    run_command(monkeypatch, study, copy, "--report")
+    assert "slow, seed 0: damaged: " in capsys.readouterr().err
+    text = (copy / "report.md").read_text()
+    assert "3 of 4 runs are complete" in text and "has a value that is not finite" in text
+    run_command(monkeypatch, study, copy)
+    assert "3 of 4 runs are complete already" in capsys.readouterr().out
+    again, before = (outcomes_of(folder)["slow-seed0"] for folder in (copy, out))
+    assert again["values"] == before["values"] and again["state"] == "complete"
+
+
+def test_more_seeds_may_be_added(corpus, tmp_path):
+    folder = StudyFolder(tmp_path)
+    folder.begin(make_plan(small_study(corpus), {}), {})
+    folder.begin(make_plan(small_study(corpus, seeds=3), {}), {})
+    assert folder.arguments() == (3, 512, {})
+
+
+def test_the_reason_of_a_failure_is_the_last_line():
+    job = Job("a", 0)
+    assert jobs._failed(job, 1, "x\nerror: the disk is full\n", "LOG").reason == "the disk is full; log: LOG"
+    assert jobs._failed(job, -9, "x", "LOG").reason == "the process was ended by signal SIGKILL; log: LOG"
+    assert jobs._failed(job, 77, "error: stopped", "LOG").state == "diverged"
+
+
+def write_metrics(folder, **line):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"train": {"steps": 4}}))
+    line = {"step": 4, "split": "eval", "loss": 2.0, "raw_tokens": 300, "flops": 1.0, "seconds": 1.0} | line
+    (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    return Workdir(folder)
+
+
+def test_tokens_to_a_loss_include_those_of_the_start(tmp_path):
+    start, main = write_metrics(tmp_path / "start", raw_tokens=1000), write_metrics(tmp_path / "main")
+    measure = make_measure("reach", dict(kind="tokens_to_loss", loss=2.5, better="lower"))
+    assert measure.value("reach", Trained(main, start, {})) == 1300
+    assert measure.value("reach", Trained(main, None, {})) == 300
+    assert make_measure("loss", heldout_loss()).value("loss", Trained(main, None, {})) == 2.0
+    with pytest.raises(ConfigError, match=r"lacks the evaluation of step 4: delete it to train the run again"):
+        finished_lines(write_metrics(tmp_path / "main", step=2))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "count", "task", "worker"), [(0, 3, 4, 2, "2/4"), (1, 3, 3, 1, "0/3"), (1, 5, 3, 3, None)]
+)
+def test_the_slurm_script_gives_each_task_its_part(first, last, count, task, worker, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "activate").write_text("")
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\necho "$@"\n')
+    srun.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CLOZE_VENV": str(tmp_path)}
+    array = {"TASK_ID": task, "TASK_MIN": first, "TASK_MAX": last, "TASK_COUNT": count}
+    environment |= {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()}
+    script = ["bash", str(ROOT / "launch" / "study_slurm.sh"), "--study=x.py"]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    if worker is None:
+        assert done.returncode == 1 and "--array must be consecutive numbers" in done.stderr
+    else:
+        assert done.stdout.split() == ["python", "-m", "train.ablate", f"--worker={worker}", "--study=x.py"]
