@@ -34,7 +34,7 @@ from configs.base import get_config
 from contract.errors import ConfigError
 from models.attention import KeysValues
 from models.config import ModelConfig
-from models.kernels.choice import choose_attention, make_attention_fn
+from models.kernels import choose_attention, make_attention_fn
 from models.placement import target_platform
 
 SEGMENTS = 4  # of a packed row

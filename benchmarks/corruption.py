@@ -51,14 +51,14 @@ def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windo
     If documents are packed, each window is two documents.
     """
     generator, specs, vocab = np.random.default_rng(seed), experiment.window_specs, experiment.vocab
-    plan, parts = experiment.batch_spec.plan, None
+    plan, variant_ids = experiment.batch_spec.plan, None
     if plan is None:
         weights = np.asarray([spec.weight + spec.final_weight for spec in specs])
         denoiser_ids = generator.choice(len(specs), ROWS, p=weights / weights.sum()).astype(np.int32)
         lengths, row_ids = np.asarray([specs[k].raw_length for k in denoiser_ids]), np.arange(ROWS)
     else:
         rows = np.arange(seed * ROWS, (seed + 1) * ROWS) % len(plan.raw_lengths)
-        denoiser_ids, lengths, parts = (column[rows].ravel() for column in plan)
+        denoiser_ids, lengths, variant_ids = (column[rows].ravel() for column in plan)
         row_ids = np.repeat(np.arange(ROWS), plan.raw_lengths.shape[1])
     if experiment.data.documents == "pack":
         first = generator.integers(1, lengths)
@@ -78,7 +78,7 @@ def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windo
         "begins_document": np.zeros(len(row_ids), bool),
         "ends_document": np.zeros(len(row_ids), bool),
     }
-    return Windows(tokens, lengths, row_ids, keys, denoiser_ids, parts=parts, **extra_columns)
+    return Windows(tokens, lengths, row_ids, keys, denoiser_ids, variant_ids=variant_ids, **extra_columns)
 
 
 def tokens_per_second(experiment: Experiment, text: np.ndarray) -> list[float]:

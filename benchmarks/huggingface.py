@@ -30,9 +30,8 @@ from huggingface.families import family_of_folder_config
 from huggingface.family import Family
 from models.config import ModelConfig
 from models.decoding import decode_step, init_cache, prefill
-from models.discriminator import discriminator_logits
+from models.heads import bind_classifier, discriminator_logits
 from models.parameters import Params
-from models.pooler import bind_classifier
 from models.transformer import bind
 from objectives.losses.cross_entropy import LossOptions, cross_entropy, scored_tokens
 from objectives.losses.replaced_tokens import replaced_token_loss

@@ -37,8 +37,7 @@ from configs.base import get_config
 from contract.errors import ConfigError
 from models.attention import Attention
 from models.config import ModelConfig
-from models.layers import MLP, activation, linear_maps, recomputed
-from models.logits_product import logits_product
+from models.layers import MLP, activation, linear_maps, logits_product, recomputed
 from models.placement import compiled_for, target_platform
 from objectives.losses.cross_entropy import LossOptions, ScoredTokens, cross_entropy
 from plan.topology import parse_topology

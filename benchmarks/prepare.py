@@ -31,9 +31,9 @@ from absl import flags
 
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from data.prepare.prepare_flags import parse_flags as corpus_of
+from data.prepare.flags import parse_flags as corpus_of
 from data.sources import open_source
-from data.sources.raw import Skipped
+from data.sources.source import Skipped
 
 _FLAGS = flags.FlagValues()
 _SOURCE = flags.DEFINE_string("source", "text", "The corpus, as for data.prepare.", flag_values=_FLAGS)

@@ -25,8 +25,8 @@ import numpy as np
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from command.pyplot import import_pyplot
 from contract.errors import ConfigError
+from studies.plot import import_pyplot
 from workdir.metrics_file import read_metrics
 
 _FLAGS = flags.FlagValues()

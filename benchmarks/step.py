@@ -38,7 +38,7 @@ from jax.sharding import NamedSharding
 
 from benchmarks import shapes
 from benchmarks.processes import define_peer, peer_lines
-from cluster.hardware import chip_of
+from cluster.devices import chip_of
 from command.flags import config_fields, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment

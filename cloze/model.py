@@ -18,9 +18,8 @@ from data.tokenizers.tokenizer import Tokenizer
 from data.windows.batches import loader
 from evaluation import likelihood
 from evaluation.likelihood import Likelihood
-from evaluation.probes.probe import LanguageModel
-from evaluation.text_batches import Text, batch_of, takes_pairs, text_windows
-from evaluation.text_losses import TextLoss, batch_logits, text_losses
+from evaluation.scorer import LanguageModel
+from evaluation.texts import Text, TextLoss, batch_of, takes_pairs, text_losses, text_windows
 from experiment.experiment import Experiment
 from generate.prompts import not_a_language_model
 from generate.texts import (
@@ -28,11 +27,9 @@ from generate.texts import (
     Generated,
     NamedText,
     Options,
+    answer_texts,
     check_integer,
-    fill_masks,
-    generate_texts,
-    read_masked_prompts,
-    read_requests,
+    read_texts,
 )
 from models.parameters import Params
 from run.compiled_run import make_run
@@ -140,8 +137,7 @@ class Model:
         Position i of the decoder, or of the encoder if there is no decoder, predicts the target tokens [:, i] of the
         batch. V is the number of rows of the output table, which may be more than the ids of the tokenizer.
         """
-        model = self._language_model
-        return batch_logits(model.experiment, model.params, model.mesh, batch)
+        return self._language_model.logits(batch)
 
     @named_as_arguments
     def losses(
@@ -221,23 +217,16 @@ class Model:
         where = ["the prompt"] if len(prompts) == 1 else [f"prompt {k}" for k in range(1, len(prompts) + 1)]
         texts = [NamedText(text, name) for text, name in zip(strings(prompts), where, strict=True)]
         model = self._language_model
-        experiment, params = model.experiment, model.params
-        if not experiment.model.has_decoder:
-            options.check_fills_masks()
-            yield from fill_masks(experiment, params, texts, read_masked_prompts(experiment, texts), batch_size)
-            return
-        requests, notes = read_requests(experiment, texts, options)
+        read, notes = read_texts(model.experiment, texts, options)
         for note in notes:
             warnings.warn(note, stacklevel=4)
-        for answers in generate_texts(experiment, params, texts, requests, options, batch_size):
+        for answers in answer_texts(model.experiment, model.params, texts, read, options, batch_size):
             yield answers if options.num_samples > 1 else answers[0]
 
     @named_as_arguments
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Returns an iterator over the training batches `start`, `start` + 1, ... of the run's corpus, without end."""
-        experiment, data = self.experiment, self.experiment.data
-        batches = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
-        return loader(batches, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+        return train_batches(self.experiment, start)
 
     @named_as_arguments
     def evaluate(self, *, allow_changed_corpus: bool = False) -> dict[str, float]:
@@ -279,3 +268,10 @@ class Model:
             likelihood.encode_pair(self.tokenizer, *pair, where=f"text {k}") for k, pair in enumerate(texts, start=1)
         ]
         return pairs, is_one
+
+
+def train_batches(experiment: Experiment, start: int) -> Iterator[Batch]:
+    """Returns an iterator without end over the training batches `start`, `start` + 1, ... of an experiment's corpus."""
+    data = experiment.data
+    made = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
+    return loader(made, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)

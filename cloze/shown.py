@@ -6,9 +6,8 @@ from html import escape
 
 from rich.console import Console
 
-from show.html import html_page
 from show.page import Page
-from show.terminal import print_page
+from show.terminal import html_page, print_page
 
 
 class Shown:

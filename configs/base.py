@@ -146,11 +146,10 @@ def get_config() -> ConfigDict:
     # True: all positions of a row share one dropout mask, and all queries that of the attention probabilities (T5).
     # False: every element has its own draw (BERT, GPT-2, BART).
     config.model.dropout_broadcast_positions = True
-    # Or "xla"; "cudnn" (NVIDIA GPUs) or "triton" (NVIDIA GPUs: also dropout, a bias apart from any mask; not yet run
-    # on a GPU); "splash" (TPUs: masks by segments and causality) or "flash" (TPUs: also relative positions, prefixes,
-    # attention orders and dropout). See models/kernels/choice.py.
+    # Or "xla"; "cudnn" (NVIDIA GPUs); "splash" (TPUs: masks by segments and causality) or "flash" (TPUs: also relative
+    # positions, prefixes and attention orders). Only "xla" has dropout. See models/kernels.py.
     config.model.attention = "auto"
-    # What the backward pass recomputes: "none", "dots", "full" (models/remat.py). "auto" is resolved at the start of a
+    # What the backward pass recomputes: "none", "dots", "full" (models/layers.py). "auto" is resolved at the start of a
     # run, together with train.grad_accum_steps=0, to what fits the memory of its devices (plan/memory_choice.py).
     config.model.remat = "none"
     config.model.scan_unroll = 1  # layers per iteration of the loop over layers; more are slower to compile

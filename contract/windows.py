@@ -73,14 +73,14 @@ class WindowSpec:
 
 
 class RowPlan(NamedTuple):
-    """A cycle of R rows with M examples each, chosen to fill the rows (objectives/rows/filling.py). All int32 [R, M].
+    """A cycle of R rows with M examples each, chosen to fill the rows (objectives/rows/packing.py). All int32 [R, M].
 
     Row r of the run is like row r mod R of the plan.
     """
 
     denoiser_ids: np.ndarray  # index into the objective's denoisers
     raw_lengths: np.ndarray  # tokens in the example's window
-    parts: np.ndarray  # which part of its denoiser the example belongs to (Denoiser.parts)
+    variant_ids: np.ndarray  # which variant of its denoiser made the example (Denoiser.variants)
 
     def lengths_of(self, denoiser_id: int) -> np.ndarray:
         """The distinct window lengths of one denoiser, int32 [n], ascending."""
@@ -124,4 +124,4 @@ class Windows(NamedTuple):
     labels: np.ndarray | None = None  # int32 [E], the class of the example's document
     begins_document: np.ndarray | None = None  # bool [E], whether the example begins where its document does
     ends_document: np.ndarray | None = None  # bool [E], whether the example ends where its document does
-    parts: np.ndarray | None = None  # int32 [E], as in RowPlan.parts; None where rows are not planned
+    variant_ids: np.ndarray | None = None  # int32 [E], as in RowPlan; None where rows are not planned

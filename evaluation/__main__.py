@@ -23,7 +23,7 @@ import sys
 
 from absl import flags
 
-from cluster.compilation_cache import use_compilation_cache
+from cluster.devices import use_compilation_cache
 from command.flags import (
     config_fields,
     config_name,
@@ -33,9 +33,9 @@ from command.flags import (
     run_command,
 )
 from contract.errors import ConfigError
-from evaluation.overlap import describe_trained_on
+from evaluation.cross_evaluate import scoring_experiment, scoring_params
+from evaluation.leakage import describe_trained_on
 from evaluation.probes.command import answer, check_probe, define_probe_flags, make_probe
-from evaluation.scoring import scoring_experiment, scoring_params
 from experiment.experiment import Experiment
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus

@@ -9,15 +9,15 @@ prefix LM and encoder-decoders as inputs, with the objective's mode token and se
 alone, without the sentinel before them and without an EOS after them, and each among all ids of the output table.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import bisect
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
-from evaluation.probes.probe import LanguageModel, find_denoiser
-from evaluation.probes.scorer import Example, hide, score
+from evaluation.scorer import Example, LanguageModel, find_denoiser, hide
 from experiment.experiment import Experiment
 from generate.prompts import denoisers_with_mode, encode, first_denoiser
 from objectives import Denoiser
@@ -94,52 +94,55 @@ def continuations(
       mode: as for `continuation_denoiser`.
       drop_context: whether tokens at the start of a context that is too long for a row of training are not read;
         Likelihood.dropped counts them. By default such a context is an error.
-      rows_per_batch: the most rows of a batch, as in `scorer.score`; None: as many as fit.
+      rows_per_batch: the most rows of a batch, as in `LanguageModel.score`; None: as many as fit.
       where: number of a pair, from 1 -> its name in messages.
 
     Raises ConfigError, before anything is computed, for texts that do not fit, and as `continuation_denoiser`.
     """
-    denoiser = continuation_denoiser(model.experiment, mode)
-
-    def examples_of(pair: Pair) -> list[Example]:
-        return [_hide(model.experiment, denoiser, np.concatenate(pair), len(pair.context))]
-
-    fitted = _fitted(model.experiment, pairs, examples_of, drop_context, where)
-    return _likelihoods(model, fitted, rows_per_batch)
+    experiment = model.experiment
+    denoiser = continuation_denoiser(experiment, mode)
+    texts, dropped = [], []
+    for number, pair in enumerate(pairs, start=1):
+        text, start = np.concatenate(pair), len(pair.context)
+        excess = _excess(experiment, denoiser, text, start, len(text)) if start < len(text) else 0
+        if excess > 0 and drop_context and fits(experiment, denoiser, start - excess, len(pair.continuation)):
+            text, start = text[excess:], start - excess
+        elif excess > 0:
+            raise ConfigError(_too_long(experiment, pair, excess, drop_context, where(number)))
+        texts.append([_hide(experiment, denoiser, text, start, len(text))] if start < len(text) else [])
+        dropped.append(len(pair.context) - start)
+    found = _likelihoods(model, texts, rows_per_batch)
+    return [one._replace(dropped=count) for one, count in zip(found, dropped, strict=True)]
 
 
 def fits(experiment: Experiment, denoiser: Denoiser, context_length: int, continuation_length: int) -> bool:
     """Returns whether a row of training has room for so many tokens of a context and of its continuation.
 
-    denoiser: of `continuation_denoiser`.
+    denoiser: of `continuation_denoiser`. False for a negative length.
     """
+    if min(context_length, continuation_length) < 0:
+        return False
     text = np.zeros(context_length + continuation_length, np.int32)
-    return max(_excess(experiment, _hide(experiment, denoiser, text, context_length))) <= 0
+    return _excess(experiment, denoiser, text, context_length, len(text)) <= 0
 
 
-def rolling(
-    model: LanguageModel, texts: Sequence[np.ndarray], *, mode: str | None = None, context_length: int | None = None
-) -> list[Likelihood]:
+def most(fit: Callable[[int], bool], limit: int) -> int:
+    """Returns the largest n from 1 to `limit` with fit(n), which is true up to some n; 0 if there is none."""
+    return bisect.bisect_left(range(1, limit + 1), True, key=lambda n: not fit(n))
+
+
+def rolling(model: LanguageModel, texts: Sequence[np.ndarray], *, mode: str | None = None) -> list[Likelihood]:
     """Returns the likelihood of each text, int32 [n] of any length, each token given the tokens before it.
 
     A text that is longer than a row is scored in windows, in each of which the model reads some tokens before the
     scored ones: as many as the encoder has positions for, or in a decoder-only model one; the more it reads, the fewer
-    it scores in a row. Deviation from lm-eval's rolling windows (train/lm_eval): the last window reads no more than the
-    others, and lm-eval's as many tokens as fit.
+    it scores in a row. Deviation from lm-eval's rolling windows (evaluation/lm_eval): the last window reads no more
+    than the others, and lm-eval's as many tokens as fit.
 
-    Args:
-      model, mode: as for `continuations`.
-      texts: ids.
-      context_length: how many tokens before the scored ones a window has, at most; None: as described.
-
-    Raises ConfigError for a context_length that leaves no token to score, and as `continuation_denoiser`.
+    model, mode and errors as for `continuations`.
     """
-    experiment = model.experiment
-    denoiser = continuation_denoiser(experiment, mode)
-    if context_length is None:
-        context_length = experiment.data.inputs_length if experiment.model.has_encoder else 1
-    windows = ((list(_windows(experiment, denoiser, text, context_length)), 0) for text in texts)
-    return _likelihoods(model, windows)
+    denoiser = continuation_denoiser(model.experiment, mode)
+    return _likelihoods(model, [list(_windows(model.experiment, denoiser, text)) for text in texts])
 
 
 def pseudo(
@@ -147,7 +150,6 @@ def pseudo(
     pairs: Sequence[Pair],
     *,
     mode: str | None = None,
-    drop_context: bool = False,
     where: Callable[[int], str] = "text {}".format,
 ) -> list[Likelihood]:
     """Returns the pseudo-likelihood of each continuation: its tokens are hidden and predicted one at a time.
@@ -161,12 +163,15 @@ def pseudo(
     denoiser = find_denoiser(experiment, "both", mode)
     if denoiser is None:
         raise ConfigError(f"{_run(experiment, mode)} fills in no tokens, so it has no pseudo-log-likelihoods")
-
-    def examples_of(pair: Pair) -> list[Example]:
+    texts = []
+    for number, pair in enumerate(pairs, start=1):
         text = np.concatenate(pair)
-        return [_hide(experiment, denoiser, text, k, k + 1) for k in range(len(pair.context), len(text))]
-
-    return _likelihoods(model, _fitted(experiment, pairs, examples_of, drop_context, where))
+        places = range(len(pair.context), len(text))
+        excess = max((_excess(experiment, denoiser, text, place, place + 1) for place in places[:1]), default=0)
+        texts.append([_hide(experiment, denoiser, text, place, place + 1) for place in places])
+        if excess > 0:
+            raise ConfigError(_too_long(experiment, pair, excess, False, where(number)))
+    return _likelihoods(model, texts)
 
 
 def _run(experiment: Experiment, mode: str | None) -> str:
@@ -174,49 +179,22 @@ def _run(experiment: Experiment, mode: str | None) -> str:
     return f"objective.name={experiment.objective_name!r} on {experiment.model.architecture}{with_mode}"
 
 
-def _hide(experiment: Experiment, denoiser: Denoiser, text: np.ndarray, start: int, stop: int | None = None) -> Example:
-    example = hide(denoiser, text, start, len(text) if stop is None else stop, experiment.vocab)
+def _hide(experiment: Experiment, denoiser: Denoiser, text: np.ndarray, start: int, stop: int) -> Example:
+    example = hide(denoiser, text, start, stop, experiment.vocab)
     assert example is not None  # the denoiser was chosen because it hides such tokens
     return example
 
 
-def _excess(experiment: Experiment, example: Example) -> tuple[int, int]:
-    """Returns how many tokens too long the inputs and the targets are for a row of training; 0 or less where they fit.
-
-    In a single stack both share the row, and the second number is 0.
-    """
+def _excess(experiment: Experiment, denoiser: Denoiser, text: np.ndarray, start: int, stop: int) -> int:
+    """Returns how many tokens `_hide` with these arguments is too long for a row of training; 0 or less if it fits."""
+    example = _hide(experiment, denoiser, text, start, stop)
     data, inputs = experiment.data, len(example.inputs)
-    if not experiment.model.has_decoder:
-        return inputs - data.inputs_length, 0
     targets = len(example.targets_start) + len(example.hidden)
+    if not experiment.model.has_decoder:
+        return inputs - data.inputs_length
     if experiment.model.has_encoder:
-        return inputs - data.inputs_length, targets - data.targets_length
-    return inputs + targets - data.inputs_length, 0
-
-
-def _fitted(
-    experiment: Experiment,
-    pairs: Sequence[Pair],
-    examples_of: Callable[[Pair], list[Example]],
-    drop_context: bool,
-    where: Callable[[int], str],
-) -> list[tuple[list[Example], int]]:
-    """Returns the examples of each pair, and the number of dropped tokens of its context."""
-    fitted = []
-    for number, pair in enumerate(pairs, start=1):
-        if not len(pair.continuation):
-            fitted.append(([], 0))
-            continue
-        examples, dropped = examples_of(pair), 0
-        excess = max(_excess(experiment, examples[0]))
-        if excess > 0 and drop_context and excess <= len(pair.context):
-            dropped = excess
-            examples = examples_of(pair._replace(context=pair.context[excess:]))
-            excess = max(_excess(experiment, examples[0]))
-        if excess > 0:
-            raise ConfigError(_too_long(experiment, pair, excess, drop_context, where(number)))
-        fitted.append((examples, dropped))
-    return fitted
+        return max(inputs - data.inputs_length, targets - data.targets_length)
+    return inputs + targets - data.inputs_length
 
 
 def _too_long(experiment: Experiment, pair: Pair, excess: int, drop_context: bool, where: str) -> str:
@@ -231,50 +209,48 @@ def _too_long(experiment: Experiment, pair: Pair, excess: int, drop_context: boo
     )
 
 
-def _windows(experiment: Experiment, denoiser: Denoiser, text: np.ndarray, context_length: int) -> Iterator[Example]:
+def _windows(experiment: Experiment, denoiser: Denoiser, text: np.ndarray) -> Iterator[Example]:
     """Yields windows of `text`, int32 [n], that score each of its tokens once."""
-    longest, start = experiment.data.inputs_length + experiment.data.targets_length, 0
+    data = experiment.data
+    longest = data.inputs_length + data.targets_length
+    most_read = data.inputs_length if experiment.model.has_encoder else 1
+
+    def most_scored(num_read: int) -> int:
+        return most(lambda n: fits(experiment, denoiser, num_read, n), min(len(text) - start, longest))
+
+    start = 0
     while start < len(text):
-        context, scored = min(start, context_length), min(len(text) - start, longest)
-        while True:
-            window = text[start - context : start + scored]
-            example = _hide(experiment, denoiser, window, context)
-            inputs, targets = _excess(experiment, example)
-            if inputs <= 0 and targets <= 0:
-                break
-            if experiment.model.has_encoder and inputs > 0 and context:
-                context -= min(context, inputs)
-            elif max(inputs, targets) < scored:
-                scored -= max(inputs, targets)
-            elif experiment.model.has_encoder and context:  # a denoiser whose targets repeat the context
-                context //= 2
-            else:
-                raise ConfigError(
-                    f"context_length={context_length} leaves no token to score in data.inputs_length="
-                    f"{experiment.data.inputs_length}: set a smaller one"
-                )
-        yield example
-        start += scored
+        num_read = most(lambda n: fits(experiment, denoiser, n, 1), min(start, most_read))
+        num_scored = most_scored(num_read)
+        # Targets that repeat the context: half of them is context.
+        while num_scored < min(num_read, len(text) - start) and most_scored(num_read // 2) > num_scored:
+            num_read //= 2
+            num_scored = most_scored(num_read)
+        if num_scored < 1:
+            raise ConfigError(f"data.inputs_length={data.inputs_length} leaves no token to score: choose another run")
+        window = text[start - num_read : start + num_scored]
+        yield _hide(experiment, denoiser, window, num_read, len(window))
+        start += num_scored
 
 
 def _likelihoods(
-    model: LanguageModel, texts: Iterable[tuple[list[Example], int]], rows_per_batch: int | None = None
+    model: LanguageModel, texts: Sequence[list[Example]], rows_per_batch: int | None = None
 ) -> list[Likelihood]:
-    """Returns the likelihood of each text. texts: the examples that score its tokens, and how many were dropped."""
-    texts = list(texts)
-    examples = [example for of_text, _ in texts for example in of_text]
-    scores = dict(score(model.experiment, model.params, model.mesh, examples, rows_per_batch=rows_per_batch))
-    num_bytes, likelihoods, first = model.experiment.tokenizer.num_bytes, [], 0
-    for of_text, dropped in texts:
-        numbers = range(first, first + len(of_text))
-        likelihoods.append(
-            Likelihood(
-                nats=sum(float(scores[number].nats.sum()) for number in numbers),
-                tokens=sum(len(example.hidden) for example in of_text),
-                bytes=sum(num_bytes(example.hidden) for example in of_text),
-                is_greedy=all(scores[number].is_likeliest.all() for number in numbers),
-                dropped=dropped,
-            )
+    """Returns the likelihood of each text, whose examples together hide each of its scored tokens once."""
+    owners = [k for k, examples in enumerate(texts) for _ in examples]
+    nats, is_greedy = np.zeros(len(texts)), np.ones(len(texts), bool)
+    examples = [example for examples in texts for example in examples]
+    for number, scores in model.score(examples, rows_per_batch=rows_per_batch):
+        nats[owners[number]] += scores.nats.sum()
+        is_greedy[owners[number]] &= scores.is_likeliest.all()
+    num_bytes = model.experiment.tokenizer.num_bytes
+    return [
+        Likelihood(
+            nats=float(nats[k]),
+            tokens=sum(len(example.hidden) for example in examples),
+            bytes=sum(num_bytes(example.hidden) for example in examples),
+            is_greedy=bool(is_greedy[k]),
+            dropped=0,
         )
-        first += len(of_text)
-    return likelihoods
+        for k, examples in enumerate(texts)
+    ]

@@ -38,7 +38,7 @@ from models.transformer import Params
 from objectives import Denoiser, denoisers_of
 from objectives.rows.collate import Collator
 from objectives.rows.lengths import Architecture, RowShape
-from objectives.rows.scored import most_scored
+from objectives.rows.window_specs import most_scored
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

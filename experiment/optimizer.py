@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from contract.ranges import check_ranges
 from experiment.config import OptimizerConfig
 from experiment.schedules import make_schedule
-from models.paths import leaf_name, stacks_layers
+from models.parameters import leaf_name, stacks_layers
 
 MUON_RMS = 0.2  # RMS of Muon's step before the learning rate, about that of Adam's
 MIN_PARAMETER_RMS = 1e-3  # lower bound of the RMS that scales a matrix's step: a matrix of zeros can still change

@@ -17,29 +17,26 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags
 
-from cluster.compilation_cache import use_compilation_cache
+from cluster.devices import use_compilation_cache
 from command.flags import parse_flags, run_command
-from command.plural import plural
+from command.program import plural
 from contract.errors import ConfigError
-from experiment.experiment import Experiment
 from files.atomic import check_output, writing
-from generate.answers import Request
 from generate.fill_masks import candidates_line
-from generate.prompt_file import read_prompts, to_json
 from generate.prompts import not_a_language_model
 from generate.sample import printable
+from generate.sampling import Request
 from generate.texts import (
     Filled,
     Generated,
     NamedText,
     Options,
+    answer_texts,
     check_integer,
-    fill_masks,
-    generate_texts,
-    read_masked_prompts,
-    read_requests,
+    read_prompts,
+    read_texts,
+    to_json,
 )
-from models.parameters import Params
 from run.restore import language_model, load_experiment, load_params
 
 _FLAGS = flags.FlagValues()
@@ -76,19 +73,17 @@ def main() -> None:
     if _OUT.value is not None:
         check_output(_OUT.value)
     experiment = load_experiment(_WORKDIR.value)
+    read, notes = read_texts(experiment, texts, options)
+    for note in notes:
+        _print_note(note)
+    params, _ = load_params(experiment, _WORKDIR.value, _STEP.value)
+    trained = language_model(experiment, params)
+    if trained is None:
+        raise not_a_language_model(experiment)
+    answers = itertools.chain.from_iterable(answer_texts(*trained, texts, read, options, _BATCH_SIZE.value))
     if experiment.model.has_decoder:
-        requests, notes = read_requests(experiment, texts, options)
-        for note in notes:
-            _print_note(note)
-        experiment, params = _load_language_model(experiment)
-        generated = generate_texts(experiment, params, texts, requests, options, _BATCH_SIZE.value)
-        answers = itertools.chain.from_iterable(generated)
-        lines = _generated_lines(answers, requests[0], options, experiment.tokenizer.decode(requests[0].prompt.text))
+        lines = _generated_lines(answers, read[0], options, experiment.tokenizer.decode(read[0].prompt.text))
     else:
-        options.check_fills_masks()
-        ids = read_masked_prompts(experiment, texts)
-        experiment, params = _load_language_model(experiment)
-        answers = fill_masks(experiment, params, texts, ids, _BATCH_SIZE.value)
         lines = _filled_lines(answers)
     if _PROMPTS.value is not None:
         is_ascii = _OUT.value is None and not sys.stdout.encoding.lower().startswith("utf")
@@ -138,14 +133,6 @@ def _filled_lines(answers: Iterable[Filled]) -> Iterator[str]:
         for number, found in enumerate(answer.candidates, start=1):
             yield f"mask {number}: {candidates_line(found)}"
         yield f"text: {printable(answer.text)}"
-
-
-def _load_language_model(experiment: Experiment) -> tuple[Experiment, Params]:
-    params, _ = load_params(experiment, _WORKDIR.value, _STEP.value)
-    trained = language_model(experiment, params)
-    if trained is None:
-        raise not_a_language_model(experiment)
-    return trained
 
 
 def _print_note(note: str) -> None:

@@ -1,8 +1,8 @@
 """Fills in the masks of prompts with a masked language model."""
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,8 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
-from generate.answers import padded_length, padded_rows
 from generate.prompts import check_length, encode, not_a_language_model, to_sequences
-from generate.sampling import allowed_tokens
+from generate.sampling import allowed_tokens, padded_length, padded_rows
 from models.config import ModelConfig
 from models.parameters import Params
 from models.transformer import bind
@@ -99,7 +98,8 @@ def mask_probabilities(
         yield from (probabilities[row, : len(of_text)] for row, of_text in enumerate(masks))
 
 
-class Candidate(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Candidate:
     """A token for a mask."""
 
     id: int

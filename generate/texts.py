@@ -1,16 +1,20 @@
-"""What train.generate and the Python interface do with prompts: checks, generated texts, and filled masks."""
+"""What train.generate and the Python interface do with prompts: files of prompts, checks, texts, filled masks."""
 
+import codecs
 import collections
 import dataclasses
+import json
 import numbers
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from contract.errors import ConfigError
+from data.sources.records import InvalidRecord, read_object, string_field
 from experiment.experiment import Experiment
-from generate.answers import Answer, Request, generate_answers
 from generate.fill_masks import (
     Candidate,
     candidates,
@@ -18,7 +22,7 @@ from generate.fill_masks import (
     read_masked_prompt,
 )
 from generate.prompts import Prompt, max_answer_length, read_prompt
-from generate.sampling import Sampling
+from generate.sampling import Answer, Request, Sampling, generate_answers
 from models.parameters import Params
 
 NUM_CANDIDATES = 5  # shown for each mask
@@ -191,17 +195,101 @@ def generate_texts(
         yield [generated(text, prompt, answer, sample) for sample, answer in enumerate(of_prompt, start=1)]
 
 
-def read_masked_prompts(experiment: Experiment, texts: Sequence[NamedText]) -> list[np.ndarray]:
-    """Returns the ids of `texts`, int32 [n] each. Raises ConfigError as `read_masked_prompt` does."""
-    return [read_masked_prompt(experiment, text, where) for text, where in texts]
-
-
 def fill_masks(
     experiment: Experiment, params: Params, texts: Sequence[NamedText], ids: Sequence[np.ndarray], batch_size: int
 ) -> Iterator[Filled]:
-    """Yields each of `texts` with its masks filled in. ids: of `read_masked_prompts`."""
+    """Yields each of `texts` with its masks filled in. ids: of `read_masked_prompt`."""
     prompting, vocab, tokenizer = experiment.denoisers[0].objective.prompting, experiment.vocab, experiment.tokenizer
     probabilities = mask_probabilities(experiment, params, ids, batch_size=batch_size)
     for (text, _), ids_of_text, of_text in zip(texts, ids, probabilities, strict=True):
         filled = prompting.complete(ids_of_text, of_text.argmax(axis=-1), vocab)
         yield Filled(text, tokenizer.decode(filled), candidates(tokenizer, of_text, NUM_CANDIDATES))
+
+
+def read_texts(
+    experiment: Experiment, texts: Sequence[NamedText], options: Options
+) -> tuple[list[Request] | list[np.ndarray], list[str]]:
+    """Returns `texts` as the run's model reads them, for `answer_texts`, and notes for the user.
+
+    Raises ConfigError for texts and options that do not suit the model, before its parameters are needed.
+    """
+    options.check()
+    if experiment.model.has_decoder:
+        return read_requests(experiment, texts, options)
+    options.check_fills_masks()
+    return [read_masked_prompt(experiment, text, where) for text, where in texts], []
+
+
+def answer_texts(
+    experiment: Experiment,
+    params: Params,
+    texts: Sequence[NamedText],
+    read: list[Request] | list[np.ndarray],
+    options: Options,
+    batch_size: int,
+) -> Iterator[list[Generated] | list[Filled]]:
+    """Yields the answers to each of `texts`: `options.num_samples` of them, or the text with its masks filled in.
+
+    read: of `read_texts`.
+    """
+    if experiment.model.has_decoder:
+        return generate_texts(experiment, params, texts, read, options, batch_size)
+    return ([filled] for filled in fill_masks(experiment, params, texts, read, batch_size))
+
+
+def read_prompts(path: str) -> list[NamedText]:
+    """Returns the prompts of a file, in its order; "-" is standard input.
+
+    A .jsonl file has an object with the field "prompt" in each line; its other fields and blank lines are ignored. Any
+    other file has a prompt in each line. There, a blank line is an empty prompt.
+
+    Raises ConfigError for a file that cannot be read or has no prompt, and, with the number of the line, for text that
+    is not UTF-8 and for a line of a .jsonl file without a prompt.
+    """
+    try:
+        content = sys.stdin.buffer.read() if path == "-" else _read(path)
+    except OSError as error:
+        raise ConfigError(f"--prompts={path} cannot be read ({error.strerror}): name a file, or - for stdin") from None
+    read_line = _prompt_of_object if path.endswith(".jsonl") else _prompt_of_line
+    prompts = []
+    lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    if not lines[-1]:
+        del lines[-1]  # the end of the last line
+    for number, line in enumerate(lines, start=1):
+        where = f"--prompts={path}, line {number}"
+        if path.endswith(".jsonl") and not line.strip():
+            continue
+        try:
+            prompts.append(NamedText(read_line(line.removesuffix(b"\r")), where))
+        except InvalidRecord as error:
+            raise ConfigError(f"{where} {error}") from None
+    if not prompts:
+        raise ConfigError(f"--prompts={path} has no prompts: write one in each line")
+    return prompts
+
+
+def _read(path: str) -> bytes:
+    with open(os.path.expanduser(path), "rb") as file:
+        return file.read()
+
+
+def _prompt_of_line(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
+
+
+def _prompt_of_object(line: bytes) -> str:
+    fields = read_object(line)
+    if not isinstance(fields, dict) or "prompt" not in fields:
+        raise InvalidRecord('has no \'prompt\': write an object such as {"prompt": "Once upon a time"}')
+    return string_field(fields, "prompt", may_be_empty=True)
+
+
+def to_json(answer: Generated | Filled, *, is_ascii: bool = False) -> str:
+    """Returns an answer as one line of JSON.
+
+    is_ascii: escape other characters, for a terminal or a pipe whose encoding cannot express them.
+    """
+    return json.dumps(dataclasses.asdict(answer), ensure_ascii=is_ascii)

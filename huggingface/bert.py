@@ -12,8 +12,8 @@ from huggingface.family import ACTIVATION_NAMES, ACTIVATIONS, Family
 from huggingface.options import Options
 from huggingface.tensors import Renamed, Tensor, linear, norm
 from models.config import ModelConfig
+from models.heads import init_classifier
 from models.parameters import Params
-from models.pooler import init_classifier
 
 _NUM_CLASSES = 2  # labels of a sentence pair: 0, B follows A
 

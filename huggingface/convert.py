@@ -11,15 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from cluster.signals import signals_deferred
+from cluster.stopping import signals_deferred
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import atomic_folder
 from huggingface.electra_pair import ElectraPair, is_pair, open_pair
 from huggingface.folder import is_huggingface_folder
 from huggingface.importing import FolderModel, errors_naming, num_own_sentinels, open_model
-from models.parameters import Params
-from models.paths import array_types
+from models.parameters import Params, array_types
 from run.restore import config_for_reading
 from workdir.checkpoint import Checkpoints
 from workdir.run_config import IMPORTED_FILE, IN_WORKDIR, write_config

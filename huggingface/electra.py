@@ -9,7 +9,7 @@ from contract.vocab import Vocab
 from huggingface.bert import Encoder
 from huggingface.tensors import Tensor, linear
 from models.config import ModelConfig
-from models.discriminator import init_head
+from models.heads import init_head
 from models.parameters import Params
 
 

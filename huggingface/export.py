@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from contract.errors import ConfigError
-from data.tokenizers.huggingface_files import write_huggingface_tokenizer
+from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer
 from experiment.experiment import Experiment
 from files.atomic import read_json

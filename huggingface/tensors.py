@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from contract.errors import ConfigError
-from models.parameters import Params
-from models.paths import leaf_name, stacks_layers
+from models.parameters import Params, leaf_name, stacks_layers
 
 _SHOWN = 4  # names in a message
 
@@ -23,7 +22,7 @@ class Tensor:
     """
 
     name: str  # the tensor's; {} is the number of the layer, for parameters with a leading layer axis
-    paths: tuple[str, ...]  # the parameters', as models.paths.leaf_name; several are joined along the outputs
+    paths: tuple[str, ...]  # the parameters', as models.parameters.leaf_name; several are joined along the outputs
     transposed: bool = False  # whether the tensor is the transposed parameter
     extra_rows: int = 0  # rows before the parameter's: tables of positions that begin after a padding index
     copies: tuple[str, ...] = ()  # other names of the same tensor, for modules that share it

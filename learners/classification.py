@@ -7,9 +7,9 @@ from jax import Array
 
 from learners.learner import Batch, Learner, Sums, mean
 from models.flops import hidden_flops, pooled_flops
+from models.heads import bind_classifier, init_classifier, state_at
 from models.layers import split_key
 from models.parameters import Params
-from models.pooler import bind_classifier, init_classifier, state_at
 from models.transformer import init_params
 from objectives.classification import Classification
 from objectives.losses.cross_entropy import target_side

@@ -10,8 +10,8 @@ from contract.errors import ConfigError
 from learners.learner import Batch, Learner, Sums, mean
 from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, pooled_flops
+from models.heads import bind_pooler, init_pooler
 from models.parameters import Params
-from models.pooler import bind_pooler, init_pooler
 from models.transformer import init_params
 from objectives.losses.contrastive import alignment, info_nce, uniformity
 from objectives.losses.row_cross_entropy import scored_rows

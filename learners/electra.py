@@ -10,13 +10,20 @@ from jax import Array
 from contract.errors import ConfigError
 from learners.learner import Batch, Learner, Sums, mean
 from models.config import ModelConfig
-from models.discriminator import discriminator_logits, init_head
 from models.flops import dense_flops, hidden_flops, logits_flops
+from models.heads import discriminator_logits, init_head
 from models.parameters import Params
 from models.placement import first_position, whole_rows
 from models.transformer import bind, init_params
 from objectives.electra import ELECTRA
-from objectives.losses.cross_entropy import ScoredTokens, cross_entropy, scored_tokens
+from objectives.losses.cross_entropy import (
+    ScoredTokens,
+    at_positions,
+    cross_entropy,
+    scored_at,
+    scored_positions,
+    scored_tokens,
+)
 from objectives.losses.replaced_tokens import (
     ReplacedTokenSums,
     Texts,
@@ -25,7 +32,6 @@ from objectives.losses.replaced_tokens import (
     sample_tokens,
     sampling_keys,
 )
-from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
 
 # The modules that both models share, as in the reference, which shares the variable scope "electra/embeddings". Each
 # model has its own encoder, and its own projection between the embeddings and the encoder.

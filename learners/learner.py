@@ -38,8 +38,16 @@ from models.parameters import Params
 from models.placement import per_device, unconstrained
 from models.transformer import Transformer, bind, init_params, logits_parameters
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
-from objectives.losses.cross_entropy import LossOptions, LossSums, cross_entropy, scored_tokens, target_side
-from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
+from objectives.losses.cross_entropy import (
+    LossOptions,
+    LossSums,
+    at_positions,
+    cross_entropy,
+    scored_at,
+    scored_positions,
+    scored_tokens,
+    target_side,
+)
 from objectives.mixture import Mixture
 from objectives.objective import Objective
 
@@ -63,7 +71,7 @@ class LearnerSetup:
     loss: LossConfig
     num_groups: int  # groups of examples with separate sums: in training, rows of the objective's table
     inputs_length: int  # of a row
-    most_scored: int  # positions of a row with a loss weight, at most (objectives/rows/scored.py)
+    most_scored: int  # positions of a row with a loss weight, at most (objectives/rows/window_specs.py)
     examples_per_row: int
     batch_size: int  # rows
     grad_accum_steps: int

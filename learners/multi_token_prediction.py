@@ -1,6 +1,8 @@
 """A decoder that predicts several tokens ahead, through heads that inference does not use."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +17,19 @@ from models.placement import own_positions, per_device, whole_rows
 from models.transformer import init_params
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossSums, ScoredTokens
-from objectives.losses.future_tokens import FutureTokens, future_tokens
 from objectives.multi_token_prediction import MultiTokenPrediction
+
+
+class FutureTokens(NamedTuple):
+    """Decoder fields of a batch, shifted left by 0, ..., n - 1 positions within each segment: [n, B, T] each.
+
+    Entries are 0 where the shifted position is after the segment's end. Shift 0 is the batch's own field.
+    """
+
+    input_tokens: Array  # int32
+    positions: Array  # int32
+    target_tokens: Array  # int32: for shift i, the token i + 1 after the position's input token
+    loss_weights: Array  # float32: the loss weight of that token as a next token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +119,19 @@ class MultiTokenPredictionLearner(Learner):
                 head += dense_flops(length, model.embedding_width, model.d_model)
         outputs = (1 + self.num_heads) * logits_flops(model, length)
         return hidden_flops(model, length, targets_length) + self.num_heads * head + outputs
+
+
+def future_tokens(batch: Mapping[str, Array], num_future_tokens: int) -> FutureTokens:
+    """Returns the fields of a batch (contract/batch.py) with which n = `num_future_tokens` tokens are predicted."""
+    segment_ids_BxT = batch["decoder_segment_ids"]
+    T = segment_ids_BxT.shape[1]
+
+    def ahead(field_BxT: Array, by: int) -> Array:
+        same_segment_BxT = (jnp.roll(segment_ids_BxT, -by, axis=1) == segment_ids_BxT) & (jnp.arange(T) < T - by)
+        return jnp.where(same_segment_BxT, jnp.roll(field_BxT, -by, axis=1), 0)
+
+    names = ("decoder_input_tokens", "decoder_positions", "decoder_target_tokens", "decoder_loss_weights")
+    return FutureTokens(*(jnp.stack([ahead(batch[name], by) for by in range(num_future_tokens)]) for name in names))
 
 
 def _future_tokens(batch: Batch, num_future_tokens: int) -> FutureTokens:

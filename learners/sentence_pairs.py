@@ -7,9 +7,9 @@ from jax import Array
 
 from learners.learner import Batch, Learner, Sums, mean
 from models.flops import hidden_flops, logits_flops, pooled_flops
+from models.heads import bind_classifier, init_classifier
 from models.parameters import Params
 from models.placement import first_position
-from models.pooler import bind_classifier, init_classifier
 from models.transformer import init_params
 from objectives.losses.row_cross_entropy import Rows, class_cross_entropy, scored_rows
 from objectives.sentence_pairs import SentencePairs

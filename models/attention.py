@@ -15,10 +15,9 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, bernoulli, dropout, linear_maps, split_key
+from models.layers import Linear, bernoulli, dropout, gathering_again, linear_maps, split_key
 from models.placement import position_parts, target_platform, whole_rows
 from models.positions import Rotation, rotate
-from models.remat import gathering_again
 
 _MASK_VALUE = -1e10  # added to the score of a masked key: its exponential underflows to exactly 0 in float32
 
@@ -31,7 +30,7 @@ class KeysValues(NamedTuple):
 
 
 # (query [B, H, Q, K], keys_values, *, scale[, dropout_rate, dropout_broadcast_positions, dropout_key]) -> [B, H, Q, K].
-# One of the attention kernels with the mask and the bias bound; see models/kernels/choice.py.
+# One of the attention kernels with the mask and the bias bound; see models/kernels.py.
 AttentionFn = Callable[..., Array]
 
 

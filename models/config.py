@@ -44,7 +44,7 @@ class ModelConfig:
     dropout_broadcast_positions: bool
     remat: Literal["auto", "none", "dots", "full"]
     scan_unroll: Annotated[int, "[1, 10000]"]
-    attention: Literal["auto", "xla", "cudnn", "triton", "splash", "flash"]
+    attention: Literal["auto", "xla", "cudnn", "splash", "flash"]
 
     # In configs these two may be 0: the caller then derives them.
     vocab_size: Annotated[int, "[0, 2**26]"]  # rows of the token table, padding rows included

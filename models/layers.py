@@ -1,7 +1,8 @@
-"""All layers but attention: dropout, linear maps, norms, embeddings, the feed-forward block, BERT's prediction head."""
+"""Layers but attention: dropout, linear maps, norms, embeddings, feed-forward block, BERT's head; rematerialization."""
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,14 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.logits_product import logits_product
 from models.placement import own_positions, position_parts, row_keys, splits_outputs, target_platform
+
+_POLICIES = {
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+# The gather of keys and values (models.placement.whole_rows), and what kernels make of the result before they save it.
+_GATHER = ("all_gather", "pad", "optimization_barrier")
 
 
 def gelu(x: Array) -> Array:
@@ -103,6 +110,39 @@ def _affine_backward(residuals, y_bar):
 affine.defvjp(_affine_forward, _affine_backward)
 
 
+@jax.custom_vjp
+def logits_product(states_NxC: Array, table_CxV: Array) -> Array:
+    """Returns the logits, float32 [N, V]. Both products of the backward pass multiply in the dtype of the states.
+
+    The gradient of the logits is float32. JAX's own rule would multiply it in float32, at half the rate of bfloat16 or
+    less; here it is rounded to the dtype of the states first. Sums are float32, and so is the gradient of the table.
+
+    Args:
+      states_NxC: [N, C] in the compute dtype.
+      table_CxV: float32 [C, V], rounded to the compute dtype.
+    """
+    return _product(states_NxC, table_CxV.astype(states_NxC.dtype))
+
+
+def _logits_forward(states_NxC: Array, table_CxV: Array) -> tuple[Array, tuple[Array, Array]]:
+    return logits_product(states_NxC, table_CxV), (states_NxC, table_CxV)
+
+
+def _logits_backward(saved: tuple[Array, Array], logits_bar_NxV: Array) -> tuple[Array, Array]:
+    states_NxC, table_CxV = saved
+    dtype = states_NxC.dtype
+    bar_NxV = logits_bar_NxV.astype(dtype)
+    states_bar_NxC = _product(bar_NxV, table_CxV.astype(dtype).T)
+    return states_bar_NxC.astype(dtype), _product(states_NxC.T, bar_NxV).astype(table_CxV.dtype)
+
+
+def _product(left: Array, right: Array) -> Array:
+    return jnp.matmul(left, right, preferred_element_type=jnp.float32)
+
+
+logits_product.defvjp(_logits_forward, _logits_backward)
+
+
 class Linear(nnx.Module):
     """A linear map, x [positions, inputs] -> [positions, outputs] in the compute dtype; bias if model.use_bias."""
 
@@ -130,6 +170,33 @@ def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
     because layers run inside a scan, where CSE cannot merge the forward and the backward computation.
     """
     return jax.checkpoint(function, prevent_cse=False)
+
+
+def rematerialized(config: ModelConfig, body: Callable) -> Callable:
+    """Returns `body`, the function of a `jax.lax.scan` over layers, under the policy `config.remat`.
+
+      none: everything that the backward pass needs is saved;
+      dots: products with kernels are saved; attention scores and elementwise functions are recomputed;
+      full: only a layer's inputs are saved, and its forward pass runs twice;
+      auto: as none. It is for models that are not trained; a train step has one of the others.
+
+    Values and gradients are the same. `prevent_cse` is not needed inside a scan.
+    """
+    if config.remat in ("auto", "none"):
+        return body
+    return jax.checkpoint(body, policy=_POLICIES[config.remat], prevent_cse=False)
+
+
+def gathering_again(attend: Callable) -> Callable:
+    """Returns `attend`, which gathers keys and values and attends, with another gather in the backward pass.
+
+    So a device saves the keys and values of its own positions, and not those of the devices that share its rows.
+    """
+
+    def is_saved(primitive: Any, *_: Any, **__: Any) -> bool:
+        return primitive.name not in _GATHER
+
+    return jax.checkpoint(attend, policy=is_saved, prevent_cse=False)
 
 
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:

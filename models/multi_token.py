@@ -15,9 +15,8 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, Norm, split_key
+from models.layers import Linear, Norm, rematerialized, split_key
 from models.parameters import Params, bind_module, init_module
-from models.remat import rematerialized
 from models.stack import AttentionContext, FinalNorm, Layer, Stack, layer_keys, stack_layers
 from models.transformer import Batch, Transformer
 

@@ -1,13 +1,17 @@
-"""Initializes a Flax module's parameters as a nested dict, and binds such a dict to the module.
+"""Parameters as a nested dict: how they are drawn, bound to a Flax module, and named.
 
 Modules are read in NNX's graph mode, whatever flax.config's nnx_graph_mode is: a Transformer whose stacks share their
 layers (model.share_stacks) has modules with two parents, which the tree mode refuses.
+
+Names of leaves, such as `encoder/layers/mlp/wi_0/kernel`, are what the regular expressions of the decay mask and of the
+sharding table match.
 """
 
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import jax
 from flax import nnx
 from jax import Array
 
@@ -32,3 +36,20 @@ def bind_module(module: Callable[..., Module], *args: Any, params: Params) -> Mo
 def _graphdef(module: Callable[..., Module], *args: Any) -> nnx.GraphDef[Module]:
     """Returns the module's structure without parameters. Allocates nothing."""
     return nnx.graphdef(nnx.eval_shape(lambda: module(*args, rngs=nnx.Rngs(0)), graph=True), graph=True)
+
+
+def leaf_name(path) -> str:
+    """Returns a key path of jax.tree_util as a string, such as `encoder/layers/mlp/wi_0/kernel`."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def stacks_layers(name: str) -> bool:
+    """Returns whether the leaf `name` is [N, ...], one slice for each scanned layer."""
+    return "/layers/" in name
+
+
+def array_types(tree: Any) -> dict[str, str]:
+    """Returns name -> dtype and shape of each leaf, such as `float32[128, 256]`."""
+    return {
+        leaf_name(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }

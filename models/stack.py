@@ -9,11 +9,10 @@ from jax import Array
 
 from models.attention import Attention, AttentionFn, KeysValues
 from models.config import ModelConfig
-from models.kernels.choice import make_attention_fn
-from models.layers import MLP, Norm, dropout, split_key
+from models.kernels import make_attention_fn
+from models.layers import MLP, Norm, dropout, rematerialized, split_key
 from models.placement import constrain_activations, first_position, whole_rows
 from models.positions import RelativePositionBias, Rotation, rotation
-from models.remat import rematerialized
 
 AnyLayer = TypeVar("AnyLayer", bound="Layer")
 

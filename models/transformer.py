@@ -13,8 +13,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Embedding, Linear, Norm, PredictionHead, dropout, split_key
-from models.logits_product import logits_product
+from models.layers import Embedding, Linear, Norm, PredictionHead, dropout, logits_product, split_key
 from models.parameters import Params, bind_module, init_module
 from models.placement import constrain_activations, position_parts
 from models.stack import AttentionContext, Stack

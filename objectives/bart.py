@@ -96,7 +96,7 @@ class BART(Objective):
             inputs = self._rotate(inputs, rng.fold_in(keys, _ROTATE))
         return InputsTargets(append(inputs, vocab.eos), append(Sequences(tokens, lengths), vocab.eos))
 
-    def hidden(self, tokens, lengths, keys, vocab):
+    def hidden_mask(self, tokens, lengths, keys, vocab):
         covered, _ = self._cover(lengths, keys, tokens.shape[1])
         covered = covered.heads | covered.tails
         if self.permute_sentences:

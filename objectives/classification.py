@@ -53,7 +53,7 @@ class Classification(Objective):
         end = Sequences(np.full((len(tokens), 1), vocab.eos, np.int32), np.ones(len(tokens), np.int64))
         return InputsTargets(Sequences(tokens, lengths), end, labels)
 
-    def hidden(self, tokens, lengths, keys, vocab, *, labels):
+    def hidden_mask(self, tokens, lengths, keys, vocab, *, labels):
         return np.zeros(tokens.shape, bool)
 
     def restore(self, inputs, targets, vocab):

@@ -34,7 +34,7 @@ class CLM(Objective):
         empty = Sequences(np.zeros((len(tokens), 0), np.int32), np.zeros(len(tokens), np.int64))
         return InputsTargets(empty, Sequences(tokens, lengths))
 
-    def hidden(self, tokens, lengths, keys, vocab):
+    def hidden_mask(self, tokens, lengths, keys, vocab):
         return valid_positions(lengths, tokens.shape[1])
 
     def restore(self, inputs, targets, vocab):

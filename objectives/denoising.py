@@ -36,7 +36,7 @@ class Denoising(Objective):
     """An objective that is a noise mask and two views of the noise. An EOS ends inputs and targets.
 
     Subclasses define `noise_bounds` and `noise_mask`, and set `inputs_view` and `targets_view`, as class attributes or
-    as properties. Output lengths, sentinels, `corrupt`, `hidden`, `restore` and `prompting` follow from these four.
+    as properties. Output lengths, sentinels, `corrupt`, `hidden_mask`, `restore` and `prompting` follow from these four.
     """
 
     view_tag: ClassVar[int] = 100  # folded into the keys that views draw from; `noise_mask` must not use it
@@ -115,9 +115,9 @@ class Denoising(Objective):
     def corrupt(self, tokens, lengths, keys, vocab):
         return _show(self, self.noise_mask(lengths, keys, tokens.shape[1]), tokens, lengths, keys, vocab)
 
-    def hidden(self, tokens, lengths, keys, vocab):
+    def hidden_mask(self, tokens, lengths, keys, vocab):
         if not self.inputs_view.hides_noise:
-            raise TypeError(f"{type(self).__name__} must define hidden: its inputs do not hide exactly the noise")
+            raise TypeError(f"{type(self).__name__} must define hidden_mask: its inputs do not hide exactly the noise")
         return self.noise_mask(lengths, keys, tokens.shape[1])
 
     def restore(self, inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray | None:

@@ -31,7 +31,7 @@ class Deshuffling(Objective):
         inputs, targets = Sequences(shuffled, lengths), Sequences(tokens, lengths)
         return InputsTargets(append(inputs, vocab.eos), append(targets, vocab.eos))
 
-    def hidden(self, tokens, lengths, keys, vocab):
+    def hidden_mask(self, tokens, lengths, keys, vocab):
         return np.zeros(tokens.shape, bool)
 
     def restore(self, inputs, targets, vocab):

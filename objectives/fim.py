@@ -82,7 +82,7 @@ class FIM(CLM):
         targets[chosen], lengths[chosen] = reordered
         return InputsTargets(plain.inputs, Sequences(targets, lengths))
 
-    hidden = CLM.hidden
+    hidden_mask = CLM.hidden_mask
 
     def restore(self, inputs, targets, vocab):
         prefix, suffix, middle = (np.flatnonzero(targets == vocab.sentinel(k)) for k in range(3))

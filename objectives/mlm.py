@@ -8,15 +8,14 @@ import numpy as np
 from contract import rng
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from objectives.algebra.masking import mask_selected, maskable, replaced
 from objectives.algebra.noise import valid_positions
-from objectives.algebra.sequences import Sequences, append, prepend
+from objectives.algebra.sequences import Sequences, append, prepend, random_tokens
 from objectives.algebra.words import CutWords, choose_ngrams, choose_token_ngrams, cut_words, word_starts
 from objectives.objective import Masked, Objective
 from objectives.prompting import FillMasks
 from objectives.rows.lengths import OutputLengths
 
-_SELECT, _COUNT = 0, 3  # tags of keys; objectives/algebra/masking.py uses 1 and 2
+_SELECT, _COUNT = 0, 3  # tags of keys; `mask_selected` uses 1 and 2
 FIRST_FREE_TAG = 10  # subclasses fold their keys with tags from here on
 
 
@@ -93,7 +92,7 @@ class MLM(Objective):
     def corrupt(self, tokens, lengths, keys, vocab):
         return self.mask(self.with_special_tokens(tokens, lengths, vocab), keys, vocab)
 
-    def hidden(self, tokens, lengths, keys, vocab):
+    def hidden_mask(self, tokens, lengths, keys, vocab):
         return self.replaced(self.with_special_tokens(tokens, lengths, vocab), keys, vocab)[:, 1:-1]
 
     def restore(self, inputs, targets, vocab):
@@ -142,3 +141,36 @@ class MLM(Objective):
     def replaced(self, text: Sequences, keys: np.ndarray, vocab: Vocab, whole: np.ndarray | None = None) -> np.ndarray:
         """bool [E, W]: the positions where `mask` shows [MASK] or a random token."""
         return replaced(keys, self.select(text, keys, vocab, whole), self.mask_token_rate, self.random_token_rate)
+
+
+def maskable(text: Sequences, vocab: Vocab) -> np.ndarray:
+    """bool [E, W]: the tokens that may be selected: ordinary tokens, up to the end of each sequence."""
+    inside = valid_positions(text.lengths, text.tokens.shape[1])
+    return inside & (text.tokens >= vocab.content_start) & (text.tokens < vocab.content_end)
+
+
+def mask_selected(
+    keys: np.ndarray, tokens: np.ndarray, selected: np.ndarray, vocab: Vocab, mask_rate: float, random_rate: float
+) -> np.ndarray:
+    """int32 [E, W]: `tokens` with each selected token independently masked, replaced by a random token, or kept.
+
+    Args:
+      keys: uint64 [E].
+      tokens: int32 [E, W].
+      selected: bool [E, W].
+      vocab: supplies [MASK] and the ordinary tokens.
+      mask_rate: probability of [MASK].
+      random_rate: probability of a random ordinary token.
+    """
+    rows, columns = np.divmod(np.flatnonzero(selected), tokens.shape[1])
+    draws = rng.as_uniform(rng.bits_at(rng.fold_in(keys, 1)[rows], columns))
+    randoms = random_tokens(rng.bits_at(rng.fold_in(keys, 2)[rows], columns), vocab)
+    not_masked = np.where(draws < mask_rate + random_rate, randoms, tokens[rows, columns])
+    inputs = tokens.copy()
+    inputs[rows, columns] = np.where(draws < mask_rate, vocab.mask, not_masked)
+    return inputs
+
+
+def replaced(keys: np.ndarray, selected: np.ndarray, mask_rate: float, random_rate: float) -> np.ndarray:
+    """bool [E, W]: the selected tokens that `mask_selected` masks or replaces, for the same keys."""
+    return selected & (rng.uniform(rng.fold_in(keys, 1), selected.shape[1]) < mask_rate + random_rate)

@@ -41,14 +41,14 @@ class Objective(abc.ABC):
 
     Subclasses are frozen dataclasses whose fields are the fields of `config.objective`. The annotation of a number
     field declares its range, as in `noise_density: Annotated[float, "(0, 1)"]`. Five members are abstract:
-    `output_lengths`, `corrupt`, `hidden`, `restore` and `prompting`. Objectives that hide tokens and predict them
+    `output_lengths`, `corrupt`, `hidden_mask`, `restore` and `prompting`. Objectives that hide tokens and predict them
     subclass `objectives.denoising.Denoising` instead, which derives these five.
 
-    `corrupt` and `hidden` take the optional columns that `extra_columns` lists as keyword arguments: `others`
+    `corrupt` and `hidden_mask` take the optional columns that `extra_columns` lists as keyword arguments: `others`
     (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]), `begins_document` and `ends_document` (bool [E]).
 
     A subclass of a concrete objective that changes the examples (`corrupt`, or a Denoising's `noise_mask` and views)
-    must also define the inherited members that describe them: `prompting`, `hidden`, `restore`, `byte_metric`,
+    must also define the inherited members that describe them: `prompting`, `hidden_mask`, `restore`, `byte_metric`,
     `has_inputs` and `most_scored`. Defining the class raises TypeError otherwise.
     """
 
@@ -103,7 +103,7 @@ class Objective(abc.ABC):
         """
 
     @abc.abstractmethod
-    def hidden(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
+    def hidden_mask(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
         """bool [E, W]: the raw tokens that the inputs of `corrupt` do not show. False after an example's end.
 
         With "others" among `extra_columns`: bool [E, W + V], the V tokens of the other windows last.
@@ -141,10 +141,10 @@ class Objective(abc.ABC):
         """Upper bound of the number of sentinels that raw lengths, int [n], need: int [n]."""
         return np.zeros_like(raw)
 
-    def parts(self, count: int) -> "tuple[Objective, ...]":
+    def variants(self, count: int) -> "tuple[Objective, ...]":
         """Splits the objective into `count` objectives that are equal to it if mixed in equal shares.
 
-        The output lengths of each part vary less, which makes planned rows fuller (objectives/rows/filling.py). Returns
+        The output lengths of each variant vary less, which makes planned rows fuller (objectives/rows/packing.py). Returns
         (self,) if output lengths do not vary.
         """
         del count
@@ -166,7 +166,7 @@ class Objective(abc.ABC):
     def expected(self) -> dict[str, float]:
         """Expected statistics of examples, by name; train.show prints them next to the measured ones.
 
-        corrupted: share of the raw tokens that are `hidden`. spans: runs of hidden tokens in an example. span_length:
+        corrupted: share of the raw tokens that are `hidden_mask`. spans: runs of hidden tokens in an example. span_length:
         tokens in a run. For Masked examples also selected: share of the positions; masked, random and kept: shares of
         the selected positions.
         """
@@ -175,7 +175,7 @@ class Objective(abc.ABC):
 
 # What determines the examples, and what describes them.
 _DETERMINING = ("corrupt", "noise_mask", "inputs_view", "targets_view")
-_DESCRIBING = ("prompting", "hidden", "restore", "byte_metric", "has_inputs", "most_scored")
+_DESCRIBING = ("prompting", "hidden_mask", "restore", "byte_metric", "has_inputs", "most_scored")
 
 
 def _stale_members(cls: type[Objective]) -> list[str]:
@@ -237,6 +237,6 @@ class Denoiser:
         inputs, targets, both = self.objective.output_lengths(raw)
         return OutputLengths(inputs + bool(self.mode), targets, both + bool(self.mode))
 
-    def parts(self, count: int) -> "tuple[Denoiser, ...]":
-        """This denoiser with each of its objective's parts."""
-        return tuple(dataclasses.replace(self, objective=part) for part in self.objective.parts(count))
+    def variants(self, count: int) -> "tuple[Denoiser, ...]":
+        """This denoiser with each of its objective's variants."""
+        return tuple(dataclasses.replace(self, objective=variant) for variant in self.objective.variants(count))

@@ -77,28 +77,28 @@ class PrefixLM(Denoising):
         special = 1 + self.sentinel
         return np.concatenate([inputs[:-special], targets[int(self.sentinel) : -1]])
 
-    def parts(self, count):
+    def variants(self, count):
         if self.split == "fixed":
             return (self,)
-        return tuple(_PrefixLMPart(**vars(self), part=part, count=count) for part in range(count))
+        return tuple(_PrefixLMVariant(**vars(self), variant=k, count=count) for k in range(count))
 
     def expected(self):
         return {"corrupted": self.target_fraction, "spans": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
-class _PrefixLMPart(PrefixLM):
-    """PrefixLM whose prefix lengths are uniform over range number `part` of `count` ranges of lengths.
+class _PrefixLMVariant(PrefixLM):
+    """PrefixLM whose prefix lengths are uniform over range number `variant` of `count` ranges of lengths.
 
     If the lengths do not divide evenly, each length of a shorter range is drawn more often: with ranges of 4 and 5
     lengths, by a quarter.
     """
 
-    part: int
+    variant: int
     count: int
 
     def prefix_lengths(self, raw):
         shortest, longest = super().prefix_lengths(raw)
         choices = longest - shortest + 1
-        first = shortest + choices * self.part // self.count
-        return first, np.maximum(shortest + choices * (self.part + 1) // self.count - 1, first)
+        first = shortest + choices * self.variant // self.count
+        return first, np.maximum(shortest + choices * (self.variant + 1) // self.count - 1, first)

@@ -1,7 +1,7 @@
 """How a trained model is prompted: how an objective lays out a prompt, and where the model's answer is inserted.
 
 Each class is one way. `text` is the tokens of the prompt; `answer` is the tokens that the model generates, without EOS;
-both are int32 [n]. `hide` lays out raw text instead, some of whose tokens are hidden, for train/probes.
+both are int32 [n]. `hide` lays out raw text instead, some of whose tokens are hidden, for evaluation/probes.
 """
 
 import abc
@@ -13,7 +13,6 @@ import numpy as np
 
 from contract import rng
 from contract.vocab import Vocab
-from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
 
 Task = Literal["respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite", "fill_masks"]
 
@@ -293,3 +292,24 @@ class FillMasks(Prompting):
 
 def _ids(tokens) -> np.ndarray:
     return np.array(tokens, np.int32)
+
+
+def spans_by_sentinel(answer: np.ndarray, vocab: Vocab) -> dict[int, np.ndarray]:
+    """Returns sentinel number -> the tokens in `answer`, int [n], between that sentinel and the next sentinel.
+
+    Sentinels may be in any order. If a sentinel repeats, its first span is returned. Tokens before the first sentinel
+    are dropped.
+    """
+    starts = np.flatnonzero(np.isin(answer, vocab.sentinels))
+    number = {id_: k for k, id_ in enumerate(vocab.sentinel_ids)}
+    spans: dict[int, np.ndarray] = {}
+    for span in np.split(answer, starts)[1:]:
+        spans.setdefault(number[int(span[0])], span[1:])
+    return spans
+
+
+def replace_sentinels(text: np.ndarray, spans: dict[int, np.ndarray], vocab: Vocab) -> np.ndarray:
+    """`text`, int [n], with each sentinel of `spans` replaced by its tokens, int32. Other sentinels remain."""
+    number = {int(vocab.sentinel(k)): k for k in spans}
+    parts = [spans[number[token]] if token in number else [token] for token in text.tolist()]
+    return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32)

@@ -84,7 +84,7 @@ class SentencePairs(MLM):
         text, _, token_types = _join(_concatenate(tokens, **columns), pair, vocab)
         return self.mask(text, keys, vocab, self._whole(pair))._replace(token_types=token_types, labels=pair.labels)
 
-    def hidden(self, tokens, lengths, keys, vocab, **columns):
+    def hidden_mask(self, tokens, lengths, keys, vocab, **columns):
         pair = self.pair(tokens, lengths, keys, vocab, **columns)
         text, places, _ = _join(_concatenate(tokens, **columns), pair, vocab)
         rows, positions = np.nonzero((places >= 0) & ~self.replaced(text, keys, vocab, self._whole(pair)))

@@ -50,10 +50,10 @@ class SFT(Objective):
         prompts = Sequences(tokens[:, : int(prompt_lengths.max())], prompt_lengths.astype(np.int64))
         if self.inputs_eos:
             prompts = append(prompts, vocab.eos)
-        responses = compact(tokens, self.hidden(tokens, lengths, keys, vocab, prompt_lengths=prompt_lengths))
+        responses = compact(tokens, self.hidden_mask(tokens, lengths, keys, vocab, prompt_lengths=prompt_lengths))
         return InputsTargets(prompts, append(responses, vocab.eos))
 
-    def hidden(self, tokens, lengths, keys, vocab, *, prompt_lengths):
+    def hidden_mask(self, tokens, lengths, keys, vocab, *, prompt_lengths):
         width = tokens.shape[1]
         return valid_positions(lengths, width) & ~valid_positions(prompt_lengths, width)
 

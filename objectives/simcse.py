@@ -49,8 +49,8 @@ class SimCSE(MLM):
         text = self.with_special_tokens(tokens, lengths, vocab)
         return Masked(text, text.tokens, np.zeros(text.tokens.shape, bool))
 
-    def hidden(self, tokens, lengths, keys, vocab):
-        return super().hidden(tokens, lengths, keys, vocab) if self.mlm_weight else np.zeros(tokens.shape, bool)
+    def hidden_mask(self, tokens, lengths, keys, vocab):
+        return super().hidden_mask(tokens, lengths, keys, vocab) if self.mlm_weight else np.zeros(tokens.shape, bool)
 
     restore = MLM.restore
 

@@ -24,7 +24,7 @@ class SpanCorruption(Denoising):
         "composition": T5's. The number of spans is fixed, and all ways to divide the noise tokens among them are
         equally likely. Lengths are nearly geometric.
         "fixed", "geometric", "normal", "uniform": lengths are drawn until they sum to the number of noise tokens, and
-        the last is cut. See objectives/algebra/span_lengths.py for each distribution.
+        the last is cut. See objectives/algebra/noise.py for each distribution.
 
     The number of noise tokens is the same for every distribution. The number of spans varies except with "composition",
     and rows have room, and need sentinels, for the most spans (`span_bounds`): windows are shorter than T5's, and

@@ -55,7 +55,7 @@ class UniLM(MLM):
         text = self._text(tokens, lengths, cuts, vocab)
         return self.mask(text, keys, vocab)._replace(attention_order=attention_order(self.attention, text, cuts))
 
-    def hidden(self, tokens, lengths, keys, vocab):
+    def hidden_mask(self, tokens, lengths, keys, vocab):
         cuts, width = self._cuts(lengths, keys), tokens.shape[1]
         replaced = self.replaced(self._text(tokens, lengths, cuts, vocab), keys, vocab)
         of_s1, of_s2 = replaced[:, 1 : width + 1], replaced[:, -width - 1 : -1]  # the same where nothing is cut

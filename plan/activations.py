@@ -93,7 +93,7 @@ def _recomputed_bytes(eqn: JaxprEqn) -> int:
 
 
 def _placeholder_gather(x: Array, axis: int, count: int) -> Array:
-    """Returns an array of the shape of the gathered parts, by an operation that models.remat takes for the gather."""
+    """Returns an array of the shape of the gathered parts, by an operation that models.layers takes for the gather."""
     padding = [(0, (count - 1) * size if i == axis else 0) for i, size in enumerate(x.shape)]
     return jnp.pad(x, padding)
 

@@ -147,9 +147,9 @@ def abstract_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dic
     """Returns the shapes, dtypes and shardings of the global batch, from one row of arbitrary text."""
     per_row, plan = experiment.data.examples_per_row, experiment.batch_spec.plan
     zeros = np.zeros(per_row, np.int32)
-    denoiser_ids, lengths, parts = zeros, np.full(per_row, experiment.window_specs[0].raw_length, np.int32), None
+    denoiser_ids, lengths, variant_ids = zeros, np.full(per_row, experiment.window_specs[0].raw_length, np.int32), None
     if plan is not None:
-        denoiser_ids, lengths, parts = (column[0] for column in plan)
+        denoiser_ids, lengths, variant_ids = (column[0] for column in plan)
     tokens = np.full((per_row, lengths.max()), experiment.vocab.content_start, np.int32)
     windows = Windows(
         tokens=tokens,
@@ -163,7 +163,7 @@ def abstract_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dic
         labels=zeros,
         begins_document=zeros > 0,
         ends_document=zeros > 0,
-        parts=parts,
+        variant_ids=variant_ids,
     )
     rows = experiment.train.batch_size
     return {

@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from cluster.hardware import GIB, chip_of
+from cluster.devices import GIB, chip_of
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from plan.estimate import Estimate, estimate

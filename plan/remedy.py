@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cluster.hardware import GIB
+from cluster.devices import GIB
 from contract.errors import ConfigError
 from experiment.config import MeshConfig
 from plan.estimate import Estimate

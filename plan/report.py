@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cluster.hardware import GIB
+from cluster.devices import GIB
 from plan.estimate import Estimate
 from plan.memory_choice import describe
 

@@ -8,8 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cluster.accelerators import has_tpu
-from cluster.hardware import CHIPS, Chip
+from cluster.devices import CHIPS, Chip, has_tpu
 from contract.errors import ConfigError
 
 _TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}

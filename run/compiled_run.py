@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from cluster.hardware import chip_of
+from cluster.devices import chip_of
 from contract.errors import ConfigError
 from data.windows.batches import Batches, WindowCounts, loader
 from data.windows.documents import Documents, MixedDocuments
@@ -20,7 +20,7 @@ from data.windows.heldout_batches import Heldout
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
 from learners.learner import Batch
-from models.kernels.choice import choose_attention
+from models.kernels import choose_attention
 from models.placement import activation_constraint, compiled_for, platform_of, running_per_device
 from run import sharding
 from run.corpus import Corpora, open_corpora, resolve_epochs

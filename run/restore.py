@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from contract.errors import ConfigError
 from data.sources.config import DEFAULT_CACHE_DIR
 from experiment.experiment import Experiment, make_experiment
-from models.paths import array_types
+from models.parameters import array_types
 from models.transformer import Params
 from run import sharding
 from workdir.checkpoint import Checkpoints, abstract

@@ -18,7 +18,7 @@ from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.ranges import check_ranges
 from experiment.config import MeshConfig
-from models.paths import leaf_name
+from models.parameters import leaf_name
 
 # "data" splits the rows of a batch; "fsdp" splits rows, and one dimension of each matrix; "context" splits the
 # positions of each row (run/per_device.py), and no array of the state; "tensor" splits the other dimension of each
@@ -204,7 +204,7 @@ def _divides(tree: Any, fsdp: int) -> bool:
 
 
 def _spec(name: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
-    """Returns the spec of the leaf `name` (models.paths.leaf_name). Raises as `shardings`."""
+    """Returns the spec of the leaf `name` (models.parameters.leaf_name). Raises as `shardings`."""
     if not shape:
         return P()
     spec = next((spec for pattern, spec in RULES if re.search(f"(?:{pattern})$", name)), None)

@@ -25,10 +25,8 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from files.atomic import check_output, writing
 from run.restore import load_experiment
-from show.html import html_page
 from show.page import open_page
-from show.svg import svg_page
-from show.terminal import print_page
+from show.terminal import html_page, print_page, svg_page
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)

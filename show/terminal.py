@@ -1,17 +1,99 @@
-"""Prints the page of train.show, in plain text if the console has no colors."""
+"""The page of train.show on a console: in plain text if the console has no colors, and recorded as HTML or SVG."""
+
+import io
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from html import escape
+from typing import NamedTuple
 
 import numpy as np
+from rich.cells import chop_cells
 from rich.console import Console
 from rich.table import Table
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from command.plural import plural
-from show.blocks import picture_legend, picture_lines
+from command.program import plural
+from show.attention import picture_legend, picture_lines
 from show.page import Page
-from show.rows import NOT_SCORED, SCORED, Row, Section, StackRow
+from show.rows import KINDS, NOT_SCORED, ORDINARY, SCORED, Row, Run, Section, StackRow, visible
 from show.statistics import Statistic, formatted, heading
-from show.text import KINDS, ORDINARY
-from show.wrap import STYLES, styled_lines
+
+STYLES = {
+    "text": "",
+    "sentinel": "bold magenta",
+    "mask": "bold black on yellow",
+    "mode": "bold white on blue",
+    "eos": "bold green",
+    "special": "green",
+    "random": "bold red",
+    "kept": "bold blue",
+}
+_BRACKETS = "⟦", "⟧"  # around scored tokens, if the console cannot underline
+
+
+class _Piece(NamedTuple):
+    text: str
+    style: str
+    is_separate: bool  # whether a line may break on both sides of the piece
+
+
+def styled_lines(runs: list[Run], width: int, *, plain: bool) -> list[Text]:
+    """Returns lines of at most `width` columns, broken at newlines, at spaces and around special tokens.
+
+    plain: no styles; scored tokens are in brackets instead.
+    """
+    lines = [Text()]
+    for word in _words(runs, plain):
+        if word.plain == "\n":
+            lines.append(Text())
+            continue
+        if lines[-1].cell_len and lines[-1].cell_len + word.cell_len > width:
+            lines.append(Text())
+        chunks = chop_cells(word.plain, width)
+        first, *rest = word.divide(list(itertools.accumulate(map(len, chunks[:-1])))) if len(chunks) > 1 else [word]
+        lines[-1].append_text(first)
+        lines += rest
+    return lines
+
+
+def _words(runs: list[Run], plain: bool) -> Iterator[Text]:
+    """Yields the parts that lines do not break: words, spaces, special tokens, and "\n" for the end of a line."""
+    word = Text()
+    for piece in _pieces(runs, plain):
+        if word.plain and (piece.is_separate or word.plain[-1].isspace() or piece.text[0].isspace()):
+            yield word
+            word = Text()
+        word.append(piece.text, piece.style)
+        if piece.is_separate:
+            yield word
+            word = Text()
+    if word.plain:
+        yield word
+
+
+def _pieces(runs: list[Run], plain: bool) -> Iterator[_Piece]:
+    for scored, group in itertools.groupby(runs, key=lambda run: run.scored):
+        pieces = [piece for run in group for piece in _pieces_of_run(run, " underline" if scored else "")]
+        if plain and scored:
+            pieces[0] = pieces[0]._replace(text=_BRACKETS[0] + pieces[0].text)
+            last = -2 if pieces[-1].text == "\n" else -1
+            pieces[last] = pieces[last]._replace(text=pieces[last].text + _BRACKETS[1])
+        yield from pieces
+
+
+def _pieces_of_run(run: Run, extra_style: str) -> list[_Piece]:
+    style = STYLES[run.kind] + extra_style
+    if run.kind not in ORDINARY:
+        return [_Piece(run.text, style, True)]
+    return [
+        _Piece(part, f"{style} dim" if is_mark else style, part == "\n")
+        for text, is_mark in visible(run.text)
+        # Three spaces replace a tab, whose width depends on the terminal.
+        for part in re.findall(r"\n|\S+|[^\S\n]+", text.replace("\t", "   "))
+    ]
+
 
 _GUTTER = 10  # columns to the left of a text
 _MAX_CELLS = 48
@@ -189,3 +271,98 @@ def _flowing(console: Console, head: Text, items: list[Text]) -> None:
 
 def _line(console: Console, text: Text | str = "") -> None:
     console.print(text, soft_wrap=True)
+
+
+_WIDTH = 110  # columns of a recorded page
+_THEME = TerminalTheme(
+    background=(20, 22, 26),
+    foreground=(227, 230, 234),
+    normal=[
+        (20, 22, 26),  # black
+        (255, 128, 120),  # red
+        (98, 208, 143),  # green
+        (226, 150, 40),  # yellow
+        (59, 118, 214),  # blue
+        (240, 139, 224),  # magenta
+        (90, 200, 210),  # cyan
+        (227, 230, 234),  # white
+    ],
+)
+_FONTS = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'
+# rich fills the fields in braces. The fonts are the reader's: a picture in a document cannot load fonts.
+_SVG = f"""\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{width}} {{height}}" role="img">
+<title>TITLE</title>
+<style>
+.{{unique_id}}-matrix {{{{ font: {{char_height}}px/{{line_height}}px {_FONTS}; }}}}
+{{styles}}
+</style>
+<defs>
+{{lines}}
+</defs>
+<rect width="100%" height="100%" rx="10" fill="#14161a"/>
+<g transform="translate(9, 18)">
+{{backgrounds}}
+<g class="{{unique_id}}-matrix">
+{{matrix}}
+</g>
+</g>
+</svg>
+"""
+_HTML = f"""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>TITLE</title>
+<style>
+body {{{{ background: {{background}}; color: {{foreground}}; }}}}
+pre {{{{ font: 13px/1.35 {_FONTS}; }}}}
+{{stylesheet}}
+</style>
+</head>
+<body>
+<pre>{{code}}</pre>
+</body>
+</html>
+"""
+
+
+def svg_page(page: Page) -> str:
+    """Returns the title, the examples and the attention masks as an SVG picture, without facts and statistics."""
+    svg = _recorded(page, print_examples).export_svg(title=page.title, theme=_THEME, code_format=_SVG)
+    return svg.replace("TITLE", escape(page.title), 1).replace("><", ">\n<")
+
+
+def html_page(page: Page) -> str:
+    """Returns the page as a self-contained HTML file."""
+    html = _recorded(page, print_page).export_html(theme=_THEME, code_format=_HTML)
+    return html.replace("TITLE", escape(page.title), 1)
+
+
+def html_examples(page: Page) -> str:
+    """Returns the examples and the attention masks as a <pre> element, with its styles in it."""
+    console = _recorded(page, print_examples)
+    style = "background: {background}; color: {foreground}; padding: 1em; overflow-x: auto"
+    return console.export_html(theme=_THEME, inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
+
+
+def _recorded(page: Page, print_part: Callable[[Page, Console], None]) -> Console:
+    """Returns a console that recorded a part of the page. It depends on the page alone, not on the terminal."""
+    console = Console(
+        file=io.StringIO(),
+        record=True,
+        width=_WIDTH,
+        height=25,  # not read, but without a height rich ignores the width in a dumb terminal
+        force_terminal=True,
+        color_system="standard",
+        no_color=False,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    if print_part is print_examples:
+        console.print(Text(page.title, "bold"), soft_wrap=True)
+    print_part(page, console)
+    return console

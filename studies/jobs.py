@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import jax
 
-from cluster.agreement import code_digest
+from cluster.cluster import code_digest
 from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment

@@ -10,16 +10,15 @@ import jax
 
 from command.flags import resolve
 from contract.errors import ConfigError
+from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from evaluation.probes import PROBES
 from evaluation.probes.command import answer, check_probe
-from evaluation.probes.infilling import Infilling
-from evaluation.scoring import scoring_experiment, scoring_params
+from evaluation.probes.heldout_text import Infilling
 from experiment.config import from_mapping
 from experiment.experiment import Experiment
-from generate.answers import Request, generate_answers
 from generate.prompts import max_answer_length, not_a_language_model, read_prompt
 from generate.sample import readable
-from generate.sampling import Sampling
+from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
 from run.compiled_run import make_run
 from run.corpus import open_corpora

@@ -12,7 +12,6 @@ from typing import Any
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from command.pyplot import import_pyplot
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
 from workdir.workdir import Workdir
@@ -30,6 +29,8 @@ _AXES = {
     "seconds": "seconds of training",
 }
 _X = flags.DEFINE_enum("x", "step", list(_AXES), f"Horizontal axis: {', '.join(_AXES)}.", _FLAGS)
+# Okabe and Ito (2008), which colour-blind readers distinguish, without yellow, which is too light for lines on white.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _SUFFIXES = (".svg", ".png", ".pdf")
 
 Curves = dict[str, tuple[list[float], list[float]]]  # name -> values of the horizontal axis, values
@@ -74,6 +75,21 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
             text.set_parse_math(False)
             text.set_text(name)
         write_figure(figure, out)
+
+
+def import_pyplot(command: str) -> Any:
+    """Returns matplotlib.pyplot, which draws into files and opens no windows. command: for the message.
+
+    Raises ConfigError if matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise ConfigError(f"{command} needs matplotlib: pip install -e '.[plot]'") from None
+    return pyplot
 
 
 def check_figure(path: str, flag: str = "--out") -> None:

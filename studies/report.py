@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from command.pyplot import COLOURS, import_pyplot
 from contract.errors import ConfigError
 from files.atomic import write_text
+from studies.plot import COLOURS, import_pyplot
 from studies.results import Curve, Results
 from studies.statistics import (
     ALPHA,

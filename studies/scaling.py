@@ -29,13 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from command.flags import parse_flags, run_command
-from command.pyplot import import_pyplot
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from models.transformer import Params
 from run.restore import config_for_reading
-from studies.plot import check_figure, write_figure
+from studies.plot import check_figure, import_pyplot, write_figure
 from studies.report import large
 from studies.results import StudyFolder
 from studies.scaling_law import CONFIDENCE, FLOPS_PER_PARAM_AND_TOKEN, PUBLISHED, Fit, Law, Point, fit, interval

@@ -31,20 +31,14 @@ import pytest
 # The files that take longest, the longest first: the workers of pytest-xdist take files in this order (with
 # --no-loadscope-reorder, in pyproject.toml), so that none begins a long file when the others end.
 LONG_FILES = (
-    "tests/studies/test_command.py",
+    "tests/studies/test_jobs.py",
     "tests/train/test_resume.py",
-    "tests/cluster/test_agreement.py",
     "tests/train/test_three_corpora.py",
-    "tests/run/test_gradient_reduction.py",
+    "tests/run/test_devices.py",
     "tests/plan/test_plan.py",
     "tests/test_table.py",
-    "tests/cluster/test_agreed_step.py",
-    "tests/cluster/test_lost_process.py",
-    "tests/run/test_same_batches.py",
-    "tests/studies/scaling/test_fit.py",
+    "tests/studies/test_scaling.py",
     "tests/workdir/test_bucket_workdir.py",
-    "tests/run/test_restore.py",
-    "tests/run/test_meshes.py",
     "tests/cluster/test_processes.py",
     "tests/train/test_main.py",
     "tests/plan/test_presets.py",
@@ -55,7 +49,6 @@ LONG_FILES = (
     "tests/train/test_init_from.py",
     "tests/huggingface/test_families.py",
     "tests/huggingface/test_convert.py",
-    "tests/cluster/test_distributed.py",
     "tests/train/test_continued_schedule.py",
 )
 

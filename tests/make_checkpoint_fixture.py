@@ -24,7 +24,7 @@ from rich.console import Console
 
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import write_json
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from run.restore import load_experiment, load_params, reading_mesh
 from train.loop import train_and_evaluate
 

@@ -100,13 +100,13 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
     """
     generator = np.random.default_rng(seed)
     vocab, specs, plan = experiment.vocab, experiment.window_specs, experiment.batch_spec.plan
-    per_row, parts = experiment.data.examples_per_row, None
+    per_row, variant_ids = experiment.data.examples_per_row, None
     row_ids = np.repeat(np.arange(rows), per_row)
     denoiser_ids = (row_ids if not same_keys else np.zeros_like(row_ids)) % len(specs)
     lengths = np.asarray([specs[k].raw_length for k in denoiser_ids])
     if plan is not None:
         plan_rows = np.zeros(rows, int) if same_keys else np.arange(rows) % len(plan.denoiser_ids)
-        denoiser_ids, lengths, parts = (column[plan_rows].ravel() for column in plan)
+        denoiser_ids, lengths, variant_ids = (column[plan_rows].ravel() for column in plan)
     width = max(spec.raw_length for spec in specs)
 
     def random_text():
@@ -121,7 +121,7 @@ def random_windows(experiment: Experiment, rows: int, *, same_keys: bool, seed: 
     columns |= {"others_tokens": random_text(), "others_lengths": lengths} | random_columns(generator, lengths)
     if same_keys:
         columns = {name: np.concatenate([column[:per_row]] * rows) for name, column in columns.items()}
-    return Windows(row_ids=row_ids, denoiser_ids=denoiser_ids.astype(np.int32), parts=parts, **columns)
+    return Windows(row_ids=row_ids, denoiser_ids=denoiser_ids.astype(np.int32), variant_ids=variant_ids, **columns)
 
 
 def random_columns(generator: np.random.Generator, lengths: np.ndarray) -> dict[str, np.ndarray]:

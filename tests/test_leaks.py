@@ -77,7 +77,9 @@ def test_no_bit_of_a_prediction_depends_on_the_predicted_token(name, architectur
         examples = collate.examples(windows), collate.examples(changed)
         same_inputs = (examples[0].inputs.tokens == examples[1].inputs.tokens).all(axis=1)
         columns = extra_columns_of(extra_columns, windows, diagonal)
-        hidden = objective.hidden(windows.tokens, windows.lengths, windows.keys, vocab, **columns)[diagonal, diagonal]
+        hidden = objective.hidden_mask(windows.tokens, windows.lengths, windows.keys, vocab, **columns)[
+            diagonal, diagonal
+        ]
         leaked = diagonal[hidden & ~same_inputs]
         assert not leaked.size, f"{spec.name}: the inputs depend on the hidden raw tokens {leaked}"
         examples = examples[0], with_inputs_of(examples[0], examples[1], scored_tokens_differ(*examples))

@@ -7,7 +7,7 @@ import pytest
 
 from experiment.experiment import make_experiment
 from experiment.optimizer import decay_mask
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from tests.table import presets_of
 
 

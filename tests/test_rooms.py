@@ -27,7 +27,7 @@ def imports(folder):
             names = [node.module] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             for name in names:
-                yield path.relative_to(ROOT).as_posix(), *(name.split(".") + [""])[:2]
+                yield path.relative_to(ROOT).as_posix(), *[*name.split("."), ""][:2]
 
 
 def test_every_package_is_a_room():

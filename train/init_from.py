@@ -23,7 +23,7 @@ from huggingface.vocabulary import (
     token_texts,
 )
 from models.config import ModelConfig
-from models.paths import array_types, leaf_name
+from models.parameters import array_types, leaf_name
 from models.transformer import Params, init_params
 from run.compiled_run import CompiledRun
 from run.restore import load_experiment, load_transformer

@@ -11,9 +11,8 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from cluster.agreement import agreement
-from cluster.save_timer import SaveTimer
-from cluster.signals import StopRequest
+from cluster.cluster import Cluster
+from cluster.stopping import StopBarrier
 from experiment.experiment import Experiment
 from plan.memory_choice import resolve_memory, this_machine
 from run.compiled_run import make_run
@@ -68,16 +67,16 @@ def train_and_evaluate(
     # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals
     #    the uninterrupted one.
     with contextlib.ExitStack() as stack:
-        with agreement():
+        with Cluster().check_equal():
             check_trackers(experiment.train.trackers)
             make_workdir(workdir)
             lock = stack.enter_context(lock_of(workdir)) if jax.process_index() == 0 else None
         check_shared(workdir, lock)
-        with agreement():
+        with Cluster().check_equal():
             check_not_lost(workdir, start_anew=start_anew)
         checkpoints = open_checkpoints(workdir, keep=experiment.train.keep_checkpoints)
         stack.callback(checkpoints.close)
-        with agreement() as same_everywhere:
+        with Cluster().check_equal() as same_everywhere:
             saved = read_config(workdir) if checkpoints.latest_step() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
             run = make_run(experiment, show_progress=console is None)
@@ -95,7 +94,7 @@ def train_and_evaluate(
         display = stack.enter_context(
             Display(config.steps, start.step, console=console, rows=experiment.printed_groups)
         )
-        stop = stack.enter_context(StopRequest(display.warn))
+        stop = stack.enter_context(StopBarrier(display.warn, config.checkpoint_minutes))
         recorder = stack.enter_context(Recorder(run, start, display, functools.partial(evaluate, run), lock=lock))
         print_summary(run, display, workdir)
         print_start(display, start)
@@ -156,7 +155,7 @@ class Steps:
                 recorder.save(step, state_of_run, eval_loss)
 
 
-def train(steps: Steps, state: Any, start: int, stop: StopRequest) -> Any:
+def train(steps: Steps, state: Any, start: int, stop: StopBarrier) -> Any:
     """Trains from step `start` to `train.steps`, or until a stop is requested. The returned state is checkpointed."""
     recorders = steps.recorders
     config = recorders[0].run.experiment.train
@@ -166,38 +165,37 @@ def train(steps: Steps, state: Any, start: int, stop: StopRequest) -> Any:
     # The first step of a start compiles, so the profile begins with the second.
     profile = StepProfile(recorders[0].workdir, first=start + 2, steps=config.profile_steps)
     steps.restart_clocks(start)
-    with SaveTimer(config.checkpoint_minutes) as timer:
-        for step in range(start + 1, config.steps + 1):
-            began = time.perf_counter()
-            host_batch = next(batches)
-            waited = time.perf_counter() - began
-            for recorder in recorders:
-                recorder.read(host_batch, waited)
-            profile.before(step)
-            state, metrics = steps.train_step(state, steps.to_devices(host_batch))
-            # Report the previous step while the device computes this one, so that the device never waits.
-            if pending is not None:
-                steps.report(*pending)
-            pending = step, metrics
-            if profile.after(step, metrics):
-                recorders[0].display.message(
-                    f"steps {start + 2} to {step} are profiled: tensorboard --logdir={recorders[0].workdir}"
-                )
-                steps.restart_clocks(step)
-            if step == start + 1:
-                jax.block_until_ready(metrics)  # exclude compilation from the speed
-                steps.restart_clocks(step)
-            evaluates = step % config.eval_every == 0 or step == config.steps
-            stops = stop.requested(step)
-            is_due = timer.due(step)
-            saves = stops or is_due or step % config.checkpoint_every == 0 or step == config.steps
-            if evaluates or saves:
-                steps.report(*pending)
-                pending = None
-                steps.evaluate_and_save(step, state, evaluates=evaluates, saves=saves)
-                steps.restart_clocks(step)
-            if saves:
-                timer.restart()
-            if stops:
-                break
+    stop.restart()
+    for step in range(start + 1, config.steps + 1):
+        began = time.perf_counter()
+        host_batch = next(batches)
+        waited = time.perf_counter() - began
+        for recorder in recorders:
+            recorder.read(host_batch, waited)
+        profile.before(step)
+        state, metrics = steps.train_step(state, steps.to_devices(host_batch))
+        # Report the previous step while the device computes this one, so that the device never waits.
+        if pending is not None:
+            steps.report(*pending)
+        pending = step, metrics
+        if profile.after(step, metrics):
+            recorders[0].display.message(
+                f"steps {start + 2} to {step} are profiled: tensorboard --logdir={recorders[0].workdir}"
+            )
+            steps.restart_clocks(step)
+        if step == start + 1:
+            jax.block_until_ready(metrics)  # exclude compilation from the speed
+            steps.restart_clocks(step)
+        evaluates = step % config.eval_every == 0 or step == config.steps
+        request = stop.reached(step)
+        saves = request != "" or step % config.checkpoint_every == 0 or step == config.steps
+        if evaluates or saves:
+            steps.report(*pending)
+            pending = None
+            steps.evaluate_and_save(step, state, evaluates=evaluates, saves=saves)
+            steps.restart_clocks(step)
+        if saves:
+            stop.restart()
+        if request == "stop":
+            break
     return state

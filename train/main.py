@@ -10,9 +10,8 @@ import jax
 import numpy as np
 from absl import flags
 
-from cluster.agreement import agreement, code_digest
-from cluster.compilation_cache import use_compilation_cache
-from cluster.distributed import ends_with_all_processes, initialize
+from cluster.cluster import Cluster, code_digest
+from cluster.devices import use_compilation_cache
 from command.flags import (
     TRAINING_MEMORY,
     config_fields,
@@ -58,15 +57,15 @@ def main() -> None:
     config = config_fields(_FLAGS)
     if not 0 <= _STOPPED_STATUS.value < 256:
         raise ConfigError(f"--stopped_status={_STOPPED_STATUS.value} must be an exit status, in 0..255")
-    initialize(
+    cluster = Cluster.join(
         _COORDINATOR.value,
         _NUM_PROCESSES.value,
         _PROCESS_ID.value,
         multi_host=_MULTI_HOST.value,
         timeout_seconds=_JOIN_TIMEOUT.value,
     )
-    with ends_with_all_processes(_COORDINATOR.value):
-        with agreement() as same_everywhere:
+    with cluster:
+        with cluster.check_equal() as same_everywhere:
             experiment = make_experiment(config)
             fields = flatten(experiment.config)
             same_everywhere |= {name: value for name, value in fields.items() if name not in PER_PROCESS}

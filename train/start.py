@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from cluster.agreement import agreement, exchange
+from cluster.cluster import Cluster
 from contract.errors import ConfigError
-from evaluation.overlap import check_start
+from evaluation.leakage import check_start
 from files.paths import check_writable, in_bucket, real_path
 from huggingface.folder import is_huggingface_folder
 from run.compiled_run import CompiledRun
@@ -76,8 +76,8 @@ def check_shared(workdir: str, lock: Lock | None) -> None:
     """
     if jax.process_count() == 1:
         return
-    expected = exchange(lock and lock.id)[0]
-    with agreement():
+    expected = Cluster().all_gather(lock and lock.id)[0]
+    with Cluster().check_equal():
         end = time.monotonic() + SHARED_SECONDS
         while (holder := read_holder(os.path.join(workdir, LOCK_FILE))) is None or holder.id != expected:
             if time.monotonic() > end:

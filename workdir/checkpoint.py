@@ -11,10 +11,10 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
-from cluster.agreement import agreement, exchange
+from cluster.cluster import Cluster
 from contract.errors import ConfigError
 from files.paths import absolute, describe_os_error, exists, rename_folder
-from models.paths import array_types
+from models.parameters import array_types
 from workdir.bucket_checkpoints import manager_options, orbax_path, shown
 from workdir.checkpoint_errors import (
     Damage,
@@ -139,7 +139,7 @@ class Checkpoints:
         Raises ConfigError if a folder cannot be renamed.
         """
         names = []
-        with agreement():
+        with Cluster().check_equal():
             for step in steps if jax.process_index() == 0 else ():
                 names.append(_free_name(self._directory, f"damaged-{step}"))
                 try:
@@ -149,7 +149,7 @@ class Checkpoints:
                         f"checkpoint {self._directory}/{step} is damaged and cannot be renamed: {error.strerror}"
                     ) from error
         self._manager.reload()
-        return exchange(names)[0]
+        return Cluster().all_gather(names)[0]
 
     def best_step(self) -> int | None:
         """Returns the step of the checkpoint with the lowest eval loss; None if no checkpoint has one."""
@@ -280,7 +280,7 @@ def abstract(state: Any, shardings: Any) -> Any:
 
 
 def _check_same_arrays(folder: epath.Path, saved: dict[str, str], expected: dict[str, str]) -> None:
-    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as models.paths.array_types has.
+    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as models.parameters.array_types has.
 
     Orbax also checks names and shapes, but it converts dtypes silently.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 from etils import epath
 
-from cluster.agreement import exchange
+from cluster.cluster import Cluster
 from contract.errors import ConfigError
 from files.paths import describe_os_error, os_error_in
 from workdir.bucket_checkpoints import shown
@@ -55,7 +55,9 @@ def same_outcome(folder: epath.Path, before: int | None) -> Iterator[None]:
         error = caught
     is_damage = error is not None and _is_damage(error)
     what = None if error is None else _damaged_part(folder, error) if is_damage else _in_one_line(str(error))
-    failed = [report for report in exchange({"what": what, "is_damage": is_damage}) if report["what"] is not None]
+    failed = [
+        report for report in Cluster().all_gather({"what": what, "is_damage": is_damage}) if report["what"] is not None
+    ]
     if not failed:
         return
     if error is not None and not is_damage:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from models.paths import array_types
+from models.parameters import array_types
 from workdir.checkpoint_errors import Damage
 from workdir.checksums import checksums
 
@@ -38,7 +38,7 @@ def verified(record: Any) -> dict[str, Any] | None:
 
 
 def types_in(record: Mapping[str, Any]) -> dict[str, str] | None:
-    """Returns the arrays of a checkpoint, as models.paths.array_types has them; None if its record has no arrays."""
+    """Returns the arrays of a checkpoint, as models.parameters.array_types has them; None if its record has no arrays."""
     arrays = record.get("arrays")
     return None if arrays is None else {name: array["type"] for name, array in arrays.items()}
 

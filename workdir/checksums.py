@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from models.paths import leaf_name
+from models.parameters import leaf_name
 
 _GOLDEN = np.uint32(0x9E3779B9)  # 2^32 divided by the golden ratio
 _MULTIPLIERS = np.array([0x85EBCA6B, 0xC2B2AE35], np.uint32)  # of MurmurHash3's finalizer
@@ -19,7 +19,7 @@ _BLOCK = 1 << 20  # elements that NumPy reads at a time, which bounds the memory
 
 
 def checksums(tree: Any) -> dict[str, str]:
-    """Returns name (models.paths.leaf_name) -> the checksum of that array, 16 hexadecimal digits.
+    """Returns name (models.parameters.leaf_name) -> the checksum of that array, 16 hexadecimal digits.
 
     A checksum is a function of an array's values and shape alone. It is the same for every mesh, sharding and number of
     processes, because it consists of two sums of uint32 over the elements, and sums modulo 2^32 do not depend on their

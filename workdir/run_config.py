@@ -13,8 +13,7 @@ from workdir.older_configs import CONFIG_VERSION, fill_missing
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
 #   train.steps, train.epochs, optimizer.cycles: train/continued_schedule.py checks the learning rate after the change.
 #   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: a change only
-#     affects the order of summation, so results are equal up to rounding. With dropout, model.attention="triton" draws
-#     other entries of the attention's probabilities than "xla".
+#     affects the order of summation, so results are equal up to rounding.
 #   train.eval_every may change, but not train.eval_windows: the best checkpoint is that of the lowest eval loss, and
 #     only losses of the same windows are comparable.
 #   data.cache_dir: a token store is identified by its contents, not by its folder.

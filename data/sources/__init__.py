@@ -10,17 +10,14 @@ import functools
 from collections.abc import Callable, Iterator
 
 from contract.errors import ConfigError
-from data.sources.array_record import open_array_record
+from data.sources.array_record import open_array_record, open_tfds
 from data.sources.config import DEFAULT_TEXT_KEY, CorpusConfig
 from data.sources.from_files import check_disjoint
 from data.sources.hf import open_hf
-from data.sources.jsonl import open_jsonl
 from data.sources.parquet import open_parquet
-from data.sources.raw import RawDocument, Skipped
-from data.sources.source import Part, Source
-from data.sources.standard_library import open_stdlib, open_stdlib_functions
-from data.sources.text import open_text
-from data.sources.tfds import open_tfds
+from data.sources.source import Part, RawDocument, Skipped, Source
+from data.sources.stdlib import open_stdlib, open_stdlib_functions
+from data.sources.text import open_jsonl, open_text
 
 __all__ = ["SOURCES", "Part", "Source", "check_heldout", "check_source", "open_source"]
 

@@ -1,19 +1,26 @@
-"""data.source="array_record": files of serialized tf.train.Examples, as TFDS writes them, of JSON objects or of text.
+"""data.source="array_record" and "tfds": files of serialized tf.train.Examples, of JSON objects or of text.
 
 With data.text_key="" a record is a text in UTF-8. Otherwise a record that begins with "{", which no serialized Example
 does, is a JSON object, and any other one an Example.
+
+"tfds" is a dataset that TensorFlow Datasets has prepared on this machine, read without TensorFlow. data.path is its
+name, "name[/config][:version]", in TFDS_DATA_DIR or ~/tensorflow_datasets. The builder reads prepared files alone,
+without the dataset's code and without the network: a missing dataset is an error and not a download.
 """
 
 import functools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
-from data.sources.from_files import File, UnreadableFile, files_source
-from data.sources.from_records import read_record
-from data.sources.raw import RawDocument, Skipped
-from data.sources.records import InvalidRecord, class_name, decoded_value, read_object
-from data.sources.source import Source
+from data.sources.files import describe_file
+from data.sources.from_files import File, UnreadableFile, file_part, files_source
+from data.sources.records import InvalidRecord, class_name, decoded_value, read_object, read_record
+from data.sources.source import RawDocument, Skipped, Source
+from files.paths import in_bucket
 
 _RECORDS = 32  # in memory at a time
 
@@ -25,10 +32,10 @@ def open_array_record(corpus: CorpusConfig, path: str, field: str) -> Source:
 
 def _read_array_record(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
     keys = {corpus.text_key, "label", "prompt", "response"}
-    yield from read_records(file, keys, None, corpus, skipped)
+    yield from _read_records(file, keys, None, corpus, skipped)
 
 
-def read_records(
+def _read_records(
     file: File,
     keys: set[str],
     num_records: int | None,
@@ -41,11 +48,8 @@ def read_records(
     keys: the fields of records that are read. num_records: that the file must have, None if that is unknown.
     class_names: of labels that are numbers of classes; () for other labels.
 
-    Raises OSError and UnreadableFile, before the first document with data.on_unreadable="skip".
+    Raises OSError and UnreadableFile.
     """
-    if corpus.on_unreadable == "skip":
-        for _ in _records(file, num_records):  # so that a file that is damaged at its end is skipped whole
-            pass
     for number, record in enumerate(_records(file, num_records)):
         where = f"{file.shown}, record {number}"
         read_fields = functools.partial(_fields, record, keys, corpus.text_key, class_names)
@@ -67,7 +71,9 @@ def _records(file: File, num_records: int | None) -> Iterator[bytes]:
         finally:
             reader.close()
     except RuntimeError as error:
-        raise UnreadableFile(f"is not a whole ArrayRecord file ({' '.join(str(error).split())})") from None
+        raise UnreadableFile(
+            f"is not a whole ArrayRecord file ({' '.join(str(error).split())}): fix the file"
+        ) from None
 
 
 def _fields(record: bytes, keys: set[str], text_key: str, class_names: tuple[str, ...]) -> Any:
@@ -98,3 +104,99 @@ def _value(key: str, feature: Any) -> Any:
     if len(values) != 1:
         raise InvalidRecord(f"has {len(values)} values for {key!r}, which must be one")
     return values[0]
+
+
+def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
+    """Returns the split "train" of dataset data.path, or for data.heldout_path the split of this name.
+
+    Raises ConfigError where the dataset is not prepared in the format ArrayRecord, and where it has no such split or no
+    features that make documents.
+    """
+    info = _open_dataset(corpus.path).info
+    where, split = f"data.path={corpus.path!r}", "train" if field == "data.path" else path
+    if split not in info.splits:
+        remedy = "use another dataset" if split == "train" else "set data.heldout_path to one of these"
+        raise ConfigError(f"{where} has no split {split!r}, only {sorted(info.splits)}: {remedy}")
+    keys = _document_features(info.features, corpus.text_key, where)
+    names = _class_names(info.features["label"]) if "label" in keys else ()
+    if info.file_format is None or info.file_format.value != "array_record":
+        raise ConfigError(
+            f"{where} is not in the format array_record, which has random access: {_how_to_prepare(corpus.path)}"
+        )
+    paths = [str(path) for path in info.splits[split].filepaths]
+    for path_of_shard in paths:
+        if in_bucket(path_of_shard):
+            raise ConfigError(f"{where} is in the bucket of {path_of_shard}: copy the dataset to this machine")
+    shards = zip(paths, info.splits[split].shard_lengths, strict=True)
+    num_bytes = int(info.splits[split].num_bytes) // len(paths)
+    parts = tuple(
+        file_part(
+            File(corpus.path, path), num_bytes, functools.partial(_read_shard, num_records, keys, names), corpus, field
+        )
+        for path, num_records in shards
+    )
+    identity = {"dataset": info.full_name, "files": [describe_file(path) for path in paths]}
+    if keys != [corpus.text_key]:  # stores without labels keep their names
+        identity |= {"features": keys, "classes": names}
+    return Source(f"{field}={path!r}", identity, corpus.document_per, parts)
+
+
+def _read_shard(
+    num_records: int, keys: list[str], names: tuple[str, ...], file: File, corpus: CorpusConfig, skipped: Skipped
+) -> Iterator[RawDocument]:
+    yield from _read_records(file, set(keys), num_records, corpus, skipped, names)
+
+
+def _open_dataset(path: str) -> Any:
+    from tensorflow_datasets.core import read_only_builder
+
+    try:
+        return read_only_builder.builder_from_files(path)
+    except Exception as error:  # of TFDS, protobuf or the operating system: they have no common class
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
+        raise ConfigError(
+            f"data.path={path!r} is not a prepared TFDS dataset ({reason}): {_how_to_prepare(path)}"
+        ) from None
+
+
+def _document_features(features: Any, text_key: str, where: str) -> list[str]:
+    """Returns the features of the documents: data.text_key and "label", or "prompt" and "response".
+
+    Raises ConfigError for a dataset without them, and for one that is not text. Labels may be classes and integers.
+    """
+    from tensorflow_datasets.core.features import Text
+
+    names = list(dict.fromkeys([text_key, "label"])) if text_key in features else ["prompt", "response"]
+    if names[0] not in features or (names[0] != text_key and "response" not in features):
+        raise ConfigError(
+            f"{where} has no feature {text_key!r} (data.text_key), and no 'prompt' and 'response', only "
+            f"{sorted(features)}: set it"
+        )
+    for name in names:
+        if name not in features or isinstance(features[name], Text):
+            continue
+        if name != "label" or name == text_key:
+            raise ConfigError(f"{where}: feature {name!r} is {features[name]}, and not text: set data.text_key")
+        if features[name].shape != () or not np.issubdtype(features[name].np_dtype, np.integer):
+            raise ConfigError(
+                f"{where}: feature 'label' is {features[name]}, and neither a class, an integer nor text: write the "
+                "texts to parquet files without it, for data.source='parquet'"
+            )
+    return [name for name in names if name in features]
+
+
+def _class_names(label: Any) -> tuple[str, ...]:
+    """Returns the names of the classes of a feature, () for one whose values are no classes."""
+    from tensorflow_datasets.core.features import ClassLabel
+
+    return tuple(label.names) if isinstance(label, ClassLabel) else ()
+
+
+def _how_to_prepare(path: str) -> str:
+    name = path.partition(":")[0].strip("/")
+    if not name:
+        return "write its name, as in name/config:version"
+    return (
+        f"prepare it once with `tfds build {name} --file_format=array_record`, or set TFDS_DATA_DIR to the folder that "
+        "has it"
+    )

@@ -1,19 +1,27 @@
-"""Finding text files, and reading documents from them."""
+"""Finding text files, here and in buckets, and opening them, compressed or not."""
 
-import codecs
 import errno
+import functools
 import glob
 import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
 from contract.errors import ConfigError
-from data.sources.compressed import open_contents
-from files.paths import absolute, check_access, find_objects, in_bucket, read_bytes
+from data.sources.config import DEFAULT_CACHE_DIR
+from files.paths import absolute, check_access, copy_file, find_objects, in_bucket, read_bytes, version_of
+
+# The end of a file's name -> the codec of PyArrow. The decompressors of Python's standard library ignore what follows
+# the first stream of a file in some formats.
+_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_READ_AHEAD = 1 << 18  # bytes
+_REQUESTS = 16  # of a bucket at a time
 
 
 def find_files(data_path: str, field: str = "data.path") -> list[str]:
@@ -21,27 +29,70 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
 
     They may be in buckets, as in gs://bucket/folder/*.txt.
 
-    A folder names all its regular files that are not hidden, at any depth, sorted. Files and folders that exist but
-    cannot be opened are included, so that reading them is an error.
+    A folder names all its regular files that are not hidden, at any depth, sorted. Files that exist but cannot be
+    opened are included, so that reading them is an error.
 
     field: the config field that `data_path` is the value of, for messages. Raises ConfigError for a part of `data_path`
     that names no file.
     """
     paths: dict[str, None] = {}
     for pattern in data_path.split(","):
-        _check_commas(pattern, data_path, field)
-        found = _resolve(pattern.strip(), field)
-        paths |= dict.fromkeys(path if in_bucket(path) else os.path.abspath(path) for path in found)
+        if not pattern.strip():
+            raise ConfigError(f"{field}={data_path!r} has nothing before or after a comma: remove the comma")
+        where = f"{field}={pattern.strip()!r}"
+        check_access(pattern.strip(), where)
+        find = _find_in_bucket if in_bucket(pattern.strip()) else _find
+        paths |= dict.fromkeys(find(pattern.strip(), where))
     return list(paths)
+
+
+def _find_in_bucket(pattern: str, where: str) -> list[str]:
+    found = find_objects(pattern)
+    if not found:
+        raise ConfigError(f"{where} names no file in that bucket: name files, folders or globs, separated by commas")
+    return found
+
+
+def _find(pattern: str, where: str) -> list[str]:
+    expanded = expand_home(pattern, where)
+    if os.path.exists(expanded):
+        found = [expanded]
+    elif glob.has_magic(expanded):
+        found = sorted(glob.glob(expanded, recursive=True))
+        if not found:
+            raise ConfigError(f"{where} matches no file: correct the pattern")
+    else:
+        raise ConfigError(f"{where} does not exist: name files, folders or globs, separated by commas")
+    files = [file for path in found for file in (_walk(path, where) if os.path.isdir(path) else [path])]
+    files = [os.path.abspath(file) for file in files if os.path.isfile(file) or not os.path.exists(file)]
+    if not files:
+        raise ConfigError(f"{where} contains no regular file (hidden files are ignored): name a file or another folder")
+    return files
+
+
+def _walk(folder: str, where: str) -> list[str]:
+    """The paths of all files in `folder` that are not hidden, sorted. Follows links, and visits no folder twice."""
+
+    def refuse(error: OSError) -> None:
+        raise ConfigError(f"{where}: {error.filename} cannot be listed ({error.strerror}): change its permissions")
+
+    files: list[str] = []
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        if os.path.realpath(parent) in seen:
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(parent))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [os.path.join(parent, name) for name in names if not name.startswith(".")]
+    return sorted(files)
 
 
 def expand_home(path: str, where: str) -> str:
     """Returns `path` with the home folder for a leading "~" or "~user".
 
-    where: the config field or flag with its value, for the message.
-
-    Raises ConfigError where the home folder is unknown: no such user, or a user of a container without an entry in
-    /etc/passwd and without HOME.
+    where: the config field or flag with its value, for the message. Raises ConfigError where the home folder is
+    unknown: no such user, or a user of a container without an entry in /etc/passwd and without HOME.
     """
     expanded = os.path.expanduser(path)
     if expanded.startswith("~") and not os.path.lexists(expanded):
@@ -49,6 +100,44 @@ def expand_home(path: str, where: str) -> str:
             f"{where}: the home folder {expanded.split('/')[0]} is unknown: write the whole path, or set HOME"
         )
     return expanded
+
+
+def local_cache(cache_dir: str) -> Path:
+    """Returns the folder of this machine for token stores: `data.cache_dir`, or that of copies if it is in a bucket."""
+    folder = f"{DEFAULT_CACHE_DIR}/buckets/{_hash(absolute(cache_dir))}" if in_bucket(cache_dir) else cache_dir
+    return Path(expand_home(folder, f"data.cache_dir={cache_dir!r}"))
+
+
+def local_copies(addresses: Sequence[str], folder: Path) -> dict[str, tuple[str, str]]:
+    """Returns address -> (path of a copy in `folder`, version) for objects of buckets. Raises OSError.
+
+    A copy that has the object's version is not transferred again. Older copies of an object are deleted.
+    """
+    if not addresses:
+        return {}
+    folder.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(_REQUESTS) as threads:
+        return dict(zip(addresses, threads.map(functools.partial(_local_copy, folder), addresses), strict=True))
+
+
+def _local_copy(folder: Path, address: str) -> tuple[str, str]:
+    version = version_of(address)
+    path = folder / f"{_hash(address)}-{_hash(version)}"
+    if not path.exists():
+        temporary = folder / f"{path.name}.{uuid.uuid4().hex}.tmp"
+        try:
+            copy_file(address, temporary)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        for old in folder.glob(f"{_hash(address)}-*"):
+            if old != path and old.suffix != ".tmp":
+                old.unlink(missing_ok=True)
+    return str(path), version
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def read_regular_file(path: str | os.PathLike) -> bytes:
@@ -73,6 +162,27 @@ def describe_file(path: str) -> tuple[str, int, int]:
     return path, info.st_size, info.st_mtime_ns
 
 
+def is_compressed(name: str) -> bool:
+    """Returns whether a file's name ends in .gz, .zst or .bz2."""
+    return os.path.splitext(name)[1] in _CODECS
+
+
+def open_contents(path: str, name: str = "") -> BinaryIO:
+    """Opens a file to read its contents, which are decompressed if its name says so.
+
+    name: of the file, where `path` is a copy. Raises OSError, also while the contents are read: for damaged and for
+    incomplete data.
+    """
+    codec = _CODECS.get(os.path.splitext(name or path)[1])
+    if codec is None:
+        return open(path, "rb")
+    import pyarrow  # a second of imports
+
+    if not os.path.getsize(path):
+        raise OSError("the file is empty")
+    return io.BufferedReader(pyarrow.input_stream(path, compression=codec), _READ_AHEAD)
+
+
 def text_digest(text: bytes) -> int:
     """64 bits of a hash of `text`."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
@@ -84,32 +194,24 @@ def file_digest(path: str, name: str = "") -> int:
         return int.from_bytes(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).digest())
 
 
-def read_documents(path: str, document_per: str, name: str = "") -> Iterator[str]:
-    """Yields the documents of a UTF-8 file, cut as by `split_text`, empty documents included.
+def decoded_lines(file: BinaryIO) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file, with their ends. Raises UnicodeDecodeError with the place in the file."""
+    place = 0
+    for line in file:
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            error.start += place
+            raise
+        place += len(line)
 
-    name: of the file, as in `open_contents`. Raises OSError or UnicodeDecodeError, always before the first document.
+
+def split_text(lines: Iterable[str], document_per: str) -> Iterator[str]:
+    """Cuts the lines of a text, which end in "\\n" or "\\r\\n" or were cut there, into documents.
+
+    document_per: "line": the lines, without their line ends. "paragraph": the blocks between blank lines, with lines
+    joined by "\\n".
     """
-    if document_per == "file":
-        with open_contents(path, name) as file:
-            yield file.read().decode("utf-8")
-        return
-    with open_contents(path, name) as file:
-        check_utf8(file)
-    with io.TextIOWrapper(open_contents(path, name), encoding="utf-8", newline="\n") as lines:
-        yield from split_lines(lines, document_per)
-
-
-def split_text(text: str, document_per: str) -> Iterable[str]:
-    """Cuts a text into documents.
-
-    document_per: "file": the whole text, unchanged. "line": the lines, without their line ends. "paragraph": the blocks
-    between blank lines, with lines joined by "\\n". Only "\\n" and "\\r\\n" end a line.
-    """
-    return (text,) if document_per == "file" else split_lines(text.split("\n"), document_per)
-
-
-def split_lines(lines: Iterable[str], document_per: str) -> Iterator[str]:
-    """Yields the lines, without their line ends, or the paragraphs of the lines of a text, as `split_text` does."""
     block: list[str] = []
     for line in lines:
         line = line.rstrip("\r\n")
@@ -122,89 +224,3 @@ def split_lines(lines: Iterable[str], document_per: str) -> Iterator[str]:
             block = []
     if block:
         yield "\n".join(block)
-
-
-def check_utf8(file: BinaryIO) -> None:
-    """Raises UnicodeDecodeError for a file that is not UTF-8, before any of its documents is used."""
-    decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
-    while True:
-        chunk = file.read(1 << 24)
-        pending = len(decoder.getstate()[0])  # bytes of a character that the chunk before has begun
-        try:
-            decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as error:
-            error.start += position - pending
-            raise
-        if not chunk:
-            return
-        position += len(chunk)
-
-
-def _check_commas(part: str, data_path: str, field: str) -> None:
-    """Raises ConfigError for a `part` of `data_path` that is blank, or that is missing where the whole exists."""
-    where = f"{field}={data_path!r}"
-    if "," in data_path and not part.strip():
-        place = "ends in a comma" if data_path.rstrip().endswith(",") else "has nothing before a comma"
-        raise ConfigError(f"{where} {place}: remove the comma")
-    whole, alone = (os.path.expanduser(path) for path in (data_path, part.strip()))
-    if "," in data_path and not in_bucket(data_path) and os.path.exists(whole) and not os.path.exists(alone):
-        raise ConfigError(f"{where} exists, but a comma separates paths: rename it, or write ? in place of each comma")
-
-
-def _resolve(pattern: str, field: str) -> list[str]:
-    where = f"{field}={pattern!r}"
-    check_access(pattern, where)
-    if in_bucket(pattern):
-        return _in_bucket(pattern, where)
-    expanded = expand_home(pattern, where)
-    if os.path.exists(expanded):
-        found = [expanded]
-    elif glob.has_magic(expanded):
-        found = sorted(glob.glob(expanded, recursive=True))
-        if not found:
-            raise ConfigError(f"{where} matches no file: correct the pattern")
-    else:
-        raise ConfigError(f"{where} does not exist: name files, folders or globs, separated by commas")
-    files = [file for path in found for file in (_walk(path) if os.path.isdir(path) else [path])]
-    files = [file for file in files if _is_regular_or_broken(file)]
-    if not files:
-        raise ConfigError(f"{where} contains no regular file (hidden files are ignored): name a file or another folder")
-    return files
-
-
-def _in_bucket(pattern: str, where: str) -> list[str]:
-    """Returns the files in a bucket that `pattern` names (files/paths.py, find_objects)."""
-    found = find_objects(pattern)
-    if not found:
-        raise ConfigError(f"{where} names no file in that bucket: name files, folders or globs, separated by commas")
-    for key in found:
-        if absolute(key) != key:
-            raise ConfigError(f"{where} names the object {key!r}, which has two slashes in a row: rename this object")
-    return found
-
-
-def _walk(folder: str) -> list[str]:
-    """The paths of all files in `folder` that are not hidden, sorted, and of folders that cannot be listed.
-
-    Follows links to folders, and visits no folder twice.
-    """
-    unlisted: list[str] = []
-    files: list[str] = []
-    seen: set[str] = set()
-    walk = os.walk(folder, onerror=lambda error: unlisted.append(error.filename), followlinks=True)
-    for parent, folders, names in walk:
-        if os.path.realpath(parent) in seen:
-            folders.clear()
-            continue
-        seen.add(os.path.realpath(parent))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        files += [os.path.join(parent, name) for name in names if not name.startswith(".")]
-    return sorted(files + unlisted)
-
-
-def _is_regular_or_broken(path: str) -> bool:
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return True
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # only folders that could not be listed reach this line

@@ -16,7 +16,6 @@ Sources: C4: Raffel et al. 2020 (T5), section 2.2; Gopher: Rae et al. 2021, appe
 that removes it. A document with a prompt is measured as prompt, space and text.
 """
 
-import collections
 import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -24,12 +23,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from contract.errors import ConfigError
-from data.duplicates.minhash import shingles
-from data.sources.raw import RawDocument
+from data.duplicates.near import shingles
+from data.sources.source import RawDocument
 
 _TERMINAL = (".", "!", "?", '"', "\u201d")  # C4's terminal punctuation and its quotation mark, also the curly one
 _ELLIPSES = ("...", "\u2026")
-_NGRAM = 5  # words, as those of data/duplicates/minhash.py
+_NGRAM = 5  # words, as those of data/duplicates/near.py
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +56,7 @@ class FilterConfig:
         return {name: value for name, value in fields.items() if value not in (0, "none")}
 
 
-OFF = FilterConfig(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, "none", 0.8)  # 0.8: data.duplicates.near_pairs.JACCARD
+OFF = FilterConfig(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, "none", 0.8)  # 0.8: data.duplicates.near.JACCARD
 
 
 def check_filters(filters: FilterConfig) -> None:
@@ -96,11 +95,11 @@ class DocumentFilters:
                 return f"max_{name}"
         return ""
 
-    def removed_by_tokens(self, num_tokens: int) -> str:
+    def removed_by_tokens(self, document: RawDocument, num_tokens: int) -> str:
         """Returns the field whose filter removes a document of so many tokens, without EOS; "" if none does."""
-        if num_tokens < self._filters.min_tokens:
+        if not document.is_heldout and num_tokens < self._filters.min_tokens:
             return "min_tokens"
-        return "max_tokens" if 0 < self._filters.max_tokens < num_tokens else ""
+        return "max_tokens" if not document.is_heldout and 0 < self._filters.max_tokens < num_tokens else ""
 
 
 def mean_word_length(text: str) -> float:
@@ -158,26 +157,12 @@ _MEASURES: dict[str, Callable[[str], float]] = {
 }
 
 
-@dataclasses.dataclass
-class LengthCounts:
-    """How many documents there are of each length, in classes [2**k, 2**(k + 1)).
+def length_class(length: int) -> str:
+    """Returns the class [2**k, 2**(k + 1)) of a length of 1 or more: 2**k, as the text that JSON needs for keys."""
+    return str(1 << length.bit_length() - 1)
 
-    counts: 2**k, as the text that JSON needs for keys -> documents.
-    """
 
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)
-
-    def add(self, length: int) -> None:
-        """Counts a document of this length, 1 or more."""
-        name = str(1 << length.bit_length() - 1)
-        self.counts[name] = self.counts.get(name, 0) + 1
-
-    def add_all(self, lengths: np.ndarray) -> None:
-        """Counts documents of these lengths, int64 [n], each 1 or more."""
-        exponents = np.bincount(np.frexp(lengths.astype(np.float64))[1] - 1) if len(lengths) else []
-        self.merge({str(1 << k): int(count) for k, count in enumerate(exponents) if count})
-
-    def merge(self, counts: dict[str, int]) -> None:
-        """Adds the counts of other documents."""
-        total = collections.Counter(self.counts) + collections.Counter(counts)
-        self.counts = {str(length): total[str(length)] for length in sorted(map(int, total))}
+def length_classes(lengths: np.ndarray) -> dict[str, int]:
+    """Returns the class of lengths, ascending -> how many of `lengths`, int64 [n], each 1 or more, are in it."""
+    exponents, counts = np.unique(np.frexp(lengths.astype(np.float64))[1] - 1, return_counts=True)
+    return {str(1 << exponent): count for exponent, count in zip(exponents.tolist(), counts.tolist(), strict=True)}

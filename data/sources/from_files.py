@@ -1,20 +1,15 @@
 """Corpora that are files: on this machine, or copied to it from a bucket. Each file is a part."""
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from contract.errors import ConfigError
-from data.sources.bucket_store import local_cache, local_copies
-from data.sources.compressed import is_compressed
 from data.sources.config import CorpusConfig
-from data.sources.files import describe_file, find_files
-from data.sources.raw import RawDocument, Skipped
-from data.sources.source import Part, Source, skip_empty
-from files.paths import describe_os_error, in_bucket, real_path
+from data.sources.files import describe_file, find_files, is_compressed, local_cache, local_copies
+from data.sources.source import Part, RawDocument, Skipped, Source, skip_empty
+from files.paths import in_bucket, real_path, reason
 
-_RANGE_BYTES = 1 << 20  # of a large file that is read in several parts, about
 _EXPANSION = 3  # bytes of text for a byte of a compressed file, about
 
 
@@ -32,38 +27,24 @@ class File(NamedTuple):
 
 
 class UnreadableFile(Exception):
-    """A file without documents. The message states the problem, and is printed after the file's name.
-
-    has_remedy: whether the message ends with what to do.
-    """
-
-    def __init__(self, problem: str, *, has_remedy: bool = False):
-        super().__init__(problem)
-        self.has_remedy = has_remedy
-
-
-class ReadError(ConfigError):
-    """A file that the operating system could not read. The same corpus may be readable later."""
+    """A file or table without documents. The message states problem and remedy, and is printed after its name."""
 
 
 # Yields the documents of a file, empty ones included. A function of a module, so that parts can be pickled. Raises
-# OSError, UnicodeDecodeError, SyntaxError or UnreadableFile if the file cannot be read, and with
-# data.on_unreadable="skip" always before the first document.
+# OSError, UnicodeDecodeError, SyntaxError or UnreadableFile if the file cannot be read.
 ReadFile = Callable[[File, CorpusConfig, Skipped], Iterator[RawDocument]]
 
 
-def files_source(
-    corpus: CorpusConfig, path: str, field: str, cut: str, read_file: ReadFile, *, has_ranges: bool = False
-) -> Source:
+def files_source(corpus: CorpusConfig, path: str, field: str, cut: str, read_file: ReadFile) -> Source:
     """Returns the corpus of the files that `path`, the value of the config field `field`, names.
-
-    has_ranges: whether `read_file` reads a part of a file too: it takes the arguments `start` and `end`, in bytes, and
-    reads the lines that begin there. A large file is then several parts, unless it is compressed.
 
     Raises ConfigError for a path that names no file, or a file in a bucket that cannot be copied.
     """
     names = find_files(path, field)
-    copies = _copies(corpus, names, f"{field}={path!r}")
+    try:
+        copies = local_copies([name for name in names if in_bucket(name)], local_cache(corpus.cache_dir) / "texts")
+    except OSError as error:
+        raise ConfigError(f"{field}={path!r} cannot be copied to this machine: {reason(error)}") from None
     described: list[tuple[str, int, int | str]] = []
     parts = []
     for name in names:
@@ -71,13 +52,8 @@ def files_source(
         _, size, modified = describe_file(file.path)
         # The version of an object, which is the same on all hosts, in place of the time of its copy.
         described.append((name, size, copies[name][1] if name in copies else modified))
-        if is_compressed(name) or not has_ranges:
-            num_bytes = max(size, 0) * (_EXPANSION if is_compressed(name) else 1)
-            parts.append(file_part(file, num_bytes, read_file, corpus, field))
-            continue
-        for start, end in _ranges(size):
-            read_range = functools.partial(read_file, start=start, end=end)
-            parts.append(file_part(file, max(end - start, 0), read_range, corpus, field))
+        num_bytes = max(size, 0) * (_EXPANSION if is_compressed(name) else 1)
+        parts.append(file_part(file, num_bytes, read_file, corpus, field))
     return Source(f"{field}={path!r}", {"files": described}, cut, tuple(parts))
 
 
@@ -88,13 +64,6 @@ def file_part(file: File, num_bytes: int, read_file: ReadFile, corpus: CorpusCon
     """
     state = None if file.is_fixed else describe_file(file.path)
     return Part(file.name, num_bytes, functools.partial(_read, read_file, file, state, corpus, field))
-
-
-def _ranges(size: int) -> list[tuple[int, int]]:
-    """Returns the start and the end of each part of a file of `size` bytes."""
-    count = max(size // _RANGE_BYTES, 1)
-    bounds = [size * k // count for k in range(count + 1)]
-    return list(itertools.pairwise(bounds))
 
 
 def check_disjoint(source: Source, heldout: Source) -> None:
@@ -117,14 +86,16 @@ def _read(
     skipped: Skipped,
 ) -> Iterator[RawDocument]:
     try:
+        if corpus.on_unreadable == "skip":  # a file that is damaged at its end is skipped whole
+            for _ in read_file(file, corpus, Skipped()):
+                pass
         yield from skip_empty(read_file(file, corpus, skipped), skipped)
     except (OSError, UnicodeDecodeError, SyntaxError, UnreadableFile) as error:
         check_unchanged(state)
         if corpus.on_unreadable == "skip":
-            if file.shown not in skipped.files[-1:]:  # parts of one file
-                skipped.files.append(file.shown)
+            skipped.files.append(file.shown)
             return
-        raise (ReadError if isinstance(error, OSError) else ConfigError)(
+        raise ConfigError(
             f"{file.shown} {_describe(error)}, exclude it from {field}, or set data.on_unreadable='skip'"
         ) from None
     check_unchanged(state)
@@ -139,18 +110,9 @@ def check_unchanged(state: tuple[str, int, int] | None) -> None:
 def _describe(error: OSError | UnicodeDecodeError | SyntaxError | UnreadableFile) -> str:
     """Returns the problem and a remedy."""
     if isinstance(error, UnreadableFile):
-        return f"{error}{'' if error.has_remedy else ': fix the file'}"
+        return str(error)
     if isinstance(error, UnicodeDecodeError):
         return f"is not UTF-8 (byte {error.start}): fix the file"
     if isinstance(error, SyntaxError):
         return f"is not Python (line {error.lineno}: {error.msg}): fix the file"
-    return f"cannot be read ({error.strerror}): fix the file"
-
-
-def _copies(corpus: CorpusConfig, names: Sequence[str], where: str) -> dict[str, tuple[str, str]]:
-    """Returns address -> (path of a copy on this machine, version), for the files in buckets among `names`."""
-    remote = [name for name in names if in_bucket(name)]
-    try:
-        return dict(zip(remote, local_copies(remote, local_cache(corpus.cache_dir) / "texts"), strict=True))
-    except OSError as error:
-        raise ConfigError(f"{where} cannot be copied to this machine: {describe_os_error(error) or error}") from None
+    return f"cannot be read ({reason(error)}): fix the file"

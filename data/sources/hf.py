@@ -12,21 +12,21 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
 from data.sources.files import describe_file, expand_home
-from data.sources.from_files import check_unchanged
-from data.sources.from_tables import InvalidTable, document_columns, read_rows
-from data.sources.hf_saved import check_saved, is_saved
-from data.sources.raw import RawDocument, Skipped
+from data.sources.from_files import UnreadableFile, check_unchanged
+from data.sources.parquet import document_columns, read_rows
 from data.sources.records import class_name
-from data.sources.source import Part, Source, skip_empty
+from data.sources.source import Part, RawDocument, Skipped, Source, skip_empty
 from files.paths import check_path, in_bucket
 
 _ROWS = 1024  # in memory at a time
 _ROWS_OF_PART = 20 * _ROWS
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # the last bytes of a whole Arrow stream
 _NAME = re.compile(r"(?P<name>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<split>.+))?")
 
 
@@ -54,7 +54,7 @@ def open_hf(corpus: CorpusConfig, path: str, field: str) -> Source:
     fingerprint = dataset._fingerprint  # of the revision, the configuration, the split, and the files of a folder
     try:
         columns = document_columns(dataset.features.arrow_schema, corpus.text_key)
-    except InvalidTable as error:
+    except UnreadableFile as error:
         raise ConfigError(f"{where} {error}") from None
     label = dataset.features.get("label")
     names = tuple(getattr(label, "names", ())) if "label" in columns else ()
@@ -112,7 +112,7 @@ def _load(address: _Address, where: str) -> Any:
     except ImportError:
         raise ConfigError("data.source='hf' needs Hugging Face's datasets: pip install -e '.[hf]'") from None
     if address.is_folder:
-        check_saved(address.name, address.split, where)
+        _check_whole(address.name, where)
     try:
         with _quiet():
             if _is_saved(address):
@@ -124,18 +124,31 @@ def _load(address: _Address, where: str) -> Any:
                 return saved[address.split]
             return datasets.load_dataset(address.name, address.config, revision=address.revision, split=address.split)
     except Exception as error:  # of the library, or of one that it calls: they have no common class
+        remedy = "check the name and the network, or name a dataset of this machine"
+        remedy = "fix the folder, or name another one" if address.is_folder else remedy
         reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
-        raise ConfigError(f"{where}: split {address.split!r} cannot be loaded ({reason}): {_remedy(address)}") from None
-
-
-def _remedy(address: _Address) -> str:
-    if address.is_folder:
-        return "fix the folder, or name another one"
-    return "check the name and the network, or name a dataset of this machine"
+        raise ConfigError(f"{where}: split {address.split!r} cannot be loaded ({reason}): {remedy}") from None
 
 
 def _is_saved(address: _Address) -> bool:
-    return address.is_folder and is_saved(address.name)
+    """Returns whether the dataset is a folder that `save_to_disk` wrote, with one split or several."""
+    names = ("state.json", "dataset_dict.json")
+    return address.is_folder and any(os.path.exists(os.path.join(address.name, name)) for name in names)
+
+
+def _check_whole(folder: str, where: str) -> None:
+    """Raises ConfigError for files of `save_to_disk` in `folder` that were cut off, or are not all there.
+
+    The library writes the files data-*-of-*.arrow first and state.json last. It would read an Arrow file that was cut
+    off between two batches of rows as a shorter one, and a folder without state.json as a folder of files.
+    """
+    for path in sorted(Path(folder).glob("**/data-*-of-*.arrow")):
+        if not (path.parent / "state.json").exists():
+            raise ConfigError(f"{where}: {path.parent} has no state.json: save_to_disk was interrupted: save it again")
+        with open(path, "rb") as file:
+            file.seek(max(path.stat().st_size - len(_END_OF_STREAM), 0))
+            if file.read() != _END_OF_STREAM:
+                raise ConfigError(f"{where}: {path} is incomplete: save the dataset again")
 
 
 def _saved_files(dataset: Any, address: _Address) -> list[tuple[str, int, int]]:

@@ -11,10 +11,13 @@ data.text_key is the key of the text: "text", or another one. A label may be an 
 import codecs
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from data.sources.raw import RawDocument
+from contract.errors import ConfigError
+from data.sources.config import CorpusConfig
+from data.sources.files import split_text, text_digest
+from data.sources.source import RawDocument, Skipped
 
 _SHOWN_KEYS = 8
 
@@ -23,45 +26,76 @@ class InvalidRecord(ValueError):
     """An invalid record. The message states the problem and is printed after the number of the line or the row."""
 
 
-class _Repeated(dict[str, Any]):
-    """A JSON object that has `key` more than once; RFC 8259, section 4, leaves open which of the values counts."""
-
-    key: str
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
-    repeated = _Repeated(found)
-    [(repeated.key, _)] = Counter(key for key, _ in pairs).most_common(1)
-    return repeated
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object)
-
-
 def read_object(line: bytes) -> Any:
     """Returns the JSON value of a line.
 
-    Raises InvalidRecord for a line that is not UTF-8 or not JSON, and for an object that has a key twice. Objects in
-    this object may: no document is made of them.
+    Raises InvalidRecord for a line that is not UTF-8 or not JSON, and for an object that has a key twice: RFC 8259,
+    section 4, leaves open which of the values counts. Objects in this object may: no document is made of them.
     """
+    last_pairs: list[tuple[str, Any]] = []  # of the object that ends last, which contains the others
+
+    def keep_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        last_pairs[:] = pairs
+        return dict(pairs)
+
     if line.startswith(codecs.BOM_UTF8):
         raise InvalidRecord("begins with a byte order mark (U+FEFF): a file may have one, at its start")
     try:
-        value = _DECODER.decode(line.decode("utf-8"))
+        value = json.loads(line.decode("utf-8"), object_pairs_hook=keep_pairs)
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
     except json.JSONDecodeError as error:
         raise InvalidRecord(f"is not JSON ({error.msg}, column {error.colno})") from None
-    except RecursionError:
-        raise InvalidRecord("is not JSON (nested too deeply)") from None
-    except ValueError as error:  # an integer with more digits than sys.get_int_max_str_digits()
+    except (ValueError, RecursionError) as error:  # an integer of too many digits, objects in thousands of others
         raise InvalidRecord(f"is not JSON that can be read ({str(error).partition(';')[0]})") from None
-    if isinstance(value, _Repeated):
-        raise InvalidRecord(f"has the key {value.key!r} more than once")
+    if isinstance(value, dict) and len(value) < len(last_pairs):
+        [(repeated, _)] = Counter(key for key, _ in last_pairs).most_common(1)
+        raise InvalidRecord(f"has the key {repeated!r} more than once")
     return value
+
+
+def read_record(
+    name: str, where: str, read_fields: Callable[[], Any], corpus: CorpusConfig, skipped: Skipped
+) -> Iterator[RawDocument]:
+    """Yields the documents that data.document_per cuts a record's text into, empty ones included.
+
+    Args:
+      name: of the file or dataset, for the documents.
+      where: names the record in messages: "corpus.parquet, row 3".
+      read_fields: returns the record, a dict. May raise InvalidRecord.
+      corpus: the config of the corpus.
+      skipped: counts a record that is invalid, with data.on_unreadable="skip".
+
+    Raises ConfigError for an invalid record, and for a prompt with a `data.document_per` that would cut its response.
+    """
+    try:
+        document = document_of(name, read_fields(), corpus.text_key, may_be_blank=True)
+    except InvalidRecord as error:
+        count_or_raise(error, where, "record", corpus, skipped)
+        return
+    if document.prompt and corpus.document_per != "file":
+        raise ConfigError(
+            f"data.document_per={corpus.document_per!r} does not go with prompts and responses, which {where} has: "
+            "set data.document_per='file'"
+        )
+    # The text that documents are cut from. All responses to one prompt are on the same side of a split.
+    document = document._replace(file_digest=text_digest((document.prompt or document.text).encode("utf-8")))
+    if corpus.document_per == "file":
+        yield document
+        return
+    for text in split_text(document.text.split("\n"), corpus.document_per):
+        yield document._replace(text=text)
+
+
+def count_or_raise(error: InvalidRecord, where: str, kind: str, corpus: CorpusConfig, skipped: Skipped) -> None:
+    """Counts an invalid record with data.on_unreadable="skip", and otherwise raises ConfigError.
+
+    where: names the record. kind: what a record is, for the message: "line".
+    """
+    if corpus.on_unreadable != "skip":
+        raise ConfigError(f"{where} {error}: fix that {kind}, or set data.on_unreadable='skip'") from None
+    skipped.first_line = skipped.first_line or where
+    skipped.lines += 1
 
 
 def document_of(name: str, fields: Any, text_key: str, *, may_be_blank: bool) -> RawDocument:

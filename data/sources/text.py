@@ -1,89 +1,71 @@
-"""data.source="text": UTF-8 files, compressed or not, whose documents are the files, their lines or paragraphs."""
+"""data.source="text" and "jsonl": UTF-8 files, compressed or not.
 
-import functools
+Documents of "text" are the files, their lines or paragraphs. Documents of "jsonl" are the JSON objects of the lines
+(data/sources/records.py). There, blank lines are ignored, and so is a byte order mark at the start of a file (RFC 8259,
+section 8.1).
+"""
+
+import codecs
+import dataclasses
 from collections.abc import Iterator
-from typing import BinaryIO
 
-from data.sources.compressed import open_contents
 from data.sources.config import CorpusConfig
-from data.sources.files import (
-    check_utf8,
-    describe_file,
-    file_digest,
-    read_documents,
-    split_lines,
-)
+from data.sources.files import decoded_lines, file_digest, open_contents, split_text, text_digest
 from data.sources.from_files import File, files_source
-from data.sources.raw import RawDocument, Skipped
-from data.sources.source import Source
+from data.sources.records import InvalidRecord, count_or_raise, document_of, read_object
+from data.sources.source import RawDocument, Skipped, Source
 
-_BACKWARD_BYTES = 1 << 12
+_RULES = 2  # add 1 where other lines become documents, or other documents: stores of the corpus then have other names
 
 
 def open_text(corpus: CorpusConfig, path: str, field: str) -> Source:
     """Returns the corpus of the text files `path`."""
-    if corpus.document_per == "file":
-        return files_source(corpus, path, field, corpus.document_per, _read_text)
-    return files_source(corpus, path, field, corpus.document_per, _read_range, has_ranges=True)
+    return files_source(corpus, path, field, corpus.document_per, _read_text)
+
+
+def open_jsonl(corpus: CorpusConfig, path: str, field: str) -> Source:
+    """Returns the corpus of the JSON-lines files `path`."""
+    source = files_source(corpus, path, field, "JSON line", _read_jsonl)
+    return dataclasses.replace(source, identity=source.identity | {"rules": _RULES})
 
 
 def _read_text(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
-    digest = file_digest(file.path, file.name)
-    for text in read_documents(file.path, corpus.document_per, file.name):
+    for text, digest in read_documents(file, corpus.document_per):
         yield RawDocument(file.name, text, file_digest=digest)
 
 
-def _read_range(
-    file: File, corpus: CorpusConfig, skipped: Skipped, start: int = 0, end: int | None = None
-) -> Iterator[RawDocument]:
-    """Yields the lines or the paragraphs that begin in bytes `start` to `end` of a file; all for `end` None."""
-    digest = _checked_digest(file, describe_file(file.path))
-    with open_contents(file.path, file.name) as contents:
-        texts = split_lines(_lines(contents, corpus.document_per == "paragraph", start, end), corpus.document_per)
-        for text in texts:
-            yield RawDocument(file.name, text, file_digest=digest)
+def read_documents(file: File, document_per: str) -> Iterator[tuple[str, int]]:
+    """Yields the documents of a text file, empty ones included, and the digest of the file with each.
 
-
-def _lines(contents: BinaryIO, in_paragraphs: bool, start: int, end: int | None) -> Iterator[str]:
-    """Yields the lines that begin in a range of a file; of paragraphs, all lines of those that begin there."""
-    place, is_inside = start, False  # is_inside: of a paragraph that begins before the range
-    if start:
-        contents.seek(_start_of_line(contents, start - 1))
-        place = contents.tell()
-        before = contents.readline()
-        place += len(before)
-        is_inside = in_paragraphs and bool(before.decode("utf-8").strip())
-    is_open = False  # whether a paragraph of the range may continue
-    for line in contents:
-        text = line.decode("utf-8")
-        is_blank = not text.strip()
-        if end is not None and place >= end and not (is_open and not is_blank):
-            return
-        place += len(line)
-        is_inside = is_inside and not is_blank
-        if not is_inside:
-            is_open = in_paragraphs and not is_blank
-            yield text
-
-
-def _start_of_line(contents: BinaryIO, place: int) -> int:
-    """Returns where the line begins that byte `place` is in; its line end is part of it."""
-    while place:
-        first = max(place - _BACKWARD_BYTES, 0)
-        contents.seek(first)
-        found = contents.read(place - first).rfind(b"\n")
-        if found >= 0:
-            return first + found + 1
-        place = first
-    return 0
-
-
-@functools.lru_cache(maxsize=16)
-def _checked_digest(file: File, state: tuple) -> int:
-    """Returns the digest of a file, of which several parts are read one after another. state: to notice a change.
-
-    Raises OSError or UnicodeDecodeError for a file that cannot be read.
+    document_per: "file": the whole text, unchanged; others as in `split_text`. Raises OSError and UnicodeDecodeError.
     """
+    if document_per == "file":
+        with open_contents(file.path, file.name) as contents:
+            text = contents.read()
+        yield text.decode("utf-8"), text_digest(text)
+        return
+    digest = file_digest(file.path, file.name)
     with open_contents(file.path, file.name) as contents:
-        check_utf8(contents)
-    return file_digest(file.path, file.name)
+        for text in split_text(decoded_lines(contents), document_per):
+            yield text, digest
+
+
+def _read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    """Yields the documents of a file's lines, in order.
+
+    Raises ConfigError, with file and line number, for an invalid line. With data.on_unreadable='skip' such lines are
+    counted instead. Raises OSError.
+    """
+    digest = file_digest(file.path, file.name)
+    with open_contents(file.path, file.name) as lines:
+        for number, line in enumerate(lines, start=1):
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            if not line.strip():
+                continue
+            try:
+                document = document_of(file.name, read_object(line), corpus.text_key, may_be_blank=False)
+            except InvalidRecord as error:
+                count_or_raise(error, f"{file.name}:{number}", "line", corpus, skipped)
+            else:
+                yield document._replace(file_digest=digest)

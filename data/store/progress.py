@@ -2,7 +2,6 @@
 
 import sys
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -14,7 +13,7 @@ class PrepareProgress:
     """Shows how much has been read: a bar in a terminal, or a line of standard error every ten seconds.
 
     Attributes:
-      num_bytes, num_documents: what has been read since the start of this command.
+      num_bytes, num_documents: what has been read.
       seconds: since the object was made.
     """
 
@@ -33,39 +32,26 @@ class PrepareProgress:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_) -> None:
         self._bar.stop()
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def skip(self, num_bytes: int) -> None:
-        """Takes what an earlier command has read out of the total."""
-        self._total = max(self._total - num_bytes, 0)
-        self._bar.update(self._task, total=self._total)
-
     def add(self, num_bytes: int, num_documents: int) -> None:
         """Counts what has been read since the last call."""
         self.num_bytes += num_bytes
         self.num_documents += num_documents
-        self._bar.update(self._task, completed=min(self.num_bytes, self._total), rates=self._rates())
+        seconds = max(self.seconds, 1e-9)
+        rates = f"{self.num_bytes / 1e6 / seconds:,.1f} MB/s, {self.num_documents / seconds:,.0f} documents/s"
+        self._bar.update(self._task, completed=min(self.num_bytes, self._total), rates=rates)
         if self._lines and time.monotonic() - self._last_line > _LINE_SECONDS:
             self._last_line = time.monotonic()
-            left = max(self._total - self.num_bytes, 0) / max(self.num_bytes, 1) * self.seconds
-            self._print(
-                f"{self.num_bytes / 1e6:,.1f} of {self._total / 1e6:,.1f} MB, {self._rates()}, {left:,.0f} s left"
-            )
+            left = max(self._total - self.num_bytes, 0) / max(self.num_bytes, 1) * seconds
+            of_all = f"{self.num_bytes / 1e6:,.1f} of {self._total / 1e6:,.1f} MB"
+            print(f"prepare: {of_all}, {rates}, {left:,.0f} s left", file=sys.stderr, flush=True)
 
     def stage(self, name: str) -> None:
-        """Shows what follows, whose end is not known: in lines only after the first ten seconds."""
+        """Shows in the bar what follows, whose end is not known."""
         self._bar.update(self._task, description=name, total=None)
-        if self._lines and self.seconds > _LINE_SECONDS:
-            self._print(f"{name} (after {self.seconds:,.0f} s)")
-
-    def _rates(self) -> str:
-        seconds = max(self.seconds, 1e-9)
-        return f"{self.num_bytes / 1e6 / seconds:,.1f} MB/s, {self.num_documents / seconds:,.0f} documents/s"
-
-    def _print(self, line: str) -> None:
-        print(f"prepare: {line}", file=sys.stderr, flush=True)

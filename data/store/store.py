@@ -9,7 +9,7 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | digests.npy | uint64 [documents] | BLAKE2b of the document's prompt in UTF-8, or of its text if there is no prompt |
 | text_digests.npy | uint64 [documents] | BLAKE2b of the document's prompt and text |
 | duplicate_ids.npy | int64 [documents] | the first document with the same prompt and text, or itself |
-| near_duplicate_pairs.npy | int64 [pairs, 2] | near-identical (data/duplicates/near_pairs.py): the first ones with two texts |
+| near_duplicate_pairs.npy | int64 [pairs, 2] | near-identical, the first of each text: data/duplicates/near.py |
 | text_bytes.npy, token_bytes.npy | int64 [documents] | UTF-8 bytes of the text; of its tokens without dummy bytes |
 | name_ids.npy, names.json | int32 [documents], strings | the file or dataset that each document is from |
 | file_digests.npy | uint64 [documents] | BLAKE2b of the text that the document is cut from: a file, a TFDS example |
@@ -20,10 +20,12 @@ A store is a folder, named by a fingerprint of source, tokenizer and options:
 | meta.json | | the folder's name, how documents are cut, counts, what was skipped, hashes, sizes and checksums |
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
+import os
 import shutil
 import sys
 import uuid
@@ -35,13 +37,22 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.sources import Source, check_heldout, no_heldout_text, open_source
-from data.sources.bucket_store import download_store, has_store, local_cache, upload_store
-from data.sources.config import DEFAULT_TEXT_KEY, CorpusConfig
+from data.sources.config import CorpusConfig
+from data.sources.files import local_cache
 from data.sources.filters import check_filters
-from data.store.build import Build, build_store, remove_stale_work
 from data.store.progress import PrepareProgress
+from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
-from files.paths import check_access, check_path, check_writable, describe_os_error, in_bucket, reason
+from files.paths import (
+    check_access,
+    check_path,
+    check_writable,
+    copy_file,
+    describe_os_error,
+    in_bucket,
+    is_file,
+    reason,
+)
 from files.verification import (
     BackgroundVerification,
     damaged,
@@ -53,23 +64,7 @@ from files.verification import (
 
 T = TypeVar("T")
 
-_FORMAT = 8
-_ARRAYS = (
-    "offsets",
-    "digests",
-    "duplicate_ids",
-    "near_duplicate_pairs",
-    "text_bytes",
-    "token_bytes",
-    "name_ids",
-    "prompt_lengths",
-    "label_ids",
-    "unigram_counts",
-    "file_digests",
-    "text_digests",
-    "is_heldout",
-)
-_BLOCK = 1 << 18  # documents whose columns are in memory at the same time
+_FORMAT = 9
 
 
 class TokenStore:
@@ -113,7 +108,7 @@ class TokenStore:
                 verify(folder, self.meta)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
-            for name in _ARRAYS:
+            for name in TokenStore.__annotations__:
                 setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
@@ -180,13 +175,9 @@ class TokenStore:
         Below 1 where tokens are unknown or the tokenizer's normalization removes characters. Characters that the
         tokenizer adds to one document do not make up for those that it removes from another.
         """
-        num_covered = num_bytes = 0
-        for start in range(0, len(self) if index is None else len(index), _BLOCK):
-            block = slice(start, start + _BLOCK) if index is None else index[start : start + _BLOCK]
-            text_bytes, token_bytes = self.text_bytes[block], self.token_bytes[block]
-            num_covered += int(np.minimum(text_bytes, token_bytes).sum())
-            num_bytes += int(text_bytes.sum())
-        return num_covered / num_bytes
+        chosen = slice(None) if index is None else index
+        text_bytes, token_bytes = self.text_bytes[chosen], self.token_bytes[chosen]
+        return int(np.minimum(text_bytes, token_bytes).sum()) / int(text_bytes.sum())
 
     def in_text(self, index: np.ndarray) -> np.ndarray:
         """float64 [n]: the share of the bytes of the tokens of documents `index`, int64 [n], that are bytes of text.
@@ -218,8 +209,8 @@ def open_or_build(
     Any number of processes may call this function at the same time. Each process that finds no store builds one under a
     temporary name, and the first to finish renames its own in one step. A store is therefore complete or absent.
 
-    Where `data.cache_dir` is in a bucket, the store is a copy on this machine (data/sources/bucket_store.py), and one that is
-    built is copied to the bucket.
+    Where `data.cache_dir` is in a bucket, the store is a copy on this machine, and one that is built is copied to the
+    bucket: the same files under the same names, meta.json last, so that a store without it is incomplete.
 
     Args:
       corpus: the config of the corpus.
@@ -242,28 +233,29 @@ def open_or_build(
             corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
         folder = local_cache(corpus.cache_dir) / name
         shared = f"{corpus.cache_dir.rstrip('/')}/{name}" if in_bucket(corpus.cache_dir) else None
-        in_cache = shared is None or has_store(shared)
+        in_cache = shared is None or is_file(f"{shared}/meta.json")
         if not folder.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
             if shared is not None and in_cache:
-                download_store(shared, folder, _note)
+                _download(shared, folder)
             else:
                 check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
                 check_heldout(source, corpus)
-                if make is not None:
-                    make(folder, source)
+                if make is None:
+                    shown = PrepareProgress(source.num_bytes, bar=progress)
+                    write_store(folder, source, corpus, tokenizer, shown)
                 else:
-                    _build(folder, source, corpus, tokenizer, progress)
+                    make(folder, source)
         if shared is not None and not in_cache:
-            upload_store(folder, shared, _note)
+            for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
+                copy_file(path, f"{shared}/{path.name}")
+            _note(f"token store {folder}: copied to {shared}")
     except OSError as error:
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
     store = TokenStore(folder)
-    if (
-        corpus.heldout_path and not store.is_heldout[-1]
-    ):  # its texts have no tokens, or an earlier version made the store
+    if corpus.heldout_path and not store.is_heldout[-1]:  # its texts have no tokens
         raise no_heldout_text(corpus)
     if store.name != name:
         raise ConfigError(
@@ -277,7 +269,31 @@ def _has_store(cache_dir: str, name: str) -> bool:
     """Returns whether the store `name` is in `data.cache_dir`."""
     if (local_cache(cache_dir) / name).exists():
         return True
-    return in_bucket(cache_dir) and has_store(f"{cache_dir}/{name}")
+    return in_bucket(cache_dir) and is_file(f"{cache_dir}/{name}/meta.json")
+
+
+def _download(address: str, folder: Path) -> None:
+    """Copies the store at `address` in a bucket to `folder`, which gets its name once all files have their checksums.
+
+    Raises ConfigError for a damaged store, and OSError.
+    """
+    building = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
+    building.mkdir()
+    try:
+        copy_file(f"{address}/meta.json", building / "meta.json")
+        try:
+            meta = read_meta(building)
+            for name in meta["file_sizes"]:
+                copy_file(f"{address}/{name}", building / name)
+            verify(building, meta)
+        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+            raise damaged(address, error) from None
+        with contextlib.suppress(OSError):  # another process of this machine has finished first
+            os.rename(building, folder)
+        size = sum(meta["file_sizes"].values())
+        _note(f"token store {address}: copied to {folder} ({size / 1e6:,.1f} MB), checksums verified")
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
 
 
 def _note(line: str) -> None:
@@ -286,19 +302,5 @@ def _note(line: str) -> None:
 
 def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> str:
     contents = [_FORMAT, source.identity, corpus.document_per, corpus.on_unreadable, tokenizer.fingerprint]
-    if corpus.text_key != DEFAULT_TEXT_KEY:  # stores that were made before this field existed keep their names
-        contents.append(corpus.text_key)
-    filters = corpus.filters.identity()
-    contents += [filters] if filters else []
+    contents += [corpus.text_key, corpus.filters.identity()]
     return hashlib.blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def _build(folder: Path, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, progress: bool) -> None:
-    remove_stale_work(folder)
-    work = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
-    work.mkdir()
-    try:
-        with PrepareProgress(source.num_bytes, bar=progress) as shown:
-            build_store(work, folder, Build(source, corpus, tokenizer, shown))
-    finally:
-        shutil.rmtree(work, ignore_errors=True)

@@ -64,7 +64,7 @@ def batches(
     weights: Sequence[float] = [windows.weight for windows in spec.windows]
     ramps: Sequence[Ramp | None] = [None] * len(weights)
     if spec.plan is None:
-        readers = [WindowReader(documents.parts[windows.corpus], windows, seed) for windows in spec.windows]
+        readers = [WindowReader(documents.by_corpus[windows.corpus], windows, seed) for windows in spec.windows]
         denoiser_ids = list(range(len(readers)))
         weights, ramps = example_weights(spec, readers, documents.factors)
         order = DrawOrder(list(map(len, readers)), weights, seed=seed, ramps=ramps)
@@ -73,7 +73,7 @@ def batches(
         distinct, cycle = np.unique(planned, axis=0, return_inverse=True)
         denoiser_ids = distinct[:, 0].tolist()
         specs = [dataclasses.replace(spec.windows[k], raw_length=raw_length) for k, raw_length in distinct.tolist()]
-        readers = [WindowReader(documents.parts[windows.corpus], windows, seed) for windows in specs]
+        readers = [WindowReader(documents.by_corpus[windows.corpus], windows, seed) for windows in specs]
         order = PlannedOrder(list(map(len, readers)), cycle.ravel(), seed=seed)
     examples = ExampleReader(readers, denoiser_ids, order, spec, seed=seed)
     return Batches(examples, transform, batch_size=batch_size, local_rows=local_rows, weights=weights, ramps=ramps)

@@ -41,7 +41,7 @@ class Documents:
         return len(self.index)
 
     @property
-    def parts(self) -> "tuple[Documents, ...]":
+    def by_corpus(self) -> "tuple[Documents, ...]":
         """The documents of each corpus: these."""
         return (self,)
 
@@ -103,14 +103,14 @@ class MixedDocuments:
     The documents of all stores are numbered together: those of the first store, then those of the second, and so on.
 
     Attributes:
-      parts: the documents of each corpus.
+      by_corpus: the documents of each corpus.
       factors: for each corpus the number by which the weights of its windows are multiplied (`rate_factors`).
       label: the name of this side of the split, for messages.
     """
 
     def __init__(self, parts: Sequence[Documents], factors: Sequence[float]):
         numbers = np.cumsum([0, *(len(part.store) for part in parts)]).tolist()
-        self.parts = tuple(
+        self.by_corpus = tuple(
             Documents(part.store, part.index, part.label, number)
             for part, number in zip(parts, numbers[:-1], strict=True)
         )
@@ -118,19 +118,19 @@ class MixedDocuments:
         self.label = parts[0].label
 
     def __len__(self) -> int:
-        return sum(map(len, self.parts))
+        return sum(map(len, self.by_corpus))
 
     def bytes_covered(self) -> float:
         """The share of the UTF-8 bytes of all documents that their tokens spell."""
-        text_bytes = [int(part.store.text_bytes[part.index].sum()) for part in self.parts]
-        return float(np.average([part.bytes_covered() for part in self.parts], weights=text_bytes))
+        text_bytes = [int(part.store.text_bytes[part.index].sum()) for part in self.by_corpus]
+        return float(np.average([part.bytes_covered() for part in self.by_corpus], weights=text_bytes))
 
     def in_text(self, numbers: np.ndarray) -> np.ndarray:
         """TokenStore.in_text of documents with these `numbers` among the documents of all stores, int64 [n]."""
         shares = np.empty(len(numbers))
-        of_part = np.searchsorted([part.first_number for part in self.parts], numbers, side="right") - 1
+        of_part = np.searchsorted([part.first_number for part in self.by_corpus], numbers, side="right") - 1
         for k in np.unique(of_part).tolist():
-            shares[of_part == k] = self.parts[k].in_text(numbers[of_part == k])
+            shares[of_part == k] = self.by_corpus[k].in_text(numbers[of_part == k])
         return shares
 
 

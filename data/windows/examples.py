@@ -102,7 +102,9 @@ class ExampleReader:
             row_ids=rows[examples.windows].astype(np.int32),
             keys=example_keys(self._seed, examples.key_numbers, examples.pieces),
             denoiser_ids=examples.denoiser_ids,
-            parts=None if plan is None else plan.parts.ravel()[numbers[examples.windows] % plan.parts.size],
+            variant_ids=None
+            if plan is None
+            else plan.variant_ids.ravel()[numbers[examples.windows] % plan.variant_ids.size],
         )
         return windows._replace(**self._extra_columns(windows, examples)) if self._columns else windows
 

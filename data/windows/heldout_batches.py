@@ -72,7 +72,7 @@ class Heldout:
         Raises ConfigError where the documents do not fill a window.
         """
         assert spec.plan is None
-        readers = [WindowReader(documents.parts[windows.corpus], windows) for windows in spec.windows]
+        readers = [WindowReader(documents.by_corpus[windows.corpus], windows) for windows in spec.windows]
         weights, ramps = example_weights(spec, readers, documents.factors)
         final = [ramp.weight if ramp else weight for weight, ramp in zip(weights, ramps, strict=True)]
         mean_lengths = [reader.mean_length for reader in readers]

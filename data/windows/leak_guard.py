@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from contract.rng import mix64
-from data.duplicates.near_pairs import JACCARD, MAX_DOCUMENTS
+from data.duplicates.near import JACCARD, MAX_DOCUMENTS
 from data.store.store import TokenStore
 from data.windows.documents import Documents
 

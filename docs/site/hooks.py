@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_STYLE = "stylesheets/show.css"
 _HOME = "docs/index.md"
 
 
@@ -25,27 +24,26 @@ def on_startup(command, dirty):
 
 def on_config(config):
     """Fills in the navigation: generated pages, reports of studies, and no page that does not exist yet."""
-    from docs.site import facts, pages
+    from docs.site import pages
 
-    objectives = [{facts.title(name): f"objectives/{name}.md"} for name in pages.page_names()]
+    objectives = [{pages.title(name): f"objectives/{name}.md"} for name in pages.config_names()]
     reports = sorted((ROOT / "docs" / "results").glob("*/report.md"))
     expansions = {
         "objectives/*.md": objectives,
         "results/*/report.md": [{path.parent.name: f"results/{path.parent.name}/report.md"} for path in reports],
     }
     config.nav = _expanded(config.nav, expansions)
-    config.extra_css.append(_STYLE)
     return config
 
 
 def on_files(files, config):
-    """Adds the generated pages and style sheet, and the pages that are files of the repository's root."""
+    """Adds the generated pages, and the pages that are files of the repository's root."""
     from mkdocs.structure.files import File
 
-    from docs.site import examples, links, pages
+    from docs.site import links, pages
 
-    generated = {f"objectives/{name}.md": pages.objective_page(name) for name in pages.page_names()}
-    generated |= {"configs.md": pages.configs_page(), _STYLE: examples.style()}
+    generated = {f"objectives/{name}.md": pages.objective_page(name) for name in pages.config_names()}
+    generated["configs.md"] = pages.configs_page()
     for source, page in links.ROOT_PAGES.items():
         if source.endswith(".md") and page not in generated and f"docs/{page}" != _HOME:
             generated[page] = (ROOT / source).read_text(encoding="utf-8")

@@ -2,9 +2,9 @@
 
 import posixpath
 import re
+from pathlib import Path
 
-from docs.site.facts import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 # Files of the repository that are pages of the site.
 ROOT_PAGES = {
     "README.md": "index.md",

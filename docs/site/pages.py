@@ -1,4 +1,4 @@
-"""The generated pages of the site: one for each config and objective, and the page of all config fields."""
+"""The generated pages of the site: one for each config, and the page of all config fields."""
 
 import importlib
 import inspect
@@ -6,12 +6,14 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from docs.site import examples, facts
+from docs.site import examples
 from docs.site.fields import Field, as_markdown, base_fields, double_quoted, escaped, objective_fields
 from objectives import OBJECTIVES
 
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = "<!-- examples -->"  # replaced in the page's HTML by examples.examples
 _SECTIONS = {
     "": ("The run", "Fields without a section: `--config.seed=1`."),
@@ -26,54 +28,40 @@ _SECTIONS = {
 
 
 def config_names() -> list[str]:
-    """Returns the configs that have a page, in the order of docs/objectives.md."""
+    """Returns the configs that have a page."""
     no_experiments = {"base", "architectures", "machines", "recipes", "multitask"}
-    shipped = {path.stem for path in (facts.ROOT / "configs").glob("[!_]*.py")} - no_experiments
-    known = [name for name in facts.measured() if name in shipped]
-    return known + sorted(shipped - set(known))
+    return sorted({path.stem for path in (ROOT / "configs").glob("[!_]*.py")} - no_experiments)
 
 
-def page_names() -> list[str]:
-    """Returns the names of the pages in docs/objectives/: every config, and objectives without one of their name."""
-    configs = config_names()
-    return configs + [name for name in OBJECTIVES if name not in configs]
+def title(config: str) -> str:
+    """Returns the title of a config's page, such as "Span corruption"."""
+    return config.upper() if len(config) < 5 else config.replace("_", " ").capitalize()
 
 
 def objective_page(name: str) -> str:
-    """Returns the page of a config, or of an objective without a config of its name, as Markdown."""
-    if name not in config_names():
-        return _table_of_objectives(name)
+    """Returns the page of a config as Markdown: what the model sees, the config's docstring, the objective's fields."""
     module = importlib.import_module(f"configs.{name}")
     objective = module.get_config().objective.to_dict()
-    summary, found = facts.summaries().get(name), facts.measured().get(name)
-    about = [f"# {facts.title(name)}", ""]
-    if summary and len(summary.configs) == 1:
-        about += [f"The model {summary.description}.", ""]
-    else:
-        about += [escaped(_first_line(module)), ""]
-    about += [
+    about = [
+        f"# {title(name)}",
+        "",
+        escaped(_first_line(module)),
+        "",
         f"    python -m train.main --config=configs/{name}.py",
         "",
-        *([f"Reference: {summary.reference}. "] if summary else []),
-        f"Objective: `objectives/{objective['name']}.py`. Config: `configs/{name}.py`.",
-        "",
-        "| architectures | held-out loss of the `tiny` preset |",
-        "|---|---|",
-        f"| {found.architectures if found else 'see the config'} | {found.loss if found else 'not measured'} |",
-        "",
-        "Losses of different objectives are means over different tokens and do not compare: "
-        "[all objectives](../objectives.md), [comparing](../comparing.md).",
+        f"Objective: `objectives/{objective['name']}.py`. Config: `configs/{name}.py`. References, architectures and "
+        "held-out losses: [all objectives](../objectives.md).",
     ]
     shown = [
         "## What the model sees",
         "",
-        "Examples of a fixed text, as this command prints them (`--html=FILE` writes a page like this one):",
+        "Examples of a fixed text, as this command prints them:",
         "",
         textwrap.indent(examples.command(name), "    "),
         "",
         EXAMPLES,
     ]
-    sections = [about, shown, _config_section(module), _fields_section(objective), _studies_section(name)]
+    sections = [about, shown, _config_section(module), _fields_section(objective)]
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
@@ -106,8 +94,7 @@ def configs_page() -> str:
     ]
     for name, objective in OBJECTIVES.items():
         fields = objective_fields(objective)
-        page = f"objectives/{name}.md"
-        lines += [f"### [`{name}`]({page}) {{ #objective.{name} }}", ""]
+        lines += [f"### Objective `{name}` {{ #objective.{name} }}", ""]
         lines += [*_fields_table(fields, {}), ""] if fields else ["No fields.", ""]
     return "\n".join(lines)
 
@@ -172,8 +159,8 @@ def _fields_section(objective: dict[str, Any]) -> list[str]:
         weight = f"{row['weight']:.4g}" + (f" → {row['final_weight']:.4g}" if "final_weight" in row else "")
         values = ", ".join(f"`{key}={double_quoted(value)}`" for key, value in row.items() if key not in common)
         mode = f"`{row['mode']}`" if row["mode"] else "none"
-        lines.append(f"| `{row_name}` | {mode} | {weight} | [{row['name']}]({row['name']}.md) | {values} |")
-    return [*lines, "", "The fields of a denoiser are those of its objective. [Mixtures](mixture.md)."]
+        lines.append(f"| `{row_name}` | {mode} | {weight} | `{row['name']}` | {values} |")
+    return [*lines, "", "The fields of a denoiser are those of its objective."]
 
 
 def _fields_table(fields: list[Field], values: Mapping[str, Any]) -> list[str]:
@@ -194,46 +181,3 @@ def _short(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_short, value))}{',' * (len(value) == 1)})"
     return f"{value:.6g}" if isinstance(value, float) and value != int(value) else double_quoted(value)
-
-
-def _studies_section(config: str) -> list[str]:
-    lines = ["## What its ablations say", ""]
-    found = facts.studies().get(config, [])
-    with_report = [study for study in found if study.effect]
-    if not with_report:
-        lines += ["No study of this config has been published here yet.", ""]
-    for study in with_report:
-        lines += [f"- [{study.name}](../results/{study.name}/report.md): {study.effect}."]
-    if with_report:
-        lines += ["", "These studies are small: [what they can show](../results/README.md).", ""]
-    others = [study for study in found if not study.effect]
-    if others:
-        lines += ["Studies that train it and that you can run ([ablations](../ablations.md)):", ""]
-        lines += [f"- `configs/studies/{study.name}.py`: {study.question}" for study in others]
-    return lines
-
-
-def _table_of_objectives(name: str) -> str:
-    """The page of an objective that has no config of its name: the mixture."""
-    doc = (inspect.getdoc(OBJECTIVES[name]) or "").split("\n\n")
-    users = [config for config in config_names() if _objective_name(config) == name]
-    links = ", ".join(f"[{facts.title(config)}]({config}.md)" for config in users)
-    lines = [
-        f"# {name.capitalize()}",
-        "",
-        escaped(" ".join(doc[0].split())),
-        "",
-        f"Objective: `objectives/{name}.py`. Configs: {links}. More in [Objectives](../objectives.md#mixtures).",
-        "",
-        "## The fields of `objective`",
-        "",
-        *_fields_table(objective_fields(OBJECTIVES[name]), {}),
-        "",
-        escaped(" ".join(doc[-1].split())),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _objective_name(config: str) -> str:
-    return importlib.import_module(f"configs.{config}").get_config().objective.name

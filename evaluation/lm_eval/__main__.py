@@ -7,7 +7,7 @@ package alone. --model and --batch_size have the defaults cloze and auto. docs/l
 import pathlib
 import traceback
 
-from cluster.compilation_cache import use_compilation_cache
+from cluster.devices import use_compilation_cache
 from command.flags import run_command
 from contract.errors import ConfigError
 
@@ -35,7 +35,7 @@ def main() -> None:
         args.batch_size = getattr(args, "batch_size", "auto")
     try:
         cli.execute(args)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, NotImplementedError) as error:  # the last one: of chat templates
         raised_in = pathlib.Path(traceback.extract_tb(error.__traceback__)[-1].filename)
         if pathlib.Path(lm_eval.__file__).parent not in raised_in.parents:
             raise

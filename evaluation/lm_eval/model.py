@@ -6,27 +6,44 @@ Contexts are read as train.generate reads a text to continue, and continuations 
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
+from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from contract.errors import ConfigError
-from evaluation.likelihood import Pair, continuation_denoiser, continuations
-from evaluation.lm_eval.arguments import Arguments, generation_arguments
-from evaluation.lm_eval.generation import Generator
-from evaluation.lm_eval.texts import longest_window, rolling_windows, split_pair
-from evaluation.probes.probe import LanguageModel
-from generate.prompts import not_a_language_model
+from data.tokenizers.tokenizer import Tokenizer
+from evaluation.likelihood import Likelihood, Pair, continuation_denoiser, continuations, encode_pair, fits, most
+from evaluation.scorer import LanguageModel, hide
+from experiment.experiment import Experiment
+from generate.prompts import Prompt, encode, not_a_language_model, prompt_length
+from generate.sampling import Answer, Request, Sampling, generate_answers
+from objectives import Denoiser
 from run.restore import language_model, load_experiment, load_params, reading_mesh
 
 NAME = "cloze"
 _REQUESTS_AT_A_TIME = 512  # results of so many requests are cached together
+_POSITIONS_PER_BATCH = 1 << 14
 _LOG = logging.getLogger(__name__)
+
+# Arguments of other models' decoding algorithms, with the values that change nothing.
+_NEUTRAL = {"num_beams": 1, "num_return_sequences": 1, "repetition_penalty": 1, "length_penalty": 1}
+_GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
+
+
+class Generation(NamedTuple):
+    """The checked generation_kwargs of a request."""
+
+    until: tuple[str, ...]  # stop strings
+    max_tokens: int
+    sampling: Sampling
 
 
 @register_model(NAME)
@@ -34,23 +51,56 @@ class ClozeLM(LM):
     """A run's language model.
 
     Args:
-      **arguments: the fields of evaluation.lm_eval.arguments.Arguments.
+      workdir: the folder of the run.
+      step: the checkpoint; None: the newest.
+      mode: a mode token, such as [S]; None: that of the first denoiser that continues texts.
+      batch_size: rows of a batch, or "auto": as many as fit a number of positions. lm-eval's "auto:N" is "auto".
+      max_batch_size: the most rows of a batch with "auto"; None: no limit.
+      max_gen_toks: the most tokens of an answer where a task names no number; None: 256, or half a row if that is less.
+      seed: of sampled answers.
+      device, trust_remote_code: without effect. JAX chooses the device, and a run contains no code.
+      **unknown: refused.
 
     Raises ConfigError for an unknown argument or value, for a folder that is not a run's, and for a model that does not
     continue texts, before the checkpoint is read.
     """
 
-    def __init__(self, **arguments: Any):
+    def __init__(
+        self,
+        workdir: str = "",
+        step: int | None = None,
+        mode: str | None = None,
+        batch_size: int | str = "auto",
+        max_batch_size: int | None = None,
+        max_gen_toks: int | None = None,
+        seed: int = 0,
+        device: str | None = None,
+        trust_remote_code: bool = False,
+        **unknown: Any,
+    ):
         super().__init__()
-        self.arguments = Arguments.from_mapping(arguments)
-        trained = load_experiment(self.arguments.workdir)
+        for name, value in unknown.items():
+            raise ConfigError(f"--model_args has the unknown {name}={value}: docs/lm_eval.md has the known ones")
+        if not isinstance(workdir, str) or not workdir:  # lm-eval parses a folder "1" as a number
+            raise ConfigError(f"--model_args workdir={workdir} must be the folder of a run: ./1 for a folder 1")
+        rows = None if str(batch_size).partition(":")[0] == "auto" else batch_size
+        self._rows = max_batch_size if rows is None else int(rows) if str(rows).isdecimal() else rows
+        numbers = {"step": step, "max_gen_toks": max_gen_toks, "seed": seed, "batch_size": self._rows}
+        for name, value in numbers.items():
+            least = 0 if name in ("step", "seed") else 1
+            if value is not None and (type(value) is not int or not least <= value < 2**32):
+                raise ConfigError(f"--model_args {name}={value} must be an integer of {least} or more")
+        trained = load_experiment(workdir)
         if trained.learner.language_model(trained.params_shapes) is None:
             raise not_a_language_model(trained)
-        self.denoiser = continuation_denoiser(trained, self.arguments.mode)
+        self.mode, self.seed = mode, seed
+        self.denoiser = continuation_denoiser(trained, mode)
         mesh = reading_mesh(trained)
-        params, self.step = load_params(trained, self.arguments.workdir, self.arguments.step, mesh=mesh)
+        params, self.step = load_params(trained, workdir, step, mesh=mesh)
         experiment, params = language_model(trained, params)
         self.language_model = LanguageModel(experiment, params, mesh)
+        longest = most(lambda n: fits(experiment, self.denoiser, 0, n), _row(experiment))
+        self.max_gen_toks = max_gen_toks or min(256, max(longest // 2, 1))
         self._num_params = trained.num_params
         self._shortened = 0  # requests whose context lost tokens
 
@@ -68,72 +118,94 @@ class ClozeLM(LM):
             pairs.append(pair)
         results: list[tuple[float, bool]] = [(0.0, False)] * len(pairs)
         num_shortened = 0
-
-        def finish(number: int, likelihood) -> None:
-            nonlocal num_shortened
-            results[number] = (likelihood.log_likelihood, bool(likelihood.is_greedy))
-            num_shortened += likelihood.dropped > 0
+        for number, found in self._score(pairs, lambda number: _where(requests[number]), disable_tqdm):
+            results[number] = (found.log_likelihood, found.is_greedy)
+            num_shortened += found.dropped > 0
             self.cache_hook.add_partial("loglikelihood", requests[number].args, results[number])
-
-        self._score(pairs, finish, lambda number: _where(requests[number]), disable_tqdm)
         self._report_shortened(num_shortened, len(requests))
         return results
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Returns log p(text), in nats, of each request: the sum over lm-eval's rolling windows of the text.
+        """Returns log p(text), in nats, of each request: the sum over `rolling_windows` of the text.
 
-        evaluation/lm_eval/texts.py describes the windows. Each token is scored once. Raises ConfigError for a row too
-        short for two tokens.
+        Each token is scored once. Raises ConfigError for a row too short for two tokens.
         """
-        length = longest_window(self.language_model.experiment, self.denoiser)
+        experiment = self.language_model.experiment
+        length = longest_window(experiment, self.denoiser)
         windows, owners = [], []
         for number, request in enumerate(requests):
-            (text,) = request.args
-            whole = split_pair(self._tokenizer, self.denoiser, "", text, where=_where(request)).continuation
-            of_text = list(rolling_windows(whole, length))
+            text = split_pair(self._tokenizer, self.denoiser, "", *request.args, where=_where(request)).continuation
+            of_text = list(rolling_windows(text, length))
             windows += of_text
             owners += [number] * len(of_text)
-        results, waiting = [0.0] * len(requests), np.bincount(owners, minlength=len(requests))
-
-        def finish(window: int, likelihood) -> None:
-            number = owners[window]
-            results[number] += likelihood.log_likelihood
-            waiting[number] -= 1
-            if not waiting[number]:
-                self.cache_hook.add_partial("loglikelihood_rolling", requests[number].args, results[number])
-
-        self._score(windows, finish, lambda window: _where(requests[owners[window]]), disable_tqdm)
+        results = [0.0] * len(requests)
+        for window, found in self._score(windows, lambda window: _where(requests[owners[window]]), disable_tqdm):
+            results[owners[window]] += found.log_likelihood
+        for request, result in zip(requests, results, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, result)
         return results
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Returns the text that the model writes after each context, up to the first stop string, EOS or max_gen_toks.
 
-        Supported arguments of a task's generation_kwargs: evaluation/lm_eval/arguments.py. Raises ConfigError for others,
-        for a max_gen_toks that does not fit a row, and for a layout that shows the model how many tokens to write.
+        The start of a context that leaves no room for max_gen_toks is not read. The draws of an answer depend on the
+        seed, the context, and how many contexts before it are equal to it. Raises ConfigError for unsupported arguments
+        (`generation_arguments`), for a max_gen_toks that does not fit a row, and for a layout that shows the model how
+        many tokens to write.
         """
-        generator = Generator(self.language_model, self.denoiser, self.arguments)
-        contexts = [
-            generator.read(
-                request.args[0],
-                generation_arguments(request.args[1], generator.default_max_tokens),
-                where=_where(request),
+        experiment, denoiser = self.language_model.experiment, self.denoiser
+        one, two = (hide(denoiser, np.zeros(1 + n, np.int32), 1, 1 + n, experiment.vocab) for n in (1, 2))
+        if len(one.inputs) != len(two.inputs):
+            raise ConfigError(
+                f"generate_until: objective {denoiser.name!r} shows the model how many tokens to write, and lm-eval "
+                "does not know the number: use tasks of likelihoods, or another run"
             )
-            for request in requests
-        ]
-        self._report_shortened(sum(context.dropped > 0 for context in contexts), len(contexts))
-        results = [""] * len(contexts)
-        bar = tqdm(total=len(contexts), desc="generating", disable=disable_tqdm)
-        for number, text in generator.generate(contexts):
-            results[number] = text
-            self.cache_hook.add_partial("generate_until", requests[number].args, text)
-            bar.update()
+        groups: dict[tuple[Generation, int], list[tuple[int, Prompt]]] = defaultdict(list)
+        repeats: Counter = Counter()
+        num_shortened = 0
+        for number, request in enumerate(requests):
+            arguments = generation_arguments(request.args[1], self.max_gen_toks)
+            prompt, dropped = self.read_context(request.args[0], arguments.max_tokens, where=_where(request))
+            num_shortened += dropped > 0
+            key = (arguments, prompt.text.tobytes())
+            groups[arguments, repeats[key]].append((number, prompt))
+            repeats[key] += arguments.sampling.temperature > 0
+        self._report_shortened(num_shortened, len(requests))
+        results = [""] * len(requests)
+        bar = tqdm(total=len(requests), desc="generating", disable=disable_tqdm)
+        for (arguments, repeat), contexts in groups.items():
+            contexts.sort(key=lambda context: -len(context[1].text))
+            answers = self._answers([prompt for _, prompt in contexts], arguments, (self.seed + repeat) % 2**32)
+            for (number, prompt), answer in zip(contexts, answers, strict=True):
+                text = self._decode(prompt.text, answer)
+                results[number] = postprocess_generated_text(text, list(arguments.until), None)
+                self.cache_hook.add_partial("generate_until", requests[number].args, results[number])
+                bar.update()
         bar.close()
         return results
+
+    def read_context(self, context: str, max_tokens: int, *, where: str) -> tuple[Prompt, int]:
+        """Returns a context as the model reads it, with room for `max_tokens`, and how many first tokens were dropped.
+
+        Raises ConfigError if a row has no room for so many tokens, and for text that is not valid Unicode; `where`
+        names it.
+        """
+        experiment, denoiser = self.language_model.experiment, self.denoiser
+        text = encode(experiment.tokenizer, context, np.zeros(0, np.int32), where=where)
+        if not fits(experiment, denoiser, 0, max_tokens):
+            row = f"data.inputs_length={experiment.data.inputs_length}"
+            if experiment.model.has_encoder:
+                row = f"data.targets_length={experiment.data.targets_length}"
+            raise ConfigError(f"{where} max_gen_toks={max_tokens} does not fit a row of {row}: set --gen_kwargs "
+                              "max_gen_toks to a smaller number")  # fmt: skip
+        dropped = len(text) - most(lambda n: fits(experiment, denoiser, n, max_tokens), len(text))
+        text = text[dropped:]
+        laid_out = hide(denoiser, np.append(text, np.int32(0)), len(text), len(text) + 1, experiment.vocab)
+        return Prompt(denoiser, text, laid_out.inputs, laid_out.targets_start), dropped
 
     def get_model_info(self) -> dict[str, Any]:
         """Returns what lm-eval writes next to the results: the checkpoint, the layout, and counts."""
         experiment = self.language_model.experiment
-        row = experiment.data
         return {
             "model_num_parameters": self._num_params,
             "model_dtype": str(np.dtype(experiment.model.dtype)),
@@ -142,67 +214,147 @@ class ClozeLM(LM):
             "denoiser": self.denoiser.name,
             "mode": self.denoiser.mode,
             "architecture": experiment.model.architecture,
-            "inputs_length": row.inputs_length,
-            "targets_length": row.targets_length if experiment.model.has_encoder else 0,
+            "inputs_length": experiment.data.inputs_length,
+            "targets_length": experiment.data.targets_length if experiment.model.has_encoder else 0,
             "shortened_contexts": self._shortened,
         }
 
-    def apply_chat_template(self, chat_history, add_generation_prompt=True) -> str:
-        """Raises ConfigError: a run has no chat template."""
-        raise _no_chat_template()
-
-    def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """Returns "" without --apply_chat_template, and otherwise raises ConfigError: a run has no chat template."""
-        if chat_template:
-            raise _no_chat_template()
-        return ""
-
     @property
-    def tokenizer_name(self) -> str:
-        """Raises ConfigError: lm-eval reads this name for chat templates alone."""
-        raise _no_chat_template()
-
-    @property
-    def _tokenizer(self):
+    def _tokenizer(self) -> Tokenizer:
         return self.language_model.experiment.tokenizer
 
     def _score(
-        self, pairs: Sequence[Pair], finish: Callable[[int, Any], None], where: Callable[[int], str], disable_tqdm: bool
-    ) -> None:
-        """Calls finish(number, likelihood) for each of `pairs`, the longest ones first."""
-        order = sorted(range(len(pairs)), key=lambda k: -len(pairs[k].context) - len(pairs[k].continuation))
+        self, pairs: Sequence[Pair], where: Callable[[int], str], disable_tqdm: bool
+    ) -> Iterator[tuple[int, Likelihood]]:
+        """Yields the number and the likelihood of each of `pairs`, the longest ones first."""
+        order = sorted(range(len(pairs)), key=lambda k: -sum(map(len, pairs[k])))
         bar = tqdm(total=len(pairs), desc="scoring", disable=disable_tqdm)
         for first in range(0, len(order), _REQUESTS_AT_A_TIME):
             chosen = order[first : first + _REQUESTS_AT_A_TIME]
             found = continuations(
                 self.language_model,
                 [pairs[k] for k in chosen],
-                mode=self.arguments.mode,
+                mode=self.mode,
                 drop_context=True,
-                rows_per_batch=self.arguments.rows_per_batch,
+                rows_per_batch=self._rows,
                 where=lambda k, chosen=chosen: where(chosen[k - 1]),
             )
-            for number, likelihood in zip(chosen, found, strict=True):
-                finish(number, likelihood)
+            yield from zip(chosen, found, strict=True)
             bar.update(len(chosen))
         bar.close()
+
+    def _answers(self, prompts: list[Prompt], arguments: Generation, seed: int) -> Iterator[Answer]:
+        lengths = [len(prompt.inputs) + prompt_length(self.language_model.experiment, prompt) for prompt in prompts]
+        answers = generate_answers(
+            self.language_model.experiment,
+            self.language_model.params,
+            [Request(prompt, arguments.max_tokens) for prompt in prompts],
+            arguments.sampling,
+            num_samples=1,
+            seed=seed,
+            batch_size=self._rows or max(_POSITIONS_PER_BATCH // (max(lengths) + arguments.max_tokens), 1),
+        )
+        return (answer for [answer] in answers)
+
+    def _decode(self, context: np.ndarray, answer: Answer) -> str:
+        """Returns the text that an answer adds to that of `context`, int32 [n], a first space included.
+
+        The first special token ends it: it does not occur in raw text. The sentinel after a span is one.
+        """
+        vocab, tokens = self.language_model.experiment.vocab, answer.tokens
+        is_special = ((tokens < vocab.content_start) | (tokens >= vocab.content_end)) & (tokens != vocab.unk)
+        tokens = tokens[: np.argmax(is_special)] if is_special.any() else tokens
+        decode = self._tokenizer.decode
+        before, whole = decode(context), decode(np.concatenate([context, tokens]))
+        return whole[len(before) :] if whole.startswith(before) else decode(tokens)
 
     def _report_shortened(self, count: int, total: int) -> None:
         self._shortened += count
         if count:
-            data = self.language_model.experiment.data
-            _LOG.warning(
-                "%d of %d contexts are too long for a row of data.inputs_length=%d: their first tokens were not read",
-                count,
-                total,
-                data.inputs_length,
-            )
+            row = f"data.inputs_length={self.language_model.experiment.data.inputs_length}"
+            line = "%d of %d contexts are too long for a row of %s: their first tokens were not read"
+            _LOG.warning(line, count, total, row)
+
+
+def generation_arguments(given: Mapping[str, Any], default_max_tokens: int) -> Generation:
+    """Returns the generation_kwargs of a request, normalized as for lm-eval's own models. A null argument is not set.
+
+    Numbers may be strings, as YAML reads 1e-3. Raises ConfigError for an unsupported argument, such as num_beams=4, and
+    for values that cannot work.
+    """
+    try:
+        is_set = {name: value for name, value in given.items() if value is not None}
+        normalized = dict(normalize_gen_kwargs(is_set, default_max_tokens))
+        until, max_tokens, do_sample = (normalized.pop(name) for name in ("until", "max_gen_toks", "do_sample"))
+        temperature = float(normalized.pop("temperature", 1.0)) if do_sample else 0.0
+        normalized.pop("temperature", None)
+        sampling = Sampling(temperature, int(normalized.pop("top_k", 0)), float(normalized.pop("top_p", 1.0)))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"generation_kwargs={dict(given)}: {error}") from None
+    for name, value in normalized.items():
+        if value != _NEUTRAL.get(name):
+            raise ConfigError(f"generation_kwargs: {name}={value} is not supported: use {', '.join(_GENERATION)}")
+    is_valid = 0 <= temperature < float("inf") and sampling.top_k >= 0 and 0 < sampling.top_p <= 1 and max_tokens >= 1
+    if not is_valid or not all(isinstance(stop, str) for stop in until) or not isinstance(do_sample, bool):
+        raise ConfigError(
+            f"generation_kwargs={dict(given)} must have 0 <= temperature, 0 <= top_k, 0 < top_p <= 1, "
+            "1 <= max_gen_toks, strings in until, and do_sample true or false"
+        )
+    return Generation(tuple(stop for stop in until if stop), max_tokens, sampling)
+
+
+def split_pair(tokenizer: Tokenizer, denoiser: Denoiser, context: str, continuation: str, *, where: str) -> Pair:
+    """Returns the tokens of a context and its continuation, divided as lm-eval's Hugging Face model divides them.
+
+    White space at the end of the context belongs to the continuation, because tokenizers attach spaces to the word
+    after them. The tokens are those of the whole text, as in training, where lm-eval's encoder-decoders encode the two
+    texts apart; a model of prompts and responses (SFT) was trained on texts that were encoded apart, and reads them so.
+
+    Raises ConfigError for text that is not valid Unicode; `where` names it.
+    """
+    kept = context.rstrip()
+    continuation = context[len(kept) :] + continuation
+    if denoiser.objective.prompting.task == "respond":
+        nothing = np.zeros(0, np.int32)
+        return Pair(*(encode(tokenizer, text, nothing, where=where) for text in (kept, continuation)))
+    return encode_pair(tokenizer, kept, continuation, where=where)
+
+
+def longest_window(experiment: Experiment, denoiser: Denoiser) -> int:
+    """Returns the largest max_seq_len of lm-eval's rolling windows with which each of them fits a row of training.
+
+    Raises ConfigError for a row that is too short for two tokens.
+    """
+
+    def fit(length: int) -> bool:
+        # A window has `length` + 1 tokens, of which the first one, or all but the last one, are the context.
+        return all(fits(experiment, denoiser, count, length + 1 - count) for count in (1, length))
+
+    length = most(fit, _row(experiment))
+    if not length:
+        raise ConfigError(f"data.inputs_length={experiment.data.inputs_length} is too short for a window of two tokens")
+    return length
+
+
+def rolling_windows(text: np.ndarray, length: int) -> Iterator[Pair]:
+    """Yields lm-eval's rolling windows of `text`, int32 [n], whose continuations together are the text.
+
+    The first window has no context: a row begins with what lm-eval calls the prefix token. Later windows have one
+    token of context, and the last one as many as fit.
+
+    length: of `longest_window`.
+    """
+    prefix = -1  # lm-eval's prefix token, which is in the first window alone
+    for window in get_rolling_token_windows(text.tolist(), prefix, max_seq_len=length, context_len=1):
+        context, continuation = make_disjoint_window(window)
+        yield Pair(*(np.array(part, np.int32) for part in ([] if context == [prefix] else context, continuation)))
+
+
+def _row(experiment: Experiment) -> int:
+    """Returns a number of tokens that no row exceeds."""
+    return experiment.data.inputs_length + experiment.data.targets_length
 
 
 def _where(request: Instance) -> str:
     """The name of a request in messages."""
     return f"task {request.task_name}, document {request.doc_id}, {request.request_type} {request.idx}:"
-
-
-def _no_chat_template() -> ConfigError:
-    return ConfigError("--apply_chat_template: a run has no chat template: remove the flag")

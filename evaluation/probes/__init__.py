@@ -3,11 +3,9 @@
 PROBES maps the value of --probe to the class. To add a probe, subclass Probe in a file of this package and add it here.
 """
 
-from evaluation.probes.continuation import Continuation
-from evaluation.probes.infilling import Infilling
+from evaluation.probes.heldout_text import Continuation, Infilling, PseudoLogLikelihood
 from evaluation.probes.minimal_pairs import MinimalPairs
 from evaluation.probes.probe import Probe
-from evaluation.probes.pseudo_likelihood import PseudoLogLikelihood
 
 PROBES: dict[str, type[Probe]] = {
     probe.name: probe for probe in (Continuation, Infilling, MinimalPairs, PseudoLogLikelihood)

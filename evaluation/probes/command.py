@@ -9,7 +9,8 @@ from jax.sharding import Mesh
 from contract.errors import ConfigError
 from data.windows.documents import Documents, MixedDocuments
 from evaluation.probes import PROBES
-from evaluation.probes.probe import LanguageModel, Probe, Side, find_denoiser
+from evaluation.probes.probe import Probe
+from evaluation.scorer import LanguageModel, Side, find_denoiser
 from experiment.experiment import Experiment
 from generate.prompts import not_a_language_model
 from models.parameters import Params

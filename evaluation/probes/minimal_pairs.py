@@ -1,31 +1,49 @@
-"""--probe=minimal_pairs: which of two sentences is likelier (Warstadt et al. 2020, BLiMP)."""
+"""--probe=minimal_pairs: which of two sentences is likelier (Warstadt et al. 2020, BLiMP).
 
+Each line of a file of pairs is an object with two sentences, and optionally the name of the pair's group. Other keys
+and blank lines are ignored:
+
+    {"good": "The cats sleep.", "bad": "The cats sleeps.", "group": "agreement"}
+"""
+
+import codecs
 import dataclasses
+import os
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from contract import rng
 from contract.errors import ConfigError
-from evaluation.probes.bootstrap import mean_interval
-from evaluation.probes.pairs import Pair, draw_pairs, read_pairs
+from data.sources.records import InvalidRecord, read_object, string_field
 from evaluation.probes.probe import (
-    LanguageModel,
     Probe,
-    Side,
+    Unit,
     check_at_least,
-    find_denoiser,
+    check_unit,
+    hide_each_unit,
     interval_fields,
+    mean_interval,
     with_interval,
 )
-from evaluation.probes.pseudo_likelihood import Unit, check_unit, hide_each_unit
-from evaluation.probes.scorer import Example, hide
+from evaluation.scorer import Example, LanguageModel, Side, find_denoiser, hide
 from experiment.experiment import Experiment
 from objectives import Denoiser
 
 Score = Literal["log_likelihood", "pseudo_log_likelihood"]
 _SIDE: dict[Score, Side] = {"log_likelihood": "left", "pseudo_log_likelihood": "both"}
 _UNIT: Unit = "token"
+_SEED = rng.seed_bits(0, "minimal pairs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two sentences that differ minimally. Equal sentences, which BLiMP has, are a tie."""
+
+    good: str
+    bad: str
+    group: str  # "" without a group
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,9 +52,9 @@ class MinimalPairs(Probe):
 
     A sentence's score is the sum over its tokens, without an EOS, of one of:
       log_likelihood: each token's log-probability given the tokens before it: the sentence continues an empty text.
-      pseudo_log_likelihood: each token's, or word's, given the rest of the sentence; see pseudo_likelihood.py.
+      pseudo_log_likelihood: each token's, or word's, given the rest of the sentence.
 
-    path: the file (evaluation/probes/pairs.py).
+    path: the file.
     group: the key of the pairs' group; None: "group".
     limit: the most pairs of a group; None: all.
     score: one of the two scores. None: both for an encoder-decoder that is trained for both; for a single stack
@@ -137,6 +155,62 @@ class MinimalPairs(Probe):
 
         count = len(texts) if score == "log_likelihood" else sum(map(len, texts))
         totals = np.zeros(len(texts))
-        for number, scores in model.scores(examples(), count):
+        for number, scores in model.score_with_bar(examples(), count):
             totals[owners[number]] -= scores.nats.sum()
         return totals
+
+
+def read_pairs(path: str, group_field: str | None) -> list[Pair]:
+    """Returns the pairs of a file, in the file's order.
+
+    group_field: the key of the group, which every line must have; None: "group", which lines may lack.
+
+    Raises ConfigError, with the number of the line, for a line that is not a pair, and for a file that cannot be read
+    or has no pairs.
+    """
+    pairs = []
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            for number, line in enumerate(file, start=1):
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                if line.strip():
+                    try:
+                        pairs.append(_pair(read_object(line), group_field))
+                    except InvalidRecord as error:
+                        raise ConfigError(f"--path: {path}:{number} {error}") from None
+    except OSError as error:
+        raise ConfigError(f"--path={path} cannot be read ({error.strerror}): name a JSON-lines file") from None
+    if not pairs:
+        raise ConfigError(f"--path={path} has no pairs: write one object with 'good' and 'bad' in each line")
+    return pairs
+
+
+def draw_pairs(pairs: list[Pair], limit: int | None) -> list[Pair]:
+    """Returns at most `limit` pairs of each group, drawn at random but always the same ones, in the order of `pairs`.
+
+    None: all pairs.
+    """
+    if limit is None:
+        return pairs
+    keys = rng.bits(np.array([_SEED], np.uint64), len(pairs))[0]
+    chosen: list[int] = []
+    by_group: dict[str, list[int]] = {}
+    for i, pair in enumerate(pairs):
+        by_group.setdefault(pair.group, []).append(i)
+    for indices in by_group.values():
+        chosen += sorted(indices, key=lambda i: keys[i])[:limit]
+    return [pairs[i] for i in sorted(chosen)]
+
+
+def _pair(fields, group_field: str | None) -> Pair:
+    needed = ["good", "bad", *([group_field] if group_field else [])]
+    missing = [key for key in needed if not isinstance(fields, dict) or key not in fields]
+    if missing:
+        raise InvalidRecord(f"has no {' and no '.join(map(repr, missing))}: a pair is an object with {_keys(needed)}")
+    key = group_field or "group"
+    group = string_field(fields, key) if key in fields else ""
+    return Pair(string_field(fields, "good"), string_field(fields, "bad"), group)
+
+
+def _keys(names: list[str]) -> str:
+    return " and ".join([", ".join(map(repr, names[:-1])), repr(names[-1])])

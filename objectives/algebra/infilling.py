@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from contract import rng
-from objectives.algebra.noise import valid_positions
+from objectives.algebra.noise import draw_lengths, valid_positions
 from objectives.algebra.sequences import Sequences, compact
-from objectives.algebra.span_lengths import draw_lengths
 
 _LEAST_PROBABILITY = 1e-7  # less likely span lengths are never drawn
 

@@ -2,28 +2,19 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
 
 from contract.batch import Batch
 from contract.vocab import Vocab
-from contract.windows import BatchSpec, Windows
+from contract.windows import BatchSpec, RowPlan, Windows
 from objectives.algebra.sequences import Sequences, prepend
-from objectives.denoising import Denoising, corrupt_together
-from objectives.objective import Denoiser, InputsTargets, Masked
+from objectives.denoising import Denoising, corrupt_together, views_of
+from objectives.objective import Denoiser, InputsTargets, Masked, Objective
 from objectives.rows import layout
-from objectives.rows.declared import check_declared
-from objectives.rows.kinds import Kinds, make_kinds
 from objectives.rows.lengths import RowShape
-
-
-class _Member(NamedTuple):
-    """A denoiser, or a part of one, and the number of its windows in a batch."""
-
-    denoiser: Denoiser
-    num_windows: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,37 +51,42 @@ class Collator:
 
     def examples(self, windows: Windows) -> InputsTargets | Masked:
         """Returns the corrupted examples, in the windows' order, before `place` puts them into rows."""
-        kinds = self._kinds if windows.parts is None else self._planned_kinds
-        kind = kinds.of_windows(windows.denoiser_ids, windows.parts)
-        by_kind, counts = np.argsort(kind, kind="stable"), np.bincount(kind, minlength=len(kinds.denoisers))
+        calls = self._calls if windows.variant_ids is None else self._planned_calls
+        kinds = calls.kinds_of(windows.denoiser_ids, windows.variant_ids)
+        by_kind, counts = np.argsort(kinds, kind="stable"), np.bincount(kinds, minlength=len(calls.denoisers))
         ends = np.cumsum(counts)
         examples, chosen = [], []
-        for first, end in kinds.groups:
+        for first, end in calls.groups:
             places = by_kind[ends[first] - counts[first] : ends[end - 1]]
             if places.size:
                 chosen.append(places)
-                group = zip(kinds.denoisers[first:end], counts[first:end].tolist(), strict=True)
-                examples.append(self._corrupt([_Member(*member) for member in group if member[1]], windows, places))
+                group = zip(calls.denoisers[first:end], counts[first:end].tolist(), strict=True)
+                examples.append(self._corrupt([(kind, count) for kind, count in group if count], windows, places))
         return _interleave(examples, chosen)
 
     @functools.cached_property
-    def _kinds(self) -> Kinds:
-        return make_kinds(self.denoisers, None)
+    def _calls(self) -> "CallGroups":
+        return call_groups(self.denoisers, None)
 
     @functools.cached_property
-    def _planned_kinds(self) -> Kinds:
-        return make_kinds(self.denoisers, self.batch_spec.plan)
+    def _planned_calls(self) -> "CallGroups":
+        return call_groups(self.denoisers, self.batch_spec.plan)
 
     @property
     def _has_attention_order(self) -> bool:
         # All batches must have the same fields, also batches without an example of such a denoiser.
         return any(denoiser.objective.has_attention_order for denoiser in self.denoisers)
 
-    def _corrupt(self, group: Sequence[_Member], windows: Windows, chosen: np.ndarray) -> InputsTargets | Masked:
-        """The examples of windows `chosen`, int [n]: first those of the group's first member, then the second's, ..."""
+    def _corrupt(
+        self, group: Sequence[tuple[Denoiser, int]], windows: Windows, chosen: np.ndarray
+    ) -> InputsTargets | Masked:
+        """The examples of windows `chosen`, int [n], of the denoisers in `group`, each with the number of its windows.
+
+        First those of the first denoiser, then the second's, and so on.
+        """
         lengths, keys = windows.lengths[chosen], windows.keys[chosen]
         tokens = windows.tokens[chosen, : lengths.max()]
-        denoiser = group[0].denoiser
+        denoiser = group[0][0]
         examples: InputsTargets | Masked
         if len(group) == 1:
             columns = extra_columns_of(denoiser.objective.extra_columns, windows, chosen)
@@ -100,13 +96,56 @@ class Collator:
             examples = corrupt_together(objectives, tokens, lengths, keys, self.vocab)
         begin = 0
         for member, count in group:
-            check_declared(member.objective, examples, lengths, slice(begin, begin := begin + count))
+            check_lengths(member.objective, examples, lengths, slice(begin, begin := begin + count))
         if isinstance(examples, Masked) and examples.attention_order is None and self._has_attention_order:
             examples = examples._replace(attention_order=np.zeros(examples.targets.shape, np.int32))
         if not denoiser.mode:
             return examples
         modes = [self.vocab.mode(member.mode) for member, _ in group]
         return examples._replace(inputs=prepend(examples.inputs, np.repeat(modes, [count for _, count in group])))
+
+
+class CallGroups(NamedTuple):
+    """Which windows of a batch are corrupted by one call.
+
+    A kind is an objective with a mode: that of a denoiser, or of a variant of one in a row plan. Denoisers of several
+    corpora that differ in nothing else are one kind. One call corrupts the windows of a group of kinds.
+    """
+
+    denoisers: tuple[Denoiser, ...]  # one of each kind
+    groups: tuple[tuple[int, int], ...]  # the first kind of each group, and the one after its last
+    of_variants: np.ndarray  # int64 [denoisers, V], the kind of each variant; without a row plan V is 1
+
+    def kinds_of(self, denoiser_ids: np.ndarray, variant_ids: np.ndarray | None) -> np.ndarray:
+        """The kinds, int64 [E], of windows of these denoisers and variants, int [E]; None without a row plan."""
+        return self.of_variants[denoiser_ids, 0 if variant_ids is None else variant_ids]
+
+
+def call_groups(denoisers: Sequence[Denoiser], plan: RowPlan | None) -> CallGroups:
+    """Returns the groups of a table of denoisers.
+
+    Denoising objectives with the same views are a group (objectives/denoising.py, `corrupt_together`), as are six of
+    UL2's seven. Every other kind is a group of its own.
+    """
+    variants: list[tuple[Denoiser, ...]] = []
+    for k, denoiser in enumerate(denoisers):
+        count = 0 if plan is None else int(plan.variant_ids[plan.denoiser_ids == k].max()) + 1
+        variants.append(denoiser.variants(count) if count else (denoiser,))
+    kinds: dict[Hashable, Denoiser] = {}
+    groups: dict[Hashable, list[Hashable]] = {}
+    for variant in (variant for of_denoiser in variants for variant in of_denoiser):
+        kind = variant.objective, variant.mode
+        if kind not in kinds:
+            kinds[kind] = variant
+            views = views_of(variant.objective)
+            groups.setdefault((views, bool(variant.mode)) if views else kind, []).append(kind)
+    numbers = {kind: number for number, kind in enumerate(kind for group in groups.values() for kind in group)}
+    of_variants = np.zeros((len(denoisers), max(map(len, variants))), np.int64)
+    for k, of_denoiser in enumerate(variants):
+        of_variants[k, : len(of_denoiser)] = [numbers[variant.objective, variant.mode] for variant in of_denoiser]
+    ends = np.cumsum([len(group) for group in groups.values()]).tolist()
+    bounds = zip([0, *ends[:-1]], ends, strict=True)
+    return CallGroups(tuple(kinds[kind] for kind in numbers), tuple(bounds), of_variants)
 
 
 def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:
@@ -144,3 +183,64 @@ def _interleave(parts: Sequence[InputsTargets | Masked], chosen: Sequence[np.nda
         elif values[0] is not None:
             fields[name] = stacked(values)
     return type(parts[0])(**fields)
+
+
+def check_lengths(
+    objective: Objective, examples: InputsTargets | Masked, lengths: np.ndarray, chosen: slice = slice(None)
+) -> None:
+    """Raises TypeError where examples are longer, or have more fields, than the objective declares.
+
+    The message says which member to define. Such examples would not fit their rows, or the learner would compute the logits of some of their targets alone.
+
+    Args:
+      objective: the objective that made the examples `chosen`.
+      examples: E examples.
+      lengths: int [E], of the windows that became the examples.
+      chosen: the examples to check.
+    """
+    if isinstance(examples, Masked):
+        _check_fields(objective, examples)
+        made = {"both": examples.inputs.lengths, "most_scored": examples.selected.sum(axis=1)}
+        what = {"both": "makes {} positions", "most_scored": "selects {} positions"}
+    else:
+        inputs, targets = examples.inputs.lengths, examples.targets.lengths
+        made = {"inputs": inputs, "targets": targets, "both": inputs + targets, "most_scored": targets}
+        what = {
+            "inputs": "makes {} inputs",
+            "targets": "makes {} targets",
+            "both": "makes {} inputs and targets",
+            "most_scored": "makes {} targets",
+        }
+    lengths = lengths[chosen]
+    bounds = _bounds(objective, 1 << int(lengths.max()).bit_length())
+    for name, counts in made.items():
+        counts = counts[chosen]
+        most = bounds[name][lengths]
+        if (counts > most).any():
+            e = int((counts - most).argmax())
+            member = name if name == "most_scored" else "output_lengths"
+            declared = f"{most[e]}" if name == "most_scored" else f"{most[e]} for {name}"
+            raise TypeError(
+                f"{type(objective).__name__}.corrupt {what[name].format(counts[e])} of a window of {lengths[e]} "
+                f"tokens, and {member} returns {declared}: define {member}"
+            )
+
+
+def _check_fields(objective: Objective, examples: Masked) -> None:
+    undeclared = {
+        "has_attention_order": examples.attention_order is not None and not objective.has_attention_order,
+        "num_token_types": examples.token_types is not None and not objective.num_token_types,
+    }
+    for name, is_undeclared in undeclared.items():
+        if is_undeclared:
+            raise TypeError(
+                f"{type(objective).__name__}.corrupt sets a field of Masked that needs {name}: define {name}"
+            )
+
+
+@functools.lru_cache(maxsize=256)
+def _bounds(objective: Objective, count: int) -> dict[str, np.ndarray]:
+    """Returns what the objective declares for windows of 0 to count - 1 tokens, int [count] each."""
+    raw = np.arange(1, count)
+    bounds = objective.output_lengths(raw)._asdict() | {"most_scored": objective.most_scored(raw)}
+    return {name: np.concatenate([[0], values]) for name, values in bounds.items()}

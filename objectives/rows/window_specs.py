@@ -1,4 +1,4 @@
-"""The windows that a table of denoisers needs to fill rows of a given shape, checked before any text is read."""
+"""The windows and the logits that a table of denoisers needs for rows of a given shape, before any text is read."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Capacity, DocumentHandling, Ramp, WindowSpec
 from objectives.objective import Denoiser
-from objectives.rows.filling import plan_cycle, warnings_about
 from objectives.rows.lengths import RowShape, longest_document, longest_windows
+from objectives.rows.packing import plan_cycle, warnings_about
 
 
 def make_batch_spec(
@@ -32,7 +32,7 @@ def make_batch_spec(
       row_shape: the positions of a row.
       vocab: the special ids.
       documents, on_unusable: as in WindowSpec. A denoiser's own `documents` replace the former.
-      packing: how the examples of a row share it: in "equal" parts, or "planned" by objectives/rows/filling.py.
+      packing: how the examples of a row share it: in "equal" parts, or "planned" by objectives/rows/packing.py.
       mix_by: what the weights are shares of: "example" or raw "token".
       ramp: the example numbers between which the shares change from the weights to the final weights; None if constant.
 
@@ -94,6 +94,39 @@ def make_batch_spec(
         windows = tuple(dataclasses.replace(spec, weight=float(n)) for spec, n in zip(windows, counts, strict=True))
         mix_by = "example"
     return BatchSpec(windows, row_shape.examples_per_row, vocab.pad, mix_by, plan), list(dict.fromkeys(warnings))
+
+
+def most_scored(denoisers: Sequence[Denoiser], spec: BatchSpec, row_shape: RowShape) -> int:
+    """Returns an upper bound of the positions with a loss weight in a row: for every text and every random draw.
+
+    Where documents determine how many examples a row has ("pack", "whole"), the bound is the length of the row.
+
+    Args:
+      denoisers: the table.
+      spec: the windows of the rows.
+      row_shape: the positions of the rows.
+    """
+    length = row_shape.targets_length if row_shape.architecture == "encoder_decoder" else row_shape.inputs_length
+    if any(window.documents in ("pack", "whole") for window in spec.windows):
+        return length
+    if spec.plan is None:
+        bounds = [
+            _most_scored_up_to(denoiser, w.raw_length)[-1] for denoiser, w in zip(denoisers, spec.windows, strict=True)
+        ]
+        return min(length, spec.examples_per_row * int(max(bounds)))
+    bounds_of_examples = np.zeros(spec.plan.raw_lengths.shape, np.int64)
+    for k, denoiser in enumerate(denoisers):
+        is_denoiser = spec.plan.denoiser_ids == k
+        for k_variant, variant in enumerate(denoiser.variants(int(spec.plan.variant_ids[is_denoiser].max()) + 1)):
+            chosen = is_denoiser & (spec.plan.variant_ids == k_variant)
+            of_lengths = _most_scored_up_to(variant, int(spec.plan.raw_lengths.max()))
+            bounds_of_examples[chosen] = of_lengths[spec.plan.raw_lengths[chosen] - 1]
+    return min(length, int(bounds_of_examples.sum(axis=1).max()))
+
+
+def _most_scored_up_to(denoiser: Denoiser, longest: int) -> np.ndarray:
+    """int64 [longest]: the bound of the examples of windows of 1, ..., longest tokens and of shorter windows."""
+    return np.maximum.accumulate(denoiser.objective.most_scored(np.arange(1, longest + 1)))
 
 
 def _capacities(denoiser: Denoiser, row_shape: RowShape) -> tuple[Capacity, ...]:

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import cloze
-from evaluation.text_losses import _logits, row_losses
+from evaluation.scorer import _logits
+from evaluation.texts import row_losses
 from experiment.experiment import make_experiment
 from models.transformer import apply
 from run.compiled_run import make_run
@@ -101,7 +102,7 @@ def test_a_batch_made_by_hand_may_have_several_segments_in_a_row(causal, monkeyp
         configs.append(config)
         return _logits(config, *rest)
 
-    monkeypatch.setattr("evaluation.text_losses._logits", record)
+    monkeypatch.setattr("evaluation.scorer._logits", record)
     causal.logits(causal.batch(TEXTS))
     assert [config.one_segment for config in configs] == [False]
 

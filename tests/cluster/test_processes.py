@@ -1,16 +1,22 @@
-"""Two processes with two devices each train as one process with one device."""
+"""Two processes train as one, stop at one step, and refuse to train where their configs or corpora differ."""
 
 import json
 import re
+import signal
+import socket
+import time
 
 import pytest
 
 from tests.train.subprocesses import free_port, run_main, start_main
 
+HOST = re.escape(socket.gethostname())
 # Several C++ threads of gloo print this message at once, each in pieces whose order varies.
 GLOO_GREETING = re.compile(
     r"\[Gloo\] Rank | is connected to | peer ranks\. |Expected number of connected peer ranks is : |\d+"
 )
+STEPS = 12
+TIMED = {"tokens_per_second", "data_wait_fraction"}  # not of the first step of a start, which compiles
 
 
 @pytest.fixture(scope="module")
@@ -18,38 +24,60 @@ def arguments(corpus):
     return [
         f"--config.data.path={corpus / 'text'}",
         f"--config.data.cache_dir={corpus / 'cache'}",
-        "--config.train.steps=6",
+        f"--config.train.steps={STEPS}",
         "--config.train.eval_every=3",
-        "--config.train.checkpoint_every=3",
+        "--config.train.checkpoint_every=6",
+        "--config.train.log_every=1",
     ]
 
 
+def start_two(*flags, of_the_second=(), devices=1):
+    address = f"--coordinator_address=localhost:{free_port()}"
+    of_each = ((), of_the_second)
+    return [
+        start_main(*flags, address, "--num_processes=2", f"--process_id={index}", *more, devices=devices)
+        for index, more in enumerate(of_each)
+    ]
+
+
+def outputs_of(processes):
+    try:
+        return [process.communicate(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+
+
 def metrics_of(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    path = workdir / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_two_processes_train_as_one(arguments, tmp_path):
+def test_two_processes_train_as_one_also_after_a_signal_to_one_of_them(arguments, tmp_path):
+    """With two devices each. SIGTERM stops both at one step, and the continued run equals the run of one process."""
     status, out, err = run_main(*arguments, f"--workdir={tmp_path / 'one'}")
     assert status == 0, out + err
-    address = f"--coordinator_address=localhost:{free_port()}"
-    started = [
-        start_main(*arguments, f"--workdir={tmp_path / 'two'}", address, "--num_processes=2", f"--process_id={i}",
-                   devices=2)
-        for i in range(2)
-    ]  # fmt: skip
-    try:
-        printed = [process.communicate(timeout=240) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    assert [process.returncode for process in started] == [0, 0], printed
-    assert "4 x cpu (cpu, 2 processes)" in printed[0][0]
-    assert GLOO_GREETING.sub("", printed[1][0]).split() == [], "process 1 prints nothing"
-    one, two = metrics_of(tmp_path / "one"), metrics_of(tmp_path / "two")
+    workdir = tmp_path / "two"
+    processes = start_two(*arguments, f"--workdir={workdir}", "--stopped_status=75", devices=2)
+    end = time.monotonic() + 200
+    while not metrics_of(workdir) and time.monotonic() < end and processes[1].poll() is None:
+        time.sleep(0.02)
+    processes[1].send_signal(signal.SIGTERM)
+    (stdout, _), (other, _) = printed = outputs_of(processes)
+    assert [process.returncode for process in processes] == [75, 75], printed
+    assert "4 x cpu (cpu, 2 processes)" in stdout and GLOO_GREETING.sub("", other).split() == []
+    step = int(re.search(r"stopped at step (\d+); its checkpoint is saved", stdout)[1])
+    assert step < STEPS and str(step) in [path.name for path in (workdir / "checkpoints").iterdir()]
+
+    processes = start_two(*arguments, f"--workdir={workdir}", devices=2)
+    (stdout, _), _ = printed = outputs_of(processes)
+    assert [process.returncode for process in processes] == [0, 0], printed
+    assert f"continuing from step {step}" in stdout
+    one, two = metrics_of(tmp_path / "one"), metrics_of(workdir)
     assert [(line["step"], line["split"]) for line in one] == [(line["step"], line["split"]) for line in two]
     for left, right in zip(one, two, strict=True):
         # Weights are whole numbers of tokens: equal fractions of useful tokens and equal denoisers mean equal batches.
-        assert left.keys() == right.keys()
+        assert left.keys() - TIMED == right.keys() - TIMED
         for name in left:
             if name in ("examples", "raw_tokens", "scored_tokens", "flops") or "_share/" in name:
                 assert left[name] == right[name], (left["step"], name)
@@ -59,15 +87,33 @@ def test_two_processes_train_as_one(arguments, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "of_the_second", "line"),
     [
-        (["--num_processes=2"], "--coordinator_address is missing"),
         (
-            ["--coordinator_address=localhost:1", "--num_processes=2", "--process_id=2"],
-            "--process_id=2 must be in 0..1",
+            [],
+            ["--config.seed=5"],
+            rf"process 1 \({HOST}\) has seed=5, and process 0 \({HOST}\) has seed=0: give every process .*",
+        ),
+        # Each process would have a state of its own, which the first checkpoint cannot contain.
+        (
+            ["--config.mesh.backend=pmap"],
+            [],
+            "mesh.backend='pmap' must be 'jit' for several processes: checkpoints need one state of all",
         ),
     ],
 )
-def test_an_incomplete_description_of_processes_is_an_error(arguments, tmp_path, flags, message):
-    status, out, err = run_main(*arguments, f"--workdir={tmp_path / 'run'}", *flags)
-    assert status == 1 and out == "" and err.startswith(f"error: {message}") and len(err.splitlines()) == 1
+def test_processes_that_cannot_train_together_end_with_the_same_line(flags, of_the_second, line, arguments, tmp_path):
+    processes = start_two(*arguments, *flags, f"--workdir={tmp_path / 'run'}", of_the_second=of_the_second)
+    printed = outputs_of(processes)
+    assert [process.returncode for process in processes] == [1, 1], printed
+    for out, err in printed:
+        assert re.fullmatch(f"error: {line}\n", err) and "step" not in out, err
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_coordinator_that_does_not_answer_ends_the_process_with_one_line(tmp_path):
+    address = f"localhost:{free_port()}"
+    flags = [f"--coordinator_address={address}", "--num_processes=2", "--process_id=1", "--join_timeout=2"]
+    status, out, err = run_main(f"--workdir={tmp_path}", *flags)
+    assert status == 1 and out == "" and len(err.splitlines()) == 1
+    assert err.startswith("error: process 1 has waited 2 s (--join_timeout)") and address in err

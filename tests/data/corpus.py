@@ -3,8 +3,10 @@
 import numpy as np
 
 from contract.windows import BatchSpec
+from data.sources import open_source
 from data.sources.config import CorpusConfig
 from data.sources.filters import OFF
+from data.sources.source import RawDocument, Skipped
 from data.store.store import TokenStore, open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.batches import Batches, batches
@@ -39,11 +41,21 @@ def write_texts(tmp_path, texts) -> None:
         (tmp_path / "text" / f"{i:03}.txt").write_bytes(text.encode())
 
 
+def read(corpus) -> tuple[list[RawDocument], Skipped]:
+    """The documents of a corpus, and what was skipped."""
+    skipped = Skipped()
+    return list(open_source(corpus).documents(skipped)), skipped
+
+
+def opened(corpus, **options) -> TokenStore:
+    """The token store of a corpus."""
+    return open_or_build(corpus, make_tokenizer(corpus), **options)
+
+
 def store_of(tmp_path, texts, **changes) -> TokenStore:
     """A token store of one document per text."""
     write_texts(tmp_path, texts)
-    corpus = corpus_config(tmp_path, **changes)
-    return open_or_build(corpus, make_tokenizer(corpus))
+    return opened(corpus_config(tmp_path, **changes))
 
 
 def all_documents(store: TokenStore) -> Documents:

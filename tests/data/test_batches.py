@@ -23,7 +23,7 @@ PAIRS = (WindowSpec("pairs", 0.6, 5, "split", False, ("others",)), WindowSpec("a
 PLAN = RowPlan(  # two rows; two specs with two window lengths each
     denoiser_ids=np.array([[0, 1, 1], [1, 0, 0]], np.int32),
     raw_lengths=np.array([[4, 6, 7], [6, 5, 4]], np.int32),
-    parts=np.array([[0, 0, 1], [1, 0, 0]], np.int32),
+    variant_ids=np.array([[0, 0, 1], [1, 0, 0]], np.int32),
 )
 
 
@@ -81,9 +81,9 @@ def test_processes_read_parts_of_one_batch(documents, processes, examples_per_ro
     whole = dataset(documents, specs, examples_per_row=examples_per_row)
     share = 8 // processes
     shares = [range(p * share, (p + 1) * share) for p in range(processes)]
-    parts = [dataset(documents, specs, examples_per_row=examples_per_row, local_rows=rows) for rows in shares]
+    variant_ids = [dataset(documents, specs, examples_per_row=examples_per_row, local_rows=rows) for rows in shares]
     for n in (0, 1, 57):
-        read = [part[n] for part in parts]
+        read = [part[n] for part in variant_ids]
         for p, batch in enumerate(read):
             assert batch.pop("num_rows") == share
             batch["row_ids"] = batch["row_ids"] + p * share
@@ -207,7 +207,7 @@ def test_planned_rows_follow_the_plan(documents):
     for n in range(6):
         batch = planned[n]
         rows = np.arange(5 * n, 5 * (n + 1)) % 2
-        for name, column in (("denoiser_ids", PLAN.denoiser_ids), ("parts", PLAN.parts)):
+        for name, column in (("denoiser_ids", PLAN.denoiser_ids), ("variant_ids", PLAN.variant_ids)):
             np.testing.assert_array_equal(batch[name], column[rows].ravel())
         assert batch["row_ids"].tolist() == np.repeat(np.arange(5), 3).tolist()
         planned_ids, planned_lengths = PLAN.denoiser_ids[rows].ravel().tolist(), PLAN.raw_lengths[rows].ravel().tolist()
@@ -221,12 +221,12 @@ def test_planned_rows_follow_the_plan(documents):
 def test_processes_read_parts_of_one_planned_batch(documents):
     whole = dataset(documents, SPECS[:2], examples_per_row=3, plan=PLAN)
     shares = [range(0, 8, 2), range(1, 8, 2)]
-    parts = [dataset(documents, SPECS[:2], examples_per_row=3, plan=PLAN, local_rows=rows) for rows in shares]
+    variant_ids = [dataset(documents, SPECS[:2], examples_per_row=3, plan=PLAN, local_rows=rows) for rows in shares]
     for n in (57, 0):
         expected = whole[n]
-        for p, part in enumerate(parts):
+        for p, part in enumerate(variant_ids):
             in_part = expected["row_ids"] % 2 == p
-            for name in ("tokens", "lengths", "keys", "denoiser_ids", "parts"):
+            for name in ("tokens", "lengths", "keys", "denoiser_ids", "variant_ids"):
                 np.testing.assert_array_equal(part[n][name], expected[name][in_part])
 
 

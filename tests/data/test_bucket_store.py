@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data.sources import bucket_store
-from data.store.store import open_or_build
+from data.sources import files
 from data.tokenizers.tokenizer import make_tokenizer
 from files.atomic import write_bytes
 from files.paths import copy_file, is_file, read_bytes, remove
-from tests.data.corpus import corpus_config, store_of
+from tests.data.corpus import corpus_config, opened, store_of
 from tests.data.record_files import write_examples, write_jsonl, write_parquet, zstd
 from tests.data.tiny_tokenizers import gpt2
 
@@ -49,10 +48,6 @@ def test_sources_in_a_bucket(bucket, tmp_path):
         opened(corpus_config(tmp_path, source="parquet", path=f"{bucket}/torn.parquet"))
 
 
-def opened(config):
-    return open_or_build(config, make_tokenizer(config), progress=False)
-
-
 def test_texts_and_stores_in_a_bucket(texts, tmp_path, capsys, monkeypatch):
     """One machine builds the store and copies it to the bucket; another has it from there. Both verify it."""
     config = corpus_config(tmp_path, path=f"{texts}/text", cache_dir=f"{texts}/cache")
@@ -64,7 +59,7 @@ def test_texts_and_stores_in_a_bucket(texts, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == "", "the copy on this machine is used"
 
     monkeypatch.setenv("HOME", str(tmp_path / "other"))
-    monkeypatch.setattr("data.store.store._build", pytest.fail)
+    monkeypatch.setattr("data.store.store.write_store", pytest.fail)
     second = opened(config)
     assert "other" in str(second.folder) and "checksums verified" in capsys.readouterr().err
     np.testing.assert_array_equal(first.tokens, second.tokens)
@@ -75,7 +70,7 @@ def test_a_changed_text_is_another_corpus_and_an_unchanged_one_is_not_transferre
     config = corpus_config(tmp_path, path=f"{texts}/text/*.txt")
     first = opened(config)
     with monkeypatch.context() as patch:
-        patch.setattr(bucket_store, "copy_file", pytest.fail)
+        patch.setattr(files, "copy_file", pytest.fail)
         assert opened(config).folder == first.folder
     copies = tmp_path / "cache" / "texts"
     assert len(list(copies.iterdir())) == 3
@@ -108,7 +103,7 @@ def test_a_store_whose_copy_to_the_bucket_was_interrupted_is_copied_again(texts,
 
 
 def test_a_bucket_that_is_missing_is_one_line_before_the_store_is_built(texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("data.store.store._build", pytest.fail)
+    monkeypatch.setattr("data.store.store.write_store", pytest.fail)
     config = corpus_config(tmp_path, path=f"{texts}/text", cache_dir="gs://no-such-bucket/cache")
     with pytest.raises(ConfigError, match=r"data\.cache_dir='gs://no-such-bucket/cache': there is no bucket"):
         opened(config)

@@ -8,8 +8,7 @@ import pytest
 
 from contract.errors import ConfigError
 from data.prepare.__main__ import main
-from data.sources import from_files
-from data.store import build
+from data.store import encode
 from tests.data.corpus import write_texts
 
 pytest.importorskip("apache_beam")
@@ -17,8 +16,7 @@ pytest.importorskip("apache_beam")
 
 @pytest.mark.parametrize("filters", [(), ("--filters.remove_duplicates=near", "--filters.min_characters=20")])
 def test_the_store_is_the_same(tmp_path, monkeypatch, filters):
-    monkeypatch.setattr(build, "_LEAST_BYTES", 100)
-    monkeypatch.setattr(build, "_MOST_BYTES", 100)
+    monkeypatch.setattr(encode, "_CHUNK_DOCUMENTS", 3)
     write_texts(tmp_path, [f"text {k % 9} " * (k % 12 + 1) for k in range(40)])
     same_stores(tmp_path, "--source=text", f"--path={tmp_path}/text", *filters)
 
@@ -36,10 +34,8 @@ def same_stores(tmp_path, *flags):
 
 @pytest.mark.parametrize("kind", ["labels", "prompts"])
 def test_the_store_of_json_lines_is_the_same(tmp_path, monkeypatch, kind):
-    """Parts of files, a compressed file, invalid lines, filters, near-identical documents and held-out text."""
-    monkeypatch.setattr(build, "_LEAST_BYTES", 4000)
-    monkeypatch.setattr(build, "_MOST_BYTES", 4000)
-    monkeypatch.setattr(from_files, "_RANGE_BYTES", 3000)
+    """Two files, one compressed, invalid lines, filters, near-identical documents and held-out text."""
+    monkeypatch.setattr(encode, "_CHUNK_DOCUMENTS", 7)
     generator = random.Random(0)
     texts = [" ".join(f"w{generator.randrange(10**6)}" for _ in range(80)) for _ in range(60)]
     texts += [f"{text} and a few words" for text in texts[::3]] + texts[:5] + ["short", "one word " * 200]

@@ -1,8 +1,16 @@
-"""Finding and reading text: what is read, in which order, and the error for each invalid input."""
+"""Finding and reading text: what is read, in which order, compressed or not, and the error for each invalid input."""
 
+import bz2
+import dataclasses
+import gzip
+import inspect
+import json
 import os
 import pickle
 import re
+import shutil
+import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,13 +19,10 @@ from hypothesis import strategies as st
 from contract.errors import ConfigError
 from data.sources import open_source
 from data.sources.files import file_digest, split_text
-from data.sources.raw import RawDocument, Skipped
-from tests.data.corpus import corpus_config, write_texts
-
-
-def read(corpus):
-    skipped = Skipped()
-    return list(open_source(corpus).documents(skipped)), skipped
+from data.sources.source import RawDocument, Skipped
+from data.sources.stdlib import documented_functions
+from tests.data.corpus import corpus_config, opened, read, write_texts
+from tests.data.record_files import zstd
 
 
 def texts(corpus):
@@ -76,7 +81,7 @@ def test_paragraphs_are_blocks_between_blank_lines(tmp_path):
 @given(st.text(alphabet="ab \n\r"))
 def test_paragraphs_keep_every_line_that_is_not_blank(text):
     lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
-    assert [line for block in split_text(text, "paragraph") for line in block.split("\n")] == lines
+    assert [line for block in split_text(text.split("\n"), "paragraph") for line in block.split("\n")] == lines
 
 
 def test_folders_globs_and_files_each_file_once_without_hidden_files(tmp_path):
@@ -97,12 +102,6 @@ def test_linked_folders_are_read_and_loops_end(tmp_path):
     (tmp_path / "text" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "text")
     assert sorted(texts(corpus_config(tmp_path))) == ["a", "b"]
-
-
-def test_home_is_expanded(tmp_path, monkeypatch):
-    write_texts(tmp_path, ["a"])
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert texts(corpus_config(tmp_path, path="~/text")) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -132,13 +131,6 @@ def test_a_file_that_is_not_utf8_is_an_error_or_skipped_whole(tmp_path, document
     documents, skipped = read(corpus_config(tmp_path, document_per=document_per, on_unreadable="skip"))
     assert [document.text for document in documents] == ["good", "good too"]
     assert skipped.files == [str(bad)]
-
-
-def test_a_character_cut_off_at_the_end_of_a_file(tmp_path):
-    write_texts(tmp_path, ["x"])
-    (tmp_path / "text" / "000.txt").write_bytes(b"ab\xc3")
-    with pytest.raises(ConfigError, match=r"byte 2"):
-        read(corpus_config(tmp_path, document_per="line"))
 
 
 def test_a_broken_link_is_unreadable_and_not_ignored(tmp_path):
@@ -180,21 +172,130 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
         list(documents)
 
 
-def test_commas_of_paths(tmp_path):
-    for name in ("a,b.txt", "p.txt"):
-        (tmp_path / name).write_text("x")
-    for path, message in (
-        (f"{tmp_path}/a,b.txt", "exists, but a comma separates paths: rename it, or write"),
-        (f"{tmp_path}/p.txt,", "ends in a comma: remove the comma"),
-        (f",{tmp_path}/p.txt", "has nothing before a comma: remove the comma"),
-    ):
+COMPRESS = {".gz": gzip.compress, ".zst": zstd, ".bz2": bz2.compress}
+
+
+def compressed(tmp_path, name, contents, **changes):
+    """The corpus of a file with these contents."""
+    (tmp_path / name).write_bytes(contents)
+    source = "jsonl" if "jsonl" in name else "text"
+    return corpus_config(tmp_path, source=source, path=str(tmp_path / name), **changes)
+
+
+TEXT = "".join(f"Line {i} of the text, and é.\n" + "\n" * (i % 3) for i in range(200)).encode()
+
+
+LINES = "".join(json.dumps({"text": f"Text {i}\n", "label": "ab"[i % 2]}) + "\n" for i in range(50)).encode()
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+@pytest.mark.parametrize(
+    ("name", "contents", "document_per"),
+    [("a.txt", TEXT, "line"), ("a.txt", TEXT, "paragraph"), ("a.txt", TEXT, "file"), ("a.jsonl", LINES, "file")],
+)
+def test_the_store_is_that_of_the_plain_file(tmp_path, ending, name, contents, document_per):
+    compress = COMPRESS[ending]
+    half = len(contents) // 2
+    digests = []
+    # Files of several streams are what pigz, pzstd and bgzip write.
+    for stored in (contents, compress(contents), compress(contents[:half]) + compress(contents[half:])):
+        corpus = compressed(tmp_path, name + ending * (stored != contents), stored, document_per=document_per)
+        digests.append(opened(corpus).content_digest)
+    assert digests[0] == digests[1] == digests[2]
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_no_damage_makes_a_corpus_shorter(tmp_path_factory, ending, data):
+    tmp_path = tmp_path_factory.mktemp("damaged")
+    whole = COMPRESS[ending](LINES)
+    damaged = bytearray(whole)
+    kind = data.draw(st.sampled_from(["cut off", "flipped", "trailing"]))
+    if kind == "cut off":
+        del damaged[data.draw(st.integers(0, len(whole) - 1)) :]
+    elif kind == "trailing":
+        damaged += data.draw(st.binary(min_size=1, max_size=9))
+    else:
+        damaged[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    corpus = compressed(tmp_path, f"a.jsonl{ending}", bytes(damaged))
+    try:
+        documents, _ = read(corpus)
+    except ConfigError as error:
+        assert "\n" not in str(error) and f"{tmp_path}/a.jsonl{ending}" in str(error)
+        documents, skipped = read(dataclasses.replace(corpus, on_unreadable="skip"))
+        assert documents == [] or skipped.lines
+        assert skipped.files == [corpus.path] or skipped.lines
+    else:
+        assert kind == "flipped" and len(documents) == 50  # a flag or a time in the header
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_what_is_damaged_is_named(tmp_path, ending):
+    for contents, reason in ((b"", "the file is empty"), (COMPRESS[ending](TEXT)[:-9], "Truncated compressed stream")):
+        corpus = compressed(tmp_path, f"a.txt{ending}", contents)
+        message = re.escape(f"a.txt{ending} cannot be read ({reason}): fix the file")
         with pytest.raises(ConfigError, match=message):
-            open_source(corpus_config(tmp_path, path=path))
+            read(corpus)
 
 
-def test_an_unreadable_file_of_several_parts_is_counted_once(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"text\n" * 700_000 + b"\xff")
-    skipped = Skipped()
-    corpus = corpus_config(tmp_path, path=str(tmp_path / "a.txt"), document_per="line", on_unreadable="skip")
-    source = open_source(corpus)
-    assert len(source.parts) > 1 and not list(source.documents(skipped)) and skipped.files == [f"{tmp_path}/a.txt"]
+MODULE = '''\
+"""A module's docstring is no function's."""
+\x0c
+class C:
+    """Nor a class's."""
+
+    @property
+    async def f(self,
+                x):
+        """Says f.
+
+        Twice.
+        """
+        # why
+        def inside():
+            """Not on its own."""
+            return 1
+
+        return "\\n"
+    def bare(self):
+        return 2
+
+
+if True:
+    def g(): "one line"; return 3
+    def only():
+        """Nothing follows."""
+    def h():
+        "h"
+
+        return 4
+'''
+
+
+def test_functions_by_hand():
+    assert list(documented_functions(MODULE)) == [
+        (
+            'async def f(self,\n            x):\n    """Says f.\n\n    Twice.\n    """\n',
+            '    # why\n    def inside():\n        """Not on its own."""\n        return 1\n\n    return "\\n"\n',
+        ),
+        ('def h():\n    "h"\n', "\n    return 4\n"),
+    ]
+
+
+def test_line_ends_of_windows():
+    assert list(documented_functions(MODULE.replace("\n", "\r\n"))) == list(documented_functions(MODULE))
+
+
+def test_a_package_of_the_library(tmp_path, monkeypatch):
+    """Prompt and response together are the source that `inspect` finds, without its indentation."""
+    shutil.copytree(Path(json.__file__).parent, tmp_path / "library" / "json")
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path / "library")})
+    corpus = corpus_config(tmp_path, source="stdlib_functions", path="")
+    documents, _ = read(corpus)
+    assert {document.label for document in documents} == {"json"}
+    texts = {(document.name, document.prompt + document.text) for document in documents}
+    for function in (json.dumps, json.decoder.JSONDecoder.raw_decode, json.encoder.JSONEncoder.iterencode):
+        name = f"json/{Path(inspect.getfile(function)).name}"
+        assert (name, textwrap.dedent(inspect.getsource(function))) in texts
+    assert all(document.prompt.strip() and document.text.strip() for document in documents) and len(documents) > 10

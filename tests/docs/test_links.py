@@ -35,11 +35,12 @@ def test_links_to_files_lead_to_the_repository_if_there_is_one():
     link = rewrite(
         "[the store](../data/store/store.py)", "running.md", "docs/running.md", CONFIGS, "https://x.org/cloze/"
     )
-    assert link == "[the store](https://x.org/cloze/blob/main/data/store.py)"
+    assert link == "[the store](https://x.org/cloze/blob/main/data/store/store.py)"
 
 
 def test_links_after_a_code_block_are_rewritten():
-    text = "```python\nx = a[0](1)\n```\n[s](../data/store/store.py)\n\n    [t](../data/store/store.py)\n\n[u](../data/store/store.py)"
+    link = "(../data/store/store.py)"
+    text = f"```python\nx = a[0](1)\n```\n[s]{link}\n\n    [t]{link}\n\n[u]{link}"
     rewritten = rewrite(text, "running.md", "docs/running.md", CONFIGS, None)
     assert rewritten == text.replace("[s](../data/store/store.py)", "s (`data/store/store.py`)").replace(
         "[u](../data/store/store.py)", "u (`data/store/store.py`)"

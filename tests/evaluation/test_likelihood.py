@@ -6,12 +6,13 @@ import pytest
 
 from contract.errors import ConfigError
 from evaluation.likelihood import Pair, continuations, encode_pair, pseudo, rolling
-from evaluation.probes.probe import LanguageModel
+from evaluation.scorer import LanguageModel
 from models.transformer import apply as apply_op_by_op
 from run.restore import reading_mesh
 from tests.train.tiny_experiments import PREFIX_LM, SPANS, random_params, tiny_experiment
 
 apply = jax.jit(apply_op_by_op, static_argnums=0)
+MASS = {"name": "iid_denoising", "noise_density": 0.15, "random_token_rate": 0.0, "inputs": "sentinels"}
 CONTEXT, A, B = "def f(x):", " return", " x + 1"
 
 
@@ -128,20 +129,18 @@ def test_sft_reads_the_context_as_the_prompt_and_a_mode_chooses_a_denoiser():
         continuations(ul2, params, mode="[Q]")
 
 
-def test_rolling_scores_each_token_once_with_the_context_that_is_set(causal):
+def test_rolling_scores_each_token_once(causal):
     text = ids("abcdefghijklmnopqrstuvwxyz" * 4)
-    whole, one, many = (
-        rolling(causal, [some], context_length=k)[0] for some, k in [(text[:48], 1), (text, 1), (text, 40)]
-    )
+    whole, one = rolling(causal, [text[:48], text])
     np.testing.assert_allclose(whole.log_likelihood, decoder_log_probs(causal, text[:48]).sum(), rtol=1e-5)
     # Rows of 48 tokens: 48 scored, then one read and 47 scored, then one read and the last 9 scored.
     parts = [text[:48], text[47:95], text[94:]]
     scored = [decoder_log_probs(causal, part)[k:].sum() for part, k in zip(parts, (0, 1, 1), strict=True)]
     np.testing.assert_allclose(one.log_likelihood, sum(scored), rtol=1e-5)
-    assert whole.tokens == 48 and one.tokens == many.tokens == 104
-    assert one == rolling(causal, [text])[0] and many.nats != one.nats
-    with pytest.raises(ConfigError, match=r"context_length=48 leaves no token to score in data\.inputs_length=48"):
-        rolling(causal, [text], context_length=48)
+    assert whole.tokens == 48 and one.tokens == 104
+    # Targets that repeat the context share their row between it and the scored tokens.
+    mass = language_model(MASS | {"targets": "full"}, "encoder_decoder")
+    assert rolling(mass, [text])[0].tokens == 104
 
 
 def test_the_pseudo_likelihood_hides_each_token_of_the_continuation():

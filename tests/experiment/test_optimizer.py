@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from contract.errors import ConfigError
 from experiment.optimizer import decay_mask, make_optimizer
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from models.transformer import init_params
 from run.sharding import AXES, shardings
 from tests.experiment.test_schedules import CONFIG as SCHEDULE

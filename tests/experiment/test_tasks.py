@@ -236,7 +236,7 @@ def test_corpora_that_cannot_be_read(corpus, tmp_path):
 
 
 def test_texts_of_a_run_that_reads_prompts_and_texts(corpus):
-    from evaluation.text_batches import text_windows
+    from evaluation.texts import text_windows
 
     rows = {"p": ROW | SFT | {"corpora": ("a",)}, "r": ROW | SPANS}
     sources = {"a": CORPORA["a"] | {"documents": "whole"}, "c": CORPORA["c"]}
@@ -249,7 +249,7 @@ def test_texts_of_a_run_that_reads_prompts_and_texts(corpus):
 
 
 def test_a_text_needs_a_denoiser_where_the_shares_depend_on_the_corpora():
-    from evaluation.text_batches import text_windows
+    from evaluation.texts import text_windows
 
     rows = {"r": ROW | SPANS | {"corpora": ("a",)}, "s": ROW | PREFIX_LM | {"corpora": ("c",)}}
     experiment = make_experiment(config_of(mixture(rows), data__rates="num_examples"))

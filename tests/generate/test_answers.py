@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from generate.answers import Request, generate_answers
 from generate.fill_masks import mask_probabilities, read_masked_prompt
 from generate.prompts import max_answer_length, read_prompt
-from generate.sampling import Sampling, decode
+from generate.sampling import Request, Sampling, decode, generate_answers
 from tests.train.tiny_experiments import random_params, tiny_experiment
 
 GREEDY = Sampling(temperature=0.0, top_k=0, top_p=1.0)

@@ -9,10 +9,10 @@ import pytest
 from contract.errors import ConfigError
 from generate import __main__ as generate
 from generate import sample
-from generate.answers import Answer
 from generate.prompts import prompt_batch, read_prompt
+from generate.sampling import Answer
 from generate.texts import Generated, Options, most_tokens
-from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
+from objectives.prompting import replace_sentinels, spans_by_sentinel
 from run.compiled_run import make_run
 from tests.generate.test_prompts import BART, FIM
 from tests.train import subprocesses

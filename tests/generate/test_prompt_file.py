@@ -11,7 +11,7 @@ import pytest
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
 from generate import __main__ as generate
-from generate.prompt_file import read_prompts
+from generate.texts import read_prompts
 from tests.generate.test_generate import run_command
 
 

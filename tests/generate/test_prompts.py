@@ -18,7 +18,7 @@ from generate.fill_masks import (
     token_text,
 )
 from generate.prompts import max_answer_length, prompt_batch, read_prompt
-from objectives.algebra.spans import replace_sentinels, spans_by_sentinel
+from objectives.prompting import replace_sentinels, spans_by_sentinel
 from tests.objectives.helpers import sequence, vocab
 from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, random_params, tiny_experiment
 

@@ -16,7 +16,7 @@ from configs import architectures
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from huggingface.around_text import around_text, example_prompt, typed_text
-from models.pooler import bind_classifier
+from models.heads import bind_classifier
 from models.transformer import bind
 from run.restore import load_experiment, load_params
 from tests.huggingface.exported_runs import CAUSAL, RUNS, run_export, shape, text_fields

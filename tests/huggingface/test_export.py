@@ -21,7 +21,7 @@ from generate import __main__ as generate
 from generate.sample import readable
 from huggingface import export_command as export
 from huggingface.folder import open_folder
-from models.paths import array_types
+from models.parameters import array_types
 from run.restore import load_experiment, load_params
 from tests.huggingface.exported_runs import run_export, shape, text_fields
 from tests.table import small_config

@@ -14,7 +14,7 @@ pytest.importorskip("safetensors")
 from benchmarks import huggingface as comparison
 from benchmarks.huggingface_models import MODELS, VOCAB, batch_of, random_inputs, random_model
 from huggingface.families import FAMILIES
-from models.paths import leaf_name, stacks_layers
+from models.parameters import leaf_name, stacks_layers
 
 TOLERANCE = 1e-4
 SMALL = {"num_hidden_layers": 2}

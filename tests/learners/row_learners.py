@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from models.transformer import bind
 from tests.table import random_windows
 

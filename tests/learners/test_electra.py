@@ -15,7 +15,7 @@ from contract.errors import ConfigError
 from learners.electra import generator_config
 from learners.learner import TokenPredictionLearner
 from models.config import ModelConfig
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from models.transformer import init_params
 from run.metrics import summarize
 from tests.table import random_windows, small_experiment

@@ -9,7 +9,7 @@ import pytest
 from learners import LEARNERS, make_learner
 from learners.electra import ElectraLearner
 from learners.learner import Learner, TokenPredictionLearner
-from models.paths import array_types
+from models.parameters import array_types
 from models.transformer import init_params
 from objectives import CLM, ELECTRA, OBJECTIVES
 from tests.table import PAIRS, objective_of, small_experiment

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from models.paths import array_types
+from models.parameters import array_types
 from run.metrics import summarize
 from show.examples import Chunk
 from show.rows import rows_of

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.logits_product import logits_product
+from models.layers import logits_product
 from models.transformer import apply, init_params
 from tests.models import tiny
 

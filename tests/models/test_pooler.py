@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.pooler import bind_classifier, bind_pooler, init_classifier, init_pooler, state_at
+from models.heads import bind_classifier, bind_pooler, init_classifier, init_pooler, state_at
 from tests.models import tiny
 
 D = tiny.FIELDS["d_model"]

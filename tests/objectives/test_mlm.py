@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from configs.mlm import VARIANTS
 from contract.errors import ConfigError
-from objectives.algebra.masking import mask_selected, replaced
 from objectives.algebra.sequences import Sequences
-from objectives.mlm import MLM
+from objectives.mlm import MLM, mask_selected, replaced
 from tests.objectives.helpers import random_keys, vocab
 
 VOCAB = vocab()
@@ -27,8 +26,8 @@ def random_text(shape, seed=0):
 
 def test_the_draw_of_a_selected_token_decides_between_mask_random_and_keep(monkeypatch):
     """Mask for draws below 0.8, a random token below 0.9, and the token itself from 0.9."""
-    monkeypatch.setattr("objectives.algebra.masking.rng.as_uniform", lambda bits: np.asarray([0.79, 0.8, 0.89, 0.9]))
-    monkeypatch.setattr("objectives.algebra.masking.random_tokens", lambda *_: np.asarray([201, 202, 203, 204]))
+    monkeypatch.setattr("objectives.mlm.rng.as_uniform", lambda bits: np.asarray([0.79, 0.8, 0.89, 0.9]))
+    monkeypatch.setattr("objectives.mlm.random_tokens", lambda *_: np.asarray([201, 202, 203, 204]))
     tokens = np.arange(10, 16, dtype=np.int32)[None]
     selected = np.asarray([[0, 1, 1, 0, 1, 1]], bool)
     inputs = mask_selected(random_keys(1), tokens, selected, VOCAB, 0.8, 0.1)

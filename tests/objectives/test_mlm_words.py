@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from configs.mlm import VARIANTS
 from contract import rng
 from objectives.algebra import words
-from objectives.algebra.masking import maskable
 from objectives.algebra.sequences import Sequences
 from objectives.algebra.words import CutWords, choose_ngrams, choose_token_ngrams, cut_words, word_starts
-from objectives.mlm import MLM
+from objectives.mlm import MLM, maskable
 from tests.objectives.helpers import byte_ids, random_keys, vocab
 
 VOCAB = vocab()

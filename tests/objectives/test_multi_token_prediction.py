@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contract.batch import check_batch
 from contract.errors import ConfigError
-from objectives.losses.future_tokens import future_tokens
+from learners.multi_token_prediction import future_tokens
 from objectives.multi_token_prediction import MultiTokenPrediction
 from tests.objectives.helpers import collator, random_windows
 

@@ -56,7 +56,7 @@ def test_a_reverse_language_model_does_not_inherit_the_prompting_and_bits_per_by
     restored = staticmethod(lambda inputs, targets, vocab: targets[::-1])
     members = {
         "prompting": None,
-        "hidden": CLM.hidden,
+        "hidden_mask": CLM.hidden_mask,
         "restore": restored,
         "byte_metric": "bits_per_byte",
         "has_inputs": False,
@@ -162,7 +162,7 @@ def test_lengths_and_sentinels_follow_from_the_views(inputs, targets, lengths, s
     objective = RandomNoise.with_views(VIEWS[inputs], VIEWS[targets])
     windows = random_windows(np.random.default_rng(seed), lengths)
     examples = objective.corrupt(windows.tokens, windows.lengths, windows.keys, VOCAB)
-    noise = objective.hidden(windows.tokens, windows.lengths, windows.keys, VOCAB)
+    noise = objective.hidden_mask(windows.tokens, windows.lengths, windows.keys, VOCAB)
     for sequences, view in ((examples.inputs, VIEWS[inputs]), (examples.targets, VIEWS[targets])):
         spans = (noise & ~np.pad(noise, ((0, 0), (1, 0)))[:, :-1]).sum(axis=1)
         exact = NoiseCounts(windows.lengths, np.stack([noise.sum(axis=1)] * 2), np.stack([spans] * 2))
@@ -192,7 +192,9 @@ def test_more_spans_than_sentinels_raise():
 def test_inputs_that_show_the_noise_need_a_hidden_of_their_own():
     windows = random_windows(np.random.default_rng(0), [9])
     with pytest.raises(TypeError, match="must define hidden: its inputs do not hide exactly the noise"):
-        RandomNoise.with_views(ALL_TOKENS, NOISE_TOKENS).hidden(windows.tokens, windows.lengths, windows.keys, VOCAB)
+        RandomNoise.with_views(ALL_TOKENS, NOISE_TOKENS).hidden_mask(
+            windows.tokens, windows.lengths, windows.keys, VOCAB
+        )
 
 
 def test_views_draw_independently_of_the_mask():
@@ -205,7 +207,7 @@ def test_views_draw_independently_of_the_mask():
     objective = Half.with_views(sentinel_or_random(0.5), ALL_TOKENS)
     windows = random_windows(np.random.default_rng(0), [200] * 50)
     examples = objective.corrupt(windows.tokens, windows.lengths, windows.keys, VOCAB)
-    noise = objective.hidden(windows.tokens, windows.lengths, windows.keys, VOCAB)
+    noise = objective.hidden_mask(windows.tokens, windows.lengths, windows.keys, VOCAB)
     is_sentinel = examples.inputs.tokens[:, :200][noise] == VOCAB.sentinel(0)
     assert is_sentinel.mean() == pytest.approx(0.5, abs=0.03)  # 5,000 draws: four deviations
 
@@ -213,7 +215,7 @@ def test_views_draw_independently_of_the_mask():
 def test_an_undeclared_field_of_the_examples_raises():
     class Ordered(MLM):
         prompting: ClassVar = None
-        hidden = MLM.hidden
+        hidden = MLM.hidden_mask
         restore = MLM.restore
         most_scored = MLM.most_scored
 

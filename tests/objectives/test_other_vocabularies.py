@@ -54,7 +54,7 @@ def examples_of(objective, windows, vocab, table):
     if "others" in columns:
         columns["others"] = Sequences(table[columns["others"].tokens], columns["others"].lengths)
     arguments = table[windows.tokens], windows.lengths, windows.keys, vocab
-    return objective.corrupt(*arguments, **columns), objective.hidden(*arguments, **columns)
+    return objective.corrupt(*arguments, **columns), objective.hidden_mask(*arguments, **columns)
 
 
 @every_objective

@@ -146,7 +146,7 @@ def test_every_token_of_a_document_is_read_wherever_the_windows_begin():
             row[: end - begin] = tokens[begin:end]
         columns = {"begins_document": begins == 0, "ends_document": ends == len(text)}
         keys = random_keys(len(begins), offset)
-        hidden = make_objective(SOP, **UNMASKED).hidden(rows, ends - begins, keys, VOCAB, **columns)
+        hidden = make_objective(SOP, **UNMASKED).hidden_mask(rows, ends - begins, keys, VOCAB, **columns)
         for shown, begin, end in zip(~hidden, begins, ends, strict=True):
             read[begin:end] |= shown[: end - begin]
     assert read.all()

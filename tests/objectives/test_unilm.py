@@ -40,7 +40,7 @@ def test_each_pattern_has_its_targets_and_attention_order(monkeypatch, attention
     tokens, lengths, keys = np.asarray([[7, 8, 9], [7, 99, 99]], np.int32), np.asarray([3, 1]), random_keys(2)
     examples = unilm.corrupt(tokens, lengths, keys, VOCAB)
     assert ranges == [([1, 0], [2, 0])]
-    hidden = unilm.hidden(tokens, lengths, keys, VOCAB)
+    hidden = unilm.hidden_mask(tokens, lengths, keys, VOCAB)
     for e, length in enumerate(examples.inputs.lengths):
         assert examples.targets[e, :length].tolist() == targets[e]
         assert examples.attention_order[e, :length].tolist() == orders[e]

@@ -8,7 +8,7 @@ import jax
 import pytest
 from rich.console import Console
 
-from cluster.hardware import CHIPS, Chip
+from cluster.devices import CHIPS, Chip
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from plan.estimate import estimate

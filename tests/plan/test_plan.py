@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from cluster.hardware import CHIPS, GIB
+from cluster.devices import CHIPS, GIB
 from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment

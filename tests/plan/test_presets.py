@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-from cluster.hardware import CHIPS
+from cluster.devices import CHIPS
 from configs import machines
 from experiment.experiment import make_experiment
 from plan.estimate import estimate

@@ -5,21 +5,19 @@ import pytest
 from tests.train.subprocesses import run
 
 PROGRAM = """
-import dataclasses, functools, json
+import contextlib, dataclasses, functools, json
 import jax, jax.numpy as jnp, numpy as np
-from models.kernels import choice, cudnn, triton
-from models.attention import KeysValues, attention_mask
+from jax.experimental.pallas import tpu as pltpu
+from models import fused_attention, kernels
 from models.placement import compiled_for
 from models.transformer import apply
 from tests.models import tiny
-from train import sharding
-from train.config import MeshConfig
-from train.per_part import split_axes, per_part
+from run import per_device, sharding
+from experiment.config import MeshConfig
+from run.per_device import split_axes, per_part
 
 mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=2))
-over_devices = functools.partial(sharding.over_devices, mesh=mesh)
-choice.splash_attention = functools.partial(choice.splash_attention, interpret=True)
-choice.flash_attention = functools.partial(choice.flash_attention, interpret=True)
+over_devices = functools.partial(per_device.over_devices, mesh=mesh)
 segments = np.array([[1, 1, 2, 2, 2, 0, 0, 0], [1, 2, 2, 2, 3, 3, 3, 3]] * 2)
 batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(32).reshape(4, 8))
 batch |= tiny.rows("encoder", segments[:, ::-1].tolist(), 5 + np.arange(32).reshape(4, 8))
@@ -41,9 +39,13 @@ def largest_difference(config, platform):
     pairs = zip(jax.tree.leaves(step(params, batch)), jax.tree.leaves(expected), strict=True)
     return max(float(abs(a - b).max() / abs(b).max()) for a, b in pairs)
 
+splash = fused_attention.splash
+splash.make_splash_mha = functools.partial(splash.make_splash_mha, interpret=True)
 decoder = {"architecture": "decoder_only", "has_prefix": False}
 results = {"splash": largest_difference(tiny.config(positions="rope", attention="splash", **decoder), "tpu")}
 
+interpreted = contextlib.ExitStack()
+interpreted.enter_context(pltpu.force_tpu_interpret_mode())
 prefix = {"architecture": "decoder_only", "has_prefix": True}
 results["flash"] = largest_difference(tiny.config(attention="flash", **prefix), "tpu")
 
@@ -54,7 +56,7 @@ def summed(config, platform, over_devices, params, scale, batch, key):
 def difference_in_split_rows(config, platform="tpu", context=1):
     "of gradients, where each part of the axes data and context has its own rows and positions, to those of one device"
     mesh = sharding.make_mesh(MeshConfig(backend="jit", data=4 // context, fsdp=1, context=context, tensor=2))
-    axes, on_devices = split_axes(mesh, rows_are_independent=True), functools.partial(sharding.over_devices, mesh=mesh)
+    axes, on_devices = split_axes(mesh, rows_are_independent=True), functools.partial(per_device.over_devices, mesh=mesh)
     of_part = jax.grad(functools.partial(summed, config, platform, on_devices))
     split = per_part(lambda *arguments: jax.lax.psum(of_part(*arguments), axes), mesh=mesh, axes=axes)
     if not config.dropout_rate:
@@ -64,32 +66,12 @@ def difference_in_split_rows(config, platform="tpu", context=1):
     pairs = zip(*[jax.tree.leaves(jax.jit(gradient)(*arguments)) for gradient in (split, whole)], strict=True)
     return max(float(abs(a - b).max() / abs(b).max()) for a, b in pairs)
 
-results["flash in split rows"] = difference_in_split_rows(tiny.config(attention="flash", dropout_rate=0.2, **prefix))
+results["flash in split rows"] = difference_in_split_rows(tiny.config(attention="flash", **prefix))
 results["flash in parts of rows"] = max(
     difference_in_split_rows(tiny.config(attention="flash", **prefix), context=2),
     difference_in_split_rows(tiny.config(attention="flash"), context=4),
-    difference_in_split_rows(
-        tiny.config(attention="flash", dropout_rate=0.2, dropout_broadcast_positions=False, **prefix), context=2
-    ),
 )
-
-def with_triton(over_devices):
-    "the sum of squares of the output of packed causal rows, with a bias and dropout, and its gradients"
-    ids = jnp.asarray(segments)
-    options = {"bidirectional_mask_BxS": None, "order_BxL": None}
-    def loss(query, keys, values, bias):
-        mask = attention_mask(ids, ids, causal=True)
-        arrays = triton.mask_and_bias_arrays(8, mask, ids, ids, **options, bias_1xHxQxS=bias)
-        dropout = {"dropout_rate": 0.2, "dropout_key": jax.random.key(5)}
-        kernel = functools.partial(triton.triton_attention, mask_and_bias=arrays, causal=True, scale=0.5)
-        output = kernel(query, KeysValues(keys, values), over_devices=over_devices, interpret=True, **dropout)
-        return jnp.square(output).sum()
-    shapes = (4, 4, 8, 8), (4, 2, 8, 8), (4, 2, 8, 8), (1, 4, 8, 8)
-    arrays = [jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate(shapes)]
-    return jax.tree.leaves(jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))(*arrays))
-
-pairs = zip(with_triton(over_devices), with_triton(lambda function, *_: function), strict=True)
-results["triton with dropout"] = max(float(abs(a - b).max() / abs(b).max()) for a, b in pairs)
+interpreted.close()
 
 def shapes_on_a_device(heads, key_heads):
     shapes = []
@@ -109,8 +91,8 @@ results["cudnn's calls"] = [line for line in text.splitlines() if "@__cudnn$" in
 
 attention = jax.nn.dot_product_attention  # cudnn cannot run on a CPU: XLA gets its arguments
 jax.nn.dot_product_attention = lambda *args, implementation, **options: attention(*args, **options)
-choice._unsupported = lambda *_: None
-cudnn._MASK_VALUE["float32"] = -1e9
+kernels._unsupported = lambda *_: None
+fused_attention._CUDNN_MASK_VALUE["float32"] = -1e9
 results["cudnn"] = largest_difference(dataclasses.replace(relative, dtype="float32", **decoder), "cuda")
 segments = np.array([[1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]] * 2)
 batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(32).reshape(4, 8))
@@ -125,7 +107,7 @@ print(json.dumps(results))
 """
 
 
-NAMES = ("splash", "flash", "flash in split rows", "triton with dropout", "cudnn", "cudnn of one segment")
+NAMES = ("splash", "flash", "flash in split rows", "cudnn", "cudnn of one segment")
 NAMES += ("flash in parts of rows", "cudnn in parts of rows")
 
 
@@ -154,4 +136,3 @@ def test_cudnn_gets_each_devices_rows_and_heads(results):
     assert len(calls) == 6 and all("(tensor<1x8x2x16xbf16>, tensor<1x8x1x16xbf16>" in call for call in calls)
     backward = [call.rpartition("->")[2] for call in calls if "Backward" in call]
     assert sum("tensor<1x2x8x8xbf16>" in call for call in backward) == 2
-    assert not any("tensor<1x1x8x8xbf16>" in call for call in backward)  # of the mask of cross-attention

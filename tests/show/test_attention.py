@@ -1,11 +1,8 @@
-"""Attention masks as cells and as PNG files."""
-
-import struct
-import zlib
+"""Attention masks as cells."""
 
 import numpy as np
 
-from show.attention import FUTURE, HIDDEN, PADDING, VISIBLE, pictures, png, shrink
+from show.attention import FUTURE, HIDDEN, PADDING, VISIBLE, pictures, shrink
 
 
 def test_pictures_have_the_masks_of_the_models():
@@ -49,19 +46,3 @@ def test_shrinking_keeps_small_segments_and_edges():
     np.testing.assert_array_equal(shrink(cells, 2), [[v, h, p], [h, v, p], [p, p, p]])
     np.testing.assert_array_equal(shrink(cells, 1), cells)
     np.testing.assert_array_equal(shrink(np.asarray([[f, f], [f, v]]), 2), [[f]])
-
-
-def test_png_holds_the_cells():
-    cells = np.asarray([[0, 1, 2], [3, 2, 1]], np.uint8)
-    data = png(cells, [(k, k, k, 255) for k in range(4)])
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    chunks, begin = {}, 8
-    while begin < len(data):
-        size = struct.unpack(">I", data[begin : begin + 4])[0]
-        end = begin + 8 + size
-        name, body = data[begin + 4 : begin + 8], data[begin + 8 : end]
-        assert struct.unpack(">I", data[end : end + 4])[0] == zlib.crc32(name + body)
-        chunks[name], begin = body, end + 4
-    assert list(chunks) == [b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"]
-    assert struct.unpack(">IIBBBBB", chunks[b"IHDR"]) == (3, 2, 8, 3, 0, 0, 0)
-    assert zlib.decompress(chunks[b"IDAT"]) == bytes([0, 0, 1, 2, 0, 3, 2, 1])

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from show.examples import examples_of
-from show.measure import measure
+from show.examples import examples_of, measure
 from tests.show.batches import encoder_decoder_chunk
 
 

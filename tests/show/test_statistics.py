@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from show.examples import examples_of
-from show.measure import measure
+from show.examples import examples_of, measure
 from show.statistics import Statistic, Totals, compare, formatted, heading, notes
 from tests.show.batches import encoder_decoder_chunk
 

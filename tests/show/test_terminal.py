@@ -5,7 +5,7 @@ import io
 import numpy as np
 from rich.console import Console
 
-from show.facts import DenoiserFacts
+from show.page import DenoiserFacts
 from show.rows import rows_of
 from show.terminal import print_page
 from tests.show.batches import decoder_chunk, encoder_chunk, page

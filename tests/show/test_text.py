@@ -4,10 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from command.plural import plural
-from show.rows import abbreviate
-from show.text import Run, runs, visible
-from show.wrap import styled_lines
+from command.program import plural
+from show.rows import Run, abbreviate, runs, visible
+from show.terminal import styled_lines
 
 
 def test_runs_are_split_at_special_tokens_and_where_scoring_changes(ul2):

@@ -10,10 +10,10 @@ from absl import flags
 
 from command.flags import config_fields, config_overrides, define_config, parse_flags
 from configs.studies.common import CLASSIFICATION_NOTE
+from evaluation.cross_evaluate import scoring_experiment
 from evaluation.probes import PROBES
-from evaluation.scoring import scoring_experiment
 from experiment.experiment import Experiment, make_experiment
-from models.paths import leaf_name
+from models.parameters import leaf_name
 from studies.study import Study, load_study
 
 FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "studies"

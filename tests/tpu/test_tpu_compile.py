@@ -3,17 +3,12 @@
 Needs libtpu, and is skipped without it: pip install -e '.[test,tpu]' && pytest -n0 tests/tpu. Takes minutes.
 """
 
-import functools
 import importlib
 
 import jax
 import pytest
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from experiment.experiment import make_experiment
-from models.attention import KeysValues
-from models.kernels.flash import flash_attention, flash_mask
 from plan.estimate import estimate
 from plan.topology import parse_topology
 from tests.table import CONFIGS, small_config
@@ -50,29 +45,6 @@ def test_flash_attention_needs_less_memory_than_xlas(config):
     probabilities = 2 * 8 * 12 * 512 * 512 * 2  # bytes of the two layers whose queries and keys are 512
     assert xla.activation_bytes - flash.activation_bytes > 0.95 * probabilities
     assert flash.temporary_bytes < xla.temporary_bytes
-
-
-@pytest.mark.parametrize("queries", [114, 512, 2048])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("topology", ["v5e:1x1"])
-def test_flash_attention_compiles_with_everything_at_once(topology, dtype, queries):
-    """Grouped queries, segments, a prefix in causal rows, a bias and dropout; 256 features of a head."""
-    devices = parse_topology(topology).devices[:1]
-    everywhere = NamedSharding(Mesh(devices, "device"), P())
-
-    def loss(query, key_value, bias, segments, prefix):
-        mask = flash_mask(segments, segments, causal=True, bidirectional_mask_BxS=prefix, order_BxL=None)
-        attend = functools.partial(flash_attention, mask=mask, over_devices=lambda function, *_: function, scale=0.5)
-        dropout = {"dropout_rate": 0.1, "dropout_key": jax.random.key(0)}
-        return attend(query, KeysValues(key_value, key_value), bias_1xHxQxS=bias, **dropout).astype("float32").sum()
-
-    shapes = [(6, 4, queries, 256), (6, 2, queries, 256), (1, 4, queries, queries), (6, queries), (6, queries)]
-    dtypes = dtype, dtype, "float32", "int32", "bool"
-    arguments = [
-        jax.ShapeDtypeStruct(shape, dtype, sharding=everywhere) for shape, dtype in zip(shapes, dtypes, strict=True)
-    ]
-    program = jax.jit(jax.grad(loss, (0, 1, 2))).lower(*arguments).compile()
-    assert "tpu_custom_call" in program.as_text()
 
 
 @pytest.mark.parametrize("config", CONFIGS)

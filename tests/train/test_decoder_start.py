@@ -5,7 +5,7 @@ import pytest
 
 from contract.batch import check_batch
 from contract.errors import ConfigError
-from evaluation.text_batches import batch_of
+from evaluation.texts import batch_of
 from generate.prompts import make_prompt, prompt_batch
 from tests.table import random_windows, small_experiment
 

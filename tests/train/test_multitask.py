@@ -114,7 +114,7 @@ def test_overrides_of_corpora_that_are_not_there(corpus):
 def test_the_shipped_corpora_hold_out_the_same_files():
     config = multitask.get_config()
     corpora = open_corpora(make_experiment(config), show_progress=False)
-    names = [{documents.name(i) for i in range(len(documents))} for documents in corpora.heldout_documents.parts]
+    names = [{documents.name(i) for i in range(len(documents))} for documents in corpora.heldout_documents.by_corpus]
     pairs, text = names
     trained = {corpora.each[1].train_documents.name(i) for i in range(len(corpora.each[1].train_documents))}
     assert len(pairs) > 10 and len(pairs & text) > 10 and not np.any([name in trained for name in pairs])

@@ -5,7 +5,7 @@ import json
 import pytest
 from jax.profiler import ProfileData
 
-from cluster.hardware import Chip
+from cluster.devices import Chip
 from experiment.experiment import make_experiment
 from tests.table import small_config
 from train.loop import train_and_evaluate

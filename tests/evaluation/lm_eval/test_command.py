@@ -17,12 +17,12 @@ from tests.evaluation.lm_eval.runs import greedy, loglikelihoods
 from tests.evaluation.test_likelihood import decoder_log_probs, ids
 
 INVALID = {
-    "no workdir": ("clm", {"workdir": None}, "--model_args has no workdir: write"),
-    "unknown": ("clm", {"pretrained": "gpt2"}, "--model_args has the unknown pretrained=gpt2: use workdir, step"),
-    "a number": ("clm", {"workdir": 7}, "workdir=7 is read as a number"),
+    "no workdir": ("clm", {"workdir": None}, "--model_args workdir= must be the folder of a run"),
+    "unknown": ("clm", {"pretrained": "gpt2"}, "--model_args has the unknown pretrained=gpt2: docs"),
+    "a number": ("clm", {"workdir": 7}, "workdir=7 must be the folder of a run: ./1 for"),
     "step": ("clm", {"step": "last"}, "--model_args step=last must be an integer of 0 or more"),
     "no such step": ("clm", {"step": 2}, "has no checkpoint of step 2|step"),
-    "batch_size": ("clm", {"batch_size": "many"}, "--batch_size=many must be auto"),
+    "batch_size": ("clm", {"batch_size": "many"}, "--model_args batch_size=many must be an integer of 1"),
     "mode": ("ul2", {"mode": "[Q]"}, r"--mode='\[Q\]' is not a mode of this run"),
     "encoder": ("mlm", {}, "objective.name='mlm' on encoder_only does not continue texts"),
     "labels": ("classification", {}, "objective.name='classification' does not train the prediction of tokens"),
@@ -118,7 +118,7 @@ def test_the_command_writes_lm_evals_results_for_local_tasks(run_command, models
 def test_the_command_refuses_in_one_line(run_command, workdirs, monkeypatch):
     for tasks, flags, message in [
         ("no_such_task", (), "Tasks not found: no_such_task"),
-        ("local_choice", ("--apply_chat_template",), "--apply_chat_template: a run has no chat template"),
+        ("local_choice", ("--apply_chat_template",), "To use this model with chat templates, please implement"),
         ("local_writing", ("--gen_kwargs", "num_beams=2"), "generation_kwargs: num_beams=2 is not supported"),
     ]:
         with pytest.raises(ConfigError, match=message) as error:

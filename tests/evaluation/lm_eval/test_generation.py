@@ -1,15 +1,15 @@
 """Generation of lm-eval's model "cloze", against greedy decoding without a cache."""
 
+import copy
+
 import pytest
 
 pytest.importorskip("lm_eval")
 
 from contract.errors import ConfigError
 from evaluation.likelihood import continuation_denoiser
-from evaluation.lm_eval.arguments import GenerationArguments, generation_arguments
-from evaluation.lm_eval.generation import Generator
-from evaluation.lm_eval.model import ClozeLM
-from evaluation.probes.probe import LanguageModel
+from evaluation.lm_eval.model import ClozeLM, Generation, generation_arguments
+from evaluation.scorer import LanguageModel
 from generate.sampling import Sampling
 from tests.evaluation.lm_eval.runs import CONTEXTS, experiment_of, generated, greedy
 from tests.evaluation.test_likelihood import ids
@@ -26,8 +26,7 @@ def test_generation_equals_greedy_decoding_without_a_cache_for_prompts_of_any_le
         assert generated(one_row, *CONTEXTS, max_gen_toks=9, until=["\n\n"]) == found
 
 
-def test_generation_stops_at_the_first_stop_string(models, monkeypatch):
-    monkeypatch.setattr("evaluation.lm_eval.generation._TOKENS_AT_A_TIME", 2)  # a stop string can begin in one part
+def test_generation_stops_at_the_first_stop_string(models):
     texts = [greedy(models["prefix_lm"], context, 9) for context in CONTEXTS]
     for stops in ([texts[0][3:5]], [texts[0][6], texts[1][2:4]], ["no such text"], [], [""]):
         ends = [[text.find(stop) for stop in stops if stop and stop in text] for text in texts]
@@ -48,59 +47,43 @@ def test_samples_depend_on_the_seed_and_the_repeat_and_not_on_the_other_requests
 def test_contexts_leave_room_for_the_answer(models):
     long = "0123456789" * 6
     for name, kept in {"clm": 39, "prefix_lm": 38, "ul2": 46}.items():
-        generator = Generator(models[name].language_model, models[name].denoiser, models[name].arguments)
-        assert generator.default_max_tokens == {"clm": 24, "prefix_lm": 23, "ul2": 24}[name]
-        context = generator.read(long, generation_arguments({"max_gen_toks": 9}, 1), where="")
-        assert context.prompt.text.tolist() == ids(long[-kept:]).tolist() and context.dropped == 60 - kept
-    with pytest.raises(
-        ConfigError, match=r"max_gen_toks=49 does not fit a row of data\.inputs_length=48: set --gen_kw"
-    ):
+        assert models[name].max_gen_toks == {"clm": 24, "prefix_lm": 23, "ul2": 24}[name]
+        prompt, dropped = models[name].read_context(long, 9, where="")
+        assert prompt.text.tolist() == ids(long[-kept:]).tolist() and dropped == 60 - kept
+    with pytest.raises(ConfigError, match=r"max_gen_toks=49 does not fit a row of data\.inputs_length=48: set"):
         generated(models["clm"], "a", max_gen_toks=49)
 
 
-INVALID = {
-    "temperature": ("x", "temperature='x' must be a number"),
-    "top_p": (float("nan"), "top_p=nan must be a number"),
-    "top_k": (2.5, "top_k=2.5 must be an integer"),
-    "max_gen_toks": ("many", "max_gen_toks='many' must be an integer"),
-    "max_new_tokens": (2.5, "max_new_tokens=2.5 must be an integer"),
-    "do_sample": ("maybe", "do_sample='maybe' must be true or false"),
-}
-
-
-@pytest.mark.parametrize("name", INVALID)
-def test_generation_arguments_of_a_wrong_type_are_errors(name):
-    value, message = INVALID[name]
-    with pytest.raises(ConfigError, match=f"^generation_kwargs: {message}$"):
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("temperature", "x", "could not convert string to float: 'x'"),
+        ("top_p", float("nan"), "must have 0 <= temperature"),
+        ("top_p", 0.0, "must have 0 <= temperature"),
+        ("top_k", "many", "invalid literal"),
+        ("max_gen_toks", "many", "invalid literal"),
+        ("max_gen_toks", 0, "must have 0 <= temperature"),
+        ("do_sample", "maybe", "must have 0 <= temperature"),
+        ("until", [1], "must have 0 <= temperature"),
+        ("num_beams", 4, "num_beams=4 is not supported: use until, max_gen_toks, do_sample, temperature, top_p, top_k"),
+    ],
+)
+def test_generation_arguments_that_cannot_work_are_errors(name, value, message):
+    with pytest.raises(ConfigError, match=f"^generation_kwargs.*{message}"):
         generation_arguments({"do_sample": True, name: value}, 1)
 
 
 def test_a_generation_argument_that_is_null_is_not_set():
     given = {"do_sample": True, "top_k": None, "top_p": None, "temperature": None, "max_gen_toks": None, "until": None}
-    assert generation_arguments(given, 7) == GenerationArguments((), 7, Sampling(1.0, 0, 1.0))
-    given = {"do_sample": True, "temperature": "1e-3", "top_k": "5", "max_tokens": "1e1"}  # as YAML reads 1e-3
-    assert generation_arguments(given, 7) == GenerationArguments((), 10, Sampling(0.001, 5, 1.0))
+    assert generation_arguments(given, 7) == Generation((), 7, Sampling(1.0, 0, 1.0))
+    given = {"do_sample": True, "temperature": "1e-3", "top_k": "5", "max_tokens": "10"}  # as YAML reads 1e-3
+    assert generation_arguments(given, 7) == Generation((), 10, Sampling(0.001, 5, 1.0))
 
 
-def test_what_a_task_cannot_ask_is_an_error(models):
-    for arguments, message in {
-        "num_beams=4": "num_beams=4 is not supported: use until, max_gen_toks, do_sample, temperature, top_p, top_k",
-        "top_p=0": r"top_p=0\.0 must satisfy",
-        "max_gen_toks=0": "max_gen_toks=0 must be 1 or more",
-    }.items():
-        name, value = arguments.split("=")
-        with pytest.raises(ConfigError, match=message):
-            generated(models["clm"], "a", do_sample=True, **{name: type(1 if name != "top_p" else 1.0)(value)})
+def test_a_layout_that_shows_the_number_of_tokens_does_not_generate(models):
     arguments = generation_arguments({"max_new_tokens": 5, "num_beams": 1, "until": "x"}, 1)
-    assert arguments == GenerationArguments(("x",), 5, Sampling(0.0, 0, 1.0))
-    assert generation_arguments({"do_sample": True}, 7).sampling.temperature == 1.0
-    mass = experiment_of("mass")
+    assert arguments == Generation(("x",), 5, Sampling(0.0, 0, 1.0))
+    mass, model = experiment_of("mass"), copy.copy(models["clm"])
+    model.language_model, model.denoiser = LanguageModel(mass, {}, None), continuation_denoiser(mass)
     with pytest.raises(ConfigError, match="shows the model how many tokens to write"):
-        Generator(LanguageModel(mass, {}, None), continuation_denoiser(mass), models["clm"].arguments)
-    for ask in (
-        lambda: models["clm"].chat_template(True),
-        lambda: models["clm"].apply_chat_template([]),
-        lambda: models["clm"].tokenizer_name,
-    ):
-        with pytest.raises(ConfigError, match="--apply_chat_template: a run has no chat template"):
-            ask()
+        generated(model, "a")

@@ -9,8 +9,8 @@ from lm_eval.api.model import TemplateLM
 
 from contract.errors import ConfigError
 from evaluation.likelihood import continuation_denoiser
-from evaluation.lm_eval.texts import longest_window, rolling_windows, split_pair
-from evaluation.probes.scorer import hide
+from evaluation.lm_eval.model import longest_window, rolling_windows, split_pair
+from evaluation.scorer import hide
 from objectives.prompting import Respond
 from tests.evaluation.lm_eval.runs import TEXT, experiment_of, greedy, loglikelihoods, requests
 from tests.evaluation.test_likelihood import decoder_log_probs, ids

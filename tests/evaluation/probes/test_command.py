@@ -10,7 +10,7 @@ import pytest
 
 from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
-from evaluation.probes.heldout import heldout_windows
+from evaluation.probes.heldout_text import heldout_windows
 from experiment.experiment import make_experiment
 from run.compiled_run import make_run
 from run.restore import load_experiment, load_params
@@ -82,7 +82,7 @@ def test_continuation_scores_the_same_tokens_of_the_same_documents_for_every_run
     assert found["bits_per_byte"] == pytest.approx(found["nats_per_byte"] / math.log(2))
     assert found["denoiser"] == {"ul2": "s"}.get(name, name)
     assert found["nats_per_byte_interval"] is found["bits_per_byte_interval"] is None  # four documents
-    assert found["interval"] == "95%, expanded BCa bootstrap over documents" and found["resamples"] == 10_000
+    assert found["interval"] == "95%, BCa bootstrap over documents" and found["resamples"] == 10_000
 
 
 def test_continuation_is_the_mean_over_the_windows(probe, folder):

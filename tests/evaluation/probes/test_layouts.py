@@ -1,6 +1,7 @@
 """Hidden spans are laid out as the objective lays out the same spans in training, for every config."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -66,19 +67,25 @@ def hides(objective, start, stop):
 SKIPPED = ("nsp", "sop", "unilm", "classification", "simcse", "sft")  # other texts or segments in a row
 
 
-@pytest.mark.parametrize(("start", "stop"), [(6, 9), (12, 20)], ids=["middle", "end"])
-@pytest.mark.parametrize("name", [name for name in DENOISERS if not name.startswith(SKIPPED)])
-def test_hidden_tokens_are_laid_out_as_in_training(name, start, stop, monkeypatch):
-    objective = DENOISERS[name]
-    expected = examples_of_training(objective, start, stop, monkeypatch)
-    laid_out = objective.prompting.hide(TEXT, start, stop, VOCAB)
-    assert (laid_out is None) == (expected is None)
-    if expected is not None:
-        inputs, targets = expected
-        assert laid_out.inputs.tolist() == inputs.tolist()
-        if not isinstance(objective, MLM):
-            answered = [*laid_out.targets_start, *TEXT[start:stop]]
-            assert targets[: len(answered)].tolist() == answered
+CONFIGS = list(dict.fromkeys(name.partition(":")[0] for name, _ in CASES))
+
+
+@pytest.mark.parametrize("config", [config for config in CONFIGS if config not in SKIPPED])
+def test_hidden_tokens_are_laid_out_as_in_training(config, monkeypatch):
+    """In the middle and at the end of a text, for every denoiser of every variant."""
+    names = [name for name in DENOISERS if name.partition("/")[0].partition(":")[0] == config]
+    for name, (start, stop) in itertools.product(names, [(6, 9), (12, 20)]):
+        objective = DENOISERS[name]
+        with monkeypatch.context() as patch:
+            expected = examples_of_training(objective, start, stop, patch)
+        laid_out = objective.prompting.hide(TEXT, start, stop, VOCAB)
+        assert (laid_out is None) == (expected is None), name
+        if expected is not None:
+            inputs, targets = expected
+            assert laid_out.inputs.tolist() == inputs.tolist(), name
+            if not isinstance(objective, MLM):
+                answered = [*laid_out.targets_start, *TEXT[start:stop]]
+                assert targets[: len(answered)].tolist() == answered, name
 
 
 FITS = {  # config -> the probes that fit, where it differs from its objective's rule
@@ -106,11 +113,14 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
 }
 
 
-@pytest.mark.parametrize(("name", "architecture"), CASES)
-def test_every_config_has_the_probes_that_its_objective_allows(name, architecture):
-    experiment = small_experiment(name, architecture)
-    if any(denoiser.objective.prompting is None for denoiser in experiment.denoisers):
-        return  # no language model
-    expected = FITS.get(name, FITS.get(name.partition(":")[0], FITS["mlm"] if name.startswith("simcse") else None))
-    fitting = [probe for probe in PROBES if PROBES[probe]().denoisers(experiment)]
-    assert " ".join(fitting) == expected
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_config_has_the_probes_that_its_objective_allows(config):
+    for name, architecture in CASES:
+        if name.partition(":")[0] != config:
+            continue
+        experiment = small_experiment(name, architecture)
+        if any(denoiser.objective.prompting is None for denoiser in experiment.denoisers):
+            continue  # no language model
+        expected = FITS.get(name, FITS.get(config, FITS["mlm"] if config == "simcse" else None))
+        fitting = [probe for probe in PROBES if PROBES[probe]().denoisers(experiment)]
+        assert " ".join(fitting) == expected, (name, architecture)

@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.algebra.noise import random_spans_noise_mask, span_bounds, span_counts
+from objectives.algebra.noise import (
+    Distribution,
+    most_spans,
+    probabilities,
+    random_spans_noise_mask,
+    span_bounds,
+    span_counts,
+)
 from objectives.algebra.sequences import span_starts
-from objectives.algebra.span_lengths import Distribution, most_spans, probabilities
 from tests.objectives.helpers import random_keys
 
 DISTRIBUTIONS = get_args(Distribution)

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from objectives.losses.cross_entropy import ScoredTokens
-from objectives.losses.scored_positions import at_positions, scored_at, scored_positions
+from objectives.losses.cross_entropy import ScoredTokens, at_positions, scored_at, scored_positions
 
 WEIGHTS = jnp.asarray([[0, 1, 0, 0, 1.0], [0, 0, 0.5, 0, 0], [0, 0, 0, 0, 0]])
 

@@ -1,0 +1,154 @@
+"""Pipelines of Apache Beam that read, encode and compare the documents of a corpus that outgrows a machine.
+
+Beam is only the engine: its workers encode parts of the corpus into files, as data/store/encode.py does, and find by a
+GroupByKey which documents have a band of their signatures in common (data/duplicates/near.py). The machine that runs
+the command appends the parts in order, so the store is the same file by file. The workers must see data.cache_dir and
+the files of the corpus under the same paths.
+"""
+
+import functools
+import logging
+import os
+import pickle
+import re
+import shlex
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contract.errors import ConfigError
+from data.duplicates.near import PERMUTATIONS, band_keys, banding
+from data.sources.config import CorpusConfig
+from data.sources.source import Part, Skipped, Source
+from data.store.encode import Chunk, chunks_of, encoder_of
+from data.tokenizers.tokenizer import Tokenizer
+
+_BLOCK = 1 << 12  # documents whose bands are computed at once
+
+
+def check_beam(arguments: str) -> None:
+    """Raises ConfigError where Apache Beam is not installed, and for arguments that it refuses."""
+    try:
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError:
+        raise ConfigError(f"--beam={arguments!r} needs Apache Beam: pip install -e '.[beam]'") from None
+    unknown = PipelineOptions(shlex.split(arguments)).get_all_options(retain_unknown_options=True, drop_default=True)
+    known = PipelineOptions(shlex.split(arguments)).get_all_options(drop_default=True)
+    if extra := sorted(set(unknown) - set(known)):
+        raise ConfigError(f"--beam={arguments!r} has the argument --{extra[0]}, which Apache Beam does not know")
+
+
+class BeamPipelines:
+    """What data.store.write.write_store takes to encode documents and to find candidates for pairs, by Beam.
+
+    Args:
+      arguments: of the pipelines, separated by spaces, as in "--runner=FlinkRunner --parallelism=64".
+      folder: for temporary files, which the workers share.
+    """
+
+    def __init__(self, arguments: str, folder: Path):
+        logging.getLogger("apache_beam").setLevel(logging.ERROR)
+        self._arguments, self._folder = arguments, folder.absolute()
+
+    def encoded(self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped) -> Iterator[Chunk]:
+        """Yields the documents in order, as data.store.encode.encoded. Raises ConfigError."""
+        import apache_beam as beam
+
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix=".beam-") as folder:
+            write = functools.partial(_write_part, folder, corpus, tokenizer.fingerprint)
+            self._run(beam.Create(list(enumerate(source.parts))), beam.Reshuffle(), beam.Map(write))
+            for number in range(len(source.parts)):
+                try:
+                    yield from _read_part(_part_path(folder, number), skipped)
+                except FileNotFoundError:
+                    raise ConfigError(
+                        f"Apache Beam's workers wrote no files in {folder}: data.cache_dir must be a folder that they "
+                        "share with this machine"
+                    ) from None
+
+    def sharing_a_band(self, values: np.ndarray, documents: np.ndarray, jaccard: float) -> np.ndarray:
+        """Returns the candidates for pairs, as data.duplicates.near.sharing_a_band.
+
+        values: a memory map, whose file the workers share. Raises ConfigError.
+        """
+        import apache_beam as beam
+
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix=".beam-") as folder:
+            np.save(f"{folder}/documents.npy", documents)
+            keys = functools.partial(_keys_of, os.path.abspath(values.filename), f"{folder}/documents.npy", jaccard)
+            self._run(
+                beam.Create(list(range(0, len(documents), _BLOCK))),
+                beam.FlatMap(keys),
+                beam.GroupByKey(),
+                beam.FlatMap(_if_several),
+                beam.Distinct(),
+                beam.Map(str),
+                beam.io.WriteToText(f"{folder}/shared"),
+            )
+            lines = [line for path in Path(folder).glob("shared*") for line in path.read_text().split()]
+        return np.array(sorted(map(int, lines)), np.int64)
+
+    def _run(self, *transforms: Any) -> None:
+        """Runs a pipeline of these transforms. Raises ConfigError, one line, for an error of a worker."""
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        try:
+            with beam.Pipeline(options=PipelineOptions(shlex.split(self._arguments))) as pipeline:
+                result = pipeline
+                for transform in transforms:
+                    result = result | transform
+        except Exception as error:  # with the traceback of the worker in its message
+            found = re.search(r"ConfigError: (.*)", str(error))
+            if found is None and not isinstance(error, ConfigError):
+                last = (str(error).strip().splitlines() or [""])[-1]
+                raise ConfigError(f"--beam: {type(error).__name__}: {last}: run the same command again") from error
+            raise ConfigError(re.sub(r" \[while running .*", "", found[1] if found else str(error))) from error
+
+
+def _part_path(folder: str, number: int) -> Path:
+    return Path(folder) / f"{number:06d}"
+
+
+def _write_part(folder: str, corpus: CorpusConfig, fingerprint: str, numbered: tuple[int, Part]) -> None:
+    """Encodes a part of the corpus in a worker: chunks, and at the end what was skipped."""
+    number, part = numbered
+    encoder, skipped = encoder_of(corpus, fingerprint), Skipped()
+    path = _part_path(folder, number)
+    building = path.with_suffix(f".{uuid.uuid4().hex}")  # of this worker: Beam may run a bundle twice
+    with open(building, "wb") as file:
+        for chunk in chunks_of(part.read(skipped)):
+            pickle.dump(encoder.encode(*chunk), file)
+        pickle.dump(skipped, file)
+    os.replace(building, path)
+
+
+def _read_part(path: Path, skipped: Skipped) -> Iterator[Chunk]:
+    """Yields the chunks of a part, and adds to `skipped` what it has skipped."""
+    with open(path, "rb") as file:
+        while isinstance(read := pickle.load(file), Chunk):  # of our own workers
+            yield read
+    skipped.empty += read.empty
+    skipped.files += read.files
+    skipped.lines += read.lines
+    skipped.first_line = skipped.first_line or read.first_line
+
+
+def _keys_of(values_path: str, documents_path: str, jaccard: float, start: int) -> Iterator[tuple[int, int]]:
+    """Yields (hash of a band's values, document) for some documents."""
+    values = np.memmap(values_path, np.uint32, "r").reshape(-1, PERMUTATIONS)
+    documents = np.load(documents_path, mmap_mode="r")[start : start + _BLOCK]
+    for band in range(banding(jaccard)[0]):
+        yield from zip(
+            band_keys(values, documents, jaccard, band).view(np.int64).tolist(), documents.tolist(), strict=True
+        )
+
+
+def _if_several(group: tuple[int, Iterable[int]]) -> list[int]:
+    """Returns the documents that are equal in a band; none where there is one only."""
+    documents = list(group[1])
+    return documents if len(documents) > 1 else []

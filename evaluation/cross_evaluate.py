@@ -1,0 +1,174 @@
+"""Scores a run's checkpoint under another config: another objective, layout, rows or corpus, for the same model.
+
+The model is the run's. The objective, the learner, the rows and the corpus are the other config's. The fields in
+RUN_FIELDS are the run's unless they are overridden on the command line.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract.errors import ConfigError
+from data.tokenizers.tokenizer import make_tokenizer
+from experiment.config import DataConfig, from_mapping
+from experiment.experiment import Experiment, make_experiment
+from experiment.objective import make_objective
+from learners.classification import ClassificationLearner
+from models.config import ModelConfig
+from models.parameters import array_types
+from models.transformer import Params
+from run.restore import config_for_reading
+
+# The precision in which the run computes, and the split: under another split, text that the run trained on is scored.
+RUN_FIELDS = ("precision", "data.heldout_fraction", "data.split_seed", "data.split_by")
+# Overrides that evaluation cannot follow, and why.
+_FIXED = {"model": "the model is the run's", "mesh": "evaluation uses the devices of this machine"}
+
+
+def scoring_experiment(
+    run: Experiment, config: Mapping[str, Any], *, name: str, overrides: Mapping[str, Any]
+) -> Experiment:
+    """Returns the experiment that scores the model of `run` under `config`.
+
+    Args:
+      run: from run.restore.load_experiment.
+      config: the other config, overrides applied.
+      name: of `config`, for messages, such as configs/clm.py.
+      overrides: the fields of `config` that were set on the command line, such as {"data.inputs_length": 64}.
+
+    Raises ConfigError if the objective does not support the run's architecture, if the vocabularies differ, if rows are
+    longer than a table of learned positions, or if the learner has parameters that the run does not have.
+    """
+    objective = make_objective(config["objective"])
+    if run.model.architecture not in objective.architectures:
+        raise ConfigError(
+            f"--config={name}: {_objective(config)} needs a model of architecture "
+            f"{' or '.join(sorted(objective.architectures))}, and the model of this run ({run.objective_name}) is "
+            f"{run.model.architecture}"
+        )
+    predicts_tokens_alone = objective.learner == "token_prediction"
+    model = _language_model(run, run.params_shapes)[0] if predicts_tokens_alone else run.model
+    _check_overrides(model, overrides)
+    config = config_for_reading(config)
+    config["model"] = {field: getattr(model, field) for field in run.config["model"]}
+    config["model"]["attention"] = overrides.get("model.attention", "auto")
+    for field in RUN_FIELDS:
+        if field not in overrides:
+            _copy_field(run.config, config, field)
+    data = from_mapping(DataConfig, config["data"], "data")
+    _check_vocabulary(run, data, name)
+    # Rows that are too long are refused only after missing parameters, which no other length of the rows would remedy.
+    longest = max(getattr(data, field) for field in _row_fields(model))
+    config["model"]["max_length"] = max(model.max_length, longest)
+    experiment = make_experiment(config)
+    _check_modules(run, experiment, name)
+    _check_positions(model, data, name)
+    _check_arrays(run, experiment, name)
+    return experiment
+
+
+def scoring_params(run: Experiment, experiment: Experiment, params: Params) -> Params:
+    """Returns the parameters of `experiment`, a `scoring_experiment`, from `params` of the run."""
+    if experiment.learner.objective.learner == "token_prediction":
+        return {"transformer": _language_model(run, params)[1]}
+    return {module: params[module] for module in experiment.params_shapes if module in params}
+
+
+def _language_model(run: Experiment, params: Params) -> tuple[ModelConfig, Params]:
+    """Returns the model of `run` that predicts tokens, and its parameters, which may be shapes."""
+    model_and_params = run.learner.language_model(params)
+    if model_and_params is None:
+        raise ConfigError(
+            f"objective.name={run.objective_name!r} does not train the prediction of tokens: choose another run"
+        )
+    return model_and_params
+
+
+def _check_overrides(model: ModelConfig, overrides: Mapping[str, Any]) -> None:
+    """Raises ConfigError for overrides without effect, but not for fields of the model that repeat the run's."""
+    for field, value in overrides.items():
+        section, _, name = field.partition(".")
+        if section not in _FIXED or field == "model.attention" or getattr(model, name, None) == value:
+            continue
+        raise ConfigError(f"--config.{field}={value} has no effect, because {_FIXED[section]}: remove it")
+
+
+def _check_vocabulary(run: Experiment, data: DataConfig, name: str) -> None:
+    """Raises ConfigError unless every token has the same id in both."""
+    same_ids = run.tokenizer.fingerprint == make_tokenizer(data).fingerprint
+    for field, same in (
+        ("tokenizer", same_ids),
+        ("mode_tokens", run.data.mode_tokens == data.mode_tokens),
+        ("num_sentinels", run.data.num_sentinels == data.num_sentinels),
+        ("append_special_tokens", run.data.append_special_tokens == data.append_special_tokens),
+        ("decoder_start_token", run.data.decoder_start_token == data.decoder_start_token),
+    ):
+        if same:
+            continue
+        ours, theirs = getattr(run.data, field), getattr(data, field)
+        raise ConfigError(
+            f"--config={name}: data.{field}={theirs!r} gives another vocabulary than the run's "
+            f'data.{field}={ours!r}: add --config.data.{field}="{ours}"'
+        )
+
+
+def _check_positions(model: ModelConfig, data: DataConfig, name: str) -> None:
+    """Raises ConfigError for rows that are longer than the run's table of learned positions."""
+    for field in _row_fields(model):
+        length = getattr(data, field)
+        if model.positions == "learned" and length > model.max_length:
+            raise ConfigError(
+                f"--config={name}: data.{field}={length} does not fit the run's {model.max_length} learned positions: "
+                f"add --config.data.{field}={model.max_length}"
+            )
+
+
+def _row_fields(model: ModelConfig) -> tuple[str, ...]:
+    """Returns the fields of config.data that are lengths of the model's rows."""
+    return ("inputs_length", "targets_length") if model.architecture == "encoder_decoder" else ("inputs_length",)
+
+
+def _check_modules(run: Experiment, experiment: Experiment, name: str) -> None:
+    """Raises ConfigError if the learner of `experiment` has parameters that the run does not have."""
+    needed, available = experiment.params_shapes, scoring_params(run, experiment, run.params_shapes)
+    missing = [module for module in needed if module not in available]
+    if missing:
+        raise ConfigError(
+            f"--config={name}: {_objective(experiment.config)} trains {', '.join(missing)} in addition to the "
+            f"Transformer, and this run ({run.objective_name}) has {', '.join(run.params_shapes)} alone"
+        )
+
+
+def _check_arrays(run: Experiment, experiment: Experiment, name: str) -> None:
+    """Raises ConfigError if arrays differ in shape or name, or classes in their order."""
+    available, needed = scoring_params(run, experiment, run.params_shapes), experiment.params_shapes
+    ours, theirs = array_types(available), array_types(needed)
+    differing = [array for array in {**theirs, **ours} if ours.get(array) != theirs.get(array)]
+    if differing:
+        array = differing[0]
+        raise ConfigError(
+            f"--config={name}: {array} is {ours.get(array, 'missing')} in the run and {theirs.get(array, 'missing')} "
+            f"for {_objective(experiment.config)}, and {len(differing) - 1} more arrays differ"
+        )
+    if isinstance(run.learner, ClassificationLearner) and isinstance(experiment.learner, ClassificationLearner):
+        ours, theirs = run.learner.objective.classes, experiment.learner.objective.classes
+        if ours != theirs:
+            raise ConfigError(f"--config={name}: objective.classes={theirs} must be the run's {ours}, in this order")
+
+
+def _objective(config: Mapping[str, Any]) -> str:
+    return f"objective.name={config['objective']['name']!r}"
+
+
+def _copy_field(source: Mapping[str, Any], target: dict[str, Any], field: str) -> None:
+    """Sets the dotted `field` of `target` to that of `source`. Sections of `target` are replaced, never changed."""
+    section, _, name = field.rpartition(".")
+    if section:
+        target[section] = target[section] | {name: _field(source, field)}
+    else:
+        target[name] = _field(source, field)
+
+
+def _field(config: Mapping[str, Any], field: str) -> Any:
+    """Returns the value of a dotted field with at most one section."""
+    section, _, name = field.rpartition(".")
+    return (config[section] if section else config)[name]

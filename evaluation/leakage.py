@@ -1,0 +1,89 @@
+"""The text that a run trained on, and held-out text that is part of it."""
+
+import dataclasses
+
+import numpy as np
+
+from contract.errors import ConfigError
+from data.windows.documents import Documents
+from data.windows.leak_guard import is_trained_on
+from experiment.experiment import Experiment
+from files.paths import is_folder
+from huggingface.folder import is_huggingface_folder
+from run.compiled_run import CompiledRun
+from run.corpus import Corpora, describe_corpus, open_corpora
+from run.restore import load_experiment
+from workdir.run_config import is_imported, read_config
+
+_NOT_BY_CHANCE = 100  # bytes of a text that two documents hardly have in common by chance
+
+
+def check_start(run: CompiledRun) -> list[str]:
+    """Checks that the run of `train.init_from` did not train on held-out text of `run`, and returns notes.
+
+    Includes the runs from which that run was started in turn. A note says where text could not be compared, because a
+    corpus is not on this machine, has changed, or is that of an imported model. Raises ConfigError for trained text,
+    unless train.init_from_overlap is "allow"; it is then a note.
+    """
+    notes, workdir = [], run.experiment.train.init_from
+    seen: set[str] = set()
+    while workdir and workdir not in seen:
+        seen.add(workdir)
+        if not is_folder(workdir):
+            notes.append(f"held-out text was not compared with the training text of {workdir}, which does not exist")
+            break
+        if is_huggingface_folder(workdir) or is_imported(workdir):
+            notes.append(f"held-out text was not compared with the training text of {workdir}, which is unknown")
+            break
+        start = load_experiment(workdir, named_by="train.init_from")
+        count, unknown = _count_trained(start, workdir, run)
+        found = f"{count} of {len(run.heldout_documents):,} held-out documents are training text of {workdir}"
+        if count and run.experiment.train.init_from_overlap == "error":
+            raise ConfigError(
+                f"train.init_from={run.experiment.train.init_from}: {found}: set the fields heldout_fraction, "
+                "split_seed, split_by and heldout_path of data as in that run, and document_per too if its corpus is "
+                "one file; or train.init_from_overlap='allow'"
+            )
+        if count:
+            notes.append(found)
+        if unknown:
+            notes.append(f"held-out text cannot be compared with all training text of {workdir}: {unknown}")
+        workdir = start.train.init_from
+    return notes
+
+
+def describe_trained_on(trained: Experiment, workdir: str, run: CompiledRun) -> list[str]:
+    """Returns notes on the scored text of `run`, relative to the training text of `trained`, the run in `workdir`."""
+    if is_imported(workdir):
+        return ["the scored text was not compared with the training text of the model, which is imported"]
+    count, unknown = _count_trained(trained, workdir, run)
+    notes, data = [], run.experiment.data
+    if read_config(workdir).get("corpus", {}).get("fingerprint") != run.corpora.content_digest:
+        cut = "" if data.sources else f", data.document_per={data.document_per!r}"
+        notes.append(f"{describe_corpus(data)}{cut} is not the corpus that the run was trained on")
+    if count:
+        notes.append(f"{count} of {len(run.heldout_documents):,} held-out documents are training text of the run")
+    if unknown:
+        notes.append(f"the scored text cannot be compared with all training text of the run: {unknown}")
+    return notes
+
+
+def _count_trained(trained: Experiment, workdir: str, run: CompiledRun) -> tuple[int, str]:
+    """The held-out documents of `run` that `trained` trained on, and why they may not be all; "" if they are."""
+    data = dataclasses.replace(trained.data, cache_dir=run.experiment.data.cache_dir)
+    try:
+        corpora = open_corpora(dataclasses.replace(trained, data=data, new_store_dir=run.experiment.new_store_dir))
+    except ConfigError as error:
+        return 0, f"its corpus cannot be read here ({error})"
+    same_text = read_config(workdir).get("corpus", {}).get("fingerprint") == corpora.content_digest
+    count = sum(_num_trained(documents, corpora) for documents in run.heldout_documents.by_corpus)
+    return count, "" if same_text else "its corpus has changed since"
+
+
+def _num_trained(documents: Documents, corpora: Corpora) -> int:
+    """Returns how many of `documents` are training text of at least one of `corpora`."""
+    found = [
+        is_trained_on(documents, corpus.train_documents, corpus.heldout_documents, not_by_chance=_NOT_BY_CHANCE)
+        for corpus in corpora.each
+    ]
+    return int(np.logical_or.reduce(found).sum())

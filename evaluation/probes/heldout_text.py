@@ -1,0 +1,358 @@
+"""The probes of held-out text: continuation, infilling and the pseudo-log-likelihood, in nats per byte.
+
+All runs over one corpus and tokenizer are scored on the same windows of the same documents, whatever their objective,
+seed and lengths.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from contract import rng
+from contract.errors import ConfigError
+from data.tokenizers.tokenizer import Tokenizer
+from data.windows.documents import Documents, MixedDocuments
+from evaluation.probes.probe import (
+    Probe,
+    Unit,
+    check_at_least,
+    check_unit,
+    hide_each_unit,
+    interval_fields,
+    ratio_interval,
+    with_interval,
+)
+from evaluation.scorer import Example, LanguageModel, hide
+
+_SEED = rng.seed_bits(0, "probe")  # the same for every run, so that all runs are scored on the same text
+_OFFSET, _CHOICE, _SPAN = range(3)  # tags of keys
+
+
+class Window(NamedTuple):
+    """A run of tokens of a document."""
+
+    document: int  # the number of the document among the documents that are used
+    tokens: np.ndarray  # int32 [n], raw text
+    key: np.ndarray  # uint64 [1], the window's random key
+
+    def span(self, length: int) -> tuple[int, int]:
+        """Start and end of `length` tokens at a random place with at least one token before and one after them.
+
+        The place is a function of the window and of `length` alone. The window has at least `length` + 2 tokens.
+        """
+        start = int(rng.integers(rng.fold_in(self.key, _SPAN + length), 1, len(self.tokens) - length - 1)[0])
+        return start, start + length
+
+
+def heldout_windows(
+    documents: Documents | MixedDocuments, *, count: int | None, places: int, length: int, shortest: int
+) -> list[Window]:
+    """Returns windows of the first `count` documents in a fixed random order; of all documents if `count` is None.
+
+    Order and places are functions of the documents' contents alone, not of a run's seed, objective or lengths. A window
+    never contains the first token of a document, to which SentencePiece adds a space that is not in the text.
+
+    Args:
+      documents: the held-out documents, of all corpora. Those with fewer than `shortest` + 1 tokens are excluded.
+      places: the most windows of a document, at least 1. They do not overlap.
+      length: tokens in a window, `shortest` or more. A shorter document is one window.
+      shortest: the fewest tokens in a window, at least 1.
+
+    Raises ConfigError if no document is long enough.
+    """
+    digests = np.concatenate([part.store.digests[part.index] for part in documents.by_corpus])
+    first = np.cumsum([0, *map(len, documents.by_corpus)])  # the number of the first document of each part
+    keys = rng.mix64(digests ^ np.uint64(_SEED))
+    windows: list[Window] = []
+    num_documents = 0
+    for i in np.argsort(keys, kind="stable"):
+        part = int(np.searchsorted(first, i, side="right")) - 1
+        tokens = documents.by_corpus[part].tokens(int(i - first[part]))[1:]
+        if len(tokens) < shortest:
+            continue
+        windows += _windows_of(tokens, keys[i : i + 1], num_documents, places, length)
+        num_documents += 1
+        if num_documents == count:
+            break
+    if not windows:
+        raise ConfigError(
+            f"none of the {len(documents)} held-out documents has {shortest + 1} tokens, the fewest that this probe "
+            "can use: add longer documents to data.path, or raise data.heldout_fraction"
+        )
+    return windows
+
+
+def _windows_of(tokens: np.ndarray, key: np.ndarray, document: int, places: int, length: int) -> list[Window]:
+    """The windows of one document. key: uint64 [1], the document's."""
+    fitting = len(tokens) // length
+    if not fitting:
+        return [Window(document, tokens.astype(np.int32), rng.fold_in(key, _CHOICE))]
+    # A row of windows without gaps at a random offset, of which `places` are chosen.
+    offset = int(rng.integers(rng.fold_in(key, _OFFSET), 0, len(tokens) - fitting * length)[0])
+    chosen = rng.choose(rng.fold_in(key, _CHOICE), np.ones((1, fitting), bool), np.array([min(places, fitting)]))[0]
+    starts = offset + chosen * length
+    keys = rng.bits_at(np.repeat(key, len(starts)), starts)
+    return [
+        Window(document, tokens[start : start + length].astype(np.int32), keys[k : k + 1])
+        for k, start in enumerate(starts.tolist())
+    ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextProbe(Probe):
+    """A probe of windows of held-out text.
+
+    num_documents: how many documents; None: all.
+    places: the most windows of a document.
+    length: tokens in a window; a shorter document is one window. At most the default, a row of the run, or the two
+        rows of an encoder-decoder, whichever is longer.
+    text_only: whether a token's probability is among the tokens of text (evaluation.scorer.text_tokens): without
+        sentinels, mode tokens, EOS and other special tokens, which a hidden text does not have. A model that is trained
+        to write short spans expects a sentinel or an EOS after a few tokens; otherwise the probability of these counts
+        against it.
+    """
+
+    num_documents: int | None = 256
+    places: int = 4
+    length: int = 96
+    text_only: bool = False
+
+    def check(self, experiment):
+        if self.num_documents is not None:
+            check_at_least("num_documents", self.num_documents, 1)
+        check_at_least("places", self.places, 1)
+        check_at_least("length", self.length, 2)
+        row, model = experiment.row_shape, experiment.model
+        is_pair = model.has_encoder and model.has_decoder
+        fields = ("inputs_length", "targets_length") if is_pair else ("inputs_length",)
+        most = max(sum(getattr(row, field) for field in fields), TextProbe.length)
+        if self.length > most:
+            names = " and ".join(f"data.{field}={getattr(row, field)}" for field in fields)
+            raise ConfigError(f"--length={self.length} is longer than a row of {names}: set --length={most} or less")
+
+    def windows(self, documents: Documents, shortest: int) -> list[Window]:
+        """Returns the windows, of `shortest` tokens or more.
+
+        Raises ConfigError if no document is long enough, and if `length` is above the default and longer than every
+        document.
+        """
+        # Without the first token, which is in no window.
+        longest = int(np.diff(documents.ends(eos=False), prepend=0).max(initial=0)) - 1
+        most = max(longest, TextProbe.length)
+        if self.length > most:
+            raise ConfigError(
+                f"--length={self.length} is longer than every held-out document: set --length={most} or less"
+            )
+        return heldout_windows(
+            documents, count=self.num_documents, places=self.places, length=self.length, shortest=shortest
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenText:
+    """What a model predicted of the hidden tokens of windows: one entry for each window.
+
+    nats, bytes and tokens are of the hidden tokens other than unknown ones (SentencePiece's unk), whose text and bytes
+    are not known.
+    """
+
+    documents: np.ndarray  # int [n]
+    nats: np.ndarray  # float64 [n]
+    bytes: np.ndarray  # int64 [n]
+    tokens: np.ndarray  # int64 [n]
+    unknown_tokens: np.ndarray  # int64 [n]
+    is_exact: np.ndarray  # bool [n]: whether every hidden token is the model's likeliest one
+
+    def counts(self) -> dict[str, int]:
+        """Returns the counts as JSON fields."""
+        return {
+            "documents": len(np.unique(self.documents)),
+            "windows": len(self.documents),
+            "tokens": int(self.tokens.sum()),
+            "bytes": int(self.bytes.sum()),
+            "unknown_tokens": int(self.unknown_tokens.sum()),
+        }
+
+    def per_byte(self, prefix: str = "") -> dict[str, Any]:
+        """Returns nats and bits per byte as JSON fields, whose names begin with `prefix`, with their intervals."""
+        return self._ratio(
+            {f"{prefix}nats_per_byte": 1.0, f"{prefix}bits_per_byte": 1 / math.log(2)}, self.nats, self.bytes
+        )
+
+    def exact_match(self) -> dict[str, Any]:
+        """Returns the share of exact windows as JSON fields, with its interval over documents."""
+        return self._ratio({"exact_match": 1.0}, self.is_exact, np.ones(len(self.is_exact)))
+
+    def _ratio(self, units: dict[str, float], numerators: np.ndarray, denominators: np.ndarray) -> dict[str, Any]:
+        """Returns the ratio of two sums over windows, with its interval over documents, times the factor of each unit.
+
+        {} where the denominators are 0.
+        """
+        top, bottom = (np.bincount(self.documents, values) for values in (numerators, denominators))
+        top, bottom = top[bottom > 0], bottom[bottom > 0]
+        if not len(bottom):
+            return {}
+        value, interval = float(top.sum() / bottom.sum()), ratio_interval(top, bottom)
+        fields: dict[str, Any] = {}
+        for name, factor in units.items():
+            fields |= with_interval(name, value * factor, interval and [end * factor for end in interval])
+        return fields
+
+
+def score_windows(
+    model: LanguageModel,
+    windows: Sequence[Window],
+    hide_in: Callable[[Window], Iterable[Example]],
+    *,
+    per_window: int,
+    text_only: bool,
+) -> HiddenText:
+    """Returns what the model predicts of the hidden tokens of `windows`.
+
+    hide_in: the examples of a window, which together hide each of its scored tokens once.
+    per_window: the number of examples of a window, for the progress bar.
+    text_only: as in TextProbe.
+    """
+    vocab, num_bytes = model.experiment.vocab, model.experiment.tokenizer.num_bytes
+    owners: list[int] = []  # the window of each example
+    hidden: dict[int, np.ndarray] = {}  # the hidden tokens of the examples that are being scored
+
+    def examples():
+        for k, window in enumerate(windows):
+            for example in hide_in(window):
+                hidden[len(owners)] = example.hidden
+                owners.append(k)
+                yield example
+
+    nats = np.zeros(len(windows))
+    bytes_, tokens, unknown = np.zeros((3, len(windows)), np.int64)
+    is_exact = np.ones(len(windows), bool)
+    for number, scores in model.score_with_bar(examples(), per_window * len(windows), text_only=text_only):
+        k, ids = owners[number], hidden.pop(number)
+        is_known = ids != vocab.unk
+        nats[k] += scores.nats[is_known].sum()
+        bytes_[k] += num_bytes(ids)
+        tokens[k] += is_known.sum()
+        unknown[k] += (~is_known).sum()
+        is_exact[k] &= scores.is_likeliest.all()
+    documents = np.array([window.document for window in windows])
+    return HiddenText(documents, nats, bytes_, tokens, unknown, is_exact)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Continuation(TextProbe):
+    """Hides the second half of each window, and scores it teacher-forced.
+
+    The model reads the first half as it reads a text to continue in training: a causal model as the start of the
+    targets, prefix LM and encoder-decoders as inputs, with the objective's mode token and sentinel. The text alone is
+    scored, not the sentinel before it or an EOS after it, so all models are scored on the same tokens.
+    """
+
+    name: ClassVar = "continuation"
+    sides: ClassVar = ("left",)
+
+    def measure(self, model, documents):
+        denoiser, vocab = self.denoisers(model.experiment)["left"], model.experiment.vocab
+
+        def hidden_half(window):
+            text = window.tokens
+            return [hide(denoiser, text, len(text) // 2, len(text), vocab)]
+
+        windows = self.windows(documents, shortest=2)
+        result = score_windows(model, windows, hidden_half, per_window=1, text_only=self.text_only)
+        fields = {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only} | result.counts()
+        return fields | result.per_byte() | interval_fields("documents")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Infilling(TextProbe):
+    """Hides one span of each window, of each of the lengths `spans`, in the form that the objective hides spans.
+
+    Span corruption and UL2 show a sentinel, BART its mask, FIM the suffix before the middle. exact_match is the share
+    of windows in which greedy decoding writes the true span; whether the model then ends the span is not measured.
+
+    whitespace_span_fraction is the share of the hidden spans that are whitespace only, such as indentation. Such spans
+    are easy to fill in, so a model that has learned little else has about this exact match. The fraction depends on the
+    text and the tokenizer, not on the model.
+
+    Encoders show one mask for each token and predict the hidden tokens independently of each other, so the sum of their
+    nats is not the likelihood of the span. It is named masked_nats_per_byte, and their exact match is that of the
+    likeliest token at each mask.
+    """
+
+    spans: tuple[int, ...] = (3, 8, 32)
+
+    name: ClassVar = "infilling"
+    sides: ClassVar = ("both",)
+
+    def check(self, experiment):
+        super().check(experiment)
+        if not self.spans or min(self.spans) < 1:
+            raise ConfigError(f"--spans={','.join(map(str, self.spans))} must be lengths of 1 or more tokens")
+        if max(self.spans) + 2 > self.length:
+            raise ConfigError(
+                f"--length={self.length} has no room for a hidden span of {max(self.spans)} tokens and a token on each "
+                f"side: set --length={max(self.spans) + 2} or more, or shorter --spans"
+            )
+
+    def measure(self, model, documents):
+        denoiser, vocab = self.denoisers(model.experiment)["both"], model.experiment.vocab
+        prefix = "" if model.experiment.model.has_decoder else "masked_"
+        by_length = {}
+        for length in self.spans:
+
+            def hidden_span(window, length=length):
+                return [hide(denoiser, window.tokens, *window.span(length), vocab)]
+
+            windows = self.windows(documents, shortest=length + 2)
+            result = score_windows(model, windows, hidden_span, per_window=1, text_only=self.text_only)
+            fields = result.counts() | result.exact_match()
+            fields["whitespace_span_fraction"] = _whitespace_span_fraction(windows, length, model.experiment.tokenizer)
+            by_length[str(length)] = fields | result.per_byte(prefix)
+        fields = {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only, "spans": by_length}
+        return fields | interval_fields("documents")
+
+
+def _whitespace_span_fraction(windows: Sequence[Window], length: int, tokenizer: Tokenizer) -> float:
+    """Returns the share of `windows` whose span of `length` tokens is whitespace only."""
+    spans = [window.tokens[slice(*window.span(length))] for window in windows]
+    # SentencePiece drops a space at the start of the decoded text, so a span that is one space decodes to "".
+    return sum(not tokenizer.decode(span).strip() for span in spans) / len(spans)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PseudoLogLikelihood(TextProbe):
+    """Hides one `unit` of a window at a time, and scores it given the rest of the window.
+
+    The pseudo-log-likelihood of a text (Salazar et al. 2020, "Masked Language Model Scoring") is the sum of the
+    log-probabilities of its tokens, each predicted from all other tokens. It is not the logarithm of a probability of
+    the text and cannot be compared with a left-to-right model's likelihood.
+
+    unit: "token", as in Salazar et al., or "word": all tokens of a word at once (objectives/algebra/words.py), so that
+        a token is not predicted from the rest of its own word. An encoder predicts the tokens of a word independently.
+    """
+
+    unit: Unit = "token"
+
+    name: ClassVar = "pseudo_log_likelihood"
+    sides: ClassVar = ("both",)
+
+    def check(self, experiment):
+        super().check(experiment)
+        check_unit(self.unit)
+
+    def measure(self, model, documents):
+        denoiser, vocab = self.denoisers(model.experiment)["both"], model.experiment.vocab
+        windows = self.windows(documents, shortest=2)
+        result = score_windows(
+            model,
+            windows,
+            lambda window: hide_each_unit(denoiser, window.tokens, self.unit, vocab),
+            per_window=self.length,
+            text_only=self.text_only,
+        )
+        fields = {"denoiser": denoiser.name, "unit": self.unit, "length": self.length, "text_only": self.text_only}
+        return fields | result.counts() | result.per_byte("pseudo_") | interval_fields("documents")

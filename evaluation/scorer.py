@@ -1,0 +1,330 @@
+"""Scores tokens of texts with a run's language model: the scorer of probes, likelihoods and lm-eval.
+
+Examples of similar lengths share a batch. Rows are padded to a few fixed lengths, so that few programs are compiled.
+The scores of an example do not depend on the other examples of its batch.
+
+Suffixes: B rows, K hidden tokens of a row, L positions, D model, V vocabulary (rows of the embedding table).
+"""
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+from rich.console import Console
+from rich.progress import track
+
+from contract.batch import Batch
+from contract.errors import ConfigError
+from contract.vocab import Vocab
+from experiment.experiment import Experiment
+from generate.fill_masks import attention_order, masked_rows
+from generate.prompts import (
+    INFILLING_TASKS,
+    TASKS,
+    denoisers_with_mode,
+    first_denoiser,
+    lay_out_rows,
+    to_sequences,
+)
+from generate.sampling import allowed_tokens, padded_length, padded_rows
+from models.config import ModelConfig
+from models.parameters import Params
+from models.placement import activation_constraint
+from models.transformer import apply, bind
+from objectives import Denoiser
+from objectives.objective import InputsTargets
+from objectives.prompting import FillMasks, Task
+from run import sharding
+from run.per_device import constrain_rows
+
+Side = Literal["left", "both"]  # what a model sees of the text around hidden tokens
+
+_LEFT_TASKS: tuple[Task, ...] = tuple(task for task in TASKS if task != "respond")
+_BOTH_TASKS: tuple[Task, ...] = (*INFILLING_TASKS, "fill_masks")
+_POSITIONS_PER_BATCH = 1 << 14
+_LOGITS_PER_BATCH = 1 << 27
+
+
+class Example(NamedTuple):
+    """A text with hidden tokens, laid out for one denoiser. All int32 [n], of different lengths.
+
+    A decoder predicts the hidden tokens after `targets_start`. An encoder predicts them at the masks of `inputs`.
+    """
+
+    inputs: np.ndarray
+    targets_start: np.ndarray
+    hidden: np.ndarray
+
+
+class Scores(NamedTuple):
+    """What the model predicts for the hidden tokens of one example, [n] each."""
+
+    nats: np.ndarray  # float64: negative log-likelihood, given the true tokens before it where a decoder predicts it
+    is_likeliest: np.ndarray  # bool: whether the token is the model's likeliest one
+
+
+class _Shape(NamedTuple):
+    """The padded lengths of an example. With a single stack `inputs` is the length of the row, and `targets` 0."""
+
+    inputs: int
+    targets: int
+    hidden: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModel:
+    """A run's language model, in the layout of the run or of another config.
+
+    Attributes:
+      experiment: its `model` is the language model (run.restore.language_model).
+      params: the language model's.
+      mesh: over whose devices rows are split.
+    """
+
+    experiment: Experiment
+    params: Params
+    mesh: Mesh
+
+    def score(
+        self,
+        examples: Iterable[Example],
+        *,
+        text_only: bool = False,
+        positions_per_batch: int = _POSITIONS_PER_BATCH,
+        rows_per_batch: int | None = None,
+    ) -> Iterator[tuple[int, Scores]]:
+        """Yields the number of each of `examples`, from 0, and its scores; not in order.
+
+        Few examples are in memory at the same time, so `examples` may be a generator of millions.
+
+        Args:
+          examples: of the experiment's denoisers.
+          text_only: whether probabilities are among the tokens of text (`text_tokens`) in place of all rows of the
+            output table, and the likeliest token among them in place of all tokens but pad.
+          positions_per_batch: about how many positions a batch has. The scores do not depend on it, but for rounding.
+          rows_per_batch: the most rows of a batch, rounded to a multiple of the devices; None: as many as the positions
+            allow.
+
+        Raises ConfigError for an example that is longer than the model's learned positions.
+        """
+        running: tuple[list[tuple[int, Example]], tuple[Array, Array]] | None = None
+        for started, shape, rows in self._batches(examples, positions_per_batch, rows_per_batch):
+            # The next batch is made while the devices compute this one.
+            following = started, self._start([example for _, example in started], shape, rows, text_only)
+            if running is not None:
+                yield from _finish(*running)
+            running = following
+        if running is not None:
+            yield from _finish(*running)
+
+    def score_with_bar(
+        self, examples: Iterable[Example], count: int, *, text_only: bool = False
+    ) -> Iterator[tuple[int, Scores]]:
+        """`score`, with a bar on standard error if it is a terminal. count: the number of examples."""
+        return track(
+            self.score(examples, text_only=text_only),
+            description="scoring",
+            total=count,
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+            transient=True,
+        )
+
+    def logits(self, batch: Mapping[str, Any]) -> Array:
+        """Returns logits, float32 [B, L, V], at the positions of the decoder, or of the encoder without a decoder.
+
+        batch: at least the fields that the model reads: the tokens, segment ids and positions of each stack, and
+          decoder_bidirectional_mask for a prefix LM. V is the number of rows of the output table.
+
+        Raises ConfigError for a field that is missing.
+        """
+        # A batch made by hand may have several segments in a row, whatever the rows of the run have.
+        model = dataclasses.replace(self.experiment.model, one_segment=False)
+        stacks = [stack for stack, exists in (("encoder", model.has_encoder), ("decoder", model.has_decoder)) if exists]
+        needed = [f"{stack}_{name}" for stack in stacks for name in ("input_tokens", "segment_ids", "positions")]
+        if model.architecture == "decoder_only" and model.has_prefix:
+            needed.append("decoder_bidirectional_mask")
+        for name in needed:
+            if name not in batch:
+                raise ConfigError(
+                    f"the batch has no field {name!r}, which this {model.architecture} model reads: add it"
+                )
+        optional = [name for name in ("encoder_token_types", "encoder_attention_order") if name in batch]
+        padded, rows = padded_batch({name: np.asarray(batch[name]) for name in (*needed, *optional)}, self.mesh)
+        over_rows = sharding.batch_sharding(self.mesh)
+        with activation_constraint(functools.partial(constrain_rows, sharding=over_rows)):
+            return _logits(model, self.params, jax.device_put(padded, over_rows))[:rows]
+
+    def _batches(
+        self, examples: Iterable[Example], positions: int, most: int | None
+    ) -> Iterator[tuple[list[tuple[int, Example]], _Shape, int]]:
+        """Yields batches: numbered examples of one padded shape, the shape, and the rows to pad the batch to."""
+        model, parts = self.experiment.model, _row_parts(self.mesh)
+
+        def rows_of(shape: _Shape) -> int:
+            """The most rows of a batch."""
+            rows = positions // (shape.inputs + shape.targets)
+            rows = min(rows, _LOGITS_PER_BATCH // (shape.hidden * model.vocab_size), most or rows)
+            return max(rows // parts, 1) * parts
+
+        waiting: dict[_Shape, list[tuple[int, Example]]] = {}
+        for number, example in enumerate(examples):
+            shape = _padded_shape(model, example)
+            waiting.setdefault(shape, []).append((number, example))
+            if len(waiting[shape]) == rows_of(shape):
+                yield waiting.pop(shape), shape, rows_of(shape)
+        for shape, rest in waiting.items():
+            yield rest, shape, min(_padded_rows(len(rest), self.mesh), rows_of(shape))
+
+    def _start(self, examples: list[Example], shape: _Shape, rows: int, text_only: bool) -> tuple[Array, Array]:
+        """Starts the computation of a batch of `rows` rows, of which the last ones repeat the last example."""
+        experiment = self.experiment
+        examples = examples + [examples[-1]] * (rows - len(examples))
+        hidden, positions = np.zeros((2, rows, shape.hidden), np.int32)
+        for row, example in enumerate(examples):
+            count = len(example.hidden)
+            hidden[row, :count], positions[row, :count] = example.hidden, _positions(experiment, example)
+        over_rows = sharding.batch_sharding(self.mesh)
+        arrays = jax.device_put((_batch(experiment, examples, shape), positions, hidden), over_rows)
+        with activation_constraint(functools.partial(constrain_rows, sharding=over_rows)):
+            return _scores(experiment.model, self.params, *arrays, vocab=experiment.vocab, text_only=text_only)
+
+
+def hide(denoiser: Denoiser, text: np.ndarray, start: int, stop: int, vocab: Vocab) -> Example | None:
+    """Returns `text`, int32 [n], with its tokens `start`, ..., `stop` - 1 hidden as `denoiser` hides them in training.
+
+    None if the denoiser hides no such tokens.
+    """
+    laid_out = denoiser.objective.prompting.hide(text, start, stop, vocab)
+    if laid_out is None:
+        return None
+    mode = [vocab.mode(denoiser.mode)] if denoiser.mode else []
+    return Example(np.array([*mode, *laid_out.inputs], np.int32), laid_out.targets_start, text[start:stop])
+
+
+def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser | None:
+    """Returns the first denoiser that hides the end of a text ("left"), or tokens within a text ("both").
+
+    mode: a mode token, which restricts the choice to the denoisers with this mode; None: all denoisers.
+
+    None if the run has no such denoiser. Raises ConfigError if no denoiser has the mode.
+    """
+    start, stop = (1, 3) if side == "left" else (1, 2)
+    candidates = [
+        denoiser
+        for denoiser in denoisers_with_mode(experiment, mode)
+        if hide(denoiser, np.zeros(3, np.int32), start, stop, experiment.vocab) is not None
+        and (side == "both" or not isinstance(denoiser.objective.prompting, FillMasks))
+    ]
+    if side == "both" and not experiment.model.has_decoder:
+        order = attention_order(experiment, np.zeros((1, 5), np.int32))
+        if order is not None and order.any():  # a UniLM pattern that sees one side alone
+            return None
+    return first_denoiser(candidates, _LEFT_TASKS if side == "left" else _BOTH_TASKS)
+
+
+def text_tokens(vocab: Vocab, num_ids: int) -> np.ndarray:
+    """Returns which ids of a table of `num_ids` embeddings occur in text, bool [num_ids]: ordinary tokens and unk.
+
+    Without pad, EOS, BOS, the mask, [CLS], [SEP], mode tokens, sentinels and rows beyond the vocabulary.
+    """
+    ids = np.arange(num_ids)
+    return ((ids >= vocab.content_start) & (ids < vocab.content_end)) | (ids == vocab.unk)
+
+
+def padded_batch(batch: Batch, mesh: Mesh) -> tuple[Batch, int]:
+    """Returns `batch` with rows of padding at its end, for the devices and for few programs, and its own rows."""
+    rows = len(next(iter(batch.values())))
+    more = _padded_rows(rows, mesh) - rows
+    return {name: np.pad(array, [(0, more), *[(0, 0)] * (array.ndim - 1)]) for name, array in batch.items()}, rows
+
+
+def _row_parts(mesh: Mesh) -> int:
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def _padded_rows(rows: int, mesh: Mesh) -> int:
+    parts = _row_parts(mesh)
+    return -(-padded_rows(rows) // parts) * parts
+
+
+def _finish(started: list[tuple[int, Example]], outputs: tuple[Array, Array]) -> Iterator[tuple[int, Scores]]:
+    nats_BxK, is_likeliest_BxK = jax.device_get(outputs)
+    for (number, example), nats, is_likeliest in zip(started, nats_BxK, is_likeliest_BxK, strict=False):
+        count = len(example.hidden)
+        yield number, Scores(nats[:count].astype(np.float64), is_likeliest[:count])
+
+
+def _padded_shape(model: ModelConfig, example: Example) -> _Shape:
+    inputs, targets = len(example.inputs), len(example.targets_start) + len(example.hidden)
+    if not model.has_decoder:
+        lengths = (inputs, 0)
+    elif model.has_encoder:
+        lengths = (max(inputs, 1), targets)
+    else:
+        lengths = (inputs + targets, 0)
+    longest = max(lengths)
+    if model.positions == "learned" and longest > model.max_length:
+        raise ConfigError(
+            f"a text takes {longest} positions, special tokens included, and the model has {model.max_length} learned "
+            "positions: set a smaller --length, or leave out longer sentences"
+        )
+    most = model.max_length if model.positions == "learned" else longest * 2 + 16
+    inputs_length, targets_length = (min(padded_length(length), most) for length in lengths)
+    return _Shape(inputs_length, targets_length, padded_length(len(example.hidden)) if len(example.hidden) > 1 else 1)
+
+
+def _batch(experiment: Experiment, examples: list[Example], shape: _Shape) -> Batch:
+    """Returns the fields of a batch that the model reads, one example in each row."""
+    inputs = to_sequences([example.inputs for example in examples])
+    if not experiment.model.has_decoder:
+        batch = masked_rows(experiment, inputs, shape.inputs)
+    else:
+        targets = to_sequences([np.concatenate([example.targets_start, example.hidden]) for example in examples])
+        batch = lay_out_rows(experiment, InputsTargets(inputs, targets), shape.inputs, shape.targets)
+    return {name: array for name, array in batch.items() if not name.endswith(("target_tokens", "weights", "source"))}
+
+
+def _positions(experiment: Experiment, example: Example) -> np.ndarray:
+    """Returns the positions, int [n], at which the scored stack predicts the hidden tokens."""
+    if not experiment.model.has_decoder:
+        return np.flatnonzero(example.inputs == experiment.vocab.mask)
+    start = len(example.targets_start) + (0 if experiment.model.has_encoder else len(example.inputs))
+    return start + np.arange(len(example.hidden))
+
+
+@functools.partial(jax.jit, static_argnames=("config", "vocab", "text_only"))
+def _scores(
+    config: ModelConfig,
+    params: Params,
+    batch: Batch,
+    positions_BxK: Array,
+    hidden_BxK: Array,
+    *,
+    vocab: Vocab,
+    text_only: bool,
+) -> tuple[Array, Array]:
+    """Returns each hidden token's nats, float32 [B, K], and whether it is the likeliest token, bool [B, K]."""
+    transformer = bind(config, params)
+    states_BxLxD = transformer.hidden(batch)
+    logits_BxKxV = transformer.logits(jnp.take_along_axis(states_BxLxD, positions_BxK[..., None], axis=1))
+    logits_BxKxV = logits_BxKxV.astype(jnp.float32)
+    if text_only:
+        logits_BxKxV = jnp.where(text_tokens(vocab, config.vocab_size), logits_BxKxV, -jnp.inf)
+    of_hidden_BxK = jnp.take_along_axis(logits_BxKxV, hidden_BxK[..., None], axis=-1)[..., 0]
+    nats_BxK = jax.nn.logsumexp(logits_BxKxV, axis=-1) - of_hidden_BxK
+    allowed_V = allowed_tokens(vocab, config.vocab_size)
+    likeliest_BxK = jnp.argmax(jnp.where(allowed_V, logits_BxKxV, -jnp.inf), axis=-1)
+    return nats_BxK, likeliest_BxK == hidden_BxK
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _logits(config: ModelConfig, params: Params, batch: Batch) -> Array:
+    return apply(config, params, batch)

@@ -1,0 +1,267 @@
+"""Given texts under a run's own objective: their windows, the batch of these, and the loss of each text.
+
+Each window has a row of its own, as in evaluations. Losses are those of the objective; evaluation/scorer.py scores
+chosen tokens in the same way for every objective.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from contract import rng
+from contract.batch import Batch
+from contract.errors import ConfigError
+from contract.windows import Windows, WindowSpec
+from evaluation.scorer import padded_batch
+from experiment.experiment import Experiment
+from generate.prompts import encode
+from models.parameters import Params
+from run import sharding
+from run.compiled_run import on_mesh
+from run.step import make_eval_step
+
+Text = str | tuple[str, str] | np.ndarray  # a text, a prompt and its response, or ids, int [n]
+
+_DENOISER = 0  # tag of the draw of a denoiser
+_ROWS_AT_ONCE = 16
+_UNAVAILABLE = {"others": "pairs of texts", "labels": "texts with labels"}
+
+
+class TextWindows(NamedTuple):
+    """The windows of T texts, a row for each window, in the order of the texts."""
+
+    windows: Windows
+    owners: np.ndarray  # int [E], the text of each window
+    denoiser_ids: np.ndarray  # int [T]
+
+
+def text_windows(
+    experiment: Experiment, texts: Sequence[Text], *, denoiser: str | None = None, seed: int = 0, cut: bool = False
+) -> TextWindows:
+    """Returns the windows of `texts`. A text is a document, with an EOS where the objective's windows have one.
+
+    What is hidden in a text, and its denoiser, are a function of the seed and the text's tokens alone.
+
+    Args:
+      experiment: its objective.
+      texts: for a run on prompts and responses, pairs of these.
+      denoiser: the name of the denoiser; None: drawn for each text with the shares of the mixture (at its end, if they
+        change during the run); not for data.rates="num_examples" with denoisers that read some of the corpora.
+      seed: of the draws.
+      cut: whether a text that is longer than a window becomes several windows; by default such a text is an error.
+
+    Raises ConfigError for an objective whose examples are made of more than a text, an unknown denoiser, an empty text
+    and a text that is too long.
+    """
+    if not len(texts):
+        raise ConfigError("there are no texts: give at least one")
+    for name in (name for row in experiment.denoisers for name in row.objective.extra_columns):
+        if name in _UNAVAILABLE:
+            raise ConfigError(
+                f"objective.name={experiment.objective_name!r} makes examples of {_UNAVAILABLE[name]}, which a text "
+                "alone is not: read the batches of the run's corpus instead"
+            )
+    specs, has_prompt = experiment.heldout_spec.windows, takes_pairs(experiment, denoiser)
+    tokens, prompt_lengths = zip(
+        *(_tokens(experiment, text, has_prompt, f"text {number}") for number, text in enumerate(texts, start=1)),
+        strict=True,
+    )
+    keys = np.array([_hash(ids) for ids in tokens], np.uint64) ^ np.uint64(rng.seed_bits(seed, "texts"))
+    chosen = _denoiser_ids(experiment, denoiser, rng.mix64(keys))
+    pieces, owners, numbers = [], [], []
+    for k, (ids, denoiser_id) in enumerate(zip(tokens, chosen, strict=True)):
+        spec = specs[denoiser_id]
+        ids = np.append(ids, np.int32(experiment.vocab.eos)) if spec.eos else ids
+        parts = _cut(ids, prompt_lengths[k], spec, f"text {k + 1}", cut)
+        pieces += parts
+        owners += [k] * len(parts)
+        numbers += range(len(parts))
+    owners, numbers = np.array(owners), np.array(numbers)
+    lengths = np.array(list(map(len, pieces)))
+    padded = np.full((len(pieces), int(lengths.max())), experiment.vocab.pad, np.int32)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(pieces)
+    windows = Windows(
+        tokens=padded,
+        lengths=lengths,
+        row_ids=np.arange(len(pieces), dtype=np.int32),
+        keys=rng.mix64(keys[owners] + rng.GOLDEN * numbers.astype(np.uint64)),
+        denoiser_ids=chosen[owners].astype(np.int32),
+        prompt_lengths=np.array(prompt_lengths, np.int32)[owners],
+        begins_document=numbers == 0,
+        ends_document=np.append(owners[1:] != owners[:-1], True),
+    )
+    return TextWindows(windows, owners, chosen)
+
+
+def takes_pairs(experiment: Experiment, denoiser: str | None = None) -> bool:
+    """Returns whether a text of the run is a pair of strings, a prompt and its response.
+
+    denoiser: the name of the denoiser that reads it; None: any. Raises ConfigError for None if they differ.
+    """
+    reads_prompts = {row.name: "prompt_lengths" in row.objective.extra_columns for row in experiment.denoisers}
+    if denoiser in reads_prompts:
+        return reads_prompts[denoiser]
+    if len(set(reads_prompts.values())) > 1:
+        of_pairs = [name for name, reads in reads_prompts.items() if reads]
+        raise ConfigError(
+            f"denoiser={denoiser!r} must be one of {', '.join(map(repr, reads_prompts))}: a text of "
+            f"{', '.join(map(repr, of_pairs))} is a pair of a prompt and its response, and one of the others is not"
+        )
+    return all(reads_prompts.values())
+
+
+def batch_of(experiment: Experiment, windows: Windows) -> Batch:
+    """Returns the batch of `windows`, a row for each of them."""
+    collate = experiment.collate
+    return collate.place(collate.examples(windows), windows, len(windows.row_ids))
+
+
+@dataclasses.dataclass(frozen=True)
+class TextLoss:
+    """The loss of one text under the run's objective.
+
+    Attributes:
+      nats: summed over the scored tokens.
+      tokens: scored; rows where the learner scores rows.
+      bytes: of the text, in UTF-8. nats / bytes compares runs only where the objective scores every token.
+      denoiser: the name of the denoiser that hid a part of the text.
+    """
+
+    nats: float
+    tokens: float
+    bytes: int
+    denoiser: str
+
+    @property
+    def loss(self) -> float:
+        """Nats per scored token; NaN without scored tokens."""
+        return self.nats / self.tokens if self.tokens else float("nan")
+
+
+def text_losses(
+    experiment: Experiment,
+    params: Params,
+    mesh: Mesh,
+    texts: Sequence[Text],
+    *,
+    denoiser: str | None = None,
+    seed: int = 0,
+) -> list[TextLoss]:
+    """Returns the loss of each of `texts`, of any length: the sums of train.evaluate over the text's windows.
+
+    A text that is longer than a window is cut into windows, of which none sees the text before it. Arguments and errors
+    as for `text_windows`; ConfigError also for an objective whose loss of a text depends on the other texts.
+    """
+    if not experiment.learner.rows_are_independent:
+        raise ConfigError(
+            f"objective.name={experiment.objective_name!r} compares each text with the other texts of a batch, so a "
+            "text alone has no loss: read the held-out metrics of the run instead (train.evaluate)"
+        )
+    windows, owners, denoiser_ids = text_windows(experiment, texts, denoiser=denoiser, seed=seed, cut=True)
+    nats, tokens = row_losses(experiment, params, mesh, batch_of(experiment, windows))
+    nats, tokens = (np.bincount(owners, values, len(texts)) for values in (nats, tokens))
+    return [
+        TextLoss(float(nats[k]), float(tokens[k]), _num_bytes(experiment, text), experiment.tasks[denoiser_id].name)
+        for k, (text, denoiser_id) in enumerate(zip(texts, denoiser_ids, strict=True))
+    ]
+
+
+def row_losses(experiment: Experiment, params: Params, mesh: Mesh, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the nats and the number of scored tokens of each row of a batch, float64 [B] each.
+
+    Without dropout, label smoothing and z-loss, as in train.evaluate. params: the learner's.
+    """
+    rows, sums = len(next(iter(batch.values()))), []
+    for begin in range(0, rows, _ROWS_AT_ONCE):
+        part = {name: array[begin : begin + _ROWS_AT_ONCE] for name, array in batch.items()}
+        part, count = padded_batch(part, mesh)
+        source = part["example_source"]
+        part["example_source"] = np.broadcast_to(np.arange(len(source), dtype=np.int32)[:, None], source.shape).copy()
+        found = jax.device_get(
+            _eval_step(experiment, mesh, len(source))(params, jax.device_put(part, sharding.batch_sharding(mesh)))
+        )
+        sums.append([np.asarray(found[f"{name}_sum_by_group"], np.float64)[:count] for name in ("loss", "weight")])
+    return tuple(np.concatenate(values) for values in zip(*sums, strict=True))
+
+
+def _tokens(experiment: Experiment, text: Text, has_prompt: bool, where: str) -> tuple[np.ndarray, int]:
+    """Returns the ids of a text, and the number of those of its prompt."""
+    nothing = np.zeros(0, np.int32)
+    is_pair = isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text)
+    if is_pair != has_prompt or not (is_pair or isinstance(text, str | np.ndarray)):
+        expected = "a pair of strings, a prompt and its response" if has_prompt else "a string or an array of ids"
+        raise ConfigError(f"{where} must be {expected}, not {type(text).__name__}")
+    if isinstance(text, np.ndarray):
+        if text.ndim != 1 or text.dtype.kind not in "iu" or ((text < 0) | (text >= experiment.vocab.size)).any():
+            raise ConfigError(f"{where} must be ids from 0 to {experiment.vocab.size - 1}, one-dimensional")
+        parts = [text.astype(np.int32)]
+    else:
+        strings = text if is_pair else [text]
+        parts = [encode(experiment.tokenizer, part, nothing, where=where) for part in strings]
+    ids = np.concatenate(parts)
+    if not len(ids):
+        raise ConfigError(f"{where} is empty: remove it")
+    return ids, len(parts[0]) if is_pair else 0
+
+
+def _cut(ids: np.ndarray, prompt_length: int, spec: WindowSpec, where: str, cut: bool) -> list[np.ndarray]:
+    if spec.documents == "whole":
+        of_parts = {"prompt": prompt_length, "response": len(ids) - prompt_length}
+        for capacity in spec.capacities:
+            needed = sum(length for part, length in of_parts.items() if getattr(capacity, part)) + capacity.special
+            if needed > capacity.positions:
+                raise ConfigError(
+                    f"{where} takes {needed} positions of {capacity.field}={capacity.positions}: shorten it"
+                )
+        return [ids]
+    if len(ids) > spec.raw_length and not cut:
+        raise ConfigError(
+            f"{where} has {len(ids)} tokens, and a window of {spec.name!r} has {spec.raw_length}: shorten or divide it"
+        )
+    return np.split(ids, range(spec.raw_length, len(ids), spec.raw_length))
+
+
+def _denoiser_ids(experiment: Experiment, name: str | None, keys: np.ndarray) -> np.ndarray:
+    """Returns the number of the task of each text, int [T]. keys: uint64 [T]."""
+    if name is not None:
+        tasks = experiment.tasks_of_denoisers
+        if name not in tasks:
+            raise ConfigError(f"denoiser={name!r} must be one of {', '.join(map(repr, tasks))}")
+        return np.full(len(keys), tasks[name][0])  # of several corpora the first: the text is of neither
+    if experiment.data.rates == "num_examples" and any(row.corpora for row in experiment.denoisers):
+        names = ", ".join(map(repr, experiment.denoiser_names))
+        raise ConfigError(
+            f"denoiser=None must be one of {names}: with data.rates='num_examples' their shares depend on the "
+            "corpora, which a text alone does not show"
+        )
+    spec = experiment.heldout_spec
+    by_token = spec.mix_by == "token"
+    weights = [windows.final_weight / (windows.raw_length if by_token else 1) for windows in spec.windows]
+    ends = np.cumsum(weights) / sum(weights)
+    drawn = rng.uniform(rng.fold_in(keys, _DENOISER), 1)[:, 0]
+    return np.minimum(np.searchsorted(ends, drawn, side="right"), len(ends) - 1)
+
+
+def _hash(ids: np.ndarray) -> int:
+    return int.from_bytes(hashlib.blake2b(ids.astype("<i4").tobytes(), digest_size=8).digest(), "little")
+
+
+@functools.lru_cache(maxsize=32)  # an Experiment is compared by identity
+def _eval_step(experiment: Experiment, mesh: Mesh, rows: int):
+    """Returns the compiled evaluation step of batches of `rows` rows, each a group of its own."""
+    learner = experiment.learner
+    setup = dataclasses.replace(learner.setup, num_groups=rows)
+    step = make_eval_step(dataclasses.replace(learner, setup=setup), bytes_of_token=None, unk=experiment.vocab.unk)
+    return jax.jit(on_mesh(step, sharding.batch_sharding(mesh)))
+
+
+def _num_bytes(experiment: Experiment, text: Text) -> int:
+    if isinstance(text, np.ndarray):
+        return experiment.tokenizer.num_bytes(text)
+    return len("".join(text).encode("utf-8"))

@@ -1,0 +1,111 @@
+"""Heads on a Transformer's states: BERT's pooler, a classifier on it, and ELECTRA's discriminator.
+
+The pooler is a representation of a row from the state at one position. The discriminator gives, for each token, the
+logit of having been replaced.
+"""
+
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from models import initializers
+from models.config import ModelConfig
+from models.layers import Linear, activation, dropout, recomputed
+from models.parameters import Params, bind_module, init_module
+
+
+class Pooler(nnx.Module):
+    """tanh of a dense layer, as in BERT. The layer has a bias even if model.use_bias=False."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        self.dense = nnx.Linear(
+            config.d_model, config.d_model, dtype=config.dtype, kernel_init=initializers.matrix(config), rngs=rngs
+        )
+
+    def __call__(self, state_BxD: Array) -> Array:
+        """Maps [B, D] to [B, D] in the compute dtype."""
+        return jnp.tanh(self.dense(state_BxD))
+
+
+class Classifier(nnx.Module):
+    """A pooler, dropout, and a dense layer with a bias, as in BERT's run_classifier.py."""
+
+    def __init__(self, config: ModelConfig, num_classes: int, *, rngs: nnx.Rngs):
+        self.config = config
+        self.pooler = Pooler(config, rngs=rngs)
+        self.classes_dense = nnx.Linear(
+            config.d_model,
+            num_classes,
+            dtype=config.dtype,
+            preferred_element_type="float32",
+            kernel_init=initializers.matrix(config),
+            rngs=rngs,
+        )
+
+    def __call__(self, state_BxD: Array, *, dropout_key: Array | None = None) -> Array:
+        """Maps [B, D] to logits, float32 [B, classes]. No dropout if `dropout_key` is None."""
+        pooled_BxD = self.pooler(state_BxD)
+        pooled_BxD = dropout(pooled_BxD, self.config.dropout_rate, dropout_key, broadcast_positions=False)
+        return self.classes_dense(pooled_BxD).astype(jnp.float32)
+
+
+def state_at(hidden_BxLxD: Array, positions_B: Array) -> Array:
+    """Returns the state of each row at the row's position, [B, D]. positions: int [B]."""
+    return jnp.take_along_axis(hidden_BxLxD, positions_B[:, None, None], axis=1)[:, 0]
+
+
+def init_pooler(config: ModelConfig, key: Array) -> Params:
+    """Returns float32 parameters of a pooler for a Transformer of `config`, drawn from `key`."""
+    return init_module(Pooler, config, key=key)
+
+
+def bind_pooler(config: ModelConfig, params: Params) -> Pooler:
+    """Returns the pooler with `params` as its parameters. Free inside jit."""
+    return bind_module(Pooler, config, params=params)
+
+
+def init_classifier(config: ModelConfig, num_classes: int, key: Array) -> Params:
+    """Returns float32 parameters of a classifier for a Transformer of `config`, drawn from `key`."""
+    return init_module(Classifier, config, num_classes, key=key)
+
+
+def bind_classifier(config: ModelConfig, num_classes: int, params: Params) -> Classifier:
+    """Returns the classifier with `params` as its parameters. Free inside jit."""
+    return bind_module(Classifier, config, num_classes, params=params)
+
+
+class DiscriminatorHead(nnx.Module):
+    """A dense layer, the activation of model.mlp, and a dense layer with one output."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        init = initializers.matrix(config)
+        self.activation = activation(config)
+        self.dense = Linear(config, config.d_model, config.d_model, init, rngs=rngs)
+        self.logits = nnx.Linear(
+            config.d_model,
+            1,
+            use_bias=config.use_bias,
+            dtype=config.dtype,
+            preferred_element_type="float32",
+            kernel_init=init,
+            rngs=rngs,
+        )
+
+    def __call__(self, hidden_BxLxD: Array) -> Array:
+        """Maps [B, L, D] to float32 [B, L]."""
+        B, L, D = hidden_BxLxD.shape
+        x = recomputed(self.activation)(self.dense(hidden_BxLxD.reshape(B * L, D)))
+        return self.logits(x).reshape(B, L)
+
+
+def init_head(config: ModelConfig, key: Array) -> Params:
+    """Returns float32 parameters of the head for a Transformer of `config`, drawn from `key`."""
+    return init_module(DiscriminatorHead, config, key=key)
+
+
+def discriminator_logits(config: ModelConfig, params: Params, hidden_BxLxD: Array) -> Array:
+    """Returns logits, float32 [B, L]: positive where the head predicts a replaced token.
+
+    params: as from `init_head`. hidden: the Transformer's states, in the compute dtype.
+    """
+    return bind_module(DiscriminatorHead, config, params=params)(hidden_BxLxD)

@@ -1,0 +1,231 @@
+"""How processes join, what they compare, and the steps at which they save and stop."""
+
+import os
+import pathlib
+import shutil
+import signal
+import socket
+
+import pytest
+
+from cluster import cluster
+from cluster.cluster import (
+    Cluster,
+    code_digest,
+    describe_difference,
+    describes_several_processes,
+    gpus_of_node,
+    local_gpus,
+)
+from cluster.stopping import StopBarrier, signals_deferred
+from contract.errors import ConfigError
+from tests.train.subprocesses import ROOT, free_port, run
+
+
+def test_no_other_room_uses_jax_distributed():
+    files = [path for package in ROOT.glob("*/__init__.py") for path in package.parent.rglob("*.py")]
+    users = {path.relative_to(ROOT).parts[0] for path in files if "jax.distributed" in path.read_text(encoding="utf-8")}
+    assert users == {"cluster", "tests"}
+
+
+EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
+SLURM = {"SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "1(x4)", "SLURM_LOCALID": "0"}
+FOUR = SLURM | {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        (EIGHT, []),  # no scheduler: all GPUs
+        (EIGHT | SLURM, []),  # one task a node: all GPUs
+        (EIGHT | SLURM | {"SLURM_STEP_TASKS_PER_NODE": "8(x4)", "SLURM_LOCALID": "5"}, [5]),
+        (EIGHT | SLURM | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "SLURM_LOCALID": "1"}, [4, 5, 6, 7]),
+        (EIGHT | SLURM | {"SLURM_STEP_TASKS_PER_NODE": "8,1", "SLURM_LOCALID": "0"}, []),  # node 1 has one task
+        (EIGHT | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "3"}, [6, 7]),
+        (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "CUDA_VISIBLE_DEVICES": ""}, []),  # a node without GPUs
+        # --gpus-per-task: the tasks see GPUs of their own, which may have the same numbers.
+        (FOUR | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "SLURM_GPUS_PER_TASK": "4"}, []),
+        (FOUR | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "SLURM_LOCALID": "1", "SLURM_GPUS_ON_NODE": "8"}, []),
+        (FOUR | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)", "SLURM_GPUS_PER_TASK": "a100:4"}, []),
+    ],
+)
+def test_tasks_divide_the_gpus_of_their_node(environment, expected):
+    assert list(local_gpus(environment)) == expected
+
+
+def test_gpus_that_cannot_be_divided_are_an_error():
+    with pytest.raises(ConfigError, match="3 tasks of this node share 8 GPUs"):
+        local_gpus(EIGHT | SLURM | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)"})
+
+
+def test_the_summary_counts_the_gpus_of_all_tasks_of_the_node():
+    assert gpus_of_node(EIGHT | SLURM | {"SLURM_STEP_TASKS_PER_NODE": "8(x4)"}, 1) == (8, 8)
+    assert gpus_of_node(EIGHT | SLURM, 1) == (1, 8)
+    assert gpus_of_node(FOUR | {"SLURM_STEP_TASKS_PER_NODE": "2(x4)", "SLURM_GPUS_PER_TASK": "gpu:4"}, 2) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("environment", "several"),
+    [
+        ({}, False),
+        ({"SLURM_STEP_NUM_TASKS": "1"}, False),
+        ({"SLURM_STEP_NUM_TASKS": "8"}, True),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, True),
+        ({"TPU_WORKER_HOSTNAMES": "one"}, False),
+        ({"TPU_WORKER_HOSTNAMES": "one,two"}, True),
+    ],
+)
+def test_clusters_that_describe_several_processes(environment, several):
+    assert describes_several_processes(environment) == several
+
+
+@pytest.mark.parametrize(
+    ("address", "number", "index", "timeout", "message"),
+    [
+        (None, 2, None, 5, "--coordinator_address is missing: several processes need --coordinator_address, --num"),
+        ("localhost:1", 2, 2, 5, r"--process_id=2 must be in 0\.\.1"),
+        ("localhost", 2, 0, 5, "--coordinator_address=localhost must be host:port"),
+        ("localhost:port", 2, 0, 5, "--coordinator_address=localhost:port must be host:port"),
+        ("localhost:1", 2, 0, 0, "--join_timeout=0 must be from 1 to"),
+    ],
+)
+def test_a_description_of_processes_that_cannot_be_meant(address, number, index, timeout, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        Cluster.join(address, number, index, multi_host=False, timeout_seconds=timeout)
+
+
+NEEDED = "give every process of a run the same config, corpus, code and workdir"
+
+
+def report(host, error=None, **values):
+    return {"host": host, "error": error, "values": values}
+
+
+@pytest.mark.parametrize(
+    ("reports", "line"),
+    [
+        ([report("a", x=1), report("b", x=1)], ""),
+        (
+            [report("a", x=1, y="s"), report("b", x=2, y="s"), report("c", x=3)],
+            f"process 1 (b) has x=2, and process 0 (a) has x=1: {NEEDED}",
+        ),
+        ([report("a", x=None), report("b")], f"process 1 (b) has no x, and process 0 (a) has x=null: {NEEDED}"),
+        (
+            [report("a", p=1, q=1, r=1, s=1, t=1), report("b", p=2, q=2, r=2, s=2, t=2)],
+            f"process 1 (b) has p=2, q=2, r=2 and 2 more, and process 0 (a) has p=1, q=1, r=1: {NEEDED}",
+        ),
+        ([report("a", x=1), report("b", "data.path='x' is missing")], "process 1 (b): data.path='x' is missing"),
+    ],
+)
+def test_the_line_names_the_process_and_what_differs(reports, line):
+    assert describe_difference(reports) == line
+
+
+def test_a_single_process_is_equal_to_itself():
+    assert Cluster().all_gather({"x": 1}) == [{"x": 1}]
+    with Cluster().check_equal() as values:
+        values["x"] = 1
+    with pytest.raises(ZeroDivisionError), Cluster().check_equal():
+        raise ZeroDivisionError
+
+
+PROGRAM = """
+import json, time
+from cluster.cluster import Cluster
+from cluster.stopping import StopBarrier
+from contract.errors import ConfigError
+cluster = Cluster.join("localhost:%PORT%", 3, int(sys.argv[1]), multi_host=False, timeout_seconds=100)
+me, lines = jax.process_index(), []
+for stage in range(5):
+    try:
+        with cluster.check_equal() as values:
+            values["x"] = int(stage == 1 and me == 2)
+            if stage == 2 and me == 1:
+                raise ZeroDivisionError("no rows")
+            if stage == 3:
+                raise ConfigError("the same in all")
+        lines.append("")
+    except (ConfigError, ZeroDivisionError) as error:
+        lines.append(f"{type(error).__name__}: {error}")
+
+clock, reached = [0.0], []
+with StopBarrier(print, 1.0, clock=lambda: clock[0]) as barrier:
+    for step in range(1, 41):
+        cluster.all_gather(step)  # the metrics of the step before
+        time.sleep(0.001 * ((step + me) % 3))
+        clock[0] += 3.0 if me == 0 else 1000.0
+        if (me, step) in ((1, 30), (2, 31)):
+            barrier._handle(15, None)
+        if what := barrier.reached(step):
+            reached.append([step, what])
+            barrier.restart()
+            if what == "stop":
+                break
+print(json.dumps([lines, reached]))
+"""
+
+
+def test_three_processes_compare_values_and_stop_at_the_same_step():
+    """Process 0's clock requests a checkpoint at step 20; 1 and 2 receive SIGTERM after 30 and 31 steps."""
+    program = PROGRAM.replace("%PORT%", str(free_port()))
+    first, second, third = run(program, devices=1, processes=3)
+    host = socket.gethostname()
+    differs = f"ConfigError: process 2 ({host}) has x=1, and process 0 ({host}) has x=0: {NEEDED}"
+    same = "ConfigError: the same in all"
+    assert (
+        first[0] == third[0] == ["", differs, f"ConfigError: process 1 ({host}): ZeroDivisionError: no rows", same, ""]
+    )
+    assert second[0] == ["", differs, "ZeroDivisionError: no rows", same, ""]
+    assert first[1] == second[1] == third[1] == [[22, "save"], [32, "stop"]]
+
+
+@pytest.mark.parametrize(("minutes", "steps"), [(0.0, []), (1.0, [3, 7]), (0.9, [3, 7])])
+def test_the_time_counts_from_the_last_checkpoint(minutes, steps):
+    """Steps of 20 seconds, and another checkpoint at step 4."""
+    now, due = [0.0], []
+    with StopBarrier(pytest.fail, minutes, clock=lambda: now[0]) as barrier:
+        for step in range(1, 9):
+            now[0] += 20.0
+            if barrier.reached(step) == "save":
+                due.append(step)
+            if step == 4 or step in due:
+                barrier.restart()
+    assert due == steps
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_requests_a_stop_and_the_second_is_as_before(number, monkeypatch):
+    seconds, lines, before = [0.0], [], []
+    monkeypatch.setattr("cluster.stopping.time.monotonic", lambda: seconds[0])
+    previous = signal.signal(number, lambda *_: before.append("signal"))
+    try:
+        with StopBarrier(lines.append) as barrier:
+            assert barrier.reached(1) == ""
+            signal.raise_signal(number)
+            signal.raise_signal(number)  # within a second: forwarded by the scheduler
+            assert barrier.reached(2) == "stop" and before == [] and len(lines) == 1
+            seconds[0] = 2.0
+            signal.raise_signal(number)
+            assert before == ["signal"]
+    finally:
+        signal.signal(number, previous)
+
+
+def test_a_deferred_signal_arrives_at_the_end():
+    with pytest.raises(KeyboardInterrupt):
+        with signals_deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            done = True
+        pytest.fail("the signal is raised at the end of the context")
+    assert done
+
+
+def test_the_code_digest_changes_with_any_source_file(tmp_path, monkeypatch):
+    for package in ("contract", "objectives"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(cluster, "_ROOT", pathlib.Path(tmp_path))
+    same = code_digest()
+    assert same == code_digest()
+    with open(tmp_path / "objectives" / "algebra" / "noise.py", "a") as file:
+        file.write("# a later version\n")
+    assert code_digest() != same

@@ -1,0 +1,358 @@
+"""Datasets of TFDS, read without TensorFlow, and of the Hugging Face library."""
+
+import contextlib
+import json
+import os
+import pickle
+import re
+import shutil
+import sys
+
+import numpy as np
+import pyarrow
+import pytest
+
+from contract.errors import ConfigError
+from data.sources import open_source
+from data.sources.source import Skipped
+from data.store.store import open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows.split import Split, split_documents
+from tests.data.corpus import corpus_config, opened, read, write_texts
+from tests.data.record_files import write_examples
+from tests.data.tfds_datasets import PUBLIC, read_from, write_dataset
+
+tfds = pytest.importorskip("tensorflow_datasets")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tfds")
+    text = tfds.features.Text()
+    examples = [{"text": "one\n\ntwo", "n": 0}, {"text": "  ", "n": 1}, {"text": "drüben", "n": 2}]
+    write_dataset("tiny_texts", examples, folder, text=text, n=tfds.features.Scalar(np.int32))
+    lines = [{"text": f"first of {k}\n\nsecond of {k}"} for k in range(9)]
+    write_dataset("tiny_splits", lines[:6], folder, other_split=("validation", lines[6:]), text=text)
+    write_dataset("tiny_labels", [{"label": 3}], folder, label=tfds.features.Scalar(np.int32))
+    write_dataset("tiny_latin", [{"text": b"\xff"}], folder, text=text)
+    for name, (config, split, features) in PUBLIC.items():
+        examples = [{feature: f"{feature} {i} of {name}" for feature in features} for i in range(9)]
+        other_split = split, examples[6:] if split else ()
+        features = dict.fromkeys(features, text)
+        write_dataset(name, examples[:6], folder, other_split=other_split, config=config, **features)
+    classes = {"text": text, "label": tfds.features.ClassLabel(names=["neg", "pos"])}
+    labels = {"a": "pos", "b": "neg", "c": -1}
+    write_dataset("tiny_classes", [{"text": t, "label": k} for t, k in labels.items()], folder, **classes)
+    numbers = [{"text": "a", "label": 7, "prompt": "unread"}]
+    integers = {"text": text, "label": tfds.features.Scalar(np.int32), "prompt": text}
+    write_dataset("tiny_integers", numbers, folder, **integers)
+    pairs = [{"prompt": f"p{k} ", "response": f"r{k}", "label": "unread"} for k in range(4)]
+    write_dataset("tiny_pairs", pairs, folder, prompt=text, response=text, label=text)
+    scores = {"text": text, "label": tfds.features.Scalar(np.float32)}
+    write_dataset("tiny_scores", [{"text": "a", "label": 0.5}], folder, **scores)
+    write_dataset("tiny_numbers", [{"text": 3}], folder, text=tfds.features.Scalar(np.int32))
+    read_from(folder)
+    return folder
+
+
+def split_of(corpus, fraction=0.3):
+    """The texts of the training and the held-out documents."""
+    tokenizer = make_tokenizer(corpus)
+    sides = split_documents(open_or_build(corpus, tokenizer), Split(fraction, 0, "auto"))
+    return [{tokenizer.decode(side.tokens(i)) for i in range(len(side))} for side in sides]
+
+
+def test_a_split_of_the_dataset_is_held_out(prepared, tmp_path):
+    corpus = corpus_config(tmp_path, source="tfds", path="tiny_splits", heldout_path="validation")
+    train, heldout = split_of(corpus)
+    assert len(train) == 6 and heldout == {f"first of {k}\n\nsecond of {k}" for k in (6, 7, 8)}
+    with pytest.raises(ConfigError, match=r"has no split 'test', only .*: set data\.heldout_path to one of these"):
+        open_source(corpus_config(tmp_path, source="tfds", path="tiny_splits", heldout_path="test"))
+
+
+@pytest.mark.parametrize(("name", "path"), zip(PUBLIC, ["c4/en", "wikipedia/20230601.en:1.0.0", "lm1b"], strict=True))
+def test_public_datasets(prepared, tmp_path, name, path):
+    train, heldout = split_of(corpus_config(tmp_path, source="tfds", path=path, heldout_path=PUBLIC[name][1]))
+    assert len(train | heldout) == (9 if PUBLIC[name][1] else 6)
+    if PUBLIC[name][1]:
+        assert heldout == {f"text {i} of {name}" for i in (6, 7, 8)}
+
+
+def test_shards_are_parts_and_have_their_number_of_examples(prepared, tmp_path):
+    corpus = corpus_config(tmp_path, source="tfds", path="tiny_splits")
+    [part] = pickle.loads(pickle.dumps(open_source(corpus))).parts
+    assert len(list(part.read(Skipped()))) == 6
+    [shard] = (prepared / "tiny_splits").glob("*/*train*")
+    whole = shard.read_bytes()
+    write_examples(shard, [{"text": "a"}] * 5)
+    with pytest.raises(ConfigError, match=rf"{shard} is not a whole ArrayRecord file \(5 records instead of 6\)"):
+        list(open_source(corpus).documents(Skipped()))
+    shard.write_bytes(whole)
+
+
+def test_another_feature(prepared, tmp_path):
+    source = open_source(corpus_config(tmp_path, source="tfds", path="wikipedia/20230601.en", text_key="title"))
+    assert {document.text for document in source.documents(Skipped())} == {f"title {i} of wikipedia" for i in range(6)}
+
+
+def test_paragraphs_follow_their_example(prepared, tmp_path):
+    train, heldout = split_of(corpus_config(tmp_path, source="tfds", path="tiny_splits", document_per="paragraph"))
+    assert len(train) + len(heldout) == 12 and heldout
+    assert not {text[-1] for text in train} & {text[-1] for text in heldout}
+
+
+def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
+    skipped = Skipped()
+    source = open_source(corpus_config(tmp_path, source="tfds", path="tiny_texts:1.0.0"))
+    documents = list(source.documents(skipped))
+    assert sorted(document.text for document in documents) == ["drüben", "one\n\ntwo"]  # TFDS shuffles when it writes
+    assert {document.name for document in documents} == {"tiny_texts:1.0.0"} and skipped.empty == 1
+    assert list(source.documents(Skipped())) == documents
+    assert source.identity["dataset"] == "tiny_texts/1.0.0"
+    assert "tensorflow" not in sys.modules
+
+
+def documents_of(tmp_path, name):
+    parts = pickle.loads(pickle.dumps(open_source(corpus_config(tmp_path, source="tfds", path=name)))).parts
+    return sorted((doc.text, doc.prompt, doc.label) for part in parts for doc in part.read(Skipped()))
+
+
+def test_labels_prompts_and_responses(prepared, tmp_path):
+    assert documents_of(tmp_path, "tiny_classes") == [("a", "", "pos"), ("b", "", "neg"), ("c", "", "")]
+    assert documents_of(tmp_path, "tiny_integers") == [("a", "", "7")]
+    assert documents_of(tmp_path, "tiny_pairs") == [(f"r{k}", f"p{k} ", "") for k in range(4)]
+    identity = open_source(corpus_config(tmp_path, source="tfds", path="tiny_classes")).identity
+    assert identity["classes"] == ("neg", "pos")
+    assert open_source(corpus_config(tmp_path, source="tfds", path="lm1b")).identity.keys() == {"dataset", "files"}
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "features.json"])
+@pytest.mark.parametrize("contents", [None, b"", b"{", b"{}", b"[]", b"\xff", b'{"splits": 3, "type": 3}'])
+def test_damaged_metadata(prepared, tmp_path, name, contents):
+    path = prepared / "tiny_pairs" / "1.0.0" / name
+    whole = path.read_bytes()
+    try:
+        path.unlink()
+        if contents is not None:
+            path.write_bytes(contents)
+        with pytest.raises(ConfigError, match=r"data\.path='tiny_pairs'.*: ") as error:
+            open_source(corpus_config(tmp_path, source="tfds", path="tiny_pairs"))
+    finally:
+        path.write_bytes(whole)
+    assert "\n" not in str(error.value)
+
+
+def test_documents_may_be_parts_of_examples(prepared, tmp_path):
+    source = open_source(corpus_config(tmp_path, source="tfds", path="tiny_texts", document_per="paragraph"))
+    assert sorted(document.text for document in source.documents(Skipped())) == ["drüben", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", r"data\.source='tfds' reads data\.path, which is empty"),
+        (
+            "no_such_thing",
+            r"data\.path='no_such_thing' is not a prepared TFDS dataset .* `tfds build no_such_thing --file",
+        ),
+        ("c4/en.noclean:3.1.0", r"`tfds build c4/en.noclean --file_format=array_record`, or set TFDS_DATA_DIR to"),
+        ("imdb_reviews", r"data\.path='imdb_reviews' is not a prepared TFDS dataset"),  # TFDS could download it
+        ("tiny_texts:9.0.0", r"data\.path='tiny_texts:9\.0\.0' is not a prepared TFDS dataset"),
+        ("a:b:c", r"data\.path='a:b:c' is not a prepared TFDS dataset"),
+        (
+            "tiny_labels",
+            r"data\.path='tiny_labels' has no feature 'text' \(data\.text_key\), and no 'prompt.* only \['label'\]",
+        ),
+        ("/", r"data\.path='/' is not a prepared TFDS dataset \(.*\): write its name, as in name/config"),
+        ("tiny_scores", r"data\.path='tiny_scores': feature 'label' is Scalar\(.*, and neither a class, an"),
+        (
+            "tiny_latin",
+            r"/tiny_latin-train\.array_record-0+-of-0+1, record 0 is not UTF-8 in 'text' \(byte 0\): fix",
+        ),
+        ("tiny_numbers", r"data\.path='tiny_numbers': feature 'text' is Scalar\(.*, and not text: set data\.text_key"),
+    ],
+)
+def test_what_cannot_be_read(prepared, tmp_path, path, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        list(open_source(corpus_config(tmp_path, source="tfds", path=path)).documents(Skipped()))
+    assert "\n" not in str(error.value)
+
+
+def test_a_format_without_random_access(prepared, tmp_path):
+    # TFDS reads the format from the metadata: the same dataset with metadata of TFRecord files.
+    shutil.copytree(prepared / "tiny_texts", prepared / "tiny_records")
+    info = prepared / "tiny_records" / "1.0.0" / "dataset_info.json"
+    info.write_text(info.read_text().replace("tiny_texts", "tiny_records").replace("array_record", "tfrecord"))
+    with pytest.raises(ConfigError, match=r"data\.path='tiny_records' is not in the format array_record"):
+        open_source(corpus_config(tmp_path, source="tfds", path="tiny_records"))
+
+
+datasets = pytest.importorskip("datasets")
+
+
+TEXTS = [f"Text {i}, é.\n\nIts second paragraph." for i in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path_factory, monkeypatch):
+    """A cache of the tests, and no requests."""
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+
+
+def hf_config(tmp_path, path, **changes):
+    return corpus_config(tmp_path, source="hf", path=str(path), **changes)
+
+
+def save(folder, records, features=None):
+    datasets.Dataset.from_list(records, features=features).save_to_disk(folder)
+
+
+def save_splits(folder):
+    split = datasets.Dataset.from_list([{"text": text} for text in TEXTS])
+    datasets.DatasetDict({"train": split, "test": datasets.Dataset.from_list([{"text": "held"}])}).save_to_disk(folder)
+
+
+def test_the_store_is_that_of_files(tmp_path):
+    write_texts(tmp_path, TEXTS)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    save(tmp_path / "saved", [{"text": text} for text in TEXTS])
+    corpora = [
+        corpus_config(tmp_path),
+        hf_config(tmp_path, tmp_path / "saved"),
+        hf_config(tmp_path, f"{tmp_path}/files:train"),
+    ]
+    stores = [opened(corpus) for corpus in corpora]
+    assert len({store.content_digest for store in stores}) == 1 and len({store.name for store in stores}) == 3
+
+
+def test_splits_and_held_out_splits(tmp_path):
+    save_splits(tmp_path / "saved")
+    documents, _ = read(hf_config(tmp_path, tmp_path / "saved", heldout_path="test"))
+    assert [document.text for document in documents if document.is_heldout] == ["held"] and len(documents) == 21
+    documents, _ = read(hf_config(tmp_path, f"{tmp_path}/saved:test"))
+    assert [document.text for document in documents] == ["held"]
+    for path, heldout in ((tmp_path / "saved", "train"), (f"{tmp_path}/saved:test", "test")):
+        with pytest.raises(ConfigError, match=r"held-out text must not be trained on"):
+            open_source(hf_config(tmp_path, path, heldout_path=heldout))
+
+
+def test_classes_have_their_names(tmp_path):
+    kinds = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
+    records = [{"text": "a", "label": 1}, {"text": " ", "label": 0}, {"text": "b", "label": -1}]
+    save(tmp_path / "saved", records, datasets.Features(kinds))
+    documents, skipped = read(hf_config(tmp_path, tmp_path / "saved"))
+    assert [(document.text, document.label) for document in documents] == [("a", "pos"), ("b", "")]
+    assert skipped.empty == 1
+
+
+def test_parts_are_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("data.sources.hf._ROWS_OF_PART", 8)
+    monkeypatch.setattr("data.sources.hf._ROWS", 3)
+    save(tmp_path / "saved", [{"text": text, "n": 1} for text in TEXTS[:19]] + [{"text": None, "n": 2}])
+    source = open_source(hf_config(tmp_path, tmp_path / "saved", on_unreadable="skip"))
+    parts = pickle.loads(pickle.dumps(source)).parts
+    assert [part.name.rpartition(", ")[2] for part in parts] == ["rows 0 to 7", "rows 8 to 15", "rows 16 to 19"]
+    skipped = Skipped()
+    assert [document.text for part in parts for document in part.read(skipped)] == TEXTS[:19]
+    assert skipped.empty == 1 and not skipped.lines
+    assert source.num_bytes == pytest.approx(sum(len(text.encode()) for text in TEXTS), rel=0.8)
+
+
+def test_identity_follows_the_files(tmp_path):
+    (tmp_path / "files").mkdir()
+    path = tmp_path / "files" / "a.jsonl"
+    identities = []
+    for text in ("a", "a", "b"):
+        if not path.exists() or text not in path.read_text():
+            path.write_text(json.dumps({"text": text}))
+        identities.append(open_source(hf_config(tmp_path, tmp_path / "files")).identity)
+    assert identities[0] == identities[1] != identities[2]
+    save_splits(tmp_path / "saved")
+    splits = [open_source(hf_config(tmp_path, f"{tmp_path}/saved:{split}")).identity for split in ("train", "test")]
+    assert splits[0] != splits[1]
+
+
+def test_a_saved_dataset_that_changes_while_it_is_read(tmp_path):
+    save(tmp_path / "saved", [{"text": text} for text in TEXTS])
+    documents = open_source(hf_config(tmp_path, tmp_path / "saved")).documents(Skipped())
+    next(documents)
+    os.utime(next((tmp_path / "saved").glob("*.arrow")), ns=(1, 1))
+    with pytest.raises(ConfigError, match=r"\.arrow has changed while it was read"):
+        list(documents)
+
+
+def test_what_cannot_be_loaded(tmp_path, capfd):
+    save_splits(tmp_path / "saved")
+    for name, contents in (("torn", '{"text": '), ("void", None), ("numbers", '{"text": 3}')):
+        (tmp_path / name).mkdir()
+        if contents is not None:
+            (tmp_path / name / "a.jsonl").write_text(contents)
+    save(tmp_path / "cut", [{"text": "a"}])
+    [arrow] = (tmp_path / "cut").glob("*.arrow")
+    arrow.write_bytes(arrow.read_bytes()[:100])
+    expected = {
+        "owner/name": r"split 'train' cannot be loaded \(Couldn't reach 'owner/name' on the Hub.*check the name and",
+        "owner/name/config@main:test": r"split 'test' cannot be loaded \(Couldn't reach 'owner/name' on the Hub",
+        "a/b/c/d": r"is no folder and no dataset's name: write OWNER/NAME",
+        "@:": r"is no folder and no dataset's name",
+        f"{tmp_path}/missing": r"is no folder and no dataset's name",
+        "gs://bucket/data": r"is in a bucket: copy the dataset to this machine",
+        "hdfs://host/data": r"has the scheme hdfs",
+        f"{tmp_path}/saved:valid": r"cannot be loaded \(it has no split 'valid', only \['test', 'train'\]\)",
+        f"{tmp_path}/torn": r"cannot be loaded \(.*JSON.*\): fix the folder",
+        f"{tmp_path}/torn:test": r"split 'test' cannot be loaded",
+        f"{tmp_path}/void": r"doesn't contain any data files",
+        f"{tmp_path}/cut": r": .*/cut/data-00000-of-00001\.arrow is incomplete: save the dataset again",
+        f"{tmp_path}/numbers": r"has the type int64 in column 'text', which must be text",
+    }
+    for path, message in expected.items():
+        capfd.readouterr()
+        with pytest.raises(ConfigError, match=re.escape(f"data.path={path!r}") + ".*" + message) as error:
+            open_source(hf_config(tmp_path, path))
+        assert "\n" not in str(error.value) and not capfd.readouterr().err
+
+
+def batch_ends(path):
+    """The sizes of an Arrow stream that is cut off before its first batch, and after each."""
+    source = pyarrow.BufferReader(path.read_bytes())
+    stream = pyarrow.ipc.open_stream(source)
+    ends = [source.tell()]
+    with contextlib.suppress(StopIteration):
+        while stream.read_next_batch():
+            ends.append(source.tell())
+    return ends
+
+
+@pytest.mark.parametrize("split", ["", "train"])
+def test_a_file_that_is_cut_off_between_batches_is_no_shorter_corpus(tmp_path, split):
+    texts = datasets.Dataset.from_dict({"text": [str(k) for k in range(2500)]})
+    (datasets.DatasetDict({split: texts, "other": texts}) if split else texts).save_to_disk(tmp_path / "saved")
+    corpus = hf_config(tmp_path, tmp_path / "saved")
+    assert len(read(corpus)[0]) == 2500
+    [path] = (tmp_path / "saved" / split).glob("*.arrow")
+    whole, ends = path.read_bytes(), batch_ends(path)
+    assert len(ends) == 4  # 1,000 rows in each batch
+    for size in (*ends, len(whole) - 1, 0):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ConfigError, match=re.escape(f"{path} is incomplete: save the dataset again")) as error:
+            open_source(corpus)
+        assert "\n" not in str(error.value)
+
+
+def test_a_dataset_that_was_not_saved_to_its_end(tmp_path):
+    texts = datasets.Dataset.from_dict({"text": TEXTS})
+    texts.save_to_disk(tmp_path / "one", num_shards=3)
+    datasets.DatasetDict({"train": texts, "test": texts}).save_to_disk(tmp_path / "two")
+    for folder, path in (("one", "one"), ("two/test", "two"), ("two/test", "two/test")):
+        (tmp_path / folder / "state.json").unlink(missing_ok=True)
+        (tmp_path / folder / "dataset_info.json").unlink(missing_ok=True)
+        with pytest.raises(ConfigError, match=rf"{folder} has no state\.json: save_to_disk was interrupted"):
+            open_source(hf_config(tmp_path, tmp_path / path))
+
+
+def test_the_package_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match=r"needs Hugging Face's datasets: pip install -e '\.\[hf\]'"):
+        open_source(hf_config(tmp_path, "owner/name"))

@@ -1,0 +1,121 @@
+"""Near-identical documents: the pairs are those of the exact similarity, and no others."""
+
+import itertools
+
+import datasketch
+import numpy as np
+import pytest
+
+from data.duplicates.near import JACCARD, PERMUTATIONS, MinHasher, Signatures, banding, near_pairs, sharing_a_band
+
+
+def words(generator, count, vocabulary=5000):
+    return [f"w{i}" for i in generator.integers(vocabulary, size=count)]
+
+
+def signatures_of(texts) -> Signatures:
+    hasher = MinHasher()
+    values, sets = zip(*(hasher.signature(text.encode()) for text in texts), strict=True)
+    return Signatures(np.stack(values), np.concatenate(sets), np.append(0, np.cumsum([len(s) for s in sets])))
+
+
+def pairs_of(texts, jaccard=JACCARD, **options):
+    found = signatures_of(texts)
+    candidates = sharing_a_band(found.values, np.arange(len(texts)), jaccard)
+    return [tuple(pair) for pair in near_pairs(found, candidates, jaccard, **options).tolist()]
+
+
+def similarities(texts):
+    """The exact similarity of each pair of texts, from their 5-grams as tuples."""
+    grams = [set(zip(*(text.split()[k:] for k in range(5)), strict=False)) for text in texts]
+    pairs = itertools.combinations(range(len(texts)), 2)
+    return {(a, b): len(grams[a] & grams[b]) / len(grams[a] | grams[b]) for a, b in pairs}
+
+
+def near_by_brute_force(texts, jaccard=JACCARD):
+    return {pair for pair, similarity in similarities(texts).items() if similarity >= jaccard}
+
+
+def test_pairs_by_hand():
+    generator = np.random.default_rng(1)
+    text, other = (" ".join(words(generator, 400)) for _ in range(2))
+    edited = text.replace(text.split()[200], "edited")  # changes 5 of 396 5-grams
+    half = " ".join(text.split()[:200] + other.split()[:200])
+    texts = [other, text, half, edited, text, "a b", "b a", "a b"]
+    assert pairs_of(texts) == [(1, 3), (1, 4), (3, 4), (5, 7)]
+    assert pairs_of([other]) == []
+
+
+def test_a_signature_is_the_minimum_of_each_permutation():
+    """MinHash: the share of equal values estimates the similarity; and it is datasketch's signature of the set."""
+    generator = np.random.default_rng(0)
+    text = words(generator, 3000)
+    a, b = " ".join(text), " ".join(text[:2400] + words(generator, 600))
+    found = signatures_of([a, b])
+    assert (found.values[0] == found.values[1]).mean() == pytest.approx(similarities([a, b])[0, 1], abs=0.15)
+    assert found.similarity(0, 1) == pytest.approx(similarities([a, b])[0, 1])
+    members = found.sets[: found.bounds[1]]
+    library = datasketch.MinHash(PERMUTATIONS, seed=1, scheme="affine32", hashfunc=lambda value: value)
+    library.update_batch([members[k : k + 1] for k in range(len(members))])
+    np.testing.assert_array_equal(found.values[0], library.hashvalues)
+    assert np.diff(members.astype(np.int64)).min() > 0
+
+
+@pytest.mark.parametrize(("jaccard", "most"), [(0.5, 350), (0.8, 120), (0.95, 25)])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_pairs_are_those_of_brute_force(jaccard, most, seed):
+    """Pairs on both sides of the threshold; 99% of those at it are found."""
+    bands, rows = banding(jaccard)
+    assert bands * rows <= PERMUTATIONS and 1 - (1 - jaccard**rows) ** bands >= 0.99
+    generator = np.random.default_rng(seed)
+    template, texts = words(generator, 800), []
+    for changed in generator.integers(1, most, size=60):
+        at = generator.integers(0, 800 - changed)
+        texts.append(" ".join(template[:at] + words(generator, changed) + template[at + changed :]))
+    near, found = near_by_brute_force(texts, jaccard), set(pairs_of(texts, jaccard, most=1000))
+    assert len(near) < 60 * 59 / 2 * 0.9 and found <= near and len(found) >= 0.99 * len(near) > 30
+
+
+def test_versions_are_pairs_only_if_they_are_near_identical_themselves():
+    """Each version has one more part replaced."""
+    generator = np.random.default_rng(2)
+    version = words(generator, 2000)
+    versions = [list(version)]
+    for k in range(12):
+        version[k * 100 : (k + 1) * 100] = words(generator, 100)
+        versions.append(list(version))
+    texts = [" ".join(version) for version in versions]
+    near = near_by_brute_force(texts)
+    assert len(near) == 12 + 11 and set(pairs_of(texts)) == near
+
+
+def test_candidates_are_the_documents_that_are_equal_in_a_band():
+    generator = np.random.default_rng(4)
+    values = generator.integers(3, size=(40, PERMUTATIONS)).astype(np.uint32)
+    bands, rows = banding(JACCARD)
+    parts = values[:, : bands * rows].reshape(40, bands, rows)
+    equal = {pair for pair in itertools.combinations(range(40), 2) if (parts[pair[0]] == parts[pair[1]]).all(-1).any()}
+    expected = sorted({document for pair in equal for document in pair})
+    assert sharing_a_band(values, np.arange(40)).tolist() == expected and 5 < len(expected) < 40
+    assert sharing_a_band(values, np.array([], np.int64)).tolist() == []
+
+
+def test_a_large_group_makes_a_bounded_number_of_pairs():
+    """Each of 300 copies is compared with the first ones; the last is found to be a copy too."""
+    texts = [" ".join(words(np.random.default_rng(5), 50))] * 300
+    pairs = pairs_of(texts, most=8)
+    assert len(pairs) == 8 * 7 // 2 + 8 * (300 - 8)  # the first 8 are those that are compared with later ones
+    assert {second for _, second in pairs} == set(range(1, 300))
+    assert pairs_of(texts, most=1) == [(0, k) for k in range(1, 300)]
+
+
+def test_with_one_pair_at_most_the_first_of_a_pair_is_never_the_second():
+    generator = np.random.default_rng(6)
+    template, texts = words(generator, 300), []
+    for changed in generator.integers(1, 40, size=80):
+        texts.append(" ".join(template[: 300 - changed] + words(generator, changed)))
+    pairs = pairs_of(texts, most=1)
+    removed = {second for _, second in pairs}
+    assert removed and not {first for first, _ in pairs} & removed
+    kept = [k for k in range(80) if k not in removed]
+    assert not near_by_brute_force([texts[k] for k in kept])

@@ -1,0 +1,193 @@
+"""Probes of held-out text: their windows, the same for every run, and the nats and bytes of hidden tokens."""
+
+import io
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from data.windows.documents import Documents
+from evaluation.probes.heldout_text import Continuation, HiddenText, Window, heldout_windows, score_windows
+from evaluation.scorer import LanguageModel, find_denoiser, hide
+from run.compiled_run import make_run
+from run.sharding import make_reading_mesh
+from tests.table import small_experiment
+from tests.train.tiny_experiments import random_params, tiny_experiment
+
+SENTENCES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen liquor jugs"] * 30
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A causal language model with pieces of a SentencePiece model that does not know the letter é."""
+    spm = pytest.importorskip("sentencepiece")
+    written, path = io.BytesIO(), tmp_path_factory.mktemp("spm") / "small.model"
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=written, vocab_size=80, hard_vocab_limit=False,
+        minloglevel=2, **ids,
+    )  # fmt: skip
+    path.write_bytes(written.getvalue())
+    experiment = tiny_experiment("clm", "decoder_only", data={"tokenizer": str(path)})
+    params = random_params(experiment)
+    return LanguageModel(experiment, params, make_reading_mesh(params))
+
+
+def test_bytes_are_those_of_the_raw_text_and_unknown_tokens_are_not_scored(model):
+    tokenizer, vocab = model.experiment.tokenizer, model.experiment.vocab
+    denoiser = find_denoiser(model.experiment, "left", None)
+    given = tokenizer.encode("the quick brown")
+    texts = [" fox jumps over", " fox é over"]
+    windows = [
+        Window(k, np.concatenate([given, tokenizer.encode(text)]).astype(np.int32), np.array([k], np.uint64))
+        for k, text in enumerate(texts)
+    ]
+
+    def hidden_end(window):
+        return [hide(denoiser, window.tokens, len(given), len(window.tokens), vocab)]
+
+    found = score_windows(model, windows, hidden_end, per_window=1, text_only=False)
+    assert found.unknown_tokens.tolist() == [0, 1]
+    # The space before a word is part of its piece. Of " fox é over" the letter é, two bytes, is not counted.
+    assert found.bytes.tolist() == [len(texts[0]), len(texts[1].encode()) - 2]
+    assert found.tokens.tolist() == [len(window.tokens) - len(given) - k for k, window in enumerate(windows)]
+    # All hidden tokens, the unknown one included, given those before them.
+    [(_, scores)] = model.score_with_bar(hidden_end(windows[1]), 1)
+    is_known = windows[1].tokens[len(given) :] != vocab.unk
+    assert found.nats[1] == pytest.approx(scores.nats[is_known].sum()) and not is_known.all()
+
+
+def test_probabilities_among_tokens_of_text_are_greater(model):
+    """Exactly by the factor of the probability of other tokens: of a model without preferences log(V / tokens)."""
+    tokenizer, vocab = model.experiment.tokenizer, model.experiment.vocab
+    denoiser = find_denoiser(model.experiment, "left", None)
+    window = Window(0, tokenizer.encode("the quick brown fox é over").astype(np.int32), np.array([0], np.uint64))
+    model = LanguageModel(model.experiment, jax.tree.map(np.zeros_like, model.params), model.mesh)
+
+    def hidden_text(window):
+        return [hide(denoiser, window.tokens, 1, len(window.tokens), vocab)]
+
+    all_tokens, of_text = (
+        score_windows(model, [window], hidden_text, per_window=1, text_only=text_only) for text_only in (False, True)
+    )
+    assert of_text.unknown_tokens.tolist() == [1] and of_text.tokens.tolist() == all_tokens.tokens.tolist()
+    num_text_tokens = vocab.content_end - vocab.content_start + 1  # and unk
+    expected = of_text.tokens * math.log(num_text_tokens)
+    np.testing.assert_allclose(of_text.nats, expected, rtol=1e-6)
+    np.testing.assert_allclose(all_tokens.nats, of_text.tokens * math.log(model.experiment.model.vocab_size), rtol=1e-6)
+
+
+def test_values_are_sums_over_all_windows_divided_once():
+    documents = np.array([0, 0, 2])
+    zeros = np.zeros(3, int)
+    text = HiddenText(documents, np.array([3.0, 5.0, 4.0]), np.array([2, 2, 4]), np.array([1, 1, 2]), zeros, zeros > 0)
+    fields = text.per_byte()
+    assert fields["nats_per_byte"] == 12 / 8 and fields["bits_per_byte"] == pytest.approx(1.5 / math.log(2))
+    assert fields["nats_per_byte_interval"] is None  # two documents
+    assert text.counts() == {"documents": 2, "windows": 3, "tokens": 4, "bytes": 8, "unknown_tokens": 0}
+
+
+def test_the_intervals_are_over_documents():
+    """Windows of the same document vary more than documents do."""
+    documents, ones = np.repeat(np.arange(8), 2), np.ones(16, int)
+    nats = np.tile([0.5, 1.5], 8) + documents / 100
+    text = HiddenText(documents, nats, ones, ones, 0 * ones, nats > 1.53)
+    fields = text.per_byte() | text.exact_match()
+    low, high = fields["nats_per_byte_interval"]
+    assert 1.0 < low < fields["nats_per_byte"] < high < 1.07
+    assert fields["bits_per_byte_interval"] == pytest.approx([low / math.log(2), high / math.log(2)])
+    low, high = fields["exact_match_interval"]
+    assert 0.0 <= low < fields["exact_match"] == 0.25 < high <= 0.5
+
+
+def test_exact_windows_are_counted():
+    is_exact = np.array([True, False, True])
+    ones = np.ones(3, int)
+    text = HiddenText(np.array([0, 0, 1]), ones.astype(float), ones, ones, 0 * ones, is_exact)
+    assert text.exact_match()["exact_match"] == pytest.approx(2 / 3)
+
+
+@pytest.fixture(scope="module")
+def documents(corpus):
+    """The held-out side of a small corpus, 15 documents."""
+    data = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
+    experiment = small_experiment("clm", "decoder_only", **data, data__heldout_fraction=0.5)
+    return make_run(experiment, show_progress=False).heldout_documents
+
+
+def text_of(window):
+    return window.tokens.tobytes()
+
+
+def test_windows_are_disjoint_pieces_of_their_document_without_its_first_token(documents):
+    windows = heldout_windows(documents, count=None, places=3, length=50, shortest=2)
+    by_document = [[w for w in windows if w.document == k] for k in range(len(documents))]
+    assert [len(own) for own in by_document] == [3] * len(documents)  # modules of thousands of bytes
+    texts = {documents.tokens(i).astype(np.int32).tobytes() for i in range(len(documents))}
+    for own in by_document:
+        [text] = [text for text in texts if all(text_of(window) in text[4:] for window in own)]
+        starts = sorted(text.index(text_of(window)) // 4 for window in own)
+        assert starts[0] >= 1 and min(np.diff(starts)) >= 50
+
+
+def test_windows_are_functions_of_the_documents_alone(documents):
+    shuffled = Documents(documents.store, documents.index[::-1], documents.label)
+    first = heldout_windows(documents, count=6, places=2, length=40, shortest=2)
+    assert list(map(text_of, first)) == list(
+        map(text_of, heldout_windows(shuffled, count=6, places=2, length=40, shortest=2))
+    )
+    # More documents are added at the end, and the windows of a document do not depend on the others.
+    more = heldout_windows(documents, count=8, places=2, length=40, shortest=2)
+    assert list(map(text_of, more[: len(first)])) == list(map(text_of, first))
+
+
+def test_the_first_documents_are_a_random_choice(documents):
+    """The order on disk is that of the modules' names."""
+    windows = heldout_windows(documents, count=None, places=1, length=40, shortest=2)
+    texts = {documents.tokens(i)[1:].astype(np.int32).tobytes(): documents.name(i) for i in range(len(documents))}
+    names = [next(name for text, name in texts.items() if text_of(window) in text) for window in windows]
+    assert sorted(names) == sorted(texts.values()) and names != sorted(names)
+
+
+def test_places_are_spread_over_the_document(documents):
+    """Over many documents and windows, each part of a document is chosen about equally often."""
+    places = []
+    for window in heldout_windows(documents, count=None, places=20, length=30, shortest=2):
+        for i in range(len(documents)):
+            text = documents.tokens(i).astype(np.int32).tobytes()
+            if text_of(window) in text:
+                places.append(text.index(text_of(window)) / len(text))
+                break
+    shares = np.histogram(places, bins=4, range=(0, 1))[0] / len(places)
+    assert len(places) > 250 and (abs(shares - 0.25) < 0.07).all()
+
+
+def test_hidden_spans_leave_a_token_on_both_sides_and_vary(documents):
+    windows = heldout_windows(documents, count=None, places=10, length=12, shortest=10)
+    spans = {length: [window.span(length) for window in windows] for length in (1, 8)}
+    for length, own in spans.items():
+        assert all(start >= 1 and start + length == stop <= 11 for start, stop in own)
+        assert {start for start, _ in own} == set(range(1, 12 - length))
+    assert spans[8] == [window.span(8) for window in windows]
+
+
+def test_short_documents_are_one_window_and_too_short_ones_are_left_out(documents):
+    lengths = [len(documents.tokens(i)) for i in range(len(documents))]
+    windows = heldout_windows(documents, count=None, places=3, length=100_000, shortest=sorted(lengths)[5] - 1)
+    assert sorted(len(window.tokens) + 1 for window in windows) == sorted(lengths)[5:]
+    assert sorted({window.document for window in windows}) == list(range(len(windows)))
+
+
+def test_a_corpus_without_a_long_enough_document_is_refused_in_one_line(documents):
+    with pytest.raises(ConfigError, match="none of the 15 held-out documents has 1000001 tokens, the fewest") as error:
+        heldout_windows(documents, count=None, places=1, length=2_000_000, shortest=1_000_000)
+    assert "\n" not in str(error.value)
+
+
+def test_a_length_above_every_document_is_refused(documents):
+    most = max(len(documents.tokens(i)) for i in range(len(documents))) - 1
+    assert len(Continuation(length=most).windows(documents, shortest=2)) >= len(documents)
+    with pytest.raises(ConfigError, match=f"--length={most + 1} is longer than every held-out .*--length={most} or le"):
+        Continuation(length=most + 1).windows(documents, shortest=2)

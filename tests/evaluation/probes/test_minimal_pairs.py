@@ -1,0 +1,71 @@
+"""Files of minimal pairs: what is read, which pairs a limit leaves, and lines that are not pairs."""
+
+import json
+
+import pytest
+
+from contract.errors import ConfigError
+from evaluation.probes.minimal_pairs import Pair, draw_pairs, read_pairs
+
+PAIR = {"good": "a b", "bad": "b a"}
+
+
+def write(path, lines):
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def test_groups_are_optional_and_may_have_another_key(tmp_path):
+    lines = [PAIR, PAIR | {"group": "x"}, "", PAIR | {"kind": "y", "other": 3}]
+    path = write(tmp_path / "pairs.jsonl", lines)
+    assert [pair.group for pair in read_pairs(path, None)] == ["", "x", ""]
+    path = write(tmp_path / "pairs.jsonl", [PAIR | {"kind": "y"}])
+    assert read_pairs(path, "kind") == [Pair("a b", "b a", "y")]
+
+
+def test_a_byte_order_mark_at_the_start_is_ignored(tmp_path):
+    path = write(tmp_path / "pairs.jsonl", ["\ufeff" + json.dumps(PAIR), PAIR])
+    assert read_pairs(path, None) == [Pair("a b", "b a", "")] * 2
+
+
+def test_a_limit_draws_the_same_pairs_of_each_group_every_time():
+    pairs = [Pair(str(i), "", "ab"[i % 2] if i < 90 else "c") for i in range(100)]
+    drawn = draw_pairs(pairs, 20)
+    assert {group: sum(pair.group == group for pair in drawn) for group in "abc"} == {"a": 20, "b": 20, "c": 10}
+    places = [int(pair.good) for pair in drawn]
+    assert places == sorted(places) and draw_pairs(pairs, 20) == drawn and draw_pairs(pairs, None) == pairs
+    of_a = [int(pair.good) for pair in drawn if pair.group == "a"]
+    assert of_a != list(range(0, 40, 2)) and max(of_a) > 60 and min(of_a) < 30
+    assert set(draw_pairs(pairs, 10)) <= set(drawn)
+
+
+INVALID = {
+    "no bad": ([PAIR, {"good": "a"}], r":2 has no 'bad': a pair is an object with 'good' and 'bad'"),
+    "neither": ([{"text": "a"}], r":1 has no 'good' and no 'bad': a pair"),
+    "not an object": (["[1]"], r":1 has no 'good' and no 'bad'"),
+    "not JSON": ([PAIR, "", "{good"], r":3 is not JSON \(.*column 2\)"),
+    "not a string": ([PAIR | {"bad": 3}], r":1 has 3 for 'bad', which must be a string"),
+    "blank": ([PAIR | {"bad": " "}], r":1 has no text in 'bad'"),
+    "half of a surrogate pair": ([PAIR | {"bad": "\ud800"}], r":1 has half of a surrogate pair in 'bad'"),
+    "empty file": (["", ""], r"pairs.jsonl has no pairs: write one object"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_lines_are_named(case, tmp_path):
+    lines, message = INVALID[case]
+    path = write(tmp_path / "pairs.jsonl", lines)
+    with pytest.raises(ConfigError, match=message) as error:
+        read_pairs(path, None)
+    assert "\n" not in str(error.value) and "--path" in str(error.value)
+
+
+def test_a_given_group_is_required_in_every_line(tmp_path):
+    path = write(tmp_path / "pairs.jsonl", [PAIR | {"kind": "x"}, PAIR])
+    with pytest.raises(ConfigError, match=r":2 has no 'kind': a pair is an object with 'good', 'bad' and 'kind'"):
+        read_pairs(path, "kind")
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"--path=.*none.jsonl cannot be read \(No such file"):
+        read_pairs(str(tmp_path / "none.jsonl"), None)

@@ -1,0 +1,279 @@
+"""Scores of hidden tokens, against the model applied to arrays that are written here by hand."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from configs.bart import VARIANTS as BART
+from contract.errors import ConfigError
+from evaluation.probes.probe import hide_each_unit
+from evaluation.scorer import LanguageModel, find_denoiser, hide, text_tokens
+from generate.prompts import Prompt, max_answer_length
+from generate.sampling import Request, Sampling, generate_answers
+from models.transformer import apply
+from objectives.algebra.words import word_starts
+from run.sharding import make_reading_mesh
+from tests.train.tiny_experiments import PREFIX_LM, SPANS, random_params, tiny_experiment
+
+TEXT = np.frombuffer(b"def f(x): return", np.uint8).astype(np.int32) + 3
+START, STOP = 5, 9
+FIM = {"name": "fim", "fim_rate": 1.0, "spm_rate": 0.0, "min_document_length": 8}
+BART_ONE_MASK = {"name": "bart", **BART["text_infilling"], "mask_random": 0.0}
+
+
+def scored(experiment, params, examples, **options):
+    """The scores of `examples`, in order."""
+    found = dict(LanguageModel(experiment, params, make_reading_mesh(params)).score(examples, **options))
+    return [found[number] for number in range(len(found))]
+
+
+def nats(logits, targets):
+    """The nats of `targets`, int [n], under `logits`, float [n, V]."""
+    logits = np.asarray(logits, np.float64)
+    log_z = np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)) + logits.max(-1)
+    return log_z - logits[np.arange(len(targets)), targets]
+
+
+def decoder_logits(experiment, params, tokens, num_bidirectional=0, encoder=None):
+    """Logits [L, V] of a decoder that predicts `tokens`, [L], of which the first positions are bidirectional."""
+    shifted = np.concatenate([[experiment.vocab.pad], tokens[:-1]]).astype(np.int32)
+    length = len(tokens)
+    batch = {
+        "decoder_input_tokens": shifted[None],
+        "decoder_positions": np.arange(length, dtype=np.int32)[None],
+        "decoder_segment_ids": np.ones((1, length), np.int32),
+    }
+    if encoder is None:
+        batch["decoder_bidirectional_mask"] = (np.arange(length) < num_bidirectional)[None]
+    else:
+        batch |= encoder_fields(encoder)
+    return np.asarray(apply(experiment.model, params, batch))[0]
+
+
+def encoder_fields(tokens):
+    return {
+        "encoder_input_tokens": np.asarray(tokens, np.int32)[None],
+        "encoder_positions": np.arange(len(tokens), dtype=np.int32)[None],
+        "encoder_segment_ids": np.ones((1, len(tokens)), np.int32),
+    }
+
+
+def example_of(experiment, side, start=START, stop=STOP, text=TEXT):
+    return hide(find_denoiser(experiment, side, None), text, start, stop, experiment.vocab)
+
+
+def test_a_causal_model_is_scored_on_the_whole_sequence_it_was_trained_on():
+    experiment = tiny_experiment("clm", "decoder_only")
+    params = random_params(experiment)
+    expected = nats(decoder_logits(experiment, params, TEXT), TEXT)
+    [found] = scored(experiment, params, [example_of(experiment, "left", 8, len(TEXT))])
+    np.testing.assert_allclose(found.nats, expected[8:], rtol=1e-4)
+    [found] = scored(experiment, params, [example_of(experiment, "left", 0, len(TEXT))])
+    np.testing.assert_allclose(found.nats, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("sentinel", [False, True])
+def test_a_prefix_lm_reads_the_first_half_bidirectionally(sentinel):
+    # With one layer the states of the prefix would not depend on their attention.
+    experiment = tiny_experiment(PREFIX_LM | {"sentinel": sentinel}, "decoder_only", model={"num_layers": 2})
+    params, vocab = random_params(experiment), experiment.vocab
+    marker = [vocab.sentinel(0)] * sentinel
+    inputs = [*TEXT[:8], *marker, vocab.eos]
+    tokens = np.array([*inputs, *marker, *TEXT[8:]])
+    logits = decoder_logits(experiment, params, tokens, num_bidirectional=len(inputs) + 1)
+    [found] = scored(experiment, params, [example_of(experiment, "left", 8, len(TEXT))])
+    np.testing.assert_allclose(found.nats, nats(logits, tokens)[-8:], rtol=1e-4)
+    causal = decoder_logits(experiment, params, tokens, num_bidirectional=0)
+    assert not np.allclose(found.nats, nats(causal, tokens)[-8:], rtol=1e-3)
+
+
+def sequence_of(name, vocab):
+    """objective -> encoder tokens, decoder tokens before the hidden span, and the span: TEXT[5:9] hidden."""
+    before, hidden, after = np.split(TEXT, [START, STOP])
+    first = vocab.sentinel(0)
+    return {
+        "span_corruption": ([*before, first, *after, vocab.eos], [first], hidden),
+        "ul2": ([vocab.mode("[R]"), *before, first, *after, vocab.eos], [first], hidden),
+        "bart": ([*before, vocab.mask, *after, vocab.eos], [*before], hidden),
+        "bart, a mask for each token": ([*before, *[vocab.mask] * 4, *after, vocab.eos], [*before], hidden),
+        "bart, deleted": ([*before, *after, vocab.eos], [*before], hidden),
+        "mass": ([*before, *[first] * 4, *after, vocab.eos], [*before], hidden),
+        "dropped": ([*before, *after, vocab.eos], [], hidden),
+    }[name]
+
+
+IID = {"name": "iid_denoising", "noise_density": 0.15, "random_token_rate": 0.0}
+ENCODER_DECODERS = {
+    "span_corruption": SPANS,
+    "ul2": "ul2",
+    "bart": BART_ONE_MASK,
+    "bart, a mask for each token": BART_ONE_MASK | {"mask_length": "token"},
+    "bart, deleted": BART_ONE_MASK | {"replace_length": 0},
+    "mass": IID | {"inputs": "sentinels", "targets": "full"},
+    "dropped": IID | {"inputs": "drop", "targets": "noise_tokens"},
+}
+
+
+@pytest.mark.parametrize("name", ENCODER_DECODERS)
+def test_an_encoder_decoder_sees_both_sides_and_is_scored_on_its_targets(name):
+    experiment = tiny_experiment(ENCODER_DECODERS[name], "encoder_decoder")
+    params = random_params(experiment)
+    encoder, start, hidden = sequence_of(name, experiment.vocab)
+    targets = np.array([*start, *hidden])
+    logits = decoder_logits(experiment, params, targets, encoder=encoder)
+    [found] = scored(experiment, params, [example_of(experiment, "both")])
+    np.testing.assert_allclose(found.nats, nats(logits, targets)[-4:], rtol=1e-4)
+
+
+@pytest.mark.parametrize("spm", [False, True])
+def test_fill_in_the_middle_reads_prefix_and_suffix_before_the_middle(spm):
+    experiment = tiny_experiment(FIM | {"spm_rate": float(spm)}, "decoder_only", data={"documents": "pack"})
+    params, vocab = random_params(experiment), experiment.vocab
+    before, hidden, after = np.split(TEXT, [START, STOP])
+    pre, suf, mid = vocab.sentinels[:3]
+    parts = [pre, suf, *after, mid, *before] if spm else [pre, *before, suf, *after, mid]
+    tokens = np.array([*parts, *hidden])
+    [found] = scored(experiment, params, [example_of(experiment, "both")])
+    np.testing.assert_allclose(found.nats, nats(decoder_logits(experiment, params, tokens), tokens)[-4:], rtol=1e-4)
+
+
+def test_the_pseudo_log_likelihood_is_that_of_one_forward_pass_for_each_mask():
+    experiment = tiny_experiment("mlm", "encoder_only")
+    params, vocab = random_params(experiment), experiment.vocab
+    expected = []
+    for place, token in enumerate(TEXT):
+        row = np.array([vocab.cls, *TEXT, vocab.sep])
+        row[1 + place] = vocab.mask
+        logits = np.asarray(apply(experiment.model, params, encoder_fields(row)))[0]
+        expected.append(nats(logits[[1 + place]], [token])[0])
+    denoiser = find_denoiser(experiment, "both", None)
+    found = scored(experiment, params, hide_each_unit(denoiser, TEXT, "token", vocab))
+    np.testing.assert_allclose([one.nats[0] for one in found], expected, rtol=1e-4)
+
+
+def test_words_are_hidden_at_once_and_each_token_once():
+    experiment = tiny_experiment("mlm", "encoder_only")
+    vocab = experiment.vocab
+    text = TEXT.copy()
+    text[6] = vocab.unk
+    examples = list(hide_each_unit(find_denoiser(experiment, "both", None), text, "word", vocab))
+    assert np.concatenate([example.hidden for example in examples]).tolist() == text.tolist()
+    ordinary = text != vocab.unk
+    assert len(examples) == word_starts(text[None], ordinary[None], vocab)[0].sum() + 1
+    masked = [(example.inputs == vocab.mask).sum() for example in examples]
+    assert masked == [len(example.hidden) for example in examples] and max(masked) > 1
+
+
+def test_a_model_without_preferences_gives_each_token_the_same_probability():
+    """All logits are 0, so a token costs log(V), V the rows of the output table."""
+    experiment = tiny_experiment("clm", "decoder_only")
+    params = jax.tree.map(np.zeros_like, random_params(experiment))
+    [found] = scored(experiment, params, [example_of(experiment, "left", 8, len(TEXT))])
+    np.testing.assert_allclose(found.nats, np.log(experiment.model.vocab_size), rtol=1e-6)
+
+
+def test_among_tokens_of_text_a_model_without_preferences_has_256_bytes_and_unk():
+    """All logits are 0: log(257), whatever the sentinels and mode tokens. The first of the 257 ids is the likeliest."""
+    experiment = tiny_experiment("ul2", "encoder_decoder")
+    params = jax.tree.map(np.zeros_like, random_params(experiment))
+    text = np.where(np.arange(len(TEXT)) == START, experiment.vocab.unk, TEXT).astype(np.int32)
+    [found] = scored(experiment, params, [example_of(experiment, "both", text=text)], text_only=True)
+    np.testing.assert_allclose(found.nats, math.log(257), rtol=1e-6)
+    assert found.is_likeliest.tolist() == [True, False, False, False]
+
+
+def test_the_tokens_of_text():
+    vocab = tiny_experiment("ul2", "encoder_decoder").vocab
+    is_text = text_tokens(vocab, vocab.size + 5)
+    assert np.flatnonzero(is_text).tolist() == [2, *range(3, 259)]
+    assert set(np.flatnonzero(~is_text)) == {*vocab.names(), *range(vocab.size, vocab.size + 5)} - {vocab.unk}
+
+
+@pytest.mark.parametrize(("objective", "architecture"), [("ul2", "encoder_decoder"), ("mlm", "encoder_only")])
+def test_text_only_renormalises_over_the_tokens_of_text(objective, architecture):
+    """Against logits of `apply`, from which the columns of other tokens are removed."""
+    experiment = tiny_experiment(objective, architecture)
+    params, vocab = random_params(experiment, scale=2.0), experiment.vocab
+    example = example_of(experiment, "both")
+    if objective == "mlm":
+        row = np.array([vocab.cls, *example.inputs, vocab.sep])
+        logits = np.asarray(apply(experiment.model, params, encoder_fields(row)))[0, row == vocab.mask]
+    else:
+        targets = np.array([*example.targets_start, *example.hidden])
+        logits = decoder_logits(experiment, params, targets, encoder=example.inputs)[-len(example.hidden) :]
+    first, stop = vocab.unk, vocab.content_end
+    greedy = logits[:, first:stop].argmax(-1) + first
+    [among_all] = scored(experiment, params, [example])
+    [found] = scored(experiment, params, [example], text_only=True)
+    np.testing.assert_allclose(found.nats, nats(logits[:, first:stop], example.hidden - first), rtol=1e-4)
+    assert (found.nats < among_all.nats).all()
+    assert found.is_likeliest.tolist() == (greedy == example.hidden).tolist()
+
+
+def test_the_likeliest_token_of_text_may_be_less_likely_than_a_sentinel():
+    experiment = tiny_experiment(SPANS, "encoder_decoder", data={"num_sentinels": 1000})
+    params, vocab = random_params(experiment, scale=2.0, seed=1), experiment.vocab
+    example = example_of(experiment, "both", stop=START + 1)
+    logits = decoder_logits(experiment, params, np.array([*example.targets_start, 3]), encoder=example.inputs)[-1]
+    assert logits.argmax() >= vocab.content_end  # a special token
+    greedy = logits[vocab.unk : vocab.content_end].argmax() + vocab.unk
+    example = example._replace(hidden=np.array([greedy], np.int32))
+    [among_all], [found] = (scored(experiment, params, [example], text_only=only) for only in (False, True))
+    assert (among_all.is_likeliest.tolist(), found.is_likeliest.tolist()) == ([False], [True])
+
+
+@pytest.mark.parametrize("positions_per_batch", [1, 100, 100_000])
+@pytest.mark.parametrize(
+    ("objective", "architecture"), [("clm", "decoder_only"), ("ul2", "encoder_decoder"), ("mlm", "encoder_only")]
+)
+def test_scores_do_not_depend_on_the_batch(objective, architecture, positions_per_batch):
+    experiment = tiny_experiment(objective, architecture)
+    params, generator = random_params(experiment), np.random.default_rng(0)
+    texts = [generator.integers(3, 259, length).astype(np.int32) for length in [2, 40, 3, 17, 16, 33, 5, 5]]
+    side = "left" if objective == "clm" else "both"
+    stops = [len(text) if side == "left" else len(text) - 1 for text in texts]
+    examples = [example_of(experiment, side, 1, max(stop, 2), text) for text, stop in zip(texts, stops, strict=True)]
+    together = scored(experiment, params, examples, positions_per_batch=positions_per_batch)
+    for example, one in zip(examples, together, strict=True):
+        [alone] = scored(experiment, params, [example])
+        assert len(one.nats) == len(example.hidden)
+        np.testing.assert_allclose(one.nats, alone.nats, rtol=1e-4, atol=1e-4)
+        assert one.is_likeliest.tolist() == alone.is_likeliest.tolist()
+
+
+@pytest.mark.parametrize(
+    ("objective", "architecture", "documents"),
+    [
+        (FIM, "decoder_only", "pack"),
+        (SPANS, "encoder_decoder", "join"),
+        (BART_ONE_MASK, "encoder_decoder", "join"),
+    ],
+)
+def test_a_span_is_exact_where_greedy_decoding_writes_it(objective, architecture, documents):
+    """Generates the hidden span greedily, and scores the text with this span and with one token of it changed."""
+    experiment = tiny_experiment(objective, architecture, data={"documents": documents})
+    params, vocab = random_params(experiment, scale=2.0), experiment.vocab
+    example = example_of(experiment, "both")
+    prompt = Prompt(find_denoiser(experiment, "both", None), TEXT, example.inputs, example.targets_start)
+    greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0)
+    assert max_answer_length(experiment, prompt) >= 4
+    [[answer]] = generate_answers(experiment, params, [Request(prompt, 4)], greedy, num_samples=1, seed=0)
+    answer = answer.tokens
+    assert len(answer) == 4  # no EOS
+    other = np.where(np.arange(4) == 2, (answer - 3 + 1) % 256 + 3, answer).astype(np.int32)
+    exact, changed = scored(experiment, params, [example._replace(hidden=hidden) for hidden in (answer, other)])
+    assert exact.is_likeliest.all()
+    assert changed.is_likeliest[:3].tolist() == [True, True, False]
+    assert vocab.pad not in answer
+
+
+def test_texts_beyond_the_learned_positions_are_refused():
+    experiment = tiny_experiment("clm", "decoder_only", model={"positions": "learned"})
+    params = random_params(experiment)
+    text = np.full(60, 100, np.int32)
+    with pytest.raises(ConfigError, match="takes 60 positions, special tokens included, and the model has 48 learned"):
+        scored(experiment, params, [example_of(experiment, "left", 30, 60, text)])
+    [found] = scored(experiment, params, [example_of(experiment, "left", 20, 47, text[:47])])
+    assert len(found.nats) == 27

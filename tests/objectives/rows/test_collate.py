@@ -1,0 +1,150 @@
+"""Collate: denoisers that share a call make the examples that each of them makes alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from contract.windows import RowPlan
+from objectives import CLM, Denoiser, PrefixLM, SpanCorruption, denoisers_of
+from objectives.rows.collate import Collator, call_groups
+from objectives.rows.lengths import OutputLengths, RowShape
+from tests.objectives.helpers import make_collator, random_windows, sequence, vocab
+from tests.table import CASES, objective_of
+
+UL2 = denoisers_of(objective_of("ul2"), "ul2")
+MODES = ("", "[R]", "[X]")
+# Every denoising objective of configs/, some with a mode token and some without, and objectives of other classes.
+NAMES = [
+    name
+    for name, architecture in CASES
+    if architecture == "encoder_decoder" and name.partition(":")[0] not in ("fim", "sft", "classification", "simcse")
+]
+TABLE = tuple(
+    Denoiser(f"{name}/{denoiser.name}", "x", denoiser.objective, 1.0, MODES[(k + j) % 3], 1.0)
+    for k, name in enumerate(NAMES)
+    for j, denoiser in enumerate(denoisers_of(objective_of(name), "x"))
+)
+
+
+def collator_of(denoisers) -> Collator:
+    shape = RowShape("encoder_decoder", 128, 160, 1)
+    return make_collator(tuple(denoisers), shape, vocab(), documents="join", bidirectional_inputs=True)
+
+
+def windows_of(denoiser_ids, longest=40):
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(1, longest, len(denoiser_ids))
+    return random_windows(generator, lengths, denoiser_ids=np.asarray(denoiser_ids, np.int32))
+
+
+def test_six_of_ul2s_denoisers_are_one_group():
+    kinds = call_groups(UL2, None)
+    groups = [[denoiser.name for denoiser in kinds.denoisers[slice(*group)]] for group in kinds.groups]
+    assert groups == [["r1", "r2", "x1", "x2", "x3", "x4"], ["s"]]
+    assert [kinds.denoisers[kind].name for kind in kinds.kinds_of(np.arange(7), None)] == [row.name for row in UL2]
+
+
+def test_tasks_that_differ_in_their_corpus_are_one_kind():
+    tasks = [dataclasses.replace(row, name=f"{row.name}/{k}", corpus=k) for row in UL2 for k in range(3)]
+    kinds = call_groups(tasks, None)
+    assert len(kinds.denoisers) == 7
+    assert np.array_equal(kinds.kinds_of(np.arange(21), None), np.repeat(call_groups(UL2, None).of_variants, 3))
+    iid = denoisers_of(objective_of("iid_denoising:iid_15_r10s90_f"), "x")[0]
+    assert len(call_groups([dataclasses.replace(iid, corpus=k) for k in range(3)], None).denoisers) == 1
+
+
+def test_variants_of_a_plan_follow_each_other():
+    s = next(row for row in UL2 if row.name == "s")
+    plan = RowPlan(*np.array([[[0, 1, 2, 1]], [[9, 9, 9, 9]], [[0, 0, 0, 3]]]))
+    kinds = call_groups([UL2[0], s, UL2[1]], plan)
+    assert kinds.groups == ((0, 2), (2, 6)) and kinds.of_variants.tolist() == [[0, 0, 0, 0], [2, 3, 4, 5], [1, 0, 0, 0]]
+    assert kinds.denoisers[2:] == s.variants(4)
+    assert kinds.kinds_of(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 3])).tolist() == [0, 2, 1, 5]
+
+
+# All denoisers, and a single group of them, whose examples are the whole batch.
+TABLES = {
+    "all": TABLE,
+    "one group": tuple(row for row in TABLE if row.objective.__class__ is SpanCorruption and row.mode),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_denoiser_makes_the_same_examples_beside_all_others(name):
+    table = TABLES[name]
+    windows = windows_of(np.random.default_rng(1).permutation(np.arange(8 * len(table)) % len(table)))
+    together = collator_of(table).examples(windows)
+    groups = [end - begin for begin, end in call_groups(table, None).groups]
+    assert max(groups) > 5 and (len(groups) == 1) == (name == "one group")
+    for k, denoiser in enumerate(table):
+        places = np.flatnonzero(windows.denoiser_ids == k)
+        alone = collator_of([denoiser]).examples(
+            windows._replace(
+                tokens=windows.tokens[places],
+                lengths=windows.lengths[places],
+                keys=windows.keys[places],
+                row_ids=np.arange(len(places)),
+                denoiser_ids=np.zeros(len(places), np.int32),
+            )
+        )
+        for both, one in ((together.inputs, alone.inputs), (together.targets, alone.targets)):
+            assert [sequence(both, place) for place in places] == [sequence(one, e) for e in range(len(places))]
+
+
+class Understated(SpanCorruption):
+    """Span corruption that declares one input less than it makes."""
+
+    def output_lengths(self, raw):
+        inputs, targets, both = super().output_lengths(raw)
+        return OutputLengths(inputs - 1, targets, both)
+
+
+def test_the_objective_of_a_group_that_makes_more_than_it_declares_is_named():
+    understated = Understated(**vars(UL2[1].objective))
+    table = [UL2[0], dataclasses.replace(UL2[1], objective=understated), UL2[3]]
+    with pytest.raises(TypeError, match=r"^Understated.corrupt makes \d+ inputs of a window of \d+ tokens, and"):
+        collator_of(table).examples(windows_of([0, 1, 2, 0, 1, 2]))
+
+
+class Reversed(PrefixLM):
+    """Prefix LM of the reversed text, by a `corrupt` of its own."""
+
+    prompting = PrefixLM.prompting
+    hidden_mask = PrefixLM.hidden_mask
+    restore = PrefixLM.restore
+    byte_metric = PrefixLM.byte_metric
+    has_inputs = PrefixLM.has_inputs
+    most_scored = PrefixLM.most_scored
+
+    def corrupt(self, tokens, lengths, keys, vocab):
+        backwards = np.maximum(lengths[:, None] - 1 - np.arange(tokens.shape[1]), 0)
+        return super().corrupt(np.take_along_axis(tokens, backwards, axis=1), lengths, keys, vocab)
+
+
+def test_an_objective_with_a_corrupt_of_its_own_is_corrupted_by_it_with_every_mode():
+    backwards = Reversed(target_fraction=0.25, split="uniform", sentinel=False)
+    table = [*UL2, *(Denoiser(f"{k}", "x", o, 1.0, k, 1.0) for o in (CLM(), backwards) for k in ("[R]", "[X]"))]
+    kinds = call_groups(table, None)
+    assert [end - begin for begin, end in kinds.groups] == [6, 1, 1, 1, 1, 1]
+    windows = windows_of(np.arange(4 * len(table)) % len(table))
+    together = collator_of(table).examples(windows)
+    for k in range(7, 11):
+        places = np.flatnonzero(windows.denoiser_ids == k)
+        tokens, lengths, keys = windows.tokens[places], windows.lengths[places], windows.keys[places]
+        alone = table[k].objective.corrupt(tokens, lengths, keys, vocab())
+        assert [sequence(together.targets, place) for place in places] == [sequence(alone.targets, e) for e in range(4)]
+
+
+class Varied(SpanCorruption):
+    """Span corruption whose second variant shows its targets in another way."""
+
+    def variants(self, count):
+        return SpanCorruption(**vars(self)), objective_of("iid_denoising:iid_15_m_f")
+
+
+def test_variants_with_different_views_are_in_different_groups():
+    varied = dataclasses.replace(UL2[0], objective=Varied(**vars(UL2[0].objective)))
+    plan = RowPlan(*np.array([[[0, 0, 1, 1]], [[9, 9, 9, 9]], [[0, 1, 0, 0]]]))
+    kinds = call_groups([varied, UL2[1]], plan)
+    assert kinds.groups == ((0, 2), (2, 3)) and kinds.of_variants.tolist() == [[0, 2], [1, 0]]
