@@ -140,7 +140,7 @@ def test_a_dry_run_prints_the_plan(corpus, capsys):
     print_plan(plan, jobs_of(plan, 1, 2))
     printed = capsys.readouterr().out
     assert "2 variants x 2 seeds, 512 raw_tokens each" in printed and "of training steps on cpu" in printed
-    rows = [line.split() for line in printed.splitlines() if line.startswith(("slow", "fast"))]
+    rows = [line.split() for line in printed.splitlines() if line.strip().startswith(("slow", "fast"))]
     assert [row[:2] for row in rows] == [["slow", "0"], ["fast", "2"]]
 
 
