@@ -219,7 +219,7 @@ def test_a_sweep_chooses_the_best_value_and_survives_one_that_diverges(corpus, t
 
 def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
     rates = (0.001, 0.01, 0.1)
-    plan = make_plan(small_study(corpus, variants={"a": variant(), "swept": variant(sweep={RATE: rates})}), {})
+    plan = make_plan(small_study(corpus, variants={"slow": variant(), "swept": variant(sweep={RATE: rates})}), {})
     folder, tried = StudyFolder(tmp_path), [Job("swept", 0, RATE, rate) for rate in rates]
     folder.begin(plan, {})
 
@@ -232,7 +232,7 @@ def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
     with pytest.raises(ConfigError, match=r"the run swept-learning_rate=0.1 of its sweep is not complete"):
         chosen_values("swept", plan, folder)
     write(tried[2], state="diverged", reason="stopped at step 3")
-    assert chosen_values("swept", plan, folder) == {RATE: 0.001} and chosen_values("a", plan, folder) == {}
+    assert chosen_values("swept", plan, folder) == {RATE: 0.001} and chosen_values("slow", plan, folder) == {}
     write(tried[0], state="diverged", reason="stopped at step 2")
     with pytest.raises(ConfigError, match="every run of its sweep diverged: stopped at step 2"):
         chosen_values("swept", plan, folder)
