@@ -40,7 +40,7 @@ from run.restore import language_model, reading_mesh
 from show.examples import Chunk
 from show.page import Page, make_page, make_page_of_rows
 from show.terminal import html_page, print_page
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 
 
 class Shown:

@@ -25,7 +25,7 @@ from studies.plan import jobs_of, make_plan, print_plan
 from studies.report import import_report_libraries, write_report
 from studies.results import StudyFolder
 from studies.study import check_overrides, load_study, with_changes
-from workdir.tracking.writer import check_trackers
+from workdir.trackers import check_trackers
 
 _FLAGS = flags.FlagValues()
 _STUDY = flags.DEFINE_string("study", None, "A file of configs/studies.", _FLAGS, required=True)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
+from data.store.checksums import file_checksum, sealed
 from data.store.store import TokenStore
-from files.verification import file_checksum, sealed
 from show.page import open_page
 from show.terminal import html_page, svg_page
 from studies.report import code, text

@@ -16,7 +16,7 @@ from tests.table import reads_corpus, small_experiment
 from train.continued_schedule import check_schedule, how_to_continue
 from train.loop import train_and_evaluate
 from workdir.checkpoint import Checkpoints
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 from workdir.run_config import read_config
 
 # 0.002 + 0.018 * (1 + cos(pi * (n - 50) / (N - 50))) / 2: the rate of update n of N, computed by hand.

@@ -8,10 +8,10 @@ import pytest
 
 from contract.errors import ConfigError
 from data.prepare.__main__ import main
+from data.store import checksums
+from data.store.checksums import BackgroundVerification, was_verified
 from data.store.store import TokenStore, open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
-from files import verification
-from files.verification import BackgroundVerification, was_verified
 from tests.data.corpus import corpus_config, store_of
 
 FLIPS = 10  # bits of each file, drawn anew in each run of the test
@@ -20,8 +20,8 @@ FLIPS = 10  # bits of each file, drawn anew in each run of the test
 @pytest.fixture
 def large_stores(monkeypatch, tmp_path):
     """Treats every store as too large to be verified when it is opened."""
-    monkeypatch.setattr(verification, "SMALL_BYTES", 0)
-    monkeypatch.setattr(verification, "_VERIFIED_STORES", str(tmp_path / "verified"))
+    monkeypatch.setattr(checksums, "SMALL_BYTES", 0)
+    monkeypatch.setattr(checksums, "_VERIFIED_STORES", str(tmp_path / "verified"))
 
 
 def reopen(tmp_path):
@@ -76,7 +76,7 @@ def test_a_whole_large_store_is_verified_once_a_month_and_after_each_change(tmp_
     store._verification.wait()
     assert was_verified(store.folder, store.meta)
     read = []
-    monkeypatch.setattr(verification, "verify", lambda folder, meta: read.append(folder))
+    monkeypatch.setattr(checksums, "verify", lambda folder, meta: read.append(folder))
 
     def verifies():
         check = BackgroundVerification(store.folder, store.meta)
@@ -88,7 +88,7 @@ def test_a_whole_large_store_is_verified_once_a_month_and_after_each_change(tmp_
     os.utime(store.folder / "tokens.bin")
     assert verifies() == 1
     assert verifies() == 1
-    marker = verification._marker(store.folder)
+    marker = checksums._marker(store.folder)
     month_ago = time.time() - 31 * 24 * 3600
     os.utime(marker, (month_ago, month_ago))
     assert verifies() == 2
@@ -98,7 +98,7 @@ def test_a_whole_large_store_is_verified_once_a_month_and_after_each_change(tmp_
 
 
 def test_verification_needs_no_home(tmp_path, large_stores, monkeypatch):
-    monkeypatch.setattr(verification, "_VERIFIED_STORES", "/proc/nowhere")
+    monkeypatch.setattr(checksums, "_VERIFIED_STORES", "/proc/nowhere")
     store = store_of(tmp_path, ["ab"])
     assert list(store.verified([1])) == [1]
     store._verification.wait()
