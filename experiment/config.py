@@ -149,9 +149,8 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], field: str) -> T:
 def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str, Any]:
     """Returns `values`, the fields of the config section `field`, as the arguments that make dataclass `cls`.
 
-    Raises ConfigError for an unknown field, with the nearest name, for a missing one that declares no default, for a
-    value of the wrong type, and for a number out of its range. An int is accepted for a float; nothing else is
-    converted.
+    Raises ConfigError for a missing or unknown field, with the nearest name, for a value of the wrong type, and for a
+    number out of its range. An int is accepted for a float; nothing else is converted.
     """
     hints = typing.get_type_hints(cls)
     names = [declared.name for declared in dataclasses.fields(cls)]
@@ -161,11 +160,9 @@ def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {prefix}{near[0]}?" if near else f"choose one of {', '.join(names)}"
             raise ConfigError(f"unknown config field {prefix}{name}: {hint}")
-    defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
-    missing = [name for name in names if name not in values and name not in defaults]
+    missing = [name for name in names if name not in values]
     if missing:
         raise ConfigError(f"config field {prefix}{missing[0]} is missing")
-    values = defaults | dict(values)
     fields = {name: _checked(values[name], hints[name], prefix + name) for name in names}
     check_ranges(cls, fields, field)
     return fields

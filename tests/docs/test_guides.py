@@ -12,7 +12,7 @@ from tests.docs.guides import apply_diff, copy_with_changes
 _LEARNER = """
 import jax, numpy as np
 from configs import clm
-from train.experiment import make_experiment
+from experiment.experiment import make_experiment
 
 def experiment(objective):
     config = clm.get_config()
@@ -51,9 +51,9 @@ _MODEL = """
 import jax, numpy as np
 from configs import span_corruption
 from models.transformer import Transformer, bind, init_params
-from train.experiment import make_experiment
-from train.sharding import RULES
-from train.optimizer import decay_mask
+from experiment.experiment import make_experiment
+from run.sharding import RULES
+from experiment.optimizer import decay_mask
 import dataclasses, re
 
 def model(**fields):
