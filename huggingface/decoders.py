@@ -9,8 +9,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from huggingface.config_json import Options
-from huggingface.family import ACTIVATIONS, ALL_HEADS, Family
-from huggingface.tensors import Tensor, linear, norm
+from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, linear, norm
 from models.config import ModelConfig
 
 
