@@ -8,7 +8,9 @@ config to benchmarks/huggingface.py, whose comparison the tests run.
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
