@@ -76,7 +76,7 @@ setup(
         "rich>=13",
         "tensorboardX>=2.6",
         "numpy>=2.0",
-        "scipy>=1.11",
+        "scipy>=1.15",
         "datasketch>=2.0",
         "filelock>=3.12",
     ],

@@ -1,6 +1,8 @@
 """A model and what one does with it from Python."""
 
 import functools
+import io
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -8,10 +10,9 @@ from typing import Any
 
 import jax
 from jax.sharding import Mesh
+from rich.console import Console
 
-from cloze.arguments import generation_options, listed, strings
-from cloze.errors import named_as_arguments
-from cloze.shown import Shown
+from cloze.arguments import generation_options, listed, named_as_arguments, strings
 from contract.batch import Batch
 from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
@@ -37,8 +38,38 @@ from run.corpus import describe_changed_corpus, open_corpora
 from run.evaluation import evaluate
 from run.restore import language_model, reading_mesh
 from show.examples import Chunk
-from show.page import make_page, make_page_of_rows
+from show.page import Page, make_page, make_page_of_rows
+from show.terminal import html_page, print_page
 from workdir.metrics_file import read_metrics
+
+
+class Shown:
+    """What `Model.show` returns. Its text is that of train.show, and a notebook displays its HTML."""
+
+    def __init__(self, page: Page):
+        self.page = page
+
+    def __str__(self) -> str:
+        console = Console(
+            file=io.StringIO(),
+            width=shutil.get_terminal_size().columns,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        print_page(self.page, console)
+        return console.file.getvalue()
+
+    __repr__ = __str__
+
+    def to_html(self) -> str:
+        """Returns the page as a self-contained HTML file."""
+        return html_page(self.page)
+
+    def _repr_html_(self) -> str:
+        # In a frame, so that the page's styles do not change the notebook's.
+        style = "width:100%;height:640px;border:0"
+        return f'<iframe srcdoc="{escape(self.to_html())}" style="{style}" loading="lazy"></iframe>'
 
 
 class Model:

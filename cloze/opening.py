@@ -9,7 +9,7 @@ import jax
 from absl import flags
 from ml_collections import ConfigDict
 
-from cloze.errors import named_as_arguments
+from cloze.arguments import named_as_arguments
 from cloze.model import Model, train_batches
 from cluster.devices import skip_libtpu_without_tpu, use_compilation_cache
 from command.flags import define_config, parse_flags

@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from contract.vocab import Vocab
-from huggingface.family import ACTIVATION_NAMES, ACTIVATIONS, Family
-from huggingface.options import Options
+from huggingface.config_json import Options
+from huggingface.family import ACTIVATIONS, ALL_HEADS, Family
 from huggingface.tensors import Tensor, linear, norm
 from models.config import ModelConfig
 
-_EXTRA_POSITIONS = (
-    2  # rows of each table of positions that no position reads, as in fairseq; not in the option's number
-)
+# Rows of each table of positions that no position reads, as in fairseq; not in the option's number.
+_EXTRA_POSITIONS = 2
 _SAME_IN_DECODER = ("attention_heads", "layers", "ffn_dim")
 
 
@@ -57,41 +56,24 @@ class Bart(Family):
         "num_token_types": (0,),
         "predicts_tokens": (True,),
     }
-    equal: ClassVar = {
-        "num_kv_heads": lambda model: model.num_heads,
-        "head_dim": lambda model: model.d_model // model.num_heads,
-        "embedding_width": lambda model: model.d_model,
-    }
+    equal = ALL_HEADS
+    names: ClassVar = {
+        "vocab_size": "vocab_size", "num_layers": "encoder_layers", "d_model": "d_model",
+        "num_heads": "encoder_attention_heads", "num_kv_heads": "encoder_attention_heads", "d_ff": "encoder_ffn_dim",
+        "initializer_range": "init_std", "max_length": "max_position_embeddings",
+    }  # fmt: skip
+    activation = ("activation_function", ACTIVATIONS)
     start_option = "decoder_start_token_id"
     dropouts = ("dropout", "attention_dropout", "activation_dropout")
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         for name in _SAME_IN_DECODER:
             options.require(f"decoder_{name}", options[f"encoder_{name}"])
-        return {
-            "num_layers": options["encoder_layers"],
-            "d_model": options["d_model"],
-            "num_heads": options["encoder_attention_heads"],
-            "num_kv_heads": options["encoder_attention_heads"],
-            "head_dim": options.quotient("d_model", "encoder_attention_heads"),
-            "d_ff": options["encoder_ffn_dim"],
-            "mlp": options.choose("activation_function", ACTIVATIONS),
-            "initializer_range": options["init_std"],
-            "vocab_size": options["vocab_size"],
-            "max_length": options["max_position_embeddings"],
-        }
+        return {}
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
         sizes = {"attention_heads": model.num_heads, "layers": model.num_layers, "ffn_dim": model.d_ff}
-        return {f"{stack}_{name}": sizes[name] for stack in ("encoder", "decoder") for name in _SAME_IN_DECODER} | {
-            "vocab_size": model.vocab_size,
-            "max_position_embeddings": model.max_length,
-            "d_model": model.d_model,
-            "activation_function": ACTIVATION_NAMES[model.mlp],
-            "init_std": model.initializer_range,
-            "scale_embedding": False,
-            "is_encoder_decoder": True,
-            "tie_word_embeddings": True,
+        return {f"decoder_{name}": sizes[name] for name in _SAME_IN_DECODER} | {
             "pad_token_id": vocab.pad,
             "bos_token_id": vocab.bos,
             "eos_token_id": vocab.eos,

@@ -1,4 +1,4 @@
-"""BERT: BertForMaskedLM and BertForPreTraining of `transformers`, and what RoBERTa and ELECTRA share with them."""
+"""Encoders of `transformers`: BERT, RoBERTa, and ELECTRA's generator and discriminator."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -8,11 +8,11 @@ import numpy as np
 from jax import Array
 
 from contract.vocab import Vocab
-from huggingface.family import ACTIVATION_NAMES, ACTIVATIONS, Family
-from huggingface.options import Options
+from huggingface.config_json import Options
+from huggingface.family import ACTIVATIONS, ALL_HEADS, Family
 from huggingface.tensors import Renamed, Tensor, linear, norm
 from models.config import ModelConfig
-from models.heads import init_classifier
+from models.heads import init_classifier, init_head
 from models.parameters import Params
 
 _NUM_CLASSES = 2  # labels of a sentence pair: 0, B follows A
@@ -25,6 +25,8 @@ class Encoder(Family):
     0, and such a folder is read as a model without token types.
     """
 
+    output_table: ClassVar[str]  # the tensor of the output table, a copy of that of the words if they are shared
+    head_names: ClassVar[tuple[str, str, str, tuple[str, ...]]]  # dense, norm, bias of the logits and copies of it
     defaults: ClassVar = {
         "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
         "intermediate_size": 3072, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
@@ -46,11 +48,14 @@ class Encoder(Family):
         "scale_logits": (False,),
         "predicts_tokens": (True,),
     }
-    equal: ClassVar = {
-        "num_kv_heads": lambda model: model.num_heads,
-        "head_dim": lambda model: model.d_model // model.num_heads,
-        "embedding_width": lambda model: model.d_model,
-    }
+    equal: ClassVar = ALL_HEADS
+    names: ClassVar = {
+        "vocab_size": "vocab_size", "num_layers": "num_hidden_layers", "d_model": "hidden_size",
+        "num_heads": "num_attention_heads", "num_kv_heads": "num_attention_heads", "d_ff": "intermediate_size",
+        "norm_epsilon": "layer_norm_eps", "tie_embeddings": "tie_word_embeddings",
+        "initializer_range": "initializer_range",
+    }  # fmt: skip
+    activation = ("hidden_act", ACTIVATIONS)
     dropouts = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     # Buffers, and a pooler and a sentence head, which folders of pre-trained encoders often have in addition.
     unused = (
@@ -70,38 +75,16 @@ class Encoder(Family):
             token_types = 0
         embedding_size = options["embedding_size"] if "embedding_size" in self.defaults else width
         return {
-            "num_layers": options["num_hidden_layers"],
-            "d_model": width,
-            "num_heads": options["num_attention_heads"],
-            "num_kv_heads": options["num_attention_heads"],
-            "head_dim": options.quotient("hidden_size", "num_attention_heads"),
-            "d_ff": options["intermediate_size"],
             "embedding_size": 0 if embedding_size == width else embedding_size,
-            "mlp": options.choose(
-                "hidden_act", {name: m for name, m in ACTIVATIONS.items() if m in self.fields["mlp"]}
-            ),
-            "norm_epsilon": options["layer_norm_eps"],
-            "tie_embeddings": options["tie_word_embeddings"],
             "prediction_head": "bert",
             "num_token_types": token_types,
-            "initializer_range": options["initializer_range"],
-            "vocab_size": options["vocab_size"],
             "max_length": options["max_position_embeddings"] - self.extra_positions(options["pad_token_id"]),
         }
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
         return {
-            "vocab_size": model.vocab_size,
-            "hidden_size": model.d_model,
-            "num_hidden_layers": model.num_layers,
-            "num_attention_heads": model.num_heads,
-            "intermediate_size": model.d_ff,
-            "hidden_act": ACTIVATION_NAMES[model.mlp],
             "max_position_embeddings": model.max_length + self.extra_positions(vocab.pad),
             "type_vocab_size": max(model.num_token_types, 1),
-            "initializer_range": model.initializer_range,
-            "layer_norm_eps": model.norm_epsilon,
-            "tie_word_embeddings": model.tie_embeddings,
             "pad_token_id": vocab.pad,
         }
 
@@ -157,9 +140,6 @@ class Encoder(Family):
             tensors = Renamed(tensors, names)
         return super().to_params(tensors, model, hf_config)
 
-    output_table: ClassVar[str]  # the tensor of the output table, a copy of that of the words if they are shared
-    head_names: ClassVar[tuple[str, str, str, tuple[str, ...]]]  # dense, norm, bias of the logits and copies of it
-
     def head_rows(self, model: ModelConfig) -> list[Tensor]:
         """Returns the rows of the heads: here of the head that predicts masked tokens."""
         dense, head_norm, bias, copies = self.head_names
@@ -201,3 +181,62 @@ class BertPreTraining(BertMaskedLM):
     def head_rows(self, model: ModelConfig) -> list[Tensor]:
         rows = super().head_rows(model) + linear("bert.pooler.dense", "pair_classifier/pooler/dense", bias=True)
         return rows + linear("cls.seq_relationship", "pair_classifier/classes_dense", bias=True)
+
+
+class RobertaMaskedLM(Encoder):
+    """RobertaForMaskedLM. Its head always has the exact GELU. Positions count from pad_token_id + 1, as in fairseq."""
+
+    architecture = "RobertaForMaskedLM"
+    model_type = "roberta"
+    prefix = "roberta."
+    defaults: ClassVar = Encoder.defaults | {"vocab_size": 50265, "pad_token_id": 1}
+    # A model with the exact GELU and more token types is written as BertForMaskedLM, the more common of the two.
+    fields: ClassVar = Encoder.fields | {"mlp": ("exact_gelu",), "num_token_types": (0, 1)}
+    output_table = "lm_head.decoder.weight"
+    head_names = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", ("lm_head.decoder.bias",))
+
+    def extra_positions(self, pad: int) -> int:
+        return pad + 1
+
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        ends = {"bos_token_id": vocab.cls, "eos_token_id": vocab.sep}
+        return super()._huggingface_config(model, vocab) | ends
+
+
+class Electra(Encoder):
+    """An encoder whose embeddings may be narrower than its layers."""
+
+    model_type = "electra"
+    prefix = "electra."
+    defaults: ClassVar = Encoder.defaults | {
+        "embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024,
+    }  # fmt: skip
+    equal: ClassVar = {name: value for name, value in Encoder.equal.items() if name != "embedding_width"}
+
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        return super()._huggingface_config(model, vocab) | {"embedding_size": model.embedding_width}
+
+
+class ElectraMaskedLM(Electra):
+    """ElectraForMaskedLM. Its head always has the exact GELU."""
+
+    architecture = "ElectraForMaskedLM"
+    fields: ClassVar = Encoder.fields | {"mlp": ("exact_gelu",)}
+    output_table = "generator_lm_head.weight"
+    head_names = ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias", ())
+
+
+class ElectraPreTraining(Electra):
+    """ElectraForPreTraining: a Transformer without an output table, and the head of the discriminator."""
+
+    architecture = "ElectraForPreTraining"
+    heads = ("discriminator_head",)
+    fields: ClassVar = Encoder.fields | {"prediction_head": ("bert", "linear"), "predicts_tokens": (False,)}
+
+    def init_params(self, model: ModelConfig, key: Array) -> Params:
+        transformer_key, head_key = jax.random.split(key)
+        return super().init_params(model, transformer_key) | {"discriminator_head": init_head(model, head_key)}
+
+    def head_rows(self, model: ModelConfig) -> list[Tensor]:
+        rows = linear("discriminator_predictions.dense", "discriminator_head/dense", bias=True)
+        return rows + linear("discriminator_predictions.dense_prediction", "discriminator_head/logits", bias=True)

@@ -5,12 +5,10 @@ from typing import Any, NamedTuple
 
 from contract.errors import ConfigError
 from huggingface.bart import Bart
-from huggingface.bert import BertMaskedLM, BertPreTraining
-from huggingface.electra import ElectraMaskedLM, ElectraPreTraining
+from huggingface.bert import BertMaskedLM, BertPreTraining, ElectraMaskedLM, ElectraPreTraining, RobertaMaskedLM
 from huggingface.family import Family
 from huggingface.gpt2 import GPT2
 from huggingface.llama import Llama
-from huggingface.roberta import RobertaMaskedLM
 from huggingface.t5 import T5
 from learners.electra import ElectraLearner
 from learners.learner import Learner

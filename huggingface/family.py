@@ -14,7 +14,7 @@ from jax import Array
 
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from huggingface.options import Options
+from huggingface.config_json import Options
 from huggingface.tensors import Renamed, Tensor, to_params, to_tensors
 from models.config import ModelConfig
 from models.parameters import Params
@@ -23,7 +23,8 @@ from models.transformer import init_params
 # Fields of config.model that change only how a model computes, not what it computes.
 MACHINE_FIELDS = {"attention": "xla", "remat": "none", "scan_unroll": 1}
 
-# Activations of `transformers`, by name -> model.mlp. "gelu" is the exact one there.
+# Activations of `transformers`, by name -> model.mlp. "gelu" is the exact one there. A model is written with the first
+# name of its formula.
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "exact_gelu",
@@ -32,7 +33,6 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-ACTIVATION_NAMES = {mlp: name for name, mlp in reversed(ACTIVATIONS.items())}
 
 # The fields of config.model that most classes do not have, with the values that switch them off.
 _RARE_FIELDS = dict(
@@ -46,6 +46,12 @@ _RARE_FIELDS = dict(
     initializer="normal",
     dropout_broadcast_positions=False,
 )
+# Values of `Family.equal`.
+ALL_HEADS: dict[str, Callable[[ModelConfig], int]] = {
+    "num_kv_heads": lambda model: model.num_heads,
+    "head_dim": lambda model: model.d_model // model.num_heads,
+    "embedding_width": lambda model: model.d_model,
+}
 _DERIVED = ("has_prefix", "one_segment", "predicts_tokens")  # fields of the model that are not fields of config.model
 
 
@@ -60,6 +66,8 @@ class Family(abc.ABC):
     defaults: ClassVar[Mapping[str, Any]]  # the options of config.json that are read, with the class's defaults
     option_aliases: ClassVar[Mapping[str, str]] = {}  # other names of options: `attribute_map` of the configuration
     required: ClassVar[Mapping[str, Any]] = {}  # options -> the only supported value
+    names: ClassVar[Mapping[str, str]]  # field of the model -> the option with the same value
+    activation: ClassVar[tuple[str, Mapping[str, str]]]  # the option of the activation, and its values -> model.mlp
     fields: ClassVar[Mapping[str, tuple[Any, ...]]]  # field of the model -> the values that the class can hold
     equal: ClassVar[Mapping[str, Callable[[ModelConfig], int]]] = {}  # field of the model -> the value it must have
     start_option: ClassVar[str] = ""  # the option with the id that the decoder reads first; "" without a decoder
@@ -86,8 +94,13 @@ class Family(abc.ABC):
         for name, value in self.required.items():
             options.require(name, value)
         fixed = {name: values[0] for name, values in self.fields.items() if name not in _DERIVED and len(values) == 1}
-        read = self._model_fields(options, self._named(tensors))
-        return _RARE_FIELDS | fixed | {"dropout_rate": float(options[self.dropouts[0]])} | read
+        option, activations = self.activation
+        read = {field: options[name] for field, name in self.names.items()}
+        read["mlp"] = options.choose(option, {name: m for name, m in activations.items() if m in self.fields["mlp"]})
+        if "head_dim" not in self.names:
+            read["head_dim"] = options.quotient(self.names["d_model"], self.names["num_heads"])
+        read["dropout_rate"] = float(options[self.dropouts[0]])
+        return _RARE_FIELDS | fixed | read | self._model_fields(options, self._named(tensors))
 
     def model(self, hf_config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dtype: str) -> ModelConfig:
         """Returns the model of a folder, which computes in `dtype`. Raises ConfigError as `model_fields`."""
@@ -143,8 +156,12 @@ class Family(abc.ABC):
     def huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
         """Returns the contents of config.json. Raises ConfigError as `check_model`."""
         self.check_model(model)
-        config = {"architectures": [self.architecture], "model_type": self.model_type}
-        return config | dict.fromkeys(self.dropouts, model.dropout_rate) | self._huggingface_config(model, vocab)
+        option, activations = self.activation
+        config = {"architectures": [self.architecture], "model_type": self.model_type} | self.required
+        config |= dict.fromkeys(self.dropouts, model.dropout_rate)
+        config |= {name: getattr(model, field) for field, name in self.names.items()}
+        config[option] = next(name for name, mlp in activations.items() if mlp == model.mlp)
+        return config | self._huggingface_config(model, vocab)
 
     def to_tensors(self, params: Params, model: ModelConfig, hf_config: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Returns the tensors of a folder, float32 by name. hf_config: as from `huggingface_config`.
@@ -158,11 +175,11 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Returns the fields that `fields` and `dropouts` do not determine. Raises ConfigError as `model_fields`."""
+        """Returns the fields that the table of options does not determine. Raises ConfigError as `model_fields`."""
 
     @abc.abstractmethod
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        """Returns the options for `model`, which the class can hold, except for the rates of dropout."""
+        """Returns the options that `names` does not determine, for a model that the class can hold."""
 
     @abc.abstractmethod
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> Sequence[Tensor]:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from contract.vocab import Vocab
-from huggingface.family import ACTIVATION_NAMES, ACTIVATIONS, Family
-from huggingface.options import Options
+from huggingface.config_json import Options
+from huggingface.family import ACTIVATIONS, ALL_HEADS, Family
 from huggingface.tensors import Tensor, linear, norm
 from models.config import ModelConfig
 
@@ -48,49 +48,23 @@ class GPT2(Family):
         "predicts_tokens": (True,),
         "has_prefix": (False,),
     }
-    equal: ClassVar = {
-        "num_kv_heads": lambda model: model.num_heads,
-        "head_dim": lambda model: model.d_model // model.num_heads,
-        "embedding_width": lambda model: model.d_model,
-    }
+    equal = ALL_HEADS
+    names: ClassVar = {
+        "vocab_size": "vocab_size", "num_layers": "n_layer", "d_model": "n_embd", "num_heads": "n_head",
+        "num_kv_heads": "n_head", "d_ff": "n_inner", "norm_epsilon": "layer_norm_epsilon",
+        "tie_embeddings": "tie_word_embeddings", "scale_attention": "scale_attn_weights",
+        "initializer_range": "initializer_range", "max_length": "n_positions",
+    }  # fmt: skip
+    activation = ("activation_function", ACTIVATIONS)
     start_option = "bos_token_id"
     dropouts = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
     unused = (r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",)  # buffers: the causal mask
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        return {
-            "num_layers": options["n_layer"],
-            "d_model": options["n_embd"],
-            "num_heads": options["n_head"],
-            "num_kv_heads": options["n_head"],
-            "head_dim": options.quotient("n_embd", "n_head"),
-            "d_ff": options["n_inner"] or 4 * options["n_embd"],
-            "mlp": options.choose("activation_function", ACTIVATIONS),
-            "norm_epsilon": options["layer_norm_epsilon"],
-            "tie_embeddings": options["tie_word_embeddings"],
-            "scale_attention": options["scale_attn_weights"],
-            "initializer": "gpt2",
-            "initializer_range": options["initializer_range"],
-            "vocab_size": options["vocab_size"],
-            "max_length": options["n_positions"],
-        }
+        return {"d_ff": options["n_inner"] or 4 * options["n_embd"], "initializer": "gpt2"}
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        return {
-            "vocab_size": model.vocab_size,
-            "n_positions": model.max_length,
-            "n_embd": model.d_model,
-            "n_layer": model.num_layers,
-            "n_head": model.num_heads,
-            "n_inner": model.d_ff,
-            "activation_function": ACTIVATION_NAMES[model.mlp],
-            "layer_norm_epsilon": model.norm_epsilon,
-            "initializer_range": model.initializer_range,
-            "scale_attn_weights": model.scale_attention,
-            "tie_word_embeddings": model.tie_embeddings,
-            "bos_token_id": vocab.decoder_start,
-            "eos_token_id": vocab.eos,
-        }
+        return {"bos_token_id": vocab.decoder_start, "eos_token_id": vocab.eos}
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
         copies = ("lm_head.weight",) if model.tie_embeddings else ()

@@ -8,13 +8,12 @@ import numpy as np
 
 from contract.errors import ConfigError
 from contract.vocab import Vocab
+from huggingface.config_json import Options
 from huggingface.family import Family
-from huggingface.options import Options
 from huggingface.tensors import Tensor, linear, norm
 from models.config import ModelConfig
 
 _MLP = {"silu": "gated_silu", "gelu_new": "gated_gelu", "gelu_pytorch_tanh": "gated_gelu"}
-_ACTIVATION = {mlp: name for name, mlp in reversed(_MLP.items())}
 
 
 class Llama(Family):
@@ -39,7 +38,7 @@ class Llama(Family):
         "positions": ("rope",),
         "norm": ("rms",),
         "norm_position": ("pre",),
-        "mlp": tuple(_ACTIVATION),
+        "mlp": ("gated_silu", "gated_gelu"),
         "use_bias": (False,),
         "embedding_norm": (False,),
         "prediction_head": ("linear",),
@@ -49,6 +48,13 @@ class Llama(Family):
         "has_prefix": (False,),
     }
     equal: ClassVar = {"embedding_width": lambda model: model.d_model}
+    names: ClassVar = {
+        "vocab_size": "vocab_size", "num_layers": "num_hidden_layers", "d_model": "hidden_size",
+        "num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads", "head_dim": "head_dim",
+        "d_ff": "intermediate_size", "norm_epsilon": "rms_norm_eps", "tie_embeddings": "tie_word_embeddings",
+        "initializer_range": "initializer_range", "max_length": "max_position_embeddings",
+    }  # fmt: skip
+    activation = ("hidden_act", _MLP)
     start_option = "bos_token_id"
     dropouts = ("attention_dropout",)
     unused = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
@@ -63,42 +69,17 @@ class Llama(Family):
         return found
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        heads = options["num_attention_heads"]
         return {
-            "num_layers": options["num_hidden_layers"],
-            "d_model": options["hidden_size"],
-            "num_heads": heads,
-            "num_kv_heads": options["num_key_value_heads"] or heads,
+            "num_kv_heads": options["num_key_value_heads"] or options["num_attention_heads"],
             "head_dim": options["head_dim"] or options.quotient("hidden_size", "num_attention_heads"),
-            "d_ff": options["intermediate_size"],
-            "mlp": options.choose("hidden_act", _MLP),
             "rope_theta": _rope_theta(options),
-            "norm_epsilon": options["rms_norm_eps"],
-            "tie_embeddings": options["tie_word_embeddings"],
-            "initializer_range": options["initializer_range"],
-            "vocab_size": options["vocab_size"],
-            "max_length": options["max_position_embeddings"],
             "dropout_rate": 0.0,
         }
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
         return {
-            "vocab_size": model.vocab_size,
-            "hidden_size": model.d_model,
-            "intermediate_size": model.d_ff,
-            "num_hidden_layers": model.num_layers,
-            "num_attention_heads": model.num_heads,
-            "num_key_value_heads": model.num_kv_heads,
-            "head_dim": model.head_dim,
-            "hidden_act": _ACTIVATION[model.mlp],
-            "max_position_embeddings": model.max_length,
-            "initializer_range": model.initializer_range,
-            "rms_norm_eps": model.norm_epsilon,
             "rope_theta": model.rope_theta,  # read by transformers 4; transformers 5 reads rope_parameters
             "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
-            "attention_bias": False,
-            "mlp_bias": False,
-            "tie_word_embeddings": model.tie_embeddings,
             "bos_token_id": vocab.decoder_start,
             "eos_token_id": vocab.eos,
         }

@@ -7,8 +7,8 @@ import numpy as np
 
 from contract.errors import ConfigError
 from contract.vocab import Vocab
+from huggingface.config_json import Options
 from huggingface.family import Family
-from huggingface.options import Options
 from huggingface.tensors import Tensor, linear, norm
 from models.config import ModelConfig
 from models.parameters import Params
@@ -23,7 +23,6 @@ _MLP = {
     "gated-gelu_new": "gated_gelu",
     "gated-silu": "gated_silu",
 }
-_FEED_FORWARD = {mlp: name for name, mlp in reversed(_MLP.items())}
 
 
 class T5(Family):
@@ -54,7 +53,7 @@ class T5(Family):
         "positions": ("relative",),
         "norm": ("rms",),
         "norm_position": ("pre",),
-        "mlp": tuple(_FEED_FORWARD),
+        "mlp": tuple(dict.fromkeys(_MLP.values())),
         "use_bias": (False,),
         "embedding_norm": (False,),
         "prediction_head": ("linear",),
@@ -64,6 +63,13 @@ class T5(Family):
         "predicts_tokens": (True,),
     }
     equal: ClassVar = {"num_kv_heads": lambda model: model.num_heads, "embedding_width": lambda model: model.d_model}
+    names: ClassVar = {
+        "vocab_size": "vocab_size", "num_layers": "num_layers", "d_model": "d_model", "num_heads": "num_heads",
+        "num_kv_heads": "num_heads", "head_dim": "d_kv", "d_ff": "d_ff", "norm_epsilon": "layer_norm_epsilon",
+        "relative_num_buckets": "relative_attention_num_buckets",
+        "relative_max_distance": "relative_attention_max_distance",
+    }  # fmt: skip
+    activation = ("feed_forward_proj", _MLP)
     start_option = "decoder_start_token_id"
     dropouts = ("dropout_rate",)
     # Cross-attention of old folders has a table of relative positions that no release of transformers reads.
@@ -84,40 +90,18 @@ class T5(Family):
                 "models of this project do with a shared table only"
             )
         return {
-            "num_layers": options["num_layers"],
-            "d_model": options["d_model"],
-            "num_heads": options["num_heads"],
-            "num_kv_heads": options["num_heads"],
-            "head_dim": options["d_kv"],
-            "d_ff": options["d_ff"],
-            "mlp": options.choose("feed_forward_proj", _MLP),
-            "relative_num_buckets": options["relative_attention_num_buckets"],
-            "relative_max_distance": options["relative_attention_max_distance"],
-            "norm_epsilon": options["layer_norm_epsilon"],
             "tie_embeddings": tied,
             "scale_logits": scaled,
             "initializer": "t5",
             "initializer_range": 0.02,
             "dropout_broadcast_positions": True,
-            "vocab_size": options["vocab_size"],
             "max_length": 0,
         }
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
         return {
-            "vocab_size": model.vocab_size,
-            "d_model": model.d_model,
-            "d_kv": model.head_dim,
-            "d_ff": model.d_ff,
-            "num_layers": model.num_layers,
             "num_decoder_layers": model.num_layers,
-            "num_heads": model.num_heads,
-            "relative_attention_num_buckets": model.relative_num_buckets,
-            "relative_attention_max_distance": model.relative_max_distance,
-            "layer_norm_epsilon": model.norm_epsilon,
-            "feed_forward_proj": _FEED_FORWARD[model.mlp],
             "tie_word_embeddings": model.scale_logits,
-            "is_encoder_decoder": True,
             "pad_token_id": vocab.pad,
             "eos_token_id": vocab.eos,
             "decoder_start_token_id": vocab.decoder_start,

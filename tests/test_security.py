@@ -45,7 +45,6 @@ EXECUTING_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.pop
 # --config of ml_collections is executed, and so are --study and the files of configs/ that it names. Nothing else is.
 OWN_CODE = {
     ("studies/study.py", "spec.loader.exec_module"),
-    ("huggingface/run_command.py", "spec.loader.exec_module"),  # the files of this project's configs/
     ("benchmarks/named_configs.py", "importlib.import_module"),
 }
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from experiment.experiment import make_experiment
-from huggingface import convert_command as convert
+from huggingface import convert
 from run.corpus import open_corpora
 from run.restore import config_for_reading
 from tests.huggingface.exported_runs import run_export

@@ -12,7 +12,7 @@ import pytest
 from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
 from generate import __main__ as generate
-from huggingface import export_command as export
+from huggingface import export
 from plan import __main__ as plan
 from show import __main__ as show
 from studies import plot
