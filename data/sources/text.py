@@ -37,8 +37,8 @@ def read_documents(file: File, document_per: str) -> Iterator[tuple[str, int]]:
     """
     if document_per == "file":
         with open_contents(file.path, file.name) as contents:
-            text = contents.read()
-        yield text.decode("utf-8"), text_digest(text)
+            whole = contents.read()
+        yield whole.decode("utf-8"), text_digest(whole)
         return
     digest = file_digest(file.path, file.name)
     with open_contents(file.path, file.name) as contents:
