@@ -5,6 +5,7 @@ config to benchmarks/huggingface.py, whose comparison the tests run.
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -143,9 +144,12 @@ class Family(abc.ABC):
 
     def mismatches(self, model: ModelConfig) -> list[str]:
         """Returns a message for each field of `model` that the class cannot hold."""
+        # A field that this class does not name, because it was added since, must have its default.
+        others = {f.name: (f.default,) for f in dataclasses.fields(model) if f.name not in _DERIVED}
+        others = {name: allowed for name, allowed in others.items() if allowed[0] is not dataclasses.MISSING}
         equal = {name: (value(model),) for name, value in self.equal.items()}
         found = []
-        for name, allowed in [*self.fields.items(), *equal.items()]:
+        for name, allowed in (others | dict(self.fields) | equal).items():
             value = getattr(model, name)
             if value not in allowed:
                 field = "data.bidirectional_inputs" if name == "has_prefix" else f"model.{name}"

@@ -61,11 +61,13 @@ def test_every_objective_has_a_config():
 @pytest.mark.parametrize(("config", "preset"), [(name, preset) for name in CONFIGS for preset in presets_of(name)])
 def test_every_preset_of_every_config_is_valid(config, preset):
     fields = importlib.import_module(f"configs.{config}").get_config(preset).to_dict()
-    experiment = make_experiment(fields)
-    shapes = jax.eval_shape(functools.partial(init_params, experiment.model), jax.random.key(0))
-    params = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    variants = getattr(importlib.import_module(f"configs.{config}"), "VARIANTS", ())
-    assert params > (1e5 if preset == "tiny" or preset in variants else 9e6)
+    model, variants = (
+        make_experiment(fields).model,
+        getattr(importlib.import_module(f"configs.{config}"), "VARIANTS", ()),
+    )
+    if preset != "tiny" and preset not in variants:  # a paper's size
+        shapes = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
+        assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) > 9e6
     for architecture in sorted(objective_of(f"{config}:{preset}").architectures):
         make_experiment(fields | {"model": fields["model"] | {"architecture": architecture}})
 

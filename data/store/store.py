@@ -40,6 +40,14 @@ from data.sources import Source, check_heldout, no_heldout_text, open_source
 from data.sources.config import CorpusConfig
 from data.sources.files import local_cache
 from data.sources.filters import check_filters
+from data.store.checksums import (
+    BackgroundVerification,
+    damaged,
+    is_small,
+    read_meta,
+    remember_verified,
+    verify,
+)
 from data.store.progress import PrepareProgress
 from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
@@ -52,14 +60,6 @@ from files.paths import (
     in_bucket,
     is_file,
     reason,
-)
-from files.verification import (
-    BackgroundVerification,
-    damaged,
-    is_small,
-    read_meta,
-    remember_verified,
-    verify,
 )
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class TokenStore:
     is_heldout: np.ndarray
 
     def __init__(self, folder: Path):
-        """Verifies the sizes of all files, and the checksums too unless the store is large (files/verification.py).
+        """Verifies the sizes of all files, and the checksums too unless the store is large (data/store/checksums.py).
 
         Raises ConfigError where a file is missing or is not what was written.
         """

@@ -6,7 +6,7 @@ from absl import flags
 import configs.base
 from command.flags import _leaves, define_config, field_descriptions, parse_flags
 from contract.errors import ConfigError
-from tests.make_checkpoint_fixture import ROOT
+from tests.train.subprocesses import ROOT
 
 
 def flag_values():

@@ -25,7 +25,7 @@ from data.store.progress import PrepareProgress
 from data.store.store import TokenStore
 from data.store.write import write_store
 from data.tokenizers.tokenizer import make_tokenizer
-from files.verification import sealed
+from data.store.checksums import sealed
 from tests.data.corpus import corpus_config, opened, store_of, write_texts
 
 

@@ -1,9 +1,5 @@
 """What cannot be written or read ends a command in one line."""
 
-import asyncio
-import gc
-import os
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -13,8 +9,6 @@ from generate.texts import Options
 from run.restore import load_experiment
 from tests.command.test_program import command
 from workdir.checkpoint import Checkpoints
-from workdir.metrics_file import read_metrics
-from workdir.orbax_noise import silence_orbax
 from workdir.run_config import read_config
 
 _FAILING_SAVE = """
@@ -23,7 +17,7 @@ import jax.numpy as jnp
 from workdir.checkpoint import Checkpoints
 def main():
     checkpoints = Checkpoints({folder!r}, keep=2)
-    state = {{f"a{{i}}": jnp.ones((60, 60)) for i in range(20)}}
+    state = {{f"a{{i}}": jnp.sin(jnp.arange(3600.0)) for i in range(20)}}
     checkpoints.save(1, state, counters={{}})
     checkpoints.wait()
     {fail}
@@ -31,24 +25,17 @@ def main():
     checkpoints.wait()
 """
 _FILE_LIMIT = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))"
-_READ_ONLY = """real = os.makedirs
-    def refuse(path, *a, **k):
-        if "2.orbax" in str(path):
-            raise OSError(30, os.strerror(30), str(path))
-        real(path, *a, **k)
-    os.makedirs = refuse"""
 
 
-@pytest.mark.parametrize(("fail", "why"), [(_FILE_LIMIT, b"File too large"), (_READ_ONLY, b"Read-only file system")])
-def test_a_failed_save_is_one_line_within_seconds_and_keeps_the_last_checkpoint(fail, why, tmp_path):
-    process = command(_FAILING_SAVE.format(folder=str(tmp_path / "c"), fail=fail))
+def test_a_failed_save_is_one_line_within_seconds_and_keeps_the_last_checkpoint(tmp_path):
+    process = command(_FAILING_SAVE.format(folder=str(tmp_path / "c"), fail=_FILE_LIMIT))
     _, stderr = process.communicate(timeout=60)  # it waited for 5 minutes
     assert process.returncode == 1 and len(stderr.splitlines()) == 1, stderr.decode()
-    assert stderr.startswith(b"error: a checkpoint in ") and why in stderr and b"zarr" not in stderr
+    assert stderr.startswith(b"error: a checkpoint in ") and b"File too large" in stderr and b"zarr" not in stderr
     checkpoints = Checkpoints(tmp_path / "c", keep=None)
-    shape = jax.ShapeDtypeStruct((60, 60), jnp.float32, sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))
+    shape = jax.ShapeDtypeStruct((3600,), jnp.float32, sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))
     state = checkpoints.restore({f"a{i}": shape for i in range(20)})
-    assert checkpoints.latest_step() == 1 and all((array == 1).all() for array in state.values())
+    assert checkpoints.latest_step() == 1 and all(abs(array[1] - 0.8414710) < 1e-6 for array in state.values())
     checkpoints.close()
 
 
@@ -68,33 +55,3 @@ def test_a_config_json_that_is_no_config_is_refused(contents, tmp_path):
 def test_a_missing_run_is_named_as_it_was_given(tmp_path):
     with pytest.raises(ConfigError, match=r"^train.init_from=/nope is not the folder of a run"):
         read_config("/nope", named_by="train.init_from")
-
-
-@pytest.mark.parametrize(
-    "line", ['{"step": null, "split": "eval"}', '{"step": 1, "split": "eval", "loss": "x"}', '{"split": "eval"}', "[1]"]
-)
-def test_a_line_that_is_not_of_metrics_is_refused(line, tmp_path):
-    (tmp_path / "metrics.jsonl").write_text(line + "\n")
-    with pytest.raises(ConfigError, match="line 1 is not a line of metrics"):
-        read_metrics(tmp_path)
-
-
-def test_asyncio_does_not_log_the_failed_tasks_of_orbax(caplog):
-    """Only one of the arrays whose writing fails is awaited."""
-    silence_orbax()
-
-    def fail_unseen(path):
-        names = {}
-        exec(compile("async def write():\n    raise ValueError('No space left on device')\n", path, "exec"), names)
-
-        async def main():
-            asyncio.get_running_loop().create_task(names["write"]())
-            await asyncio.sleep(0.01)
-
-        asyncio.run(main())
-        gc.collect()
-
-    fail_unseen(os.path.join(os.sep, "x", "orbax", "checkpoint", "serialization.py"))
-    assert not caplog.records
-    fail_unseen("other.py")
-    assert "exception was never retrieved" in caplog.text
