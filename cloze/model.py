@@ -40,7 +40,7 @@ from run.restore import language_model, reading_mesh
 from show.examples import Chunk
 from show.page import Page, make_page, make_page_of_rows
 from show.terminal import html_page, print_page
-from workdir.metrics import read_metrics
+from workdir.workdir import Workdir
 
 
 class Shown:
@@ -279,7 +279,7 @@ class Model:
             raise ConfigError("this model is not that of a run, so it has no metrics: cloze.load a run")
         if split not in (None, "train", "eval"):
             raise ConfigError(f"split={split!r} must be 'train' or 'eval'")
-        return read_metrics(self.workdir, split)
+        return Workdir(self.workdir).metrics(split)
 
     @functools.cached_property
     def _language_model(self) -> LanguageModel:

@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from experiment.experiment import make_experiment
-from workdir.resolve import resolve
+from command.flags import resolve
 
 ROOT = pathlib.Path(__file__).parents[2]
 PLACEHOLDERS = ("configs/OTHER.py", "...")  # in place of a config
