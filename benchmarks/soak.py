@@ -26,7 +26,7 @@ from absl import flags
 
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from studies.pyplot import import_pyplot
+from studies.plot import import_pyplot
 from workdir.metrics import read_metrics
 
 _FLAGS = flags.FlagValues()

@@ -8,7 +8,6 @@ copies of held-out documents, makes the lines of the summary, and reads the firs
   "bytes_per_document"   by how much that exceeds the same with few documents, for each further document: until the run
                          is open, or after that, whichever is more. The few have text enough for the trigram model of
                          the summary, whose memory grows with the text up to a limit
-  "temporary_disk_per_document"   the most bytes of temporary files, for each document
   "seconds"         from the opening of the store to the first batch
 
 The pages of mapped files are not anonymous memory: the system drops them where memory is short. A second process reads
@@ -20,7 +19,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import stat
 import subprocess
 import sys
 import tempfile
@@ -65,7 +63,6 @@ class Peak:
 
     opening: int = 0
     open: int = 0
-    temporary: int = 0
 
     def sample(self, pid: int, *, is_open: bool) -> None:
         """Reads what the process `pid` has now."""
@@ -74,8 +71,6 @@ class Peak:
             fields = next(line for line in status.splitlines() if line.startswith("RssAnon")).split()
             phase = "open" if is_open else "opening"
             setattr(self, phase, max(getattr(self, phase), int(fields[1]) << 10))
-        with contextlib.suppress(OSError):
-            self.temporary = max(self.temporary, _deleted_bytes(pid))
 
 
 def main() -> None:
@@ -103,7 +98,6 @@ def main() -> None:
     line["anonymous_mb"] = round(max(peak.opening, peak.open) / 1e6, 1)
     growth = max(peak.opening - few.opening, peak.open - few.open)
     line["bytes_per_document"] = round(growth / (_DOCUMENTS.value - num_few), 1)
-    line["temporary_disk_per_document"] = round(peak.temporary / _DOCUMENTS.value, 1)
     print(json.dumps(line | times), flush=True)
 
 
@@ -187,17 +181,6 @@ def _measured(documents: int) -> tuple[Peak, dict[str, Any]]:
         if process.returncode:
             raise ConfigError(f"the start of a run ended with status {process.returncode}: see the messages above")
     return peak, json.loads(printed.splitlines()[-1])
-
-
-def _deleted_bytes(pid: int) -> int:
-    """Returns the bytes on disk of the deleted files that a process has open: its temporary files."""
-    sizes = {}
-    for entry in os.scandir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):
-            info = os.stat(entry.path)
-            if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
-                sizes[info.st_ino] = info.st_blocks * 512
-    return sum(sizes.values())
 
 
 if __name__ == "__main__":

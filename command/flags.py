@@ -155,6 +155,27 @@ def config_name(flag_values: flags.FlagValues) -> str:
     return config_flags.get_config_filename(flag_values["config"])
 
 
+def resolve(config: str, overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns the fields of `config`, a file with an optional preset, with `overrides`, as the command line reads them.
+
+    overrides: {"objective.mask_rate": 0.4}. where: for messages. Raises ConfigError as a command with these flags does.
+    """
+    values = flags.FlagValues()
+    argv = ["", f"--config={config}", *override_flags(overrides)]
+    define_config(values, argv)
+    try:
+        parse_flags(values, "", argv)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return config_fields(values)
+
+
+def override_flags(overrides: Mapping[str, Any]) -> list[str]:
+    """Returns overrides as flags, such as "--config.objective.mask_rate=0.4"."""
+    values = {field: tuple(value) if isinstance(value, list) else value for field, value in overrides.items()}
+    return [f"--config.{field}={value}" for field, value in values.items()]
+
+
 def check_given_once(flag_values: flags.FlagValues) -> None:
     """Raises ConfigError for a flag that the parsed command line has twice, unless its values form a list."""
     for name in flag_values:

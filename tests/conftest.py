@@ -31,13 +31,13 @@ import pytest
 # The files that take longest, the longest first: the workers of pytest-xdist take files in this order (with
 # --no-loadscope-reorder, in pyproject.toml), so that none begins a long file when the others end.
 LONG_FILES = (
-    "tests/studies/test_command.py",
+    "tests/studies/test_jobs.py",
     "tests/train/test_resume.py",
     "tests/train/test_three_corpora.py",
     "tests/run/test_devices.py",
     "tests/plan/test_plan.py",
     "tests/test_table.py",
-    "tests/studies/scaling/test_fit.py",
+    "tests/studies/test_scaling.py",
     "tests/workdir/test_bucket_workdir.py",
     "tests/cluster/test_processes.py",
     "tests/train/test_main.py",

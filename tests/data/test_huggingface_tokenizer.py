@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import sys
 
 import numpy as np
 import pytest
@@ -76,13 +75,6 @@ def test_t5_has_its_own_sentinels(loaded, tmp_path, ascending):
     assert tokenizer.decode(ids) == "the<extra_id_0> fox<extra_id_9>[MASK]</s>"
 
 
-def test_bert_ends_texts_with_sep(loaded):
-    vocab = loaded["bert"].vocab
-    assert (vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (0, 2, 3, 4, 5)
-    assert (vocab.eos, vocab.bos, vocab.content_start) == (4, 3, 6)
-    assert vocab.names()[1] == "[unused0]" and vocab.size == vocab.content_end + 10
-
-
 def test_llama_has_no_pad(loaded, folders):
     vocab = loaded["llama"].vocab
     assert (vocab.unk, vocab.bos, vocab.eos, vocab.content_start) == (0, 1, 2, 3)
@@ -152,13 +144,6 @@ def test_decoded_text_with_special_tokens(loaded):
     assert loaded["roberta"].decode(loaded["roberta"].encode_with_specials(text)) == text
     cut = loaded["gpt2"].encode("é")  # its two bytes
     assert loaded["gpt2"].decode(cut[:1]) == "\ufffd"
-
-
-def test_general_names_are_accepted_for_the_models_own(loaded):
-    vocab = loaded["roberta"].vocab
-    assert loaded["roberta"].encode_with_specials("[MASK][CLS][SEP]<pad><mask>").tolist() == [
-        vocab.mask, 0, 2, 1, vocab.mask,
-    ]  # fmt: skip
 
 
 def test_marks(loaded):
@@ -237,20 +222,6 @@ def test_a_store_of_word_pieces(folders, tmp_path):
     assert without_unk.bytes_covered() == 1 and without_unk.meta["num_unknown"] == 0
 
 
-def test_make_tokenizer_takes_the_file_or_its_folder(folders, tmp_path):
-    for path in (folders["bert"], f"{folders['bert']}/tokenizer.json"):
-        tokenizer = make_tokenizer(corpus_config(tmp_path, tokenizer=path))
-        assert isinstance(tokenizer, HuggingFaceTokenizer) and tokenizer.vocab.mask == 5
-    with pytest.raises(ConfigError, match=r"tokenizer\.json does not exist; where the folder has other"):
-        make_tokenizer(corpus_config(tmp_path, tokenizer=str(tmp_path)))
-
-
-def test_too_few_sentinels_of_its_own(folders):
-    assert load(folders["t5"], num_sentinels=4).vocab.num_sentinels == 4
-    with pytest.raises(ConfigError, match=r"data\.num_sentinels=11, and .* has 10 sentinels of its own: set"):
-        load(folders["t5"], num_sentinels=11)
-
-
 def rename_eos(data):
     data["added_tokens"][0]["content"] = "<|stop|>"
 
@@ -304,9 +275,3 @@ def test_a_tokenizer_without_special_tokens_gets_an_eos(folders, tmp_path):
     assert (vocab.pad, vocab.eos) == (vocab.content_end, vocab.content_end + 1)
     with pytest.raises(ConfigError, match=r"has no EOS, and data\.append_special_tokens=False: set it to True"):
         load(path, append=False)
-
-
-def test_tokenizers_not_installed(folders, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ConfigError, match=r"pip install -e '\.\[huggingface\]'"):
-        load(folders["gpt2"])

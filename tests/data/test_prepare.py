@@ -1,7 +1,6 @@
 """`python -m data.prepare`: its flags, what it prints, that training finds the store, and its errors."""
 
 import dataclasses
-import errno
 import os
 import re
 import resource
@@ -114,18 +113,6 @@ def test_an_unknown_home_folder_is_named(corpus, flag):
     arguments = {"source": "text", "path": str(corpus / "text"), flag: "~nobody-of-this-name/x.json"}
     with pytest.raises(ConfigError, match=f"^--{flag}=.* the home folder ~nobody-of-this-name is unknown"):
         main(["prepare", *(f"--{name}={value}" for name, value in arguments.items())])
-
-
-def test_a_store_that_cannot_be_read_is_not_called_damaged(corpus, tmp_path, monkeypatch):
-    arguments = ["prepare", "--source=text", f"--path={corpus / 'text'}", f"--cache_dir={tmp_path}"]
-    main(arguments)
-
-    def refuse(path, *_, **__):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-
-    monkeypatch.setattr("numpy.memmap", refuse)
-    with pytest.raises(ConfigError, match=r"cannot be read: .*tokens.bin: Permission denied: change the permissions"):
-        main(arguments)
 
 
 def test_errors_name_flags_and_keep_what_the_user_wrote(tmp_path):

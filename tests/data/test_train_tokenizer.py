@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from configs.base import get_config
 from data.store.store import open_or_build
-from data.tokenizers.specials import appended_names
 from data.tokenizers.tokenizer import make_tokenizer
 from data.train_tokenizer import _FLAGS, main
 from data.windows.split import Split, split_documents
@@ -80,14 +79,6 @@ def test_the_file_has_the_special_tokens_and_as_many_ids_as_were_asked_for(train
     assert own[vocab.mode("[NLU]")] == "[NLU]"
     assert (vocab.unk >= 0) == (kind != "byte-level bpe")
     assert vocab.size == 450 and vocab.bos == vocab.cls, "nothing is appended: [CLS] is BOS too, as in BERT"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_printed_special_tokens_are_those_that_a_run_appends(folder, printed, kind):
-    modes = get_config().data.mode_tokens
-    appended = appended_names(tokenizer_of(folder, KINDS[kind], mode_tokens=modes).vocab).values()
-    assert set(modes) <= set(appended)
-    assert f"not in it     {', '.join(appended)}: a run adds these {len(appended)} ids" in printed[kind]
 
 
 @pytest.mark.parametrize("kind", LOSSLESS)
@@ -196,19 +187,6 @@ def test_normal_forms_change_text_and_the_summary_says_so(tmp_path, kind, form, 
     tokenizer = tokenizer_of(tmp_path, KINDS[kind])
     assert tokenizer.decode(tokenizer.encode(text)) == expected
     assert re.search(r"round trip +0 of \d+ texts are the same", printed)
-
-
-def test_without_byte_fallback_rare_characters_are_unknown(folder, tmp_path):
-    printed = train("unigram", folder, out=tmp_path, byte_fallback=False, vocab_size=330)
-    assert "coverage      0.00% of its tokens" not in printed
-    tokenizer = tokenizer_of(tmp_path, KINDS["unigram"])
-    assert tokenizer.encode("漢").tolist()[-1] == tokenizer.vocab.unk
-
-
-def test_a_word_of_a_million_letters_is_trained_on_in_parts(tmp_path):
-    write_texts(tmp_path, ["ab" * 500_000, "cd" * 500_000, *(f"abc cab {k}" for k in range(20))])
-    for kind, size in (("unigram", 275), ("bpe", 275), ("byte-level bpe", 275), ("wordpiece", 40)):
-        train(kind, tmp_path, vocab_size=size)  # in quadratic time this would take hours
 
 
 def test_defaults_are_those_of_the_config():

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# sbatch --array=0-7 launch/ablate_slurm.sh --study=configs/studies/masking_rate.py --out=/shared/studies/masking_rate
+# sbatch --array=0-7 launch/study_slurm.sh --study=configs/studies/masking_rate.py --out=/shared/studies/masking_rate
 # One GPU for each task of the array; a task does its part of the study's runs. All tasks must share the file system of
 # --out. The report of all parts: python -m train.ablate --report with the same --study and --out.
 #SBATCH --job-name=cloze-study
