@@ -20,12 +20,12 @@ from contract.errors import ConfigError
 from data.sources import open_source
 from data.sources.filters import OFF
 from data.sources.source import Skipped
+from data.store.checksums import sealed
 from data.store.encode import encoded
 from data.store.progress import PrepareProgress
 from data.store.store import TokenStore
 from data.store.write import write_store
 from data.tokenizers.tokenizer import make_tokenizer
-from data.store.checksums import sealed
 from tests.data.corpus import corpus_config, opened, store_of, write_texts
 
 

@@ -8,8 +8,8 @@ import shlex
 
 import pytest
 
-from experiment.experiment import make_experiment
 from command.flags import resolve
+from experiment.experiment import make_experiment
 
 ROOT = pathlib.Path(__file__).parents[2]
 PLACEHOLDERS = ("configs/OTHER.py", "...")  # in place of a config
