@@ -64,7 +64,6 @@ setup(
         "jax>=0.9.0",
         "flax>=0.12.5",
         "optax>=0.2.8",
-        "etils[epath]",
         "fsspec>=2025.3",
         "tensorstore>=0.1.84",
         "grain>=0.2.18",

@@ -9,8 +9,7 @@ from jax import Array
 
 from contract.vocab import Vocab
 from huggingface.config_json import Options
-from huggingface.family import ACTIVATIONS, ALL_HEADS, Family
-from huggingface.tensors import Renamed, Tensor, linear, norm
+from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Renamed, Tensor, linear, norm
 from models.config import ModelConfig
 from models.heads import init_classifier, init_head
 from models.parameters import Params
