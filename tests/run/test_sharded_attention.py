@@ -56,7 +56,8 @@ def summed(config, platform, over_devices, params, scale, batch, key):
 def difference_in_split_rows(config, platform="tpu", context=1):
     "of gradients, where each part of the axes data and context has its own rows and positions, to those of one device"
     mesh = sharding.make_mesh(MeshConfig(backend="jit", data=4 // context, fsdp=1, context=context, tensor=2))
-    axes, on_devices = split_axes(mesh, rows_are_independent=True), functools.partial(per_device.over_devices, mesh=mesh)
+    axes = split_axes(mesh, rows_are_independent=True)
+    on_devices = functools.partial(per_device.over_devices, mesh=mesh)
     of_part = jax.grad(functools.partial(summed, config, platform, on_devices))
     split = per_part(lambda *arguments: jax.lax.psum(of_part(*arguments), axes), mesh=mesh, axes=axes)
     if not config.dropout_rate:
