@@ -16,6 +16,7 @@ TEST = [
     "hypothesis>=6.100",
     "sentencepiece>=0.2",
     "matplotlib>=3.8",
+    "jinja2>=3.1",
     "ruff>=0.6",
     "mypy>=1.13",
     "s3fs>=2025.3",
@@ -56,14 +57,13 @@ setup(
             )
         ]
     ),
+    package_data={"studies": ["report.md.jinja"]},
     install_requires=[
         "absl-py>=2.1",
         # The oldest that were tried, so that pip keeps an accelerator's JAX that is installed (docs/dependencies.md).
         "jax>=0.9.0",
         "flax>=0.12.5",
         "optax>=0.2.8",
-        "orbax-checkpoint>=0.12.8",
-        "etils[epath]",  # and fsspec and tensorstore are requirements of Orbax
         "fsspec>=2025.3",
         "tensorstore>=0.1.84",
         "grain>=0.2.18",
@@ -76,7 +76,7 @@ setup(
         "rich>=13",
         "tensorboardX>=2.6",
         "numpy>=2.0",
-        "scipy>=1.11",
+        "scipy>=1.15",
         "datasketch>=2.0",
         "filelock>=3.12",
     ],
@@ -84,7 +84,7 @@ setup(
         "cuda": ["jax[cuda12]>=0.9.0"],
         "tpu": ["jax[tpu]>=0.9.0"],
         "sentencepiece": ["sentencepiece>=0.2", "protobuf>=4"],
-        "plot": ["matplotlib>=3.8"],
+        "plot": ["matplotlib>=3.8", "jinja2>=3.1"],
         "gcs": ["gcsfs>=2025.3"],
         "s3": ["s3fs>=2025.3"],
         "beam": ["apache-beam>=2.70"],

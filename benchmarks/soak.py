@@ -25,9 +25,9 @@ import numpy as np
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from command.pyplot import import_pyplot
 from contract.errors import ConfigError
-from workdir.metrics_file import read_metrics
+from studies.plot import import_pyplot
+from workdir.metrics import read_metrics
 
 _FLAGS = flags.FlagValues()
 _MINUTES = flags.DEFINE_float("minutes", 60.0, "Length of the run.", lower_bound=0.1, flag_values=_FLAGS)

@@ -8,7 +8,6 @@ copies of held-out documents, makes the lines of the summary, and reads the firs
   "bytes_per_document"   by how much that exceeds the same with few documents, for each further document: until the run
                          is open, or after that, whichever is more. The few have text enough for the trigram model of
                          the summary, whose memory grows with the text up to a limit
-  "temporary_disk_per_document"   the most bytes of temporary files, for each document
   "seconds"         from the opening of the store to the first batch
 
 The pages of mapped files are not anonymous memory: the system drops them where memory is short. A second process reads
@@ -20,7 +19,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import stat
 import subprocess
 import sys
 import tempfile
@@ -33,16 +31,16 @@ from absl import flags
 from benchmarks.named_configs import named_config
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
+from data.store.checksums import file_checksum, sealed
 from data.store.store import TokenStore, open_or_build
 from experiment.experiment import Experiment, make_experiment
-from files.array_files import ArrayFile
-from files.verification import file_checksum, sealed
 from run.compiled_run import make_run
 from train.summary import summary_lines
 
 BATCHES = 20
 FEW_TOKENS = 12 << 20  # of few documents
 _BLOCK = 1 << 18  # documents that are written at once
+_DIGESTS = ("digests", "text_digests", "file_digests")
 _SAMPLE_SECONDS = 0.001
 _OPENED = "opened"  # a file that the measured process makes
 
@@ -65,7 +63,6 @@ class Peak:
 
     opening: int = 0
     open: int = 0
-    temporary: int = 0
 
     def sample(self, pid: int, *, is_open: bool) -> None:
         """Reads what the process `pid` has now."""
@@ -74,8 +71,6 @@ class Peak:
             fields = next(line for line in status.splitlines() if line.startswith("RssAnon")).split()
             phase = "open" if is_open else "opening"
             setattr(self, phase, max(getattr(self, phase), int(fields[1]) << 10))
-        with contextlib.suppress(OSError):
-            self.temporary = max(self.temporary, _deleted_bytes(pid))
 
 
 def main() -> None:
@@ -103,7 +98,6 @@ def main() -> None:
     line["anonymous_mb"] = round(max(peak.opening, peak.open) / 1e6, 1)
     growth = max(peak.opening - few.opening, peak.open - few.open)
     line["bytes_per_document"] = round(growth / (_DOCUMENTS.value - num_few), 1)
-    line["temporary_disk_per_document"] = round(peak.temporary / _DOCUMENTS.value, 1)
     print(json.dumps(line | times), flush=True)
 
 
@@ -131,30 +125,21 @@ def write_store(folder: pathlib.Path, documents: int, tokens: int) -> None:
     meta, random = dict(TokenStore(folder).meta), np.random.default_rng(0)
     dtype = np.dtype(meta["dtype"])
     some = random.integers(10, 250, 1 << 20).astype(dtype)
-    names = {"digests": np.uint64, "text_digests": np.uint64, "file_digests": np.uint64}
-    names |= {"text_bytes": np.int64, "token_bytes": np.int64, "duplicate_ids": np.int64, "offsets": np.int64}
-    names |= {"name_ids": np.int32, "label_ids": np.int32, "prompt_lengths": np.int32, "is_heldout": np.bool_}
-    total = 0
-    with contextlib.ExitStack() as stack:
-        files = {name: stack.enter_context(ArrayFile(folder / f"{name}.npy", names[name])) for name in names}
-        text = stack.enter_context(open(folder / "tokens.bin", "wb"))
-        files["offsets"].append(np.zeros(1, np.int64))
+    lengths = random.integers(2, 2 * tokens - 1, documents)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    total = int(offsets[-1])
+    with open(folder / "tokens.bin", "wb") as text:
         for begin in range(0, documents, _BLOCK):
-            count = min(_BLOCK, documents - begin)
-            lengths = random.integers(2, 2 * tokens - 1, count)
-            ends = np.cumsum(lengths)
-            ids = np.resize(some, int(ends[-1]))
-            ids[ends - 1] = 1  # EOS
+            bounds = offsets[begin : begin + _BLOCK + 1] - offsets[begin]
+            ids = np.resize(some, int(bounds[-1]))
+            ids[bounds[1:] - 1] = 1  # EOS
             ids.tofile(text)
-            files["offsets"].append(total + ends)
-            total += int(ends[-1])
-            for name in ("digests", "text_digests", "file_digests"):
-                files[name].append(random.integers(0, 2**64, count, np.uint64))
-            files["duplicate_ids"].append(np.arange(begin, begin + count))
-            for name in ("text_bytes", "token_bytes"):
-                files[name].append(lengths - 1)
-            for name in ("name_ids", "label_ids", "prompt_lengths", "is_heldout"):
-                files[name].append(np.zeros(count, names[name]))
+    arrays = {name: random.integers(0, 2**64, documents, np.uint64) for name in _DIGESTS}
+    arrays |= {"offsets": offsets, "duplicate_ids": np.arange(documents), "is_heldout": np.zeros(documents, np.bool_)}
+    arrays |= {name: lengths - 1 for name in ("text_bytes", "token_bytes")}
+    arrays |= {name: np.zeros(documents, np.int32) for name in ("name_ids", "label_ids", "prompt_lengths")}
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
     np.save(folder / "near_duplicate_pairs.npy", np.zeros((0, 2), np.int64))
     meta |= {"num_documents": documents, "num_tokens": total, "num_bytes": total - documents, "cut": "JSON line"}
     names_of_files = list(meta["file_sizes"])
@@ -196,17 +181,6 @@ def _measured(documents: int) -> tuple[Peak, dict[str, Any]]:
         if process.returncode:
             raise ConfigError(f"the start of a run ended with status {process.returncode}: see the messages above")
     return peak, json.loads(printed.splitlines()[-1])
-
-
-def _deleted_bytes(pid: int) -> int:
-    """Returns the bytes on disk of the deleted files that a process has open: its temporary files."""
-    sizes = {}
-    for entry in os.scandir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):
-            info = os.stat(entry.path)
-            if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
-                sizes[info.st_ino] = info.st_blocks * 512
-    return sum(sizes.values())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """A model and what one does with it from Python."""
 
 import functools
+import io
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -8,10 +10,9 @@ from typing import Any
 
 import jax
 from jax.sharding import Mesh
+from rich.console import Console
 
-from cloze.arguments import generation_options, listed, strings
-from cloze.errors import named_as_arguments
-from cloze.shown import Shown
+from cloze.arguments import generation_options, listed, named_as_arguments, strings
 from contract.batch import Batch
 from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
@@ -37,8 +38,38 @@ from run.corpus import describe_changed_corpus, open_corpora
 from run.evaluation import evaluate
 from run.restore import language_model, reading_mesh
 from show.examples import Chunk
-from show.page import make_page, make_page_of_rows
-from workdir.metrics_file import read_metrics
+from show.page import Page, make_page, make_page_of_rows
+from show.terminal import html_page, print_page
+from workdir.workdir import Workdir
+
+
+class Shown:
+    """What `Model.show` returns. Its text is that of train.show, and a notebook displays its HTML."""
+
+    def __init__(self, page: Page):
+        self.page = page
+
+    def __str__(self) -> str:
+        console = Console(
+            file=io.StringIO(),
+            width=shutil.get_terminal_size().columns,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        print_page(self.page, console)
+        return console.file.getvalue()
+
+    __repr__ = __str__
+
+    def to_html(self) -> str:
+        """Returns the page as a self-contained HTML file."""
+        return html_page(self.page)
+
+    def _repr_html_(self) -> str:
+        # In a frame, so that the page's styles do not change the notebook's.
+        style = "width:100%;height:640px;border:0"
+        return f'<iframe srcdoc="{escape(self.to_html())}" style="{style}" loading="lazy"></iframe>'
 
 
 class Model:
@@ -226,9 +257,7 @@ class Model:
     @named_as_arguments
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Returns an iterator over the training batches `start`, `start` + 1, ... of the run's corpus, without end."""
-        experiment, data = self.experiment, self.experiment.data
-        batches = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
-        return loader(batches, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+        return train_batches(self.experiment, start)
 
     @named_as_arguments
     def evaluate(self, *, allow_changed_corpus: bool = False) -> dict[str, float]:
@@ -250,7 +279,7 @@ class Model:
             raise ConfigError("this model is not that of a run, so it has no metrics: cloze.load a run")
         if split not in (None, "train", "eval"):
             raise ConfigError(f"split={split!r} must be 'train' or 'eval'")
-        return read_metrics(self.workdir, split)
+        return Workdir(self.workdir).metrics(split)
 
     @functools.cached_property
     def _language_model(self) -> LanguageModel:
@@ -270,3 +299,10 @@ class Model:
             likelihood.encode_pair(self.tokenizer, *pair, where=f"text {k}") for k, pair in enumerate(texts, start=1)
         ]
         return pairs, is_one
+
+
+def train_batches(experiment: Experiment, start: int) -> Iterator[Batch]:
+    """Returns an iterator without end over the training batches `start`, `start` + 1, ... of an experiment's corpus."""
+    data = experiment.data
+    made = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
+    return loader(made, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)

@@ -2,17 +2,18 @@
 
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 from absl import flags
 from ml_collections import ConfigDict
 
-from cloze.errors import named_as_arguments
-from cloze.model import Model
+from cloze.arguments import named_as_arguments
+from cloze.model import Model, train_batches
 from cluster.devices import skip_libtpu_without_tpu, use_compilation_cache
 from command.flags import define_config, parse_flags
+from contract.batch import Batch
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from huggingface.convert import default_config, read_model
@@ -98,6 +99,20 @@ def train(
     _set_up_jax()
     train_and_evaluate(make_experiment(_read(config, overrides)[0]), os.fspath(workdir), start_anew=start_anew)
     return load(workdir)
+
+
+@named_as_arguments
+def batches(config: Config, overrides: Mapping[str, Any] | None = None, *, start: int = 0) -> Iterator[Batch]:
+    """Returns an iterator without end over the training batches `start`, `start` + 1, ... of a config. Makes no model.
+
+    Batch n is a function of the config and n: dicts of NumPy arrays with the fields of contract/batch.py, made in
+    advance by data.reader_threads threads. The first call for a corpus writes its token store in data.cache_dir.
+
+    config, overrides: as for `new`.
+
+    Raises ConfigError for a config that cannot work, and for a corpus that cannot be read.
+    """
+    return train_batches(make_experiment(_read(config, overrides)[0]), start)
 
 
 def _set_up_jax() -> None:

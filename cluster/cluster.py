@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import jax
+from jax._src import distributed  # the client of the key-value store has no public name; Orbax takes it from here too
 
 from cluster.devices import visible_gpus
 from contract.errors import ConfigError
@@ -195,9 +196,7 @@ def describe_difference(reports: Sequence[Mapping[str, Any]]) -> str:
 
 def key_value_store() -> Any:
     """Returns the client of JAX's coordination service, which processes have that have joined."""
-    import orbax.checkpoint as ocp
-
-    return ocp.multihost.get_jax_distributed_client()
+    return distributed.global_state.client
 
 
 def code_digest() -> str:

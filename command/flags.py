@@ -21,16 +21,15 @@ import os
 import pathlib
 import re
 import sys
+import textwrap
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from command.flags_given import check_given_once
-from command.overrides import check_tuples, unknown_field
 from command.program import run_program
 from contract.errors import ConfigError
 
@@ -104,8 +103,8 @@ def parse_flags(
     """
     argv = sys.argv if argv is None else argv
     flag_values.set_gnu_getopt()  # flags and other arguments in any order
-    if _asks_for_help(argv, flag_values):
-        print(f"{usage.strip()}\n\nFlags:\n{_flags_help(flag_values)}")
+    if {"--help", "-help", "-h"} & set(argv[1:]):
+        print(f"{usage.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
         if "config" in flag_values:
             print(f"\n{_config_help(argv)}")
         sys.exit(0)
@@ -123,7 +122,7 @@ def parse_flags(
         raise ConfigError(_one_line(error, argv)) from error
     check_given_once(flag_values)
     if any(name.startswith("config.") for name in flag_values):
-        check_tuples(argv, config_overrides(flag_values))
+        _check_tuples(argv, config_overrides(flag_values))
     values = []
     for argument in rest[1:]:
         if positional is None:
@@ -156,17 +155,70 @@ def config_name(flag_values: flags.FlagValues) -> str:
     return config_flags.get_config_filename(flag_values["config"])
 
 
-def _asks_for_help(argv: list[str], flag_values: flags.FlagValues) -> bool:
-    """Returns whether an argument is --help or -h, and not the value of the flag before it, as in --prompt -h."""
+def resolve(config: str, overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns the fields of `config`, a file with an optional preset, with `overrides`, as the command line reads them.
 
-    def takes_a_value(argument: str) -> bool:
-        name = argument.lstrip("-")
-        return argument.startswith("-") and name in flag_values and not flag_values[name].boolean
+    overrides: {"objective.mask_rate": 0.4}. where: for messages. Raises ConfigError as a command with these flags does.
+    """
+    values = flags.FlagValues()
+    argv = ["", f"--config={config}", *override_flags(overrides)]
+    define_config(values, argv)
+    try:
+        parse_flags(values, "", argv)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return config_fields(values)
 
-    return any(
-        argument in ("--help", "-help", "-h") and not takes_a_value(before)
-        for before, argument in itertools.pairwise(argv)
-    )
+
+def override_flags(overrides: Mapping[str, Any]) -> list[str]:
+    """Returns overrides as flags, such as "--config.objective.mask_rate=0.4"."""
+    values = {field: tuple(value) if isinstance(value, list) else value for field, value in overrides.items()}
+    return [f"--config.{field}={value}" for field, value in values.items()]
+
+
+def check_given_once(flag_values: flags.FlagValues) -> None:
+    """Raises ConfigError for a flag that the parsed command line has twice, unless its values form a list."""
+    for name in flag_values:
+        flag = flag_values[name]
+        if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+            raise ConfigError(f"--{name} is given {flag.present} times: give it once")
+
+
+@contextlib.contextmanager
+def naming_flags(names: Container[str]) -> Iterator[None]:
+    """Makes the ConfigErrors of this context name flags, as in --path, in place of fields of a config, data.path.
+
+    Text in quotes and paths, which a user wrote, stay as they are.
+
+    names: the fields of config.data that are flags.
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        if found[1] == "filters":
+            return "--filters.*"
+        return f"--{found[1]}" if found[1] in names else found[0]
+
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(re.sub(r"(?<![^\s(])data\.(\w+(?:\.\w+)*)(?![\w/])", flag, str(error))) from error
+
+
+def field_descriptions() -> dict[str, str]:
+    """Returns the dotted name of each field of configs/base.py -> what it is, one line, from the comment there."""
+    found: dict[str, str] = {}
+    paragraph: list[str] = []  # the last one of the comment before a field
+    for line in _BASE_CONFIG.read_text(encoding="utf-8").splitlines():
+        comment = re.fullmatch(r"\s*#(.*)", line)
+        field = re.match(r"    config\.([\w.]+) = .*?(?:  # (.*))?$", line)
+        if comment:
+            paragraph = [*paragraph, comment[1].strip()] if comment[1].strip() else []
+        else:
+            if field:
+                text = field[2] or " ".join(paragraph)
+                found.setdefault(field[1], textwrap.shorten(text, 110, placeholder=" ..."))
+            paragraph = []
+    return found
 
 
 def _check_config_file(argv: list[str]) -> None:
@@ -190,15 +242,6 @@ def _config_arguments(argv: list[str]) -> Iterator[str]:
         yield value
 
 
-def _flags_help(flag_values: flags.FlagValues) -> str:
-    lines = []
-    for name in sorted(name for name in flag_values if not name.startswith("config.")):
-        flag = flag_values[name]
-        default = "" if flag.default is False or flag.default in (None, "") else f" Default: {flag.default}."
-        lines.append(f"  --{name:<20} {flag.help}{default}")
-    return "\n".join(lines)
-
-
 def _config_help(argv: list[str]) -> str:
     """Returns the fields of the config that `argv` names, or those that all configs have, with their values."""
     _check_config_file(argv)
@@ -209,16 +252,21 @@ def _config_help(argv: list[str]) -> str:
     except Exception as error:
         raise ConfigError(_one_line(error, argv)) from error
     heading = f"of {name}" if given else "with their defaults; --config=... --help prints those of a config"
-    return "\n".join([f"Fields of the config, {heading}. configs/base.py describes each:", *_field_lines(fields)])
+    described = field_descriptions()
+    lines = [
+        f"  --config.{field}={value!r}" + f"  # {described.get(field)}" * (field in described)
+        for field, value in _leaves(fields)
+    ]
+    return "\n".join([f"Fields of the config, {heading}. configs/base.py has their whole descriptions:", *lines])
 
 
-def _field_lines(fields: Mapping[str, Any], prefix: str = "  --config.") -> Iterator[str]:
-    """Yields each field as it is written on the command line."""
+def _leaves(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the dotted name and the value of each field that is not a group."""
     for name, value in fields.items():
         if isinstance(value, Mapping):
-            yield from _field_lines(value, f"{prefix}{name}.")
+            yield from _leaves(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}={value!r}"
+            yield f"{prefix}{name}", value
 
 
 def _file_fields(program: str, name: str) -> dict[str, Any]:
@@ -247,9 +295,43 @@ def _one_line(error: Exception, argv: list[str]) -> str:
     where = "".join(f"--config={name}: " for name in itertools.islice(_config_arguments(argv), 1))
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
         with contextlib.suppress(Exception):  # where the file itself raised the error, it does so again
-            message = unknown_field(argv, _file_fields(argv[0], next(_config_arguments(argv))))
+            message = _unknown_field(argv, _file_fields(argv[0], next(_config_arguments(argv))))
             if message:
                 return message
     if "Traceback" in str(error):
         return where + re.sub(r"^\w*(\.\w+)*Error: ", "", lines[-1])
     return ("" if isinstance(error, flags.Error) else where) + " ".join(lines or [type(error).__name__])
+
+
+def _unknown_field(argv: Sequence[str], fields: Mapping[str, Any]) -> str:
+    """Returns a message that names the first override of a field that `fields` lacks; "" if there is none.
+
+    The message has the field with the nearest name. argv: the command line. fields: the config without overrides.
+    """
+    names = [name for name, _ in _leaves(fields)]
+    for argument in argv:
+        match = re.match(r"--?(?:no)?config\.([^=]+)", argument)
+        if match and match[1] not in names:
+            near = difflib.get_close_matches(match[1], names, n=1)
+            near = near or [name for name in names if name.rpartition(".")[2] == match[1].rpartition(".")[2]]
+            remedy = f"did you mean {near[0]}?" if near else "--help prints the fields of this config"
+            return f"unknown config field in {argument}: {remedy}"
+    return ""
+
+
+def _check_tuples(argv: Sequence[str], overrides: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an override of a tuple that was read as one text, such as "('a'" or "a,b".
+
+    One word is a tuple of that word, as ml_collections reads it: "[R]", but not "[R],[S]".
+
+    argv: the command line. overrides: its fields and values, as parsed.
+    """
+    given = {text for argument in argv for text in (argument, argument.partition("=")[2])}
+    for name, value in overrides.items():
+        for item in value if isinstance(value, tuple) else ():
+            if isinstance(item, str) and item in given:
+                balanced = all(item.count(left) == item.count(right) for left, right in ("()", "[]", "{}"))
+                if not balanced or re.search(r"[,'\"\s]", item):
+                    raise ConfigError(
+                        f"""--config.{name}={item} is not a tuple: write it as in "('a', 'b')" or "('a',)\""""
+                    )

@@ -92,17 +92,7 @@ def check_ranges(cls: type, values: Mapping[str, Any], field: str) -> None:
             if not any(_is_within(number, interval) for interval in intervals_of(text)):
                 where = f"{field}.{name}" if field else name
                 each = " in each place" if is_tuple else ""
-                raise ConfigError(f"{where}={value_text(value)} must be {range_in_words(item)}{each}")
-
-
-def value_text(value: Any) -> str:
-    """Returns `repr(value)`, for messages. An integer beyond 1000 bits, which Python may refuse to print, is named."""
-    if isinstance(value, int) and value.bit_length() > 1000:
-        return f"(an integer of {value.bit_length()} bits)"
-    try:
-        return repr(value)
-    except ValueError:  # a container of such an integer
-        return f"({type(value).__name__})"
+                raise ConfigError(f"{where}={value!r} must be {range_in_words(item)}{each}")
 
 
 def _is_within(number: int | float, interval: Interval) -> bool:

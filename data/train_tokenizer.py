@@ -21,7 +21,7 @@ import typing
 
 from absl import flags
 
-from command.flags_given import naming_flags
+from command.flags import naming_flags
 from command.program import run_program
 from contract.errors import ConfigError
 from data.prepare.flags import define_corpus_flags, define_filter_flags, read_flags
@@ -32,7 +32,7 @@ from data.sources.files import expand_home
 from data.sources.filters import OFF, FilterConfig, check_filters
 from data.tokenizers.specials import appended_names
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
-from data.tokenizers.training import Kind, Normalization, TrainingOptions, check_options, train
+from data.tokenizers.train import Kind, Normalization, TrainingOptions, check_options, train
 from data.windows.split import Split, SplitBy
 from files.atomic import write_bytes
 from files.paths import check_writable, exists, in_bucket, is_folder, reason_and_remedy
@@ -53,22 +53,13 @@ define_corpus_flags(_FLAGS, without=("tokenizer", "cache_dir"))
 define_filter_flags(_FLAGS)
 flags.DEFINE_string("out", "", "The new file: NAME.model or NAME.json.", _FLAGS)
 flags.DEFINE_enum("kind", "unigram", typing.get_args(Kind), "The tokenizer's model.", _FLAGS)
-flags.DEFINE_integer(
-    "vocab_size",
-    32_000,
-    "Number of ids in the file, with special tokens.",
-    lower_bound=1,
-    upper_bound=2**26,
-    flag_values=_FLAGS,
-)
-flags.DEFINE_integer(
-    "num_sentinels",
-    100,
-    "Sentinels among them: <extra_id_0> and so on.",
-    lower_bound=0,
-    upper_bound=2**16,
-    flag_values=_FLAGS,
-)
+for _name, _default, _least, _most, _help in (
+    ("vocab_size", 32_000, 1, 2**26, "Number of ids in the file, with special tokens."),
+    ("num_sentinels", 100, 0, 2**16, "Sentinels among them: <extra_id_0> and so on."),
+    ("max_bytes", 50_000_000, 1, None, "Bytes of text to train on, in random documents."),
+    ("num_documents", 2**31, 1, None, "Documents to train on, at most."),
+):
+    flags.DEFINE_integer(_name, _default, _help, _least, _most, _FLAGS)
 flags.DEFINE_list(
     "special_tokens", [], "More special tokens, such as [CLS],[SEP],[MASK], which wordpiece always has.", _FLAGS
 )
@@ -86,10 +77,6 @@ flags.DEFINE_float(
     "NAME.model, wordpiece: share of the text's characters that have a piece, the most frequent ones.",
     flag_values=_FLAGS,
 )
-flags.DEFINE_integer(
-    "max_bytes", 50_000_000, "Bytes of text to train on, in random documents.", lower_bound=1, flag_values=_FLAGS
-)
-flags.DEFINE_integer("num_documents", 2**31, "Documents to train on, at most.", lower_bound=1, flag_values=_FLAGS)
 flags.DEFINE_integer("seed", 0, "Of the choice of the documents.", flag_values=_FLAGS)
 flags.DEFINE_float("heldout_fraction", 0.1, "As in config.data of the runs.", flag_values=_FLAGS)
 flags.DEFINE_integer("split_seed", 0, "As in config.data of the runs.", flag_values=_FLAGS)

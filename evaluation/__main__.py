@@ -41,6 +41,7 @@ from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus
 from run.evaluation import evaluate, score_all
 from run.restore import load_experiment, load_params, reading_mesh
+from workdir.workdir import Workdir
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
@@ -57,17 +58,18 @@ def main() -> None:
     parse_flags(_FLAGS, __doc__)
     use_compilation_cache()
     probe = make_probe(_FLAGS)
-    trained = load_experiment(_WORKDIR.value, on_other_tokenizer=_on_change)
+    workdir = Workdir(_WORKDIR.value)
+    trained = load_experiment(workdir, on_other_tokenizer=_on_change)
     experiment = trained if _FLAGS["config"].value is None else _other_experiment(trained)
     if probe is not None:
         check_probe(probe, experiment)
     mesh = reading_mesh(trained, batch_size=experiment.train.batch_size)
-    params, step = load_params(trained, _WORKDIR.value, _STEP.value, mesh=mesh)
+    params, step = load_params(trained, workdir, _STEP.value, mesh=mesh)
     if _FLAGS["all"].value:
         experiment = score_all(experiment)
     run = make_run(experiment, mesh=mesh) if probe is None or probe.reads_corpus else None
     is_own_text = run is not None and _FLAGS["config"].value is None
-    if is_own_text and (changed := describe_changed_corpus(_WORKDIR.value, experiment, run.corpora)):
+    if is_own_text and (changed := describe_changed_corpus(workdir, experiment, run.corpora)):
         _on_change(changed)
     line = {"step": step, "split": "eval"}
     if trained.train.ema_decay:
@@ -76,7 +78,7 @@ def main() -> None:
         params = scoring_params(trained, experiment, params)
         line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
         if run is not None:
-            for note in describe_trained_on(trained, _WORKDIR.value, run):
+            for note in describe_trained_on(trained, workdir, run):
                 print(f"note: {note}", file=sys.stderr, flush=True)
     if probe is None:
         line |= evaluate(run, params)

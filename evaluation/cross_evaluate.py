@@ -1,7 +1,7 @@
 """Scores a run's checkpoint under another config: another objective, layout, rows or corpus, for the same model.
 
 The model is the run's. The objective, the learner, the rows and the corpus are the other config's. The fields in
-RUN_FIELDS are the run's unless they are overridden on the command line.
+RUN_FIELDS of `data`, and the precision, are the run's unless they are overridden on the command line.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from models.parameters import array_types
 from models.transformer import Params
 from run.restore import config_for_reading
 
-# The precision in which the run computes, and the split: under another split, text that the run trained on is scored.
-RUN_FIELDS = ("precision", "data.heldout_fraction", "data.split_seed", "data.split_by")
+# Of config.data: under another split, text that the run trained on is scored.
+RUN_FIELDS = ("heldout_fraction", "split_seed", "split_by")
 # Overrides that evaluation cannot follow, and why.
 _FIXED = {"model": "the model is the run's", "mesh": "evaluation uses the devices of this machine"}
 
@@ -51,9 +51,11 @@ def scoring_experiment(
     config = config_for_reading(config)
     config["model"] = {field: getattr(model, field) for field in run.config["model"]}
     config["model"]["attention"] = overrides.get("model.attention", "auto")
-    for field in RUN_FIELDS:
-        if field not in overrides:
-            _copy_field(run.config, config, field)
+    config["data"] = config["data"] | {
+        field: run.config["data"][field] for field in RUN_FIELDS if f"data.{field}" not in overrides
+    }
+    if "precision" not in overrides:
+        config["precision"] = run.config["precision"]
     data = from_mapping(DataConfig, config["data"], "data")
     _check_vocabulary(run, data, name)
     # Rows that are too long are refused only after missing parameters, which no other length of the rows would remedy.
@@ -157,18 +159,3 @@ def _check_arrays(run: Experiment, experiment: Experiment, name: str) -> None:
 
 def _objective(config: Mapping[str, Any]) -> str:
     return f"objective.name={config['objective']['name']!r}"
-
-
-def _copy_field(source: Mapping[str, Any], target: dict[str, Any], field: str) -> None:
-    """Sets the dotted `field` of `target` to that of `source`. Sections of `target` are replaced, never changed."""
-    section, _, name = field.rpartition(".")
-    if section:
-        target[section] = target[section] | {name: _field(source, field)}
-    else:
-        target[name] = _field(source, field)
-
-
-def _field(config: Mapping[str, Any], field: str) -> Any:
-    """Returns the value of a dotted field with at most one section."""
-    section, _, name = field.rpartition(".")
-    return (config[section] if section else config)[name]

@@ -8,12 +8,11 @@ from contract.errors import ConfigError
 from data.windows.documents import Documents
 from data.windows.leak_guard import is_trained_on
 from experiment.experiment import Experiment
-from files.paths import is_folder
 from huggingface.folder import is_huggingface_folder
 from run.compiled_run import CompiledRun
 from run.corpus import Corpora, describe_corpus, open_corpora
 from run.restore import load_experiment
-from workdir.run_config import is_imported, read_config
+from workdir.workdir import Workdir
 
 _NOT_BY_CHANCE = 100  # bytes of a text that two documents hardly have in common by chance
 
@@ -25,14 +24,15 @@ def check_start(run: CompiledRun) -> list[str]:
     corpus is not on this machine, has changed, or is that of an imported model. Raises ConfigError for trained text,
     unless train.init_from_overlap is "allow"; it is then a note.
     """
-    notes, workdir = [], run.experiment.train.init_from
+    notes, path = [], run.experiment.train.init_from
     seen: set[str] = set()
-    while workdir and workdir not in seen:
-        seen.add(workdir)
-        if not is_folder(workdir):
+    while path and path not in seen:
+        seen.add(path)
+        workdir = Workdir(path, named_by="train.init_from")
+        if not workdir.exists:
             notes.append(f"held-out text was not compared with the training text of {workdir}, which does not exist")
             break
-        if is_huggingface_folder(workdir) or is_imported(workdir):
+        if is_huggingface_folder(workdir) or workdir.is_imported:
             notes.append(f"held-out text was not compared with the training text of {workdir}, which is unknown")
             break
         start = load_experiment(workdir, named_by="train.init_from")
@@ -48,17 +48,17 @@ def check_start(run: CompiledRun) -> list[str]:
             notes.append(found)
         if unknown:
             notes.append(f"held-out text cannot be compared with all training text of {workdir}: {unknown}")
-        workdir = start.train.init_from
+        path = start.train.init_from
     return notes
 
 
-def describe_trained_on(trained: Experiment, workdir: str, run: CompiledRun) -> list[str]:
+def describe_trained_on(trained: Experiment, workdir: Workdir, run: CompiledRun) -> list[str]:
     """Returns notes on the scored text of `run`, relative to the training text of `trained`, the run in `workdir`."""
-    if is_imported(workdir):
+    if workdir.is_imported:
         return ["the scored text was not compared with the training text of the model, which is imported"]
     count, unknown = _count_trained(trained, workdir, run)
     notes, data = [], run.experiment.data
-    if read_config(workdir).get("corpus", {}).get("fingerprint") != run.corpora.content_digest:
+    if workdir.config().get("corpus", {}).get("fingerprint") != run.corpora.content_digest:
         cut = "" if data.sources else f", data.document_per={data.document_per!r}"
         notes.append(f"{describe_corpus(data)}{cut} is not the corpus that the run was trained on")
     if count:
@@ -68,14 +68,14 @@ def describe_trained_on(trained: Experiment, workdir: str, run: CompiledRun) -> 
     return notes
 
 
-def _count_trained(trained: Experiment, workdir: str, run: CompiledRun) -> tuple[int, str]:
+def _count_trained(trained: Experiment, workdir: Workdir, run: CompiledRun) -> tuple[int, str]:
     """The held-out documents of `run` that `trained` trained on, and why they may not be all; "" if they are."""
     data = dataclasses.replace(trained.data, cache_dir=run.experiment.data.cache_dir)
     try:
         corpora = open_corpora(dataclasses.replace(trained, data=data, new_store_dir=run.experiment.new_store_dir))
     except ConfigError as error:
         return 0, f"its corpus cannot be read here ({error})"
-    same_text = read_config(workdir).get("corpus", {}).get("fingerprint") == corpora.content_digest
+    same_text = workdir.config().get("corpus", {}).get("fingerprint") == corpora.content_digest
     count = sum(_num_trained(documents, corpora) for documents in run.heldout_documents.by_corpus)
     return count, "" if same_text else "its corpus has changed since"
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from contract.errors import ConfigError
-from contract.ranges import check_ranges, value_text
+from contract.ranges import check_ranges
 from data.sources.config import OF_EACH_CORPUS, CorpusConfig, SourceConfig
 from data.windows.documents import RateKind
 from data.windows.leak_guard import NearDuplicates
@@ -38,11 +38,11 @@ class DataConfig(CorpusConfig):
     near_duplicates: NearDuplicates
     reader_threads: Annotated[int, "[0, 1024]"]
     prefetch_batches: Annotated[int, "[0, 2**16]"]
-    sources: dict[str, SourceConfig] = dataclasses.field(metadata={"as_before": {}})
-    mix_by: Literal["example", "token"] = dataclasses.field(metadata={"as_before": "example"})
-    rates: RateKind = dataclasses.field(metadata={"as_before": "weight"})
-    rates_maximum: Annotated[int, "[0, 2**63)"] = dataclasses.field(metadata={"as_before": 0})
-    rates_temperature: Annotated[float, "[0.001, 1e9]"] = dataclasses.field(metadata={"as_before": 1.0})
+    sources: dict[str, SourceConfig]
+    mix_by: Literal["example", "token"]
+    rates: RateKind
+    rates_maximum: Annotated[int, "[0, 2**63)"]
+    rates_temperature: Annotated[float, "[0.001, 1e9]"]
 
     def __post_init__(self):
         # The order of the corpora determines the batches, and must not depend on how the config was written.
@@ -67,7 +67,7 @@ class OptimizerConfig:
 
     name: Literal["adamw", "rms_scaled_adamw", "adafactor", "lion", "muon"]
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd"]
-    cycles: str = dataclasses.field(metadata={"as_before": ""})
+    cycles: str
     learning_rate: Annotated[float, "(0, inf)"]
     warmup_steps: Annotated[int, "[0, 2**31)"]
     final_learning_rate_fraction: Annotated[float, "[0, 1]"]
@@ -96,7 +96,7 @@ class TrainConfig:
     eval_every: Annotated[int, "[1, inf)"]
     eval_windows: Annotated[int, "[0, 2**31)"]
     checkpoint_every: Annotated[int, "[1, inf)"]
-    checkpoint_minutes: Annotated[float, "[0, inf)"] = dataclasses.field(metadata={"as_before": 0.0})
+    checkpoint_minutes: Annotated[float, "[0, inf)"]
     keep_checkpoints: Annotated[int, "[1, inf)"]
     max_nonfinite_updates: Annotated[int, "[1, inf)"]
     profile_steps: Annotated[int, "[0, 2**31)"]
@@ -119,7 +119,7 @@ class MeshConfig:
     backend: Literal["jit", "pmap"]
     data: Annotated[int, "[-1, -1] or [1, 2**20]"]
     fsdp: Annotated[int, "[-1, -1] or [1, 2**20]"]
-    context: Annotated[int, "[-1, -1] or [1, 2**20]"] = dataclasses.field(metadata={"as_before": 1})
+    context: Annotated[int, "[-1, -1] or [1, 2**20]"]
     tensor: Annotated[int, "[-1, -1] or [1, 2**20]"]
 
 
@@ -149,9 +149,8 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], field: str) -> T:
 def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str, Any]:
     """Returns `values`, the fields of the config section `field`, as the arguments that make dataclass `cls`.
 
-    Raises ConfigError for an unknown field, with the nearest name, for a missing one that declares no default, for a
-    value of the wrong type, and for a number out of its range. An int is accepted for a float; nothing else is
-    converted.
+    Raises ConfigError for a missing or unknown field, with the nearest name, for a value of the wrong type, and for a
+    number out of its range. An int is accepted for a float; nothing else is converted.
     """
     hints = typing.get_type_hints(cls)
     names = [declared.name for declared in dataclasses.fields(cls)]
@@ -161,11 +160,9 @@ def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {prefix}{near[0]}?" if near else f"choose one of {', '.join(names)}"
             raise ConfigError(f"unknown config field {prefix}{name}: {hint}")
-    defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
-    missing = [name for name in names if name not in values and name not in defaults]
+    missing = [name for name in names if name not in values]
     if missing:
         raise ConfigError(f"config field {prefix}{missing[0]} is missing")
-    values = defaults | dict(values)
     fields = {name: _checked(values[name], hints[name], prefix + name) for name in names}
     check_ranges(cls, fields, field)
     return fields
@@ -186,22 +183,22 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{field}={value_text(value)} must be a group of fields")
+            raise ConfigError(f"{field}={value!r} must be a group of fields")
         return from_mapping(hint, value, field)
     if origin is Literal:
         if not any(type(value) is type(choice) and value == choice for choice in args):  # True == 1
             names = [choice for choice in args if isinstance(choice, str)]
             near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
             hint_text = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"{field}={value_text(value)} must be one of {', '.join(map(repr, args))}{hint_text}")
+            raise ConfigError(f"{field}={value!r} must be one of {', '.join(map(repr, args))}{hint_text}")
         return value
     if origin is tuple:
         if not isinstance(value, tuple | list):
-            raise ConfigError(f"{field}={value_text(value)} must be a tuple")
+            raise ConfigError(f"{field}={value!r} must be a tuple")
         return tuple(_checked(item, args[0], field) for item in value)
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{field}={value_text(value)} must be a group of fields")
+            raise ConfigError(f"{field}={value!r} must be a group of fields")
         if args[1] is Any:
             return dict(value.items())
         return {name: _checked(item, args[1], f"{field}.{name}") for name, item in value.items()}
@@ -213,5 +210,5 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
         except OverflowError:
             return float("inf") if value > 0 else -float("inf")
     if type(value) is not hint:
-        raise ConfigError(f"{field}={value_text(value)} must be of type {hint.__name__}, not {type(value).__name__}")
+        raise ConfigError(f"{field}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
     return value

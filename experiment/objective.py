@@ -25,7 +25,7 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objec
     return from_mapping(OBJECTIVES[name], fields, field)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class MixtureFields:
     """Fields of `config.objective` of a mixture, beside its table `denoisers`."""
 
@@ -33,7 +33,7 @@ class MixtureFields:
     schedule: Literal["constant", "linear"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class LinearMixtureFields(MixtureFields):
     """The same with objective.schedule="linear"."""
 
@@ -41,16 +41,16 @@ class LinearMixtureFields(MixtureFields):
     end_step: MixtureStep
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class RowFields:
     """Fields of a row of a mixture's table, beside those of its objective."""
 
     weight: Weight
     mode: str
-    corpora: tuple[str, ...] = ()  # a row without the field reads all corpora
+    corpora: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class LinearRowFields(RowFields):
     """The same with objective.schedule="linear"."""
 
@@ -84,28 +84,9 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
         raise ConfigError(
             f"{field}.name={values['name']!r} is not trained by token prediction alone: it cannot be a row of a mixture"
         )
+    values = {"corpora": ()} | dict(values)  # a row without the field reads all corpora
     row_class = LinearRowFields if is_linear else RowFields
     names = {declared.name for declared in dataclasses.fields(row_class)}
     row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
     objective = make_objective({key: value for key, value in values.items() if key not in names}, field)
     return TableRow(objective, row.mode, row.weight, row.final_weight if is_linear else row.weight, row.corpora)
-
-
-def field_classes(fields: Mapping[str, Any]) -> tuple[type, ...]:
-    """Returns the dataclasses whose fields are those of a section `config.objective`, or of a row of a mixture's table.
-
-    Empty for an unknown objective. A mixture's field `denoisers` is in none of them.
-    """
-    name = fields.get("name")
-    objective = OBJECTIVES.get(name) if isinstance(name, str) else None
-    if objective is Mixture:
-        return (LinearMixtureFields if fields.get("schedule") == "linear" else MixtureFields,)
-    return () if objective is None else (objective,)
-
-
-def row_classes(fields: Mapping[str, Any], *, is_linear: bool) -> tuple[type, ...]:
-    """Returns the dataclasses whose fields are those of a row of a mixture's table.
-
-    is_linear: whether the mixture's schedule is "linear".
-    """
-    return (*field_classes(fields), LinearRowFields if is_linear else RowFields)

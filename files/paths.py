@@ -1,4 +1,4 @@
-"""Paths of this machine and of buckets, gs://bucket/key and s3://bucket/key, through etils.epath and fsspec.
+"""Paths of this machine and of buckets, gs://bucket/key and s3://bucket/key, through fsspec.
 
 gcsfs and s3fs (extras `gcs` and `s3`) make the requests, and find the credentials of the machine by themselves: those
 of `gcloud auth application-default login`, GOOGLE_APPLICATION_CREDENTIALS or the Google VM; and AWS_ACCESS_KEY_ID,
@@ -18,8 +18,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
-
-from etils import epath
 
 from contract.errors import ConfigError
 
@@ -100,11 +98,6 @@ def check_access(path: PathLike, where: str) -> None:
 def check_writable(folder: PathLike, where: str) -> None:
     """Raises ConfigError as `check_access` does, and where this user cannot write in a bucket."""
     _check_bucket(folder, where, writes=True)
-
-
-def as_epath(path: PathLike) -> epath.Path:
-    """Returns `path` for Orbax and other libraries, without doubled and trailing slashes in an address."""
-    return epath.Path(absolute(path)) if in_bucket(path) else epath.Path(path)
 
 
 def absolute(path: PathLike) -> str:

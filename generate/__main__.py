@@ -19,7 +19,7 @@ from absl import flags
 
 from cluster.devices import use_compilation_cache
 from command.flags import parse_flags, run_command
-from command.plural import plural
+from command.program import plural
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
 from generate.fill_masks import candidates_line
@@ -38,6 +38,7 @@ from generate.texts import (
     to_json,
 )
 from run.restore import language_model, load_experiment, load_params
+from workdir.workdir import Workdir
 
 _FLAGS = flags.FlagValues()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
@@ -72,11 +73,12 @@ def main() -> None:
     texts = _texts()
     if _OUT.value is not None:
         check_output(_OUT.value)
-    experiment = load_experiment(_WORKDIR.value)
+    workdir = Workdir(_WORKDIR.value)
+    experiment = load_experiment(workdir)
     read, notes = read_texts(experiment, texts, options)
     for note in notes:
         _print_note(note)
-    params, _ = load_params(experiment, _WORKDIR.value, _STEP.value)
+    params, _ = load_params(experiment, workdir, _STEP.value)
     trained = language_model(experiment, params)
     if trained is None:
         raise not_a_language_model(experiment)

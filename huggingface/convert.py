@@ -1,27 +1,44 @@
-"""Writes the model of a Hugging Face folder as the folder of a run."""
+"""A Hugging Face folder as the folder of a run: python -m train.convert --from=DIR --workdir=RUN
+
+train.evaluate, train.generate, train.export, train.show and train.init_from read the new folder as that of a run, with
+the model as the checkpoint of step 0. The model is the folder's; the objective follows from its class: CLM for GPT-2
+and Llama, MLM for BERT and RoBERTa, NSP for BERT with its sentence head, span corruption for T5, BART's noise for BART,
+ELECTRA for a folder that has the folders generator and discriminator. --config=configs/OTHER.py chooses another one,
+and --config.data.source and so on the corpus of held-out text. Only safetensors are read, never a pickled file. See
+docs/huggingface.md.
+"""
 
 import contextlib
-import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from absl import flags
 
 from cluster.stopping import signals_deferred
+from command.flags import config_fields, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
-from files.atomic import atomic_folder
-from huggingface.electra_pair import ElectraPair, is_pair, open_pair
+from files.atomic import atomic_folder, check_new_folder
 from huggingface.folder import is_huggingface_folder
-from huggingface.importing import FolderModel, errors_naming, num_own_sentinels, open_model
+from huggingface.importing import (
+    ElectraPair,
+    FolderModel,
+    errors_naming,
+    is_pair,
+    num_own_sentinels,
+    open_model,
+    open_pair,
+)
 from models.parameters import Params, array_types
 from run.restore import config_for_reading
-from workdir.checkpoint import Checkpoints
-from workdir.run_config import IMPORTED_FILE, IN_WORKDIR, write_config
+from workdir.run_config import IN_WORKDIR
+from workdir.workdir import Workdir
 
 _CONFIGS = Path(__file__).parents[1] / "configs"
 # The class of transformers -> the config file of its objective.
@@ -37,6 +54,34 @@ _DEFAULT_CONFIGS = {
 }
 # In the folder of the tokenizer's model.
 _TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+_FLAGS = flags.FlagValues()
+define_config(_FLAGS)
+_FROM = flags.DEFINE_string(
+    "from", None, "Hugging Face folder: config.json, safetensors, tokenizer.", _FLAGS, required=True
+)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder to write, as of a run.", _FLAGS, required=True)
+
+
+def main() -> None:
+    """Reads the command line, writes the folder of a run, and says what to do with it."""
+    argv, path = sys.argv, _path(sys.argv)
+    is_given = any(argument.split("=")[0] == "--config" for argument in argv)
+    if path == "":
+        raise ConfigError("--from= is empty: name a Hugging Face folder")
+    if path and not is_given:  # overrides can only follow the config
+        argv = [argv[0], f"--config={default_config(path)}", *argv[1:]]
+    parse_flags(_FLAGS, __doc__, argv)
+    check_new_folder(_WORKDIR.value, "--workdir")
+    lines = convert(
+        _FROM.value,
+        _WORKDIR.value,
+        config_fields(_FLAGS),
+        overrides=config_overrides(_FLAGS),
+        is_default_config=not is_given,
+    )
+    for line in lines:
+        print(line)
 
 
 def default_config(path: str, where: str | None = None) -> Path:
@@ -96,12 +141,12 @@ def convert(
         for name in (tokenizer_name, *_TOKENIZER_FILES):
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
-        origin = {"from": os.path.basename(os.path.abspath(path)), "folders": source.origins}
-        (folder / IMPORTED_FILE).write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
+        written_run = Workdir(folder)
+        written_run.write_imported({"from": os.path.basename(os.path.abspath(path)), "folders": source.origins})
         # After a signal within Orbax, its threads would write into the temporary folder while the folder is removed.
-        with signals_deferred(), contextlib.closing(Checkpoints(folder / "checkpoints", keep=1)) as checkpoints:
+        with signals_deferred(), written_run.checkpoints(keep=1) as checkpoints:
             checkpoints.save(0, {"params": params})
-        write_config(folder, written)
+        written_run.write_config(written)
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     return [
         *(f"note: {note}" for note in source.notes),
@@ -135,7 +180,7 @@ def read_model(
 def _open(path: str, where: str) -> "FolderModel | ElectraPair":
     if is_pair(path):
         return open_pair(path, where)
-    if os.path.exists(os.path.join(path, "checkpoints")) and not is_huggingface_folder(path):
+    if Workdir(path).has_config and not is_huggingface_folder(path):
         raise ConfigError(f"{where} is the folder of a run, not a Hugging Face folder: it needs no conversion")
     return open_model(path, where)
 
@@ -187,3 +232,18 @@ def _check_params(experiment: Experiment, params: Params, where: str) -> None:
     for name, leaf in ((name, leaf) for name, leaf in zip(there, jax.tree.leaves(params), strict=True)):
         if not np.isfinite(leaf).all():
             raise ConfigError(f"{where}: {name} has values that are not finite")
+
+
+def _path(argv: list[str]) -> str | None:
+    """Returns the value of --from, which determines the config and so the other flags; None if it is missing."""
+    given = flags.FlagValues()
+    path = flags.DEFINE_string("from", None, "", flag_values=given)
+    try:
+        given(argv, known_only=True)
+    except flags.Error:  # parse_flags reports the error
+        return None
+    return path.value
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,83 +1,146 @@
-"""Writes checkpoints of a run as Hugging Face folders."""
+"""A run as a Hugging Face folder: python -m train.export --workdir=RUN --out=DIR [--step=N] [--dtype=bfloat16]
+
+Writes config.json, safetensors, the tokenizer, generation_config.json and a model card, README.md, which says how to
+load the model. The parameters are the averaged ones if the run averages (train.ema_decay). With --all_steps, DIR has a
+folder for each checkpoint, named by its step. ELECTRA has two folders, generator and discriminator;
+--discriminator_only writes the latter alone. See docs/huggingface.md.
+"""
 
 import dataclasses
 import json
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
+from absl import flags
 
+from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from data.tokenizers.huggingface_files import write_huggingface_tokenizer
+from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer
 from experiment.experiment import Experiment
-from files.atomic import read_json
-from files.paths import exists, read_text
-from huggingface.around_text import AroundText, added_by, around_text
-from huggingface.card import AutoClass, Facts, model_card
+from files.atomic import atomic_folder, check_new_folder
+from generate.prompts import make_prompt
 from huggingface.families import FAMILIES, Folder, folders_of
-from huggingface.family import Family
+from huggingface.folder import WeightsDtype, write_json, write_weights
 from huggingface.importing import KEPT_OPTIONS
-from huggingface.run_command import run_command
-from huggingface.weights import WeightsDtype, write_weights
-from huggingface.words import WordRate, short_count
-from models.config import ModelConfig
 from models.parameters import Params
-from run.restore import load_params, reading_mesh
-from workdir.checkpoint import Checkpoints
-from workdir.run_config import IMPORTED_FILE, is_imported
+from objectives import Denoiser
+from run.corpus import describe_corpus
+from run.restore import load_experiment, load_params, reading_mesh
+from workdir.workdir import Workdir
 
-# Names, by the end of the name of a class of transformers, of the class that loads it.
-_AUTO_CLASSES: dict[str, AutoClass] = {
+_FLAGS = flags.FlagValues()
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
+_OUT = flags.DEFINE_string("out", None, "Folder to write.", _FLAGS, required=True)
+_STEP = flags.DEFINE_integer("step", None, "Checkpoint to export. Default: the newest.", flag_values=_FLAGS)
+_DTYPE = flags.DEFINE_enum(
+    "dtype", "float32", ["float32", "bfloat16", "float16"], "Type of the tensors.", flag_values=_FLAGS
+)
+_ARCHITECTURE = flags.DEFINE_string(
+    "architecture",
+    "",
+    "Class of transformers to write. Default: the first that can hold the model.",
+    flag_values=_FLAGS,
+)
+_ALL_STEPS = flags.DEFINE_bool("all_steps", False, "Export every checkpoint, each into a folder of its own.", _FLAGS)
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace an earlier export of the same run.", _FLAGS)
+_LANGUAGE_MODEL_ONLY = flags.DEFINE_bool(
+    "language_model_only", False, "Leave out what the run trains besides its language model.", _FLAGS
+)
+_DISCRIMINATOR_ONLY = flags.DEFINE_bool(
+    "discriminator_only",
+    False,
+    "Leave out ELECTRA's generator, which transformers has with the exact GELU only.",
+    _FLAGS,
+)
+
+# By the end of the name of a class of transformers: the class that loads it.
+_AUTO_CLASSES = {
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
     "ForCausalLM": "AutoModelForCausalLM",
     "LMHeadModel": "AutoModelForCausalLM",
     "ForMaskedLM": "AutoModelForMaskedLM",
     "ForPreTraining": "AutoModelForPreTraining",
 }
-_RUN_FILE = "cloze.json"  # the config and the step of the run, for `entry_of_others` and for readers
-_FILES = re.compile(
-    r"cloze\.json|config\.json|generation_config\.json|README\.md|spiece\.model|special_tokens_map\.json|"
-    r"tokenizer(_config)?\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
-)
-_SUBFOLDERS = re.compile(r"generator|discriminator|step_\d+-words_[\w.]+")
+_RECORD = "cloze.json"  # of the whole --out: the run's config, the steps, and the files, which --overwrite replaces
+
+
+class AroundText(NamedTuple):
+    """The ids that the exported tokenizer puts before and after a text."""
+
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+
+
+def main() -> None:
+    """Reads the command line and writes the folder."""
+    parse_flags(_FLAGS, __doc__)
+    if _ALL_STEPS.value and _STEP.value is not None:
+        raise ConfigError(f"--step={_STEP.value} and --all_steps exclude each other: remove one")
+    workdir = Workdir(_WORKDIR.value)
+    experiment = load_experiment(workdir)
+    note = ""
+    if _LANGUAGE_MODEL_ONLY.value:
+        note = "The run trained more than this language model; the rest is not in this folder."
+    if _DISCRIMINATOR_ONLY.value:
+        note = "The run trained a generator too, which is not in this folder."
+    exporter = Exporter(workdir, experiment, _DTYPE.value, _ARCHITECTURE.value, note, _DISCRIMINATOR_ONLY.value)
+    exporter.check(language_model_only=_LANGUAGE_MODEL_ONLY.value)
+    replaces = _replaces(experiment)
+    check_new_folder(_OUT.value, "--out", replaces=replaces)
+    folders = {step: f"step_{step}" if _ALL_STEPS.value else "" for step in _steps(workdir)}
+    with atomic_folder(_OUT.value, "--out", replaces=replaces) as out:
+        for step, name in folders.items():
+            (out / name).mkdir(exist_ok=True)
+            exporter.write(out / name, step)
+        record = {"config": _portable(experiment.config), "steps": list(folders), "files": _files(out)}
+        write_json(out / _RECORD, record)
+    for step, name in folders.items():
+        print(f"exported step {step} to {os.path.join(_OUT.value, name).rstrip(os.sep)}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Exporter:
-    """Writes the checkpoints of one run. `check_exportable` checks the run first.
+    """Writes the checkpoints of one run. `check` comes first.
 
     Attributes:
-      workdir: the run's folder.
+      workdir: the run's.
       experiment: from run.restore.load_experiment.
       dtype: of the tensors.
       architecture: the class of `transformers` to write; "": the class of an imported model, or the first that can
         hold the model.
-      words: the words per token of the training text, or why they are unknown.
-      notes: for the model cards.
+      note: for the model cards.
       discriminator_only: write ELECTRA's discriminator without the generator.
     """
 
-    workdir: str
+    workdir: Workdir
     experiment: Experiment
     dtype: WeightsDtype
-    architecture: str
-    words: WordRate | str
-    notes: tuple[str, ...]
+    architecture: str = ""
+    note: str = ""
     discriminator_only: bool = False
 
-    def write(self, folder: Path, step: int) -> None:
-        """Writes the checkpoint of `step` to the empty `folder`, or to folders in it where a run has two models.
+    def check(self, *, language_model_only: bool) -> None:
+        """Raises ConfigError if no class of `transformers` can hold the run's model.
 
-        Raises ConfigError for a checkpoint that is missing or damaged.
+        language_model_only: leave out the parameters of the learner that are not the language model's.
         """
-        params, _ = load_params(self.experiment, self.workdir, step, mesh=reading_mesh(self.experiment))
-        for part, contents in self.folders(jax.device_get(params)).items():
-            (folder / part).mkdir(exist_ok=True)
-            self._write_model(folder / part, part, contents, step)
+        shapes = self.experiment.params_shapes
+        folders = self.folders(shapes)
+        carried = {module for folder in folders.values() for module in folder.params}
+        if "discriminator" in folders:  # the generator's parameters: in a folder of their own, or not exported
+            carried.add("generator")
+        extras = [module for module in shapes if module not in carried]
+        if extras and not language_model_only:
+            raise ConfigError(
+                f"objective.name={self.experiment.objective_name!r} trains {', '.join(extras)} in addition to the "
+                "Transformer, and no class of transformers that holds this model has a place for that: "
+                "--language_model_only leaves it out"
+            )
 
     def folders(self, params: Params) -> dict[str, Folder]:
         """Returns what each folder is written from, by the name of the part; "" for a run with one model.
@@ -96,151 +159,163 @@ class Exporter:
             raise ConfigError(f"--architecture={self.architecture} does not apply to a run of two models: remove it")
         chosen = {}
         for part, folder in folders.items():
-            origin = _origins(self.workdir).get(part, {}).get("architecture")
-            family = FAMILIES.get(self.architecture or origin, folder.family)
+            family = FAMILIES.get(self.architecture or self._origin(part).get("architecture"), folder.family)
             if set(family.heads) != set(folder.family.heads):
                 raise ConfigError(f"--architecture={family.architecture} has other parameters than this run")
-            _check_model(family, folder.model, part)
+            try:
+                family.check_model(folder.model)
+            except ConfigError as error:
+                if part != "generator":
+                    raise
+                remedy = "in the generator's head: --discriminator_only leaves the generator out"
+                raise ConfigError(f"{error}, {remedy}") from error
             chosen[part] = folder._replace(family=family)
         return chosen
 
-    def folder_name(self, step: int) -> str:
-        """Returns the name of a checkpoint's folder by step and words seen: "step_400-words_1.23M".
+    def write(self, folder: Path, step: int) -> None:
+        """Writes the checkpoint of `step` to the empty `folder`, or to folders in it where a run has two models.
 
-        Raises ConfigError if the words are unknown.
+        Raises ConfigError for a checkpoint that is missing or damaged.
         """
-        if isinstance(self.words, str):
-            raise ConfigError(f"--all_steps names folders by words seen, which are {self.words}")
-        return f"step_{step}-words_{short_count(self.words.words_in(self.raw_tokens(step) or 0))}"
-
-    def raw_tokens(self, step: int) -> int | None:
-        """Returns the tokens of training text that the run has seen by `step`; None for an imported model."""
-        counters = _counters(self.workdir, step)
-        return sum(counters["raw_tokens"]) if counters is not None else None
+        params, _ = load_params(self.experiment, self.workdir, step, mesh=reading_mesh(self.experiment))
+        for part, contents in self.folders(jax.device_get(params)).items():
+            (folder / part).mkdir(exist_ok=True)
+            self._write_model(folder / part, part, contents, step)
 
     def _write_model(self, folder: Path, part: str, contents: Folder, step: int) -> None:
         """Writes one model and its tokenizer."""
         family, model, params = contents
-        config = family.huggingface_config(model, self.experiment.vocab)
-        origin = _origins(self.workdir).get(part)
-        if origin is not None:  # the ids with which texts begin and end are those of the imported folder
+        experiment, vocab, origin = self.experiment, self.experiment.vocab, self._origin(part)
+        config = family.huggingface_config(model, vocab)
+        if origin:  # the ids with which texts begin and end are those of the imported folder
             config = {name: value for name, value in config.items() if name not in KEPT_OPTIONS} | origin["options"]
         write_weights(folder, family.to_tensors(params, model, config), self.dtype)
-        _write_json(folder / "config.json", config | {"dtype": self.dtype})
-        auto_class = auto_class_of(family.architecture)
+        write_json(folder / "config.json", config | {"dtype": self.dtype})
+        auto_class = next(name for end, name in _AUTO_CLASSES.items() if family.architecture.endswith(end))
         if auto_class in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM"):
-            _write_json(folder / "generation_config.json", self._generation_config(config))
-        max_length = model.max_length if model.positions == "learned" else None
+            never = [vocab.pad] if vocab.pad != vocab.eos else []  # as generate.sampling.allowed_tokens
+            never += range(vocab.size, config["vocab_size"])
+            kept = {name: config[name] for name in KEPT_OPTIONS if name in config}
+            write_json(folder / "generation_config.json", kept | ({"suppress_tokens": never} if never else {}))
+        # The tokenizer.json of an imported model is unchanged.
+        keeps_tokenizer = bool(origin) and isinstance(experiment.tokenizer, HuggingFaceTokenizer)
+        around = None if keeps_tokenizer else around_text(experiment)
         write_huggingface_tokenizer(
-            self.experiment.tokenizer,
+            experiment.tokenizer,
             folder,
-            # The tokenizer.json of an imported model is unchanged.
-            **({"begin": None, "end": None} if self._has_own_tokenizer() else self._around_text()._asdict()),
-            bos=None if model.has_encoder else self.experiment.vocab.decoder_start,
+            begin=around and around.begin,
+            end=around and around.end,
+            bos=None if model.has_encoder else vocab.decoder_start,
             token_types=model.num_token_types > 1,
-            max_length=max_length,
+            max_length=model.max_length if model.positions == "learned" else None,
         )
-        facts = self._facts(part, contents, auto_class, step)
-        (folder / "README.md").write_text(model_card(self.experiment, facts), encoding="utf-8")
-        _write_json(folder / _RUN_FILE, {"step": step, "config": _portable(self.experiment.config)})
+        card = self._model_card(part, contents, auto_class, step, around)
+        (folder / "README.md").write_text(card, encoding="utf-8")
 
-    def _around_text(self) -> AroundText:
-        """Returns the ids that the tokenizer puts before and after a text."""
-        if self._has_own_tokenizer():
-            return added_by(self.experiment.tokenizer)
-        return around_text(self.experiment)
-
-    def _has_own_tokenizer(self) -> bool:
-        """Returns whether the tokenizer.json is that of an imported model."""
-        return is_imported(self.workdir) and isinstance(self.experiment.tokenizer, HuggingFaceTokenizer)
-
-    def _generation_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the contents of generation_config.json, with which `transformers` draws the tokens that we draw."""
-        vocab = self.experiment.vocab
-        never = [vocab.pad] if vocab.pad != vocab.eos else []
-        never += range(vocab.size, config["vocab_size"])  # rows of the table that are no token
-        contents = {name: config[name] for name in KEPT_OPTIONS if name in config}
-        return contents | ({"suppress_tokens": never} if never else {})
-
-    def _facts(self, part: str, contents: Folder, auto_class: AutoClass, step: int) -> Facts:
-        raw_tokens = self.raw_tokens(step)
-        words, note = None, self.words if isinstance(self.words, str) else self.words.describe()
-        if raw_tokens is not None and not isinstance(self.words, str):
-            words = self.words.words_in(raw_tokens)
-        return Facts(
-            step=step,
-            auto_class=auto_class,
-            part=part,
-            around=self._around_text(),
-            dtype=self.dtype,
-            num_params=sum(leaf.size for leaf in jax.tree.leaves(contents.params)),
-            evaluation=_evaluation(self.workdir, step),
-            raw_tokens=raw_tokens,
-            words=words,
-            words_note=note,
-            command="" if raw_tokens is None else run_command(self.experiment.config),
-            notes=self.notes,
+    def _model_card(self, part: str, contents: Folder, auto_class: str, step: int, around: AroundText | None) -> str:
+        """Returns the text of README.md: the facts of the checkpoint, and how to load it."""
+        experiment, data = self.experiment, self.experiment.data
+        rows = {
+            "objective": ", ".join(dict.fromkeys([experiment.objective_name, *experiment.denoiser_names])),
+            "parameters": f"{sum(leaf.size for leaf in jax.tree.leaves(contents.params)):,}, {self.dtype}",
+            "rows": f"data.inputs_length={data.inputs_length}, data.targets_length={data.targets_length}",
+            "steps": "imported, not trained here",
+        }
+        if not self.workdir.is_imported:
+            rows["steps"] = f"{step:,} of {experiment.train.batch_size} rows"
+            rows["corpus"] = describe_corpus(data).replace("|", "\\|")
+            rows["tokens seen"] = f"{sum(self.workdir.counters(step)['raw_tokens']):,} of training text"
+            rows["averaged parameters"] = f"train.ema_decay={experiment.train.ema_decay}"
+            lines = self.workdir.metrics("eval") if self.workdir.has_metrics else []
+            losses = [line["loss"] for line in lines if line["step"] == step]
+            rows["held-out loss"] = f"{losses[-1]} nats per scored token" if losses else "not evaluated at this step"
+        if around is not None:
+            begin, end = (experiment.tokenizer.decode(np.array(ids, np.int32)) for ids in around)
+            rows["the tokenizer adds"] = f"`{begin}` before a text, `{end}` after it"
+        title = f"# {experiment.objective_name} ({experiment.model.architecture.replace('_', '-')})"
+        return "\n".join(
+            [
+                *("---", "library_name: transformers", "tags:", "- cloze", f"- {experiment.objective_name}", "---"),
+                *("", title + (f", {part}" if part else ""), "", "| | |", "|---|---|"),
+                *(f"| {name} | {value} |" for name, value in rows.items()),
+                *("", self.note, "", "```python", f"from transformers import {auto_class}, AutoTokenizer", ""),
+                'tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the Hub',
+                *(f'model = {auto_class}.from_pretrained(".")', "```", ""),
+            ]
         )
 
+    def _origin(self, part: str) -> dict[str, Any]:
+        """Returns what FolderModel.origins says of an imported model; {} for a run."""
+        folders = self.workdir.imported().get("folders", {})
+        if not isinstance(folders, dict) or not isinstance(folders.get(part, {}), dict):
+            raise ConfigError(f"{self.workdir}: imported.json has no folders: convert the Hugging Face folder again")
+        return folders.get(part, {})
 
-def check_exportable(exporter: Exporter, *, language_model_only: bool) -> None:
-    """Raises ConfigError if no class of `transformers` can hold the run's model.
 
-    language_model_only: leave out the parameters of the learner that are not the language model's.
+def around_text(experiment: Experiment) -> AroundText:
+    """Returns what rows of training have around a text.
+
+    The end is what the prompts of all denoisers end with: in a mixture of span corruption, whose inputs end with EOS,
+    and CLM on a decoder, it is empty.
     """
-    experiment = exporter.experiment
-    shapes = experiment.params_shapes
-    folders = exporter.folders(shapes)
-    carried = {module for folder in folders.values() for module in folder.params}
-    if "discriminator" in folders:  # the generator's parameters: in a folder of their own, or not exported
-        carried.add("generator")
-    extras = [module for module in shapes if module not in carried]
-    if extras and not language_model_only:
-        raise ConfigError(
-            f"objective.name={experiment.objective_name!r} trains {', '.join(extras)} in addition to the Transformer, "
-            "and no class of transformers that holds this model has a place for that: --language_model_only leaves it "
-            "out"
-        )
+    vocab, model = experiment.vocab, experiment.model
+    if not model.has_decoder:
+        return AroundText((vocab.cls,), (vocab.sep,))
+    ends = [_end_of_prompt(denoiser, experiment) for denoiser in experiment.denoisers if denoiser.objective.prompting]
+    end = ends[0] if ends else ()
+    for other in ends[1:]:
+        while end != other[len(other) - len(end) :]:
+            end = end[1:]
+    return AroundText(() if model.has_encoder else (vocab.decoder_start,), end)
 
 
-def _check_model(family: Family, model: ModelConfig, part: str) -> None:
-    """Raises ConfigError, which names the first field, if the class cannot hold the model of `part`."""
-    try:
-        family.check_model(model)
-    except ConfigError as error:
-        if part != "generator":
-            raise
-        raise ConfigError(f"{error}, in the generator's head: --discriminator_only leaves the generator out") from error
+def _end_of_prompt(denoiser: Denoiser, experiment: Experiment) -> tuple[int, ...]:
+    """Returns the special tokens after the text of a prompt without sentinels."""
+    text = np.full(1, experiment.vocab.content_start, np.int32)
+    prompt = make_prompt(denoiser, text, experiment.vocab)
+    ids = prompt.inputs.tolist()
+    if not experiment.model.has_encoder:
+        ids += prompt.targets_start.tolist()
+    ids = ids or [experiment.vocab.eos]  # an encoder without inputs, as rows of training have it (rows/layout.py)
+    return tuple(ids[ids.index(text[0]) + 1 :] if text[0] in ids else ids)
 
 
-def auto_class_of(architecture: str) -> AutoClass:
-    """Returns the name of the AutoModel class that loads a class of `transformers`, such as "BertForMaskedLM"."""
-    return next(name for end, name in _AUTO_CLASSES.items() if architecture.endswith(end))
+def _steps(workdir: Workdir) -> list[int]:
+    """Returns the steps of the checkpoints to export. Raises ConfigError if one does not exist."""
+    steps = workdir.steps()
+    if not steps:
+        raise ConfigError(f"--workdir={workdir} has no checkpoint: train this run first")
+    if _ALL_STEPS.value:
+        return steps
+    step = steps[-1] if _STEP.value is None else _STEP.value
+    if step not in steps:
+        raise ConfigError(f"--step={step} has no checkpoint in {workdir}: choose one of the steps {steps}")
+    return [step]
 
 
-def entry_of_others(folder: Path, experiment: Experiment) -> str:
-    """Returns the first entry of `folder` that no export of the run of `experiment` writes; "": there is none.
+def _replaces(experiment: Experiment) -> Callable[[Path], str]:
+    """Returns atomic_folder's `replaces`: earlier exports of this run, with --overwrite."""
 
-    An export is a folder of files with names of `_FILES`, whose cloze.json has the config of the run. ELECTRA has two
-    of them in a folder, and --all_steps one or two for each step. The path of an entry is relative to `folder`.
-    """
-    entries = sorted(folder.iterdir(), key=lambda path: (path.name != _RUN_FILE, path.name))
-    if not any(path.is_dir() and _SUBFOLDERS.fullmatch(path.name) for path in entries):
-        return next((path.name for path in entries if not _is_file_of_export(path, experiment)), "")
-    for path in entries:
-        if path.is_symlink() or not path.is_dir() or not _SUBFOLDERS.fullmatch(path.name):
-            return path.name
-        inner = entry_of_others(path, experiment)
-        if inner or not any(path.iterdir()):
-            return os.path.join(path.name, inner).rstrip(os.sep)
-    return ""
+    def reason(folder: Path) -> str:
+        try:
+            record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+            is_ours = record["config"] == json.loads(json.dumps(_portable(experiment.config)))
+            others = sorted({*_files(folder)} - {*record["files"], _RECORD})
+        except (OSError, ValueError, KeyError, TypeError):
+            is_ours, others = False, []
+        if not is_ours:
+            return "exists and is no export of this run: name a new folder"
+        if others:
+            return f"has {others[0]}, which the earlier export did not write: name a new folder"
+        return "" if _OVERWRITE.value else "is an earlier export of this run: set --overwrite to replace it"
+
+    return reason
 
 
-def _is_file_of_export(path: Path, experiment: Experiment) -> bool:
-    """Returns whether an export of the run writes the file `path`, with cloze.json in the same folder."""
-    if path.is_symlink() or not path.is_file() or not _FILES.fullmatch(path.name):
-        return False
-    return _config_in(path.with_name(_RUN_FILE)) == _plain_json(_portable(experiment.config))
+def _files(folder: Path) -> list[str]:
+    """Returns the paths of all files below `folder`, relative to it, and of its empty folders."""
+    found = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir() or not any(path.iterdir())]
+    return sorted(str(path.relative_to(folder)) for path in found)
 
 
 def _portable(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,55 +324,5 @@ def _portable(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "data": data, "train": {**config["train"], "steps": 0, "epochs": 0.0}}
 
 
-def _plain_json(value: Any) -> Any:
-    return json.loads(json.dumps(value))
-
-
-def _config_in(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))["config"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _counters(workdir: str, step: int) -> dict[str, Any] | None:
-    """Returns the counters of a checkpoint; None for one of step 0, an imported model's."""
-    if step == 0:
-        return None
-    checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=None)
-    try:
-        return checkpoints.counters(step)
-    finally:
-        checkpoints.close()
-
-
-def _origins(workdir: str) -> dict[str, dict[str, Any]]:
-    """Returns FolderModel.origins of an imported model; {} for a run."""
-    if not is_imported(workdir):
-        return {}
-    path = os.path.join(workdir, IMPORTED_FILE)
-    remedy = "convert the Hugging Face folder again"
-    folders = read_json(path, remedy=remedy).get("folders")
-    if not isinstance(folders, dict) or not all(isinstance(origin, dict) for origin in folders.values()):
-        raise ConfigError(f"{path} is damaged: it has no folders: {remedy}")
-    return folders
-
-
-def _evaluation(workdir: str, step: int) -> dict[str, Any] | None:
-    """Returns the line of the evaluation at `step` in metrics.jsonl; None if there is none."""
-    path = os.path.join(workdir, "metrics.jsonl")
-    if not exists(path):
-        return None
-    found = None
-    for number, line in enumerate(read_text(path, errors="replace").splitlines(), start=1):
-        try:
-            values = json.loads(line)
-            is_found = values["split"] == "eval" and values["step"] == step
-        except (ValueError, TypeError, KeyError):
-            raise ConfigError(f"{path}, line {number} is not a line of metrics: move the file away") from None
-        found = values if is_found else found
-    return found
-
-
-def _write_json(path: Path, contents: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
+if __name__ == "__main__":
+    run_command(main)

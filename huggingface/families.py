@@ -4,14 +4,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from contract.errors import ConfigError
-from huggingface.bart import Bart
-from huggingface.bert import BertMaskedLM, BertPreTraining
-from huggingface.electra import ElectraMaskedLM, ElectraPreTraining
+from huggingface.decoders import GPT2, Llama
+from huggingface.encoder_decoders import T5, Bart
+from huggingface.encoders import BertMaskedLM, BertPreTraining, ElectraMaskedLM, ElectraPreTraining, RobertaMaskedLM
 from huggingface.family import Family
-from huggingface.gpt2 import GPT2
-from huggingface.llama import Llama
-from huggingface.roberta import RobertaMaskedLM
-from huggingface.t5 import T5
 from learners.electra import ElectraLearner
 from learners.learner import Learner
 from learners.sentence_pairs import SentencePairsLearner

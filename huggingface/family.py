@@ -1,11 +1,16 @@
-"""The base class of families. A family is one class of `transformers`, such as T5ForConditionalGeneration.
+"""The base class of families, and the table that maps the tensors of a family to parameters and back.
+
+A family is one class of `transformers`, such as T5ForConditionalGeneration.
 
 To add a family: subclass Family in a file of this package, and add an instance to FAMILIES in families.py and a small
 config to benchmarks/huggingface.py, whose comparison the tests run.
 """
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -14,16 +19,16 @@ from jax import Array
 
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from huggingface.options import Options
-from huggingface.tensors import Renamed, Tensor, to_params, to_tensors
+from huggingface.config_json import Options
 from models.config import ModelConfig
-from models.parameters import Params
+from models.parameters import Params, leaf_name, stacks_layers
 from models.transformer import init_params
 
 # Fields of config.model that change only how a model computes, not what it computes.
 MACHINE_FIELDS = {"attention": "xla", "remat": "none", "scan_unroll": 1}
 
-# Activations of `transformers`, by name -> model.mlp. "gelu" is the exact one there.
+# Activations of `transformers`, by name -> model.mlp. "gelu" is the exact one there. A model is written with the first
+# name of its formula.
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "exact_gelu",
@@ -32,7 +37,6 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-ACTIVATION_NAMES = {mlp: name for name, mlp in reversed(ACTIVATIONS.items())}
 
 # The fields of config.model that most classes do not have, with the values that switch them off.
 _RARE_FIELDS = dict(
@@ -46,7 +50,59 @@ _RARE_FIELDS = dict(
     initializer="normal",
     dropout_broadcast_positions=False,
 )
+# Values of `Family.equal`.
+ALL_HEADS: dict[str, Callable[[ModelConfig], int]] = {
+    "num_kv_heads": lambda model: model.num_heads,
+    "head_dim": lambda model: model.d_model // model.num_heads,
+    "embedding_width": lambda model: model.d_model,
+}
+_SHOWN = 4  # names in a message
 _DERIVED = ("has_prefix", "one_segment", "predicts_tokens")  # fields of the model that are not fields of config.model
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """One tensor of a folder, and the parameters that it holds.
+
+    Tensors of linear maps are [outputs, inputs] in most classes of `transformers`; kernels are [inputs, outputs].
+    """
+
+    name: str  # the tensor's; {} is the number of the layer, for parameters with a leading layer axis
+    paths: tuple[str, ...]  # the parameters', as models.parameters.leaf_name; several are joined along the outputs
+    transposed: bool = False  # whether the tensor is the transposed parameter
+    extra_rows: int = 0  # rows before the parameter's: tables of positions that begin after a padding index
+    copies: tuple[str, ...] = ()  # other names of the same tensor, for modules that share it
+
+
+class Renamed(Mapping[str, np.ndarray]):
+    """Some of `tensors`, under other names. A tensor is looked up when it is used, so tensors can stay on disk.
+
+    names: new name -> name in `tensors`.
+    """
+
+    def __init__(self, tensors: Mapping[str, np.ndarray], names: Mapping[str, str]):
+        self._tensors, self._names = tensors, names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._tensors[self._names[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def linear(name: str, path: str, *, bias: bool, **options) -> list[Tensor]:
+    """Returns the rows of a linear map, `name`.weight and, with `bias`, `name`.bias."""
+    rows = [Tensor(f"{name}.weight", (f"{path}/kernel",), transposed=True, **options)]
+    return rows + ([Tensor(f"{name}.bias", (f"{path}/bias",))] if bias else [])
+
+
+def norm(name: str, path: str, *, bias: bool) -> list[Tensor]:
+    """Returns the rows of a norm, `name`.weight and, with `bias`, `name`.bias."""
+    rows = [Tensor(f"{name}.weight", (f"{path}/scale",))]
+    return rows + ([Tensor(f"{name}.bias", (f"{path}/bias",))] if bias else [])
 
 
 class Family(abc.ABC):
@@ -60,6 +116,8 @@ class Family(abc.ABC):
     defaults: ClassVar[Mapping[str, Any]]  # the options of config.json that are read, with the class's defaults
     option_aliases: ClassVar[Mapping[str, str]] = {}  # other names of options: `attribute_map` of the configuration
     required: ClassVar[Mapping[str, Any]] = {}  # options -> the only supported value
+    names: ClassVar[Mapping[str, str]]  # field of the model -> the option with the same value
+    activation: ClassVar[tuple[str, Mapping[str, str]]]  # the option of the activation, and its values -> model.mlp
     fields: ClassVar[Mapping[str, tuple[Any, ...]]]  # field of the model -> the values that the class can hold
     equal: ClassVar[Mapping[str, Callable[[ModelConfig], int]]] = {}  # field of the model -> the value it must have
     start_option: ClassVar[str] = ""  # the option with the id that the decoder reads first; "" without a decoder
@@ -86,8 +144,13 @@ class Family(abc.ABC):
         for name, value in self.required.items():
             options.require(name, value)
         fixed = {name: values[0] for name, values in self.fields.items() if name not in _DERIVED and len(values) == 1}
-        read = self._model_fields(options, self._named(tensors))
-        return _RARE_FIELDS | fixed | {"dropout_rate": float(options[self.dropouts[0]])} | read
+        option, activations = self.activation
+        read = {field: options[name] for field, name in self.names.items()}
+        read["mlp"] = options.choose(option, {name: m for name, m in activations.items() if m in self.fields["mlp"]})
+        if "head_dim" not in self.names:
+            read["head_dim"] = options.quotient(self.names["d_model"], self.names["num_heads"])
+        read["dropout_rate"] = float(options[self.dropouts[0]])
+        return _RARE_FIELDS | fixed | read | self._model_fields(options, self._named(tensors))
 
     def model(self, hf_config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dtype: str) -> ModelConfig:
         """Returns the model of a folder, which computes in `dtype`. Raises ConfigError as `model_fields`."""
@@ -130,9 +193,12 @@ class Family(abc.ABC):
 
     def mismatches(self, model: ModelConfig) -> list[str]:
         """Returns a message for each field of `model` that the class cannot hold."""
+        # A field that this class does not name, because it was added since, must have its default.
+        others = {f.name: (f.default,) for f in dataclasses.fields(model) if f.name not in _DERIVED}
+        others = {name: allowed for name, allowed in others.items() if allowed[0] is not dataclasses.MISSING}
         equal = {name: (value(model),) for name, value in self.equal.items()}
         found = []
-        for name, allowed in [*self.fields.items(), *equal.items()]:
+        for name, allowed in (others | dict(self.fields) | equal).items():
             value = getattr(model, name)
             if value not in allowed:
                 field = "data.bidirectional_inputs" if name == "has_prefix" else f"model.{name}"
@@ -143,8 +209,12 @@ class Family(abc.ABC):
     def huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
         """Returns the contents of config.json. Raises ConfigError as `check_model`."""
         self.check_model(model)
-        config = {"architectures": [self.architecture], "model_type": self.model_type}
-        return config | dict.fromkeys(self.dropouts, model.dropout_rate) | self._huggingface_config(model, vocab)
+        option, activations = self.activation
+        config = {"architectures": [self.architecture], "model_type": self.model_type} | self.required
+        config |= dict.fromkeys(self.dropouts, model.dropout_rate)
+        config |= {name: getattr(model, field) for field, name in self.names.items()}
+        config[option] = next(name for name, mlp in activations.items() if mlp == model.mlp)
+        return config | self._huggingface_config(model, vocab)
 
     def to_tensors(self, params: Params, model: ModelConfig, hf_config: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Returns the tensors of a folder, float32 by name. hf_config: as from `huggingface_config`.
@@ -158,11 +228,11 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Returns the fields that `fields` and `dropouts` do not determine. Raises ConfigError as `model_fields`."""
+        """Returns the fields that the table of options does not determine. Raises ConfigError as `model_fields`."""
 
     @abc.abstractmethod
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        """Returns the options for `model`, which the class can hold, except for the rates of dropout."""
+        """Returns the options that `names` does not determine, for a model that the class can hold."""
 
     @abc.abstractmethod
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> Sequence[Tensor]:
@@ -195,3 +265,114 @@ def _current(name: str) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
+
+
+def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]:
+    """Returns the tensors of `params` by name, float32. Copies are not there: `transformers` shares them again.
+
+    Arrays are in C order. Extra rows are 0. Raises ValueError if the paths of the table and of `params` differ.
+    """
+    leaves = {leaf_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+    _check_paths(leaves.keys(), table)
+    tensors = {}
+    for row in table:
+        for name, arrays in _by_layer(row, leaves):
+            array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
+            array = array.T if row.transposed else array
+            array = np.pad(array, ((row.extra_rows, 0), *[(0, 0)] * (array.ndim - 1))) if row.extra_rows else array
+            # In C order: safetensors writes an array's memory as it is, so a transposed view would be written wrongly.
+            tensors[name] = np.array(array, np.float32, order="C")
+    return tensors
+
+
+def to_params(
+    tensors: Mapping[str, np.ndarray], table: Sequence[Tensor], shapes: Params, *, unused: Sequence[str] = ()
+) -> Params:
+    """Returns the float32 parameters that `tensors` hold, a nested dict like `shapes`.
+
+    Args:
+      tensors: by name, of any floating dtype. Copies of a tensor may be there, if they are equal.
+      table: a row for each tensor.
+      shapes: of the parameters, such as from `jax.eval_shape`.
+      unused: regular expressions for the whole names of tensors that `transformers` does not read either.
+
+    Raises ConfigError that names missing tensors, surplus tensors, a tensor of another shape and unequal copies.
+    """
+    expected = {leaf_name(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)}
+    _check_paths(expected.keys(), table)
+    sizes = {path: [1] if not stacks_layers(path) else range(shape[0]) for path, shape in expected.items()}
+    names = {row: _names(row, len(sizes[row.paths[0]])) for row in table}
+    _check_names(tensors, names, unused)
+    params = {}
+    for row in table:
+        shape = [expected[path][1:] if stacks_layers(path) else expected[path] for path in row.paths]
+        layers = [_parts(tensors, row, copies, shape) for copies in names[row]]
+        for k, path in enumerate(row.paths):
+            parts = [layer[k] for layer in layers]
+            params[path] = np.stack(parts) if stacks_layers(path) else parts[0]
+    return jax.tree_util.tree_map_with_path(lambda path, _: params[leaf_name(path)], shapes)
+
+
+def _check_paths(paths: Iterator[str], table: Sequence[Tensor]) -> None:
+    mapped = [path for row in table for path in row.paths]
+    if sorted(mapped) != sorted(paths):
+        raise ValueError(f"the table and the parameters differ in {sorted(set(mapped) ^ set(paths))}")
+
+
+def _by_layer(row: Tensor, leaves: Mapping[str, np.ndarray]) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Yields the name and the parameters of each of the row's tensors: one, or one for each layer."""
+    arrays = [leaves[path] for path in row.paths]
+    if not stacks_layers(row.paths[0]):
+        yield row.name, arrays
+        return
+    for layer in range(len(arrays[0])):
+        yield row.name.format(layer), [array[layer] for array in arrays]
+
+
+def _names(row: Tensor, num_layers: int) -> list[tuple[str, ...]]:
+    """Returns, for each of the row's tensors, its names: the first is its own, the others are those of its copies."""
+    if not stacks_layers(row.paths[0]):
+        return [(row.name, *row.copies)]
+    return [tuple(name.format(layer) for name in (row.name, *row.copies)) for layer in range(num_layers)]
+
+
+def _check_names(
+    tensors: Mapping[str, np.ndarray], names: Mapping[Tensor, list[tuple[str, ...]]], unused: Sequence[str]
+) -> None:
+    groups = [group for groups in names.values() for group in groups]
+    missing = [group[0] for group in groups if not tensors.keys() & set(group)]
+    if missing:
+        raise ConfigError(f"{_list('tensor', missing)} missing")
+    known, pattern = (
+        {name for group in groups for name in group},
+        re.compile("|".join(f"({p})" for p in unused) or "$."),
+    )
+    surplus = [name for name in tensors if name not in known and not pattern.fullmatch(name)]
+    if surplus:
+        raise ConfigError(f"{_list('tensor', surplus)} surplus: the model of config.json does not have them")
+
+
+def _list(noun: str, names: Sequence[str]) -> str:
+    """Returns such as "1 tensor (a.weight) is", "2 tensors (a.weight, b.weight) are"."""
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return f"{len(names)} {noun}{'s' if len(names) > 1 else ''} ({shown}) {'are' if len(names) > 1 else 'is'}"
+
+
+def _parts(
+    tensors: Mapping[str, np.ndarray], row: Tensor, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]
+) -> list[np.ndarray]:
+    """Returns the parameters, of these `shapes`, that one tensor holds."""
+    present = [name for name in names if name in tensors]
+    array = tensors[present[0]]
+    for copy in present[1:]:
+        if not np.array_equal(array, tensors[copy]):
+            raise ConfigError(f"tensors {present[0]} and {copy} must be equal: by config.json the model shares them")
+    whole = functools.reduce(lambda a, b: (*a[:-1], a[-1] + b[-1]), shapes)
+    whole = (whole[0] + row.extra_rows, *whole[1:])
+    wanted = whole[::-1] if row.transposed else whole
+    if tuple(array.shape) != wanted:
+        raise ConfigError(
+            f"tensor {present[0]} has shape {list(array.shape)}, and config.json gives a model with {list(wanted)}"
+        )
+    array = (array.T if row.transposed else array).astype(np.float32)[row.extra_rows :]
+    return np.split(array, np.cumsum([shape[-1] for shape in shapes[:-1]]), axis=-1)

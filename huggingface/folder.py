@@ -1,4 +1,4 @@
-"""Reads a Hugging Face folder: config.json and safetensors files. Pickled files are never opened."""
+"""Reads and writes Hugging Face folders: config.json and safetensors files. Pickled files are never opened."""
 
 import contextlib
 import dataclasses
@@ -7,14 +7,19 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.files import expand_home
 from files.paths import check_local, list_names, read_text
 
+WeightsDtype = Literal["float32", "bfloat16", "float16"]
+MAX_FILE_BYTES = 5 * 10**9  # as save_pretrained of transformers 4; a larger tensor has a file of its own
+
+_DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 # Files of weights that Python's pickle reads, or another framework.
@@ -40,18 +45,14 @@ class HuggingFaceFolder:
 
 
 class Tensors(Mapping[str, np.ndarray]):
-    """Tensors of safetensors files by name. A tensor is read when it is looked up, and not kept.
+    """Tensors of safetensors files by name. A tensor is read when it is looked up, and not kept."""
 
-    shapes: name -> shape. Known without reading a tensor.
-    """
-
-    def __init__(self, where: str, files: Mapping[str, Path], shapes: Mapping[str, tuple[int, ...]]):
-        self.shapes = dict(shapes)
+    def __init__(self, where: str, files: Mapping[str, Path]):
         self._where, self._files = where, files
 
     def __getitem__(self, name: str) -> np.ndarray:
         path = self._files[name]
-        with _errors_name(self._where, path), _open(path) as file:
+        with _opened(path, self._where) as file:
             dtype = file.get_slice(name).get_dtype()
             if dtype.startswith("F") and dtype not in ("F64", "F32", "F16"):
                 raise ConfigError(
@@ -88,7 +89,7 @@ def is_huggingface_folder(path: str | os.PathLike) -> bool:
 
 
 def open_folder(path: str | os.PathLike, where: str) -> HuggingFaceFolder:
-    """Returns the Hugging Face folder `path`, with every file of weights checked for its size.
+    """Returns the Hugging Face folder `path`, with the header of every file of weights read.
 
     where: the flag or config field that names the folder, for messages.
 
@@ -99,15 +100,80 @@ def open_folder(path: str | os.PathLike, where: str) -> HuggingFaceFolder:
     folder = Path(expand_home(os.fspath(path), where))
     if not folder.is_dir():
         raise ConfigError(f"{where} is not a folder: name a folder that transformers' save_pretrained wrote")
-    config = read_json_object(folder / "config.json", where)
+    config = _read_object(folder / "config.json", where)
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not model_type:
         raise ConfigError(f"{where}: config.json has no model_type, so the architecture is unknown: add it")
-    files, shapes = _find_tensors(folder, where)
-    return HuggingFaceFolder(folder, where, config, Tensors(where, files, shapes))
+    files: dict[str, Path] = {}
+    for file_name in _weight_files(folder, where):
+        if not (folder / file_name).exists():
+            raise ConfigError(f"{where} has no {file_name}, which {_INDEX} names: copy that file too")
+        with _opened(folder / file_name, where) as file:
+            files |= dict.fromkeys(file.keys(), folder / file_name)
+    return HuggingFaceFolder(folder, where, config, Tensors(where, files))
 
 
-def read_json_object(path: Path, where: str) -> dict[str, Any]:
+def write_weights(
+    folder: Path,
+    tensors: Mapping[str, np.ndarray],
+    dtype: WeightsDtype,
+    *,
+    max_file_bytes: int = MAX_FILE_BYTES,
+) -> None:
+    """Writes `tensors`, float32 by name, to `folder` as `dtype`, rounded to the nearest.
+
+    One file is model.safetensors. Several are model-00001-of-00002.safetensors and so on, with the file of each tensor
+    in model.safetensors.index.json, as `transformers` reads them. A file holds at most `max_file_bytes` of tensors, or
+    one larger tensor.
+
+    Raises ConfigError for a finite value that is infinite in `dtype`, and without safetensors; OSError for a
+    file that cannot be written.
+    """
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import save_file
+    except ImportError:
+        raise _no_safetensors_library() from None
+    files: list[list[str]] = [[]]
+    used = 0
+    for name, tensor in tensors.items():
+        size = tensor.size * np.dtype(_DTYPES[dtype]).itemsize
+        if files[-1] and used + size > max_file_bytes:
+            files.append([])
+            used = 0
+        files[-1].append(name)
+        used += size
+    weight_map, total = {}, 0
+    for number, names in enumerate(files, start=1):
+        file_name = _WEIGHTS if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
+        converted = {name: _convert(name, tensors[name], dtype) for name in names}
+        try:
+            save_file(converted, folder / file_name, metadata={"format": "pt"})  # transformers refuses files without it
+        except SafetensorError as error:  # such as a full disk
+            raise OSError(str(error)) from error
+        weight_map |= dict.fromkeys(names, file_name)
+        total += sum(tensor.nbytes for tensor in converted.values())
+    if len(files) > 1:
+        write_json(folder / _INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+
+
+def write_json(path: Path, contents: Mapping[str, Any]) -> None:
+    """Writes `contents` as JSON with indents. Raises OSError."""
+    path.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
+
+
+def _convert(name: str, tensor: np.ndarray, dtype: WeightsDtype) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        converted = np.ascontiguousarray(tensor.astype(_DTYPES[dtype]))
+    if not np.isfinite(converted).all() and np.isfinite(tensor).all():
+        raise ConfigError(
+            f"--dtype={dtype} cannot hold {name}, whose largest value is {np.abs(tensor).max():g}: use "
+            "--dtype=bfloat16 or float32"
+        )
+    return converted
+
+
+def _read_object(path: Path, where: str) -> dict[str, Any]:
     """Returns the JSON object in the file `path`. Raises ConfigError for a missing file and for other contents."""
     try:
         contents = json.loads(path.read_text(encoding="utf-8"))
@@ -122,60 +188,35 @@ def read_json_object(path: Path, where: str) -> dict[str, Any]:
     return contents
 
 
-def _find_tensors(folder: Path, where: str) -> tuple[dict[str, Path], dict[str, tuple[int, ...]]]:
-    """Returns the file and the shape of each tensor."""
+def _weight_files(folder: Path, where: str) -> list[str]:
+    """Returns the names of the files of weights. Raises ConfigError if there are none that can be read."""
     if (folder / _WEIGHTS).exists():
-        return _read_header(folder / _WEIGHTS, where)
-    if not (folder / _INDEX).exists():
-        raise _no_safetensors(folder, where)
-    weight_map = read_json_object(folder / _INDEX, where).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise ConfigError(f"{where}: {_INDEX} has no weight_map of tensors to files")
-    files: dict[str, Path] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in sorted(set(weight_map.values())):
-        if os.path.basename(name) != name:
-            raise ConfigError(f"{where}: {_INDEX} names {name!r}, which is not a file of this folder")
-        if not (folder / name).exists():
-            raise ConfigError(f"{where} has no {name}, which {_INDEX} names: copy that file too")
-        shard_files, shard_shapes = _read_header(folder / name, where)
-        files, shapes = files | shard_files, shapes | shard_shapes
-    absent = [name for name in weight_map if name not in files]
-    if absent:
-        raise ConfigError(f"{where}: {weight_map[absent[0]]} has no tensor {absent[0]}, which {_INDEX} names")
-    return files, shapes
-
-
-def _no_safetensors(folder: Path, where: str) -> ConfigError:
-    """Returns the error for a folder without model.safetensors and without an index."""
+        return [_WEIGHTS]
+    if (folder / _INDEX).exists():
+        weight_map = _read_object(folder / _INDEX, where).get("weight_map")
+        names = sorted(set(weight_map.values())) if isinstance(weight_map, dict) else [""]
+        if not all(name and os.path.basename(name) == name for name in names):
+            raise ConfigError(f"{where}: {_INDEX} has no weight_map of tensors to files of this folder")
+        return names
     others = {path.name for pattern in _OTHER_WEIGHTS for path in folder.glob(pattern)} - {*_NOT_WEIGHTS}
     if not others:
-        return ConfigError(f"{where} has no {_WEIGHTS} and no {_INDEX}: name a folder with a model's weights")
-    return ConfigError(
+        raise ConfigError(f"{where} has no {_WEIGHTS} and no {_INDEX}: name a folder with a model's weights")
+    raise ConfigError(
         f"{where} has weights in {min(others)} alone, and no {_WEIGHTS}; pickled files can run any code when they are "
         "read, so only safetensors are: convert the folder with transformers' from_pretrained and save_pretrained"
     )
 
 
-def _read_header(path: Path, where: str) -> tuple[dict[str, Path], dict[str, tuple[int, ...]]]:
-    with _errors_name(where, path), _open(path) as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  not a dict
-    return dict.fromkeys(shapes, path), shapes
-
-
-def _open(path: Path) -> Any:
+@contextlib.contextmanager
+def _opened(path: Path, where: str) -> Iterator[Any]:
+    """Opens a safetensors file. Within this context, errors of safetensors become a ConfigError that names the file."""
     try:
         from safetensors import safe_open
     except ImportError:
-        raise ConfigError("Hugging Face folders need safetensors: pip install -e '.[huggingface]'") from None
-    return safe_open(path, framework="numpy")
-
-
-@contextlib.contextmanager
-def _errors_name(where: str, path: Path) -> Iterator[None]:
-    """Within this context, errors of safetensors become a ConfigError that names the file."""
+        raise _no_safetensors_library() from None
     try:
-        yield
+        with safe_open(path, framework="numpy") as file:
+            yield file
     except ConfigError:
         raise
     except Exception as error:  # safetensors raises an exception of its own, and OSError
@@ -183,3 +224,7 @@ def _errors_name(where: str, path: Path) -> Iterator[None]:
         raise ConfigError(
             f"{where}: {path.name} is truncated or not a safetensors file ({reason}): copy it again"
         ) from error
+
+
+def _no_safetensors_library() -> ConfigError:
+    return ConfigError("Hugging Face folders need safetensors: pip install -e '.[huggingface]'")

@@ -19,5 +19,5 @@ source launch/requeue.sh
 # layer's gradients then overlaps with the backward pass of the layer below, and the gathering of parameters with the
 # layer before. The TPU compiler does so by default.
 export XLA_FLAGS="--xla_gpu_enable_latency_hiding_scheduler=true ${XLA_FLAGS:-}"
-# If one process fails, the others exit within a minute (cluster/distributed.py).
+# If one process fails, the others exit within a minute (JAX's coordination service).
 with_requeue srun --kill-on-bad-exit=1 python -m train.main "$@"

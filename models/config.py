@@ -5,9 +5,12 @@ import math
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The fields of `config.model`, documented in configs/base.py, and four that the caller derives.
+
+    A field that is added declares as its default the value with which the model is as it was without the field. Code
+    that does not name the field, such as a class of Hugging Face's models, then has that model or refuses others.
 
     The range in an annotation is that of the config's field (contract/ranges.py).
 

@@ -36,7 +36,7 @@ class Denoising(Objective):
     """An objective that is a noise mask and two views of the noise. An EOS ends inputs and targets.
 
     Subclasses define `noise_bounds` and `noise_mask`, and set `inputs_view` and `targets_view`, as class attributes or
-    as properties. Output lengths, sentinels, `corrupt`, `hidden_mask`, `restore` and `prompting` follow from these four.
+    as properties. Output lengths, sentinels, `corrupt`, `hidden_mask`, `restore` and `prompting` follow from these.
     """
 
     view_tag: ClassVar[int] = 100  # folded into the keys that views draw from; `noise_mask` must not use it

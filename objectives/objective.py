@@ -144,8 +144,8 @@ class Objective(abc.ABC):
     def variants(self, count: int) -> "tuple[Objective, ...]":
         """Splits the objective into `count` objectives that are equal to it if mixed in equal shares.
 
-        The output lengths of each variant vary less, which makes planned rows fuller (objectives/rows/packing.py). Returns
-        (self,) if output lengths do not vary.
+        The output lengths of each variant vary less, which makes planned rows fuller (objectives/rows/packing.py).
+        Returns (self,) if output lengths do not vary.
         """
         del count
         return (self,)
@@ -166,9 +166,9 @@ class Objective(abc.ABC):
     def expected(self) -> dict[str, float]:
         """Expected statistics of examples, by name; train.show prints them next to the measured ones.
 
-        corrupted: share of the raw tokens that are `hidden_mask`. spans: runs of hidden tokens in an example. span_length:
-        tokens in a run. For Masked examples also selected: share of the positions; masked, random and kept: shares of
-        the selected positions.
+        corrupted: share of the raw tokens that are hidden (`hidden_mask`). spans: runs of hidden tokens in an example.
+        span_length: tokens in a run. For Masked examples also selected: share of the positions; masked, random and
+        kept: shares of the selected positions.
         """
         return {}
 

@@ -14,6 +14,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from cluster.devices import chip_of
 from contract.errors import ConfigError
+from data.tokenizers.base import Tokenizer
 from data.windows.batches import Batches, WindowCounts, loader
 from data.windows.documents import Documents, MixedDocuments
 from data.windows.heldout_batches import Heldout
@@ -34,7 +35,6 @@ from run.per_device import (
 )
 from run.step import TrainState, init_state, make_eval_step, make_train_step
 from workdir.checkpoint import abstract
-from workdir.run_tokenizer import bytes_of_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ class CompiledRun:
         tokenizer, size = self.experiment.tokenizer, self.experiment.model.vocab_size
         step = make_eval_step(
             dataclasses.replace(learner, setup=setup),
-            bytes_of_token=jnp.asarray(bytes_of_tokens(tokenizer, size)) if self.experiment.byte_metric else None,
+            bytes_of_token=jnp.asarray(_bytes_of_tokens(tokenizer, size)) if self.experiment.byte_metric else None,
             unk=self.experiment.vocab.unk,
         )
         in_shardings = self.state_shardings.params, self.batch_sharding
@@ -140,6 +140,14 @@ class CompiledRun:
     @property
     def _local_rows(self) -> list[int]:
         return sharding.local_rows(self.batch_sharding, self.experiment.train.batch_size)
+
+
+def _bytes_of_tokens(tokenizer: Tokenizer, size: int) -> np.ndarray:
+    """Returns the UTF-8 bytes that each token spells, int32 [size]. size: at least the tokenizer's number of ids."""
+    counts = np.zeros(size, np.int32)
+    for token in range(tokenizer.vocab.size):
+        counts[token] = tokenizer.num_bytes(np.asarray([token]))
+    return counts
 
 
 def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress: bool = True) -> CompiledRun:

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
@@ -21,7 +20,7 @@ from data.windows.windowing import windows_per_epoch
 from experiment.config import DataConfig
 from experiment.experiment import Experiment, make_experiment
 from experiment.tasks import check_different, corpus_error
-from workdir.run_config import read_config
+from workdir.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,12 +195,12 @@ def describe_rates(data: DataConfig, factors: Sequence[float]) -> str:
     return f"{shares} of the {'raw tokens' if data.mix_by == 'token' else 'examples'}, by {determined}"
 
 
-def describe_changed_corpus(workdir: str | os.PathLike, experiment: Experiment, corpora: Corpora) -> str:
+def describe_changed_corpus(workdir: Workdir | str, experiment: Experiment, corpora: Corpora) -> str:
     """Returns a line if `corpora`, of `experiment`, are another text than that of the run in `workdir`; "" if not.
 
     "" too if the text of the run is unknown, as that of an imported model.
     """
-    fingerprint = (read_config(workdir).get("corpus") or {}).get("fingerprint")
+    fingerprint = (Workdir(workdir).config().get("corpus") or {}).get("fingerprint")
     if fingerprint in (None, corpora.content_digest):
         return ""
     return (

@@ -1,7 +1,6 @@
 """Opens a finished or running run for reading: the experiment from config.json, parameters from a checkpoint."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,10 +13,9 @@ from experiment.experiment import Experiment, make_experiment
 from models.parameters import array_types
 from models.transformer import Params
 from run import sharding
-from workdir.checkpoint import Checkpoints, abstract
-from workdir.checkpoint_errors import DamagedCheckpointError
-from workdir.run_config import missing_sections, read_config
-from workdir.run_tokenizer import describe_other_tokenizer, with_own_tokenizer
+from workdir.checkpoint import DamagedCheckpointError, abstract
+from workdir.run_config import missing_sections
+from workdir.workdir import Workdir
 
 
 def _refuse(line: str) -> None:
@@ -25,7 +23,7 @@ def _refuse(line: str) -> None:
 
 
 def load_experiment(
-    workdir: str, *, named_by: str = "--workdir", on_other_tokenizer: Callable[[str], None] = _refuse
+    workdir: Workdir | str, *, named_by: str = "--workdir", on_other_tokenizer: Callable[[str], None] = _refuse
 ) -> Experiment:
     """Returns the experiment of the run in `workdir`.
 
@@ -42,14 +40,21 @@ def load_experiment(
 
     Raises ConfigError if the folder is not a run's.
     """
-    config = read_config(workdir, named_by=named_by)
-    with_copy = with_own_tokenizer(config, workdir)
+    workdir = Workdir(workdir, named_by=named_by)
+    config, with_copy = workdir.config(), workdir.config_with_own_tokenizer()
     try:
         experiment = make_experiment(config_for_reading(with_copy))
     except ConfigError as error:
-        raise ConfigError(f"{os.path.join(workdir, 'config.json')}: {error}") from error
-    if line := describe_other_tokenizer(config, workdir, experiment.tokenizer, with_copy["data"]["tokenizer"]):
-        on_other_tokenizer(line)
+        raise ConfigError(f"{workdir}/config.json: {error}") from error
+    found = experiment.tokenizer.fingerprint
+    expected = (config.get("corpus") or {}).get("tokenizer", found)
+    if found != expected:
+        path = with_copy["data"]["tokenizer"]
+        remedy = "restore that file" if path.startswith(f"{workdir}/") else "put the run's tokenizer there"
+        on_other_tokenizer(
+            f"{workdir}: data.tokenizer={path!r} is another tokenizer ({found}) than that of the run ({expected}): "
+            f"{remedy}"
+        )
     # The path of the copy depends on where the folder of the run is; exports and model cards have the path as given.
     config = {**experiment.config, "data": {**experiment.config["data"], "tokenizer": config["data"]["tokenizer"]}}
     return dataclasses.replace(experiment, config=config, new_store_dir=DEFAULT_CACHE_DIR)
@@ -79,7 +84,7 @@ def reading_mesh(experiment: Experiment, *, batch_size: int | None = None) -> Me
 
 
 def load_params(
-    experiment: Experiment, workdir: str, step: int | None = None, *, mesh: Mesh | None = None
+    experiment: Experiment, workdir: Workdir | str, step: int | None = None, *, mesh: Mesh | None = None
 ) -> tuple[Params, int]:
     """Returns the parameters of checkpoint `step` (None: the newest) on this machine's devices, and their step.
 
@@ -92,11 +97,9 @@ def load_params(
     return _load_params(experiment.params_shapes, workdir, step, mesh or reading_mesh(experiment))
 
 
-def _load_params(shapes: Params, workdir: str, step: int | None, mesh: Mesh) -> tuple[Params, int]:
-    checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=None)
-    params, step = checkpoints.restore_params(abstract(shapes, sharding.shardings(mesh, shapes)), step)
-    checkpoints.close()
-    return params, step
+def _load_params(shapes: Params, workdir: Workdir | str, step: int | None, mesh: Mesh) -> tuple[Params, int]:
+    with Workdir(workdir).checkpoints() as checkpoints:
+        return checkpoints.restore_params(abstract(shapes, sharding.shardings(mesh, shapes)), step)
 
 
 def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, Params] | None:
@@ -127,7 +130,7 @@ def check_same_transformer(field: str, other: Experiment, experiment: Experiment
         )
 
 
-def load_transformer(experiment: Experiment, workdir: str, mesh: Mesh) -> tuple[Params, int]:
+def load_transformer(experiment: Experiment, workdir: Workdir | str, mesh: Mesh) -> tuple[Params, int]:
     """Returns the Transformer of the newest checkpoint in `workdir`, on the devices of `mesh`, and its step.
 
     experiment: that of the run in `workdir`.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from command.plural import plural
+from command.program import plural
 from contract.batch import Batch, check_batch
 from data.windows.document_filter import describe_excluded
 from data.windows.documents import Documents, MixedDocuments

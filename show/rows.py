@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from command.plural import plural
+from command.program import plural
 from contract.batch import Batch
 from contract.vocab import Vocab
 from data.tokenizers.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from command.plural import plural
+from command.program import plural
 from show.attention import picture_legend, picture_lines
 from show.page import Page
 from show.rows import KINDS, NOT_SCORED, ORDINARY, SCORED, Row, Run, Section, StackRow, visible

@@ -1,35 +1,31 @@
 """Runs a study: python -m train.ablate --study=configs/studies/NAME.py --out=DIR [--config.a.b=value ...]
 
 Trains every variant with every seed, each as an ordinary run in a workdir under DIR, measures the runs, and writes
-DIR/report.html and DIR/report.md. The same command continues a study that was stopped, and repeats nothing.
+DIR/report.md. The same command continues a study that was stopped, and repeats nothing.
 
     --dry_run       print the plan: parameters, tokens, FLOPs, and a time from two measured steps
     --report        write the report of the runs that are complete
-    --worker=i/n    do the i-th of n parts of the study (launch/ablate_slurm.sh)
+    --worker=i/n    do the i-th of n parts of the study (launch/study_slurm.sh)
 
 --config.a.b=value sets a field of every variant's runs; of a fine-tuning, those that it shares with them.
 """
 
 import re
+import shlex
 import sys
 from typing import Any
 
 import jax
 from absl import flags
 
-from command.flags import parse_flags, run_command
-from command.pyplot import import_pyplot
+from command.flags import override_flags, parse_flags, run_command
 from contract.errors import ConfigError
-from studies.collect import collect
-from studies.dry_run import print_plan
-from studies.folder import StudyFolder
-from studies.jobs import jobs_of, jobs_of_worker, parse_worker
-from studies.plan import Plan, make_plan
-from studies.progress import StudyProgress
-from studies.report import write_report
-from studies.runner import run_jobs
-from studies.study import check_overrides, load_study, study_name, with_changes
-from workdir.tracking.writer import check_trackers
+from studies.jobs import parse_worker, run_jobs
+from studies.plan import jobs_of, make_plan, print_plan
+from studies.report import import_report_libraries, write_report
+from studies.results import StudyFolder
+from studies.study import check_overrides, load_study, with_changes
+from workdir.trackers import check_trackers
 
 _FLAGS = flags.FlagValues()
 _STUDY = flags.DEFINE_string("study", None, "A file of configs/studies.", _FLAGS, required=True)
@@ -48,53 +44,43 @@ def main() -> None:
     worker, num_workers = parse_worker(_WORKER.value)
     if _DRY_RUN.value and _REPORT.value:
         raise ConfigError("--dry_run and --report exclude each other: remove one")
-    path, name = _STUDY.value, study_name(_STUDY.value)
-    folder, seeds, budget = StudyFolder(_OUT.value or f"studies/{name}"), _SEEDS.value, _BUDGET.value
+    study, seeds, budget = load_study(_STUDY.value), _SEEDS.value, _BUDGET.value
+    folder = StudyFolder(_OUT.value or f"studies/{study.name}")
     if _REPORT.value:  # the flags of the study need not be repeated
         ran_seeds, ran_budget, ran_overrides = folder.arguments()
         seeds = ran_seeds if seeds is None else seeds
         budget = ran_budget if budget is None else budget
         overrides = ran_overrides | overrides
-    study = with_changes(load_study(path), seeds=seeds, budget=budget)
+    study = with_changes(study, seeds=seeds, budget=budget)
     check_overrides(overrides, "the command line")
     if not _DRY_RUN.value:
-        import_pyplot("train.ablate")  # the report needs matplotlib, hours later
+        import_report_libraries()  # the report needs them, hours later
         # Only the jobs use the accelerator: this process would take memory from them.
         jax.config.update("jax_platforms", "cpu")
     plan = make_plan(study, overrides)
-    jobs = jobs_of_worker(plan, jobs_of(plan), worker, num_workers)
+    jobs = jobs_of(plan, worker, num_workers)
     if _DRY_RUN.value:
         print_plan(plan, jobs)
         return
     stopped = False
     if _REPORT.value:
-        folder.check(name, plan, path)
+        folder.check(plan)
     else:
         for variant in plan.variants.values():
             check_trackers(variant.main.fields["train"]["trackers"])
-        folder.begin(name, plan, path, overrides)
-        with StudyProgress(plan, jobs, lambda run: _first_value(plan, folder, run)) as progress:
-            stopped = not run_jobs(jobs, plan, folder, progress)
-    results = collect(name, path, plan, overrides, folder)
-    for file in write_report(results, str(folder.path)):
-        print(f"written to {file}")
+        folder.begin(plan, overrides)
+        stopped = not run_jobs(jobs, plan, folder)
+    arguments = [f"--study={_STUDY.value}", f"--out={folder.path}", f"--seeds={study.seeds}"]
+    arguments += [f"--budget={study.budget.amount:g}", *override_flags(overrides)]
+    results = folder.results(plan, shlex.join(["python", "-m", "train.ablate", *arguments]), overrides)
+    print(f"written to {write_report(results, folder.path)}")
     if stopped:
         raise ConfigError("stopped by a signal: run the same command again to continue")
-    failed = [problem for problem in results.problems if problem.state in ("failed", "damaged")]
+    failed = [problem for problem in results.problems if problem.state in ("failed", "diverged", "damaged")]
     for problem in failed:
-        print(f"{problem.variant}, seed {problem.seed}: {problem.state}: {problem.text}", file=sys.stderr)
+        print(f"{problem.variant}, seed {problem.seed}: {problem.state}: {problem.reason}", file=sys.stderr)
     if failed and not _REPORT.value:
         raise ConfigError(f"{len(failed)} runs failed: run the same command again to try them again")
-
-
-def _first_value(plan: Plan, folder: StudyFolder, run: str) -> str:
-    """The first measure of a complete run as text; "" if the run is not complete."""
-    try:
-        outcome = folder.outcome(run)
-    except ConfigError:
-        return "damaged"
-    value = outcome.values.get(plan.study.compared[0]) if outcome is not None else None
-    return "" if outcome is None else "complete" if value is None else f"{value:.4g}"
 
 
 def _split_overrides(argv: list[str]) -> tuple[list[str], dict[str, Any]]:

@@ -1,87 +1,281 @@
-"""The jobs of a study: what one process does, in the order in which a worker does them."""
+"""Does the jobs of a study, each in a process of its own: trains, fine-tunes and measures a run."""
 
-import dataclasses
+import importlib.metadata
+import math
+import multiprocessing
+import os
+import platform
 import re
-from typing import Any
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Self
 
+import jax
+
+from cluster.cluster import code_digest
+from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
-from studies.plan import Plan
+from experiment.experiment import make_experiment
+from studies.measures import TOTALS, FineTuning, Measure, Trained
+from studies.plan import Job, Plan, PlannedRun, clock, with_fields
+from studies.results import Curve, Outcome, StudyFolder
+from train.loop import train_and_evaluate
+from train.recorder import DivergedError
 
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """Trains and measures runs of one variant.
-
-    Attributes:
-      seeds: more than one are trained side by side.
-      field, value: of a sweep, whose runs are measured by the first measure alone; field is "" otherwise.
-    """
-
-    variant: str
-    seeds: tuple[int, ...]
-    field: str = ""
-    value: Any = None
-
-    @property
-    def name(self) -> str:
-        """The name of the job's log, such as "bert_40-seed0"."""
-        if self.field:
-            return f"{self.variant}-{self.field.rpartition('.')[2]}={self.value}"
-        return self.run_name(self.seeds[0]) + (f"-to-{self.seeds[-1]}" if len(self.seeds) > 1 else "")
-
-    def run_name(self, seed: int) -> str:
-        """The name of a run's workdir, outcome and failure."""
-        return self.name if self.field else f"{self.variant}-seed{seed}"
-
-
-def jobs_of(plan: Plan) -> list[Job]:
-    """Returns all jobs of a study, each after those that it needs.
-
-    The jobs of seed 0 precede those of seed 1, so that an unfinished study compares all variants. Where learning rates
-    are swept, all jobs of a variant follow one another.
-    """
-    seeds = tuple(range(plan.study.seeds))
-    groups = [(seed,) for seed in seeds]
-    sweeps = {
-        name: [Job(name, (0,), field, value) for field, values in variant.sweep.items() for value in values]
-        for name, variant in plan.variants.items()
-    }
-    if plan.swept:
-        return [job for name in plan.variants for job in (*sweeps[name], *(Job(name, group) for group in groups))]
-    return [Job(name, group) for group in groups for name in plan.variants]
-
-
-def jobs_of_worker(plan: Plan, jobs: list[Job], worker: int, num_workers: int) -> list[Job]:
-    """Returns the jobs of worker `worker`, from 0, of `num_workers`.
-
-    Where learning rates are swept, a worker has whole variants, because the runs of a variant need its sweep.
-
-    Raises ConfigError if the worker has no job.
-    """
-    if plan.swept:
-        names = list(plan.variants)[worker::num_workers]
-        chosen, kind, total = [job for job in jobs if job.variant in names], "variants", len(plan.variants)
-    else:
-        chosen, kind, total = jobs[worker::num_workers], "jobs", len(jobs)
-    if not chosen:
-        raise ConfigError(
-            f"--worker={worker}/{num_workers} has nothing to do, because the study has {total} {kind}: use at most "
-            f"{total} workers"
-        )
-    return chosen
+# Added to the seed of the run after a start, which then reads the text in another order; the seed of a sweep's runs.
+_AFTER_START_SEED, _SWEEP_SEED = 1000, 2000
+_STOPPED, _DIVERGED = 75, 77  # exit statuses of a job that a signal stopped, and of one that diverged
+_POLL_SECONDS = 0.2
+_ERROR_CHARS = 400
 
 
 def parse_worker(text: str) -> tuple[int, int]:
     """Returns (i, n) of "i/n". Raises ConfigError unless 0 <= i < n."""
     match = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
-    if match is None:
-        raise ConfigError(f"--worker={text} must be i/n, such as 0/4 for the first of four workers")
-    worker, num_workers = int(match[1]), int(match[2])
-    if worker >= num_workers:
-        raise ConfigError(
-            f"--worker={text} is out of range: the workers of {num_workers} are 0/{num_workers} to "
-            f"{num_workers - 1}/{num_workers}"
-            if num_workers
-            else f"--worker={text} is out of range: there must be 1 worker or more"
-        )
-    return worker, num_workers
+    if match is None or int(match[1]) >= int(match[2]):
+        raise ConfigError(f"--worker={text} must be i/n, from 0/4 to 3/4 for four workers")
+    return int(match[1]), int(match[2])
+
+
+def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
+    """Does the jobs that are not complete, and prints a line for each.
+
+    A process of its own per job keeps the failures of one, such as a device that is out of memory, from the others: a
+    job that fails leaves an Outcome that says so, and the next job begins.
+
+    Returns False if a signal has ended this before the last job.
+    """
+    work = {job: _flops(plan, job) for job in jobs if not _is_done(folder.outcome(job))}
+    total, done, began = sum(work.values()), 0.0, time.monotonic()
+    print(f"{len(jobs) - len(work)} of {len(jobs)} runs are complete already", flush=True)
+    with Signals() as signals:
+        for number, job in enumerate(work, start=1):
+            if signals.received:
+                return False
+            print(f"{number}/{len(work)}  {job.name} begins: {folder.log(job)}", flush=True)
+            folder.remove(job)
+            status = in_a_process(job, plan, folder, signals)
+            if status == _STOPPED or (signals.received and status):
+                return False
+            done += work[job]
+            left = (time.monotonic() - began) / done * (total - done)
+            outcome = folder.outcome(job)
+            result = f"{outcome.state}: {outcome.reason}" if outcome.reason else _first_value(plan, outcome)
+            print(f"{number}/{len(work)}  {job.name}: {result}; about {clock(left)} left", flush=True)
+    return True
+
+
+def _is_done(outcome: Outcome) -> bool:
+    return outcome.state == "complete" or (bool(outcome.field) and outcome.state == "diverged")
+
+
+def _flops(plan: Plan, job: Job) -> float:
+    variant = plan.variants[job.variant]
+    return variant.flops + sum(run.flops for run in ([] if job.field else variant.distinct_fine_tunings))
+
+
+def _first_value(plan: Plan, outcome: Outcome) -> str:
+    measure = plan.study.compared[0]
+    value = outcome.values.get(measure)
+    return "complete" if value is None else f"{measure} {value:.4g}"
+
+
+class Signals:
+    """Within this context SIGTERM and SIGINT end the running job, which saves a checkpoint; a second one kills it.
+
+    received: how many there were.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, *_) -> None:
+        self.received += 1
+
+
+def in_a_process(job: Job, plan: Plan, folder: StudyFolder, signals: Signals) -> int:
+    """Does a job in a process of its own and returns its exit status. One without an outcome has failed."""
+    log = folder.log(job)
+    begin = log.stat().st_size if log.exists() else 0
+    process = multiprocessing.get_context("spawn").Process(target=_main, args=(job, plan, str(folder.path)))
+    # The terminal sends Ctrl-C to both processes. The new one ignores it until it has a session of its own.
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process.start()
+    signal.signal(signal.SIGINT, handler)
+    forwarded = 0
+    while process.exitcode is None:
+        process.join(_POLL_SECONDS)
+        if signals.received > forwarded:
+            forwarded = signals.received
+            process.terminate() if forwarded == 1 else process.kill()
+    if process.exitcode not in (0, _STOPPED) and not signals.received:
+        printed = log.read_bytes()[begin:].decode(errors="replace") if log.exists() else ""
+        folder.write(job, _failed(job, process.exitcode, printed, str(log)))
+    return process.exitcode
+
+
+def _failed(job: Job, status: int, printed: str, log: str) -> Outcome:
+    """Returns the outcome of a job whose process ended with `status`. printed: by this try, to its log."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    reason = lines[-1] if lines else f"exit status {status}"
+    if status < 0:
+        reason = f"the process was ended by signal {signal.Signals(-status).name}"
+    reason = reason.removeprefix("error: ")[:_ERROR_CHARS]
+    state = "diverged" if status == _DIVERGED else "failed"
+    run = dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
+    return Outcome(**run, state=state, reason=f"{reason}; log: {log}")
+
+
+def _main(job: Job, plan: Plan, out: str) -> None:
+    """The process of a job. It appends what it prints to the job's log, and exits with 0 or a status for an error."""
+    os.setsid()  # Ctrl-C in the terminal reaches the command, which ends the job
+    folder = StudyFolder(out)
+    log = os.open(folder.log(job), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(log, stream.fileno())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if jax.config.jax_compilation_cache_dir is None:
+        # Runs of the same shapes have the same programs. Programs for one host's CPU may not run on another's.
+        jax.config.update("jax_compilation_cache_dir", os.path.abspath(os.path.join(out, "compiled", platform.node())))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    run_command(lambda: sys.exit(_status(job, plan, folder)), memory_remedy=TRAINING_MEMORY)
+
+
+def _status(job: Job, plan: Plan, folder: StudyFolder) -> int:
+    try:
+        return 0 if do_job(job, plan, folder) else _STOPPED
+    except DivergedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _DIVERGED
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent ends, so that a study that is killed leaves no run behind."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
+    """Trains the stages of a job that are not complete, in order, measures the run and writes its outcome.
+
+    Returns False after a signal to stop. Raises ConfigError if the job fails.
+    """
+    variant, measures = plan.variants[job.variant], plan.measures
+    swept = {job.field: job.value} if job.field else chosen_values(variant.name, plan, folder)
+    if job.field:
+        first = plan.study.compared[0]
+        measures = {first: measures[first]}
+    measures = {name: measure for name, measure in measures.items() if measure.applies_to(variant.name)}
+    stages = _stages(job, plan, folder, swept, measures)
+    for name, (_, fields) in stages.items():
+        workdir = folder.workdir(name)
+        if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
+            return False
+    fine_tunings = {
+        name: folder.workdir(f"{job.name}-{variant.fine_tuned_for(name)}")
+        for name, measure in measures.items()
+        if isinstance(measure, FineTuning)
+    }
+    start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
+    trained = Trained(folder.workdir(job.name), start, fine_tunings)
+    values = {name: measure.value(name, trained) for name, measure in measures.items()}
+    before, lines = trained.before, [line for line in trained.lines if line["loss"] is not None]
+    outcome = Outcome(
+        variant=variant.name,
+        seed=job.seed,
+        field=job.field,
+        value=job.value,
+        values={name: value for name, value in values.items() if measures[name].is_compared and _is_finite(value)},
+        samples={name: value for name, value in values.items() if not measures[name].is_compared},
+        curve=Curve(
+            raw_tokens=[before["raw_tokens"] + line["raw_tokens"] for line in lines],
+            flops=[before["flops"] + line["flops"] for line in lines],
+            loss=[line["loss"] for line in lines],
+        ),
+        num_params=variant.num_params,
+        steps=variant.steps,
+        **{total: before[total] + trained.lines[-1][total] for total in TOTALS},
+        swept=swept,
+        commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
+        heldout_digest=variant.heldout_digest,
+        environment=_environment(),
+    )
+    folder.write(job, outcome)
+    return True
+
+
+def _stages(
+    job: Job, plan: Plan, folder: StudyFolder, swept: dict[str, Any], measures: dict[str, Measure]
+) -> dict[str, tuple[PlannedRun, dict[str, Any]]]:
+    """Returns name of the workdir -> the run and its config: a start, the run, and fine-tunings for `measures`."""
+    variant, seed, main = plan.variants[job.variant], _SWEEP_SEED if job.field else job.seed, job.name
+    stages: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
+    changes = swept | {"seed": seed}
+    if variant.start is not None:
+        stages[f"{main}-start"] = variant.start, with_fields(variant.start.fields, {"seed": seed})
+        begin = folder.workdir(f"{main}-start").path
+        changes |= {"seed": seed + _AFTER_START_SEED, "train.init_from": begin}
+    stages[main] = variant.main, with_fields(variant.main.fields, changes)
+    for name, measure in measures.items():
+        if isinstance(measure, FineTuning):
+            run = variant.fine_tunings[name]
+            changes = {"seed": seed, "train.init_from": folder.workdir(main).path}
+            stages[f"{main}-{variant.fine_tuned_for(name)}"] = run, with_fields(run.fields, changes)
+    return stages
+
+
+def chosen_values(variant: str, plan: Plan, folder: StudyFolder) -> dict[str, Any]:
+    """Returns field -> the value with the best first measure of the variant's sweep; {} without a sweep.
+
+    A learning rate that diverges is not chosen.
+
+    Raises ConfigError if a value was not tried to its end, for a reason other than divergence, or if all diverged.
+    """
+    sweep = plan.variants[variant].sweep
+    if not sweep:
+        return {}
+    jobs = [Job(variant, 0, field, value) for field, values in sweep.items() for value in values]
+    outcomes = [folder.outcome(job) for job in jobs]
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        if not _is_done(outcome):
+            raise ConfigError(f"variant {variant}: the run {job.name} of its sweep is not complete")
+    measure = plan.study.compared[0]
+    scored = [outcome for outcome in outcomes if measure in outcome.values]
+    if not scored:
+        raise ConfigError(f"variant {variant}: every run of its sweep diverged: {outcomes[0].reason}")
+    choose = min if plan.measures[measure].better == "lower" else max
+    best = choose(scored, key=lambda outcome: outcome.values[measure])
+    return {best.field: best.value}
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _environment() -> dict[str, str]:
+    """Returns what this process runs on: name -> text."""
+    devices = jax.devices()
+    versions = {package: importlib.metadata.version(package) for package in ("jax", "flax", "optax", "numpy")}
+    return {
+        "device": f"{devices[0].device_kind} x {len(devices)}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPU cores",
+        "python": platform.python_version(),
+        **versions,
+        "hash of the source code": code_digest(),
+    }

@@ -2,12 +2,15 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import jax
 
+from command.flags import resolve
 from contract.errors import ConfigError
+from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from evaluation.probes import PROBES
 from evaluation.probes.command import answer, check_probe
 from evaluation.probes.heldout_text import Infilling
@@ -20,14 +23,71 @@ from models.parameters import Params
 from run.compiled_run import make_run
 from run.corpus import open_corpora
 from run.evaluation import evaluate
-from run.restore import language_model
-from studies.trained import Trained, finished_lines, scored_under
+from run.restore import language_model, load_experiment, load_params, reading_mesh
+from workdir.workdir import Workdir
 
+TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
+# What a fine-tuned or scored model shares with the run whose parameters it has.
+VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
+SPLIT = ("heldout_fraction", "split_seed", "split_by")
+_CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 _SAMPLE_TOKENS = 64
 _PROBE_METRICS = tuple(
     [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
     + ["exact_match", "accuracy"]
 )
+
+
+class Trained:
+    """A finished run, opened when a measure needs it.
+
+    Args:
+      workdir: of the run.
+      start: of the run from which it started, if any.
+      fine_tunings: measure -> of the run that was fine-tuned for it.
+    """
+
+    def __init__(self, workdir: Workdir, start: Workdir | None, fine_tunings: Mapping[str, Workdir]):
+        self.workdir, self.fine_tunings = workdir, fine_tunings
+        self.lines = finished_lines(workdir)
+        self.before = finished_lines(start)[-1] if start is not None else dict.fromkeys(TOTALS, 0)  # totals
+
+    @functools.cached_property
+    def experiment(self) -> Experiment:
+        """The run's experiment, on this machine."""
+        return load_experiment(self.workdir.path)
+
+    @functools.cached_property
+    def mesh(self):
+        """The devices that read the run."""
+        return reading_mesh(self.experiment, batch_size=self.experiment.train.batch_size)
+
+    @functools.cached_property
+    def params(self) -> Params:
+        """The parameters of the last step."""
+        return load_params(self.experiment, self.workdir.path, mesh=self.mesh)[0]
+
+    def under(self, config: str, overrides: Mapping[str, Any]) -> tuple[Experiment, Params]:
+        """The run's model under another config, with its parameters; under its own if `config` is ""."""
+        if not config:
+            return self.experiment, self.params
+        experiment = _scored_under(config, overrides, self.experiment)
+        return experiment, scoring_params(self.experiment, experiment, self.params)
+
+
+def finished_lines(workdir: Workdir) -> list[dict[str, Any]]:
+    """Returns the held-out metrics of a finished run. Raises ConfigError if those of its last step are missing."""
+    lines, steps = workdir.metrics("eval"), workdir.config()["train"]["steps"]
+    if not lines or lines[-1]["step"] != steps:
+        raise ConfigError(f"{workdir} lacks the evaluation of step {steps}: delete it to train the run again")
+    return lines
+
+
+def _scored_under(config: str, overrides: Mapping[str, Any], trained: Experiment) -> Experiment:
+    """Returns the experiment that scores the model of `trained` under `config`, on the text of its own corpus."""
+    data = trained.config["data"]
+    overrides = {f"data.{name}": data[name] for name in (*VOCABULARY, *_CORPUS)} | dict(overrides)
+    return scoring_experiment(trained, resolve(config, overrides, config), name=config, overrides=overrides)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +128,7 @@ class HeldoutMetric(Measure):
     kind: ClassVar = "heldout"
 
     def check(self, experiment):
-        scored = scored_under(self.config, self.overrides, experiment) if self.config else experiment
+        scored = _scored_under(self.config, self.overrides, experiment) if self.config else experiment
         _check_heldout_metric(scored, self.metric)
 
     def value(self, name, trained):
@@ -101,7 +161,7 @@ class ProbeMetric(Measure):
 
     def check(self, experiment):
         if self.config:
-            experiment = scored_under(self.config, self.overrides, experiment)
+            experiment = _scored_under(self.config, self.overrides, experiment)
         probe = self._probe()
         check_probe(probe, experiment)
         *fields, leaf = self.metric.split(".")

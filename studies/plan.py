@@ -2,22 +2,29 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
+from rich.console import Console
+from rich.table import Table
+
+from command.flags import override_flags, resolve
 from contract.errors import ConfigError
 from data.windows.batches import Batches
 from experiment.experiment import Experiment, make_experiment
+from run.compiled_run import make_run
 from run.corpus import open_corpora
+from run.memory import resolve_memory, this_machine
 from run.restore import check_same_transformer
-from studies.measures import FineTuning, Measure, make_measure
+from studies.measures import SPLIT, VOCABULARY, FineTuning, Measure, make_measure
 from studies.study import Budget, Study, Variant
-from workdir.resolve import fine_tuning_fields, resolve, with_fields
 from workdir.run_config import flatten
 
 BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, because a step cannot be divided
-# Added to the seed of the run after a start, which then reads the text in another order; the seed of a sweep's runs.
-AFTER_START_SEED, SWEEP_SEED = 1000, 2000
 _EVALUATIONS = 5  # of a run whose config does not set train.eval_every
 _LINES = 20  # of training metrics
 # Fields of how often and where a run reports, which do not change what it trains.
@@ -30,7 +37,9 @@ _REPORTING = (
     "train.trackers",
     "train.tracker_project",
 )
-_COUNTED_BATCHES = 32  # from which the raw tokens of a step are estimated at first
+_COUNTED_BATCHES = 32  # at first, from which the raw tokens of a step are estimated
+_MEASURED_STEPS = 2  # of a dry run
+_WIDTH = 120  # of the table of a dry run in a file or a pipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +62,13 @@ class PlannedRun:
     def steps(self) -> int:
         """The number of its updates; of a run of train.epochs 0."""
         return self.fields["train"]["steps"]
+
+    def command(self, fields: Mapping[str, Any], workdir: str) -> str:
+        """Returns the command that trains this run with `fields`, its own but for a few, such as the seed."""
+        default, wanted = flatten(resolve(self.config, {}, self.config)), flatten(fields)
+        overrides = {field: value for field, value in wanted.items() if default.get(field) != value}
+        flags = [f"--config={self.config}", *override_flags(overrides), f"--workdir={workdir}"]
+        return shlex.join(["python", "-m", "train.main", *flags])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,26 +99,35 @@ class VariantPlan:
 
         return trained(self) == trained(other)
 
+    def fine_tuned_for(self, measure: str) -> str:
+        """The first measure with the same fine-tuning, whose run `measure` shares."""
+        run = self.fine_tunings[measure]
+        return next(name for name, other in self.fine_tunings.items() if other == run)
+
     @property
     def distinct_fine_tunings(self) -> list[PlannedRun]:
-        """The runs of `fine_tunings`, each once: measures with equal configs share a run."""
-        runs = list(self.fine_tunings.values())
-        return [run for k, run in enumerate(runs) if run not in runs[:k]]
+        """The runs of `fine_tunings`, each once."""
+        return [run for name, run in self.fine_tunings.items() if self.fine_tuned_for(name) == name]
+
+    @property
+    def stages(self) -> list[PlannedRun]:
+        """The runs that share the budget: the start, if any, and `main`."""
+        return [run for run in (self.start, self.main) if run is not None]
 
     @property
     def raw_tokens(self) -> int:
         """Raw tokens of the training, the start included."""
-        return self.main.raw_tokens + (self.start.raw_tokens if self.start else 0)
+        return sum(run.raw_tokens for run in self.stages)
 
     @property
     def flops(self) -> float:
         """Model FLOPs of the training, the start included."""
-        return self.main.flops + (self.start.flops if self.start else 0)
+        return sum(run.flops for run in self.stages)
 
     @property
     def steps(self) -> int:
         """Updates of the training, the start included."""
-        return self.main.steps + (self.start.steps if self.start else 0)
+        return sum(run.steps for run in self.stages)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,10 +138,47 @@ class Plan:
     variants: dict[str, VariantPlan]
     measures: dict[str, Measure]
 
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Trains and measures one run of a variant.
+
+    field, value: of a sweep, whose runs are measured by the first measure alone; field is "" otherwise.
+    """
+
+    variant: str
+    seed: int
+    field: str = ""
+    value: Any = None
+
     @property
-    def swept(self) -> bool:
-        """Whether some variant has a sweep."""
-        return any(variant.sweep for variant in self.variants.values())
+    def name(self) -> str:
+        """The name of the run's workdir, outcome and log, such as "bert_40-seed0"."""
+        if self.field:
+            return f"{self.variant}-{self.field.rpartition('.')[2]}={self.value}"
+        return f"{self.variant}-seed{self.seed}"
+
+
+def jobs_of(plan: Plan, worker: int = 0, num_workers: int = 1) -> list[Job]:
+    """Returns the jobs of worker `worker`, from 0, of `num_workers`, each after those that it needs.
+
+    The jobs of seed 0 precede those of seed 1, so that an unfinished study compares all variants. Where learning rates
+    are swept, the jobs of a variant follow one another and have one worker, because its runs need its sweep.
+
+    Raises ConfigError if the worker has no job.
+    """
+    seeds = range(plan.study.seeds)
+    if any(variant.sweep for variant in plan.variants.values()):
+        parts = [
+            [Job(name, 0, field, value) for field, values in variant.sweep.items() for value in values]
+            + [Job(name, seed) for seed in seeds]
+            for name, variant in plan.variants.items()
+        ]
+    else:
+        parts = [[Job(name, seed)] for seed in seeds for name in plan.variants]
+    if worker >= len(parts):
+        raise ConfigError(f"--worker={worker}/{num_workers} has nothing to do: use at most {len(parts)} workers")
+    return [job for part in parts[worker::num_workers] for job in part]
 
 
 def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
@@ -225,7 +287,6 @@ def _budgeted(
 
 def _steps_of_tokens(batches: Batches, amount: float) -> int:
     """Returns the number of batches, 1 or more, whose raw tokens are nearest to `amount`."""
-
     per_step = _tokens(batches, 0, _COUNTED_BATCHES) / _COUNTED_BATCHES
     steps = max(round(amount / per_step), 1)
     total = _tokens(batches, 0, steps)
@@ -262,3 +323,101 @@ def _experiment(fields: Mapping[str, Any], where: str) -> Experiment:
         return make_experiment(fields)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
+
+
+def with_fields(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested `fields` with dotted fields replaced. `fields` is unchanged."""
+    result = dict(fields)
+    for field, value in changes.items():
+        section, _, rest = field.partition(".")
+        result[section] = with_fields(result[section], {rest: value}) if rest else value
+    return result
+
+
+def fine_tuning_fields(
+    fields: Mapping[str, Any], overrides: Mapping[str, Any], trained: Experiment, workdir: str
+) -> dict[str, Any]:
+    """Returns `fields` of a config for fine-tuning the model of `trained`, which is in `workdir`.
+
+    The shape of the model, the vocabulary, the precision, the seed, the split, the mesh and data.cache_dir are those of
+    `trained`, without those that `overrides`, already part of `fields`, set. A decoder reads the text as it read inputs
+    in its training: in both directions if some denoiser had inputs that saw each other, such as prefix LM's, and from
+    the left otherwise.
+    """
+    run = trained.config
+    shared = {f"model.{name}": getattr(trained.model, name) for name in run["model"]}
+    shared |= {f"data.{name}": run["data"][name] for name in (*VOCABULARY, *SPLIT, "cache_dir")}
+    if not trained.model.has_encoder:
+        saw_both_sides = any(d.objective.has_inputs and max(d.weight, d.final_weight) > 0 for d in trained.denoisers)
+        shared["data.bidirectional_inputs"] = trained.data.bidirectional_inputs and saw_both_sides
+    shared |= {name: run[name] for name in ("precision", "seed", "mesh")} | {"train.init_from": workdir}
+    return with_fields(fields, {field: value for field, value in shared.items() if field not in overrides})
+
+
+def print_plan(plan: Plan, jobs: Sequence[Job], console: Console | None = None) -> None:
+    """Prints the runs of `jobs`, those of one worker, and an estimate of their time on this machine.
+
+    The steps are measured after compilation. Compilation, evaluations, probes and checkpoints are not in the estimate.
+    """
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    study, table = plan.study, Table(box=None, padding=(0, 2), header_style="dim")
+    console.print(study.question)
+    console.print(
+        f"{len(plan.variants)} variants x {study.seeds} seeds, {study.budget.amount:.4g} {study.budget.unit} each; "
+        f"measures: {', '.join(study.measures)}\n"
+    )
+    headers = ("variant", "runs", "parameters", "steps", "raw tokens", "FLOPs", "fine-tuning steps", "s/step", "time")
+    for header in headers:
+        table.add_column(header, justify="left" if header == "variant" else "right")
+    total, measured = 0.0, dict[str, float]()
+    for number, (name, variant) in enumerate(plan.variants.items(), start=1):
+        progress = f"measuring {name}, {number} of {len(plan.variants)}: compiles each step and runs it three times"
+        print(progress, file=sys.stderr, flush=True)
+        own = [job for job in jobs if job.variant == name]
+        seconds = sum(_seconds(run, measured) for run in variant.stages)
+        fine_tuning = sum(_seconds(run, measured) for run in variant.distinct_fine_tunings)
+        whole = len(own) * seconds + sum(not job.field for job in own) * fine_tuning
+        total += whole
+        table.add_row(
+            name,
+            str(len(own)),
+            f"{variant.num_params / 1e6:,.2f}M",
+            f"{variant.steps:,}",
+            f"{variant.raw_tokens:,}",
+            f"{variant.flops:.3g}",
+            " + ".join(f"{run.steps:,}" for run in variant.distinct_fine_tunings) or "-",
+            f"{seconds / variant.steps:.3g}",
+            clock(whole),
+        )
+    console.print(table)
+    console.print("s/step is that of the training; time includes the fine-tunings")
+    console.print(
+        f"\nabout {clock(total)} of training steps on {jax.devices()[0].device_kind} x {jax.device_count()}; "
+        "compilation, evaluations and probes come on top"
+    )
+
+
+def _seconds(run: PlannedRun, measured: dict[str, float]) -> float:
+    """The time of a run's steps, from two steps after the first one."""
+    # Init parameters anew: the fine-tuned model's start does not exist yet.
+    fields = with_fields(run.fields, {"train.init_from": ""})
+    key = repr({name: value for name, value in fields.items() if name not in ("seed", "optimizer")})
+    if key not in measured:
+        run_here = make_run(resolve_memory(make_experiment(fields), this_machine()), show_progress=False)
+        state, batches = run_here.init_state(), run_here.train_batches(0)
+        for count in range(1 + _MEASURED_STEPS):
+            state, metrics = run_here.train_step(state, run_here.to_devices(next(batches)))
+            if not count:  # the step is compiled
+                jax.block_until_ready(metrics)
+                began = time.perf_counter()
+        jax.block_until_ready(metrics)
+        measured[key] = (time.perf_counter() - began) / _MEASURED_STEPS
+    return measured[key] * run.steps
+
+
+def clock(seconds: float) -> str:
+    """Returns a time as text, such as "5 min"."""
+    minutes = seconds / 60
+    return f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min" if minutes >= 2 else f"{seconds:.0f} s"

@@ -6,17 +6,15 @@ format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from command.pyplot import import_pyplot, save_figure
 from contract.errors import ConfigError
-from files.atomic import writing
-from workdir.metrics_file import Split, metrics_path, read_metrics
-from workdir.run_config import read_config
+from files.atomic import check_output, writing
+from workdir.workdir import Workdir
 
 _FLAGS = flags.FlagValues()
 _OUT = flags.DEFINE_string("out", None, "File to write: .svg, .png or .pdf.", _FLAGS, required=True)
@@ -31,6 +29,9 @@ _AXES = {
     "seconds": "seconds of training",
 }
 _X = flags.DEFINE_enum("x", "step", list(_AXES), f"Horizontal axis: {', '.join(_AXES)}.", _FLAGS)
+# Okabe and Ito (2008), which colour-blind readers distinguish, without yellow, which is too light for lines on white.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_SUFFIXES = (".svg", ".png", ".pdf")
 
 Curves = dict[str, tuple[list[float], list[float]]]  # name -> values of the horizontal axis, values
 
@@ -44,16 +45,15 @@ def main() -> None:
     print(f"written to {_OUT.value}")
 
 
-def plot(runs: Sequence[str], out: str, *, metric: str, split: Split, x: str = "step") -> None:
+def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "step") -> None:
     """Writes a figure of `metric` of each run over `x` to the file `out`.
 
-    runs: folders. x: "step", or a total since the first step.
+    runs: folders. split: "eval" or "train". x: "step", or a total since the first step.
 
     Raises ConfigError for a folder without metrics, an unknown metric and a file that cannot be written, for held-out
     metrics of runs that hold out different text, and if matplotlib is not installed.
     """
-    if os.path.splitext(out)[1] not in (".svg", ".png", ".pdf"):
-        raise ConfigError(f"--out={out} must end in .svg, .png or .pdf")
+    check_figure(out)
     if len(runs) == 1:
         curves = read_curves(runs[0], metric, split, x=x, with_denoisers=True)
     else:
@@ -69,31 +69,50 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: Split, x: str = "
         axes.set_xlabel(_AXES[x])
         axes.set_ylabel(f"{'held-out' if split == 'eval' else 'training'} {metric}", parse_math=False)
         axes.grid(alpha=0.3)
-        _add_legend(axes, list(curves))
-        try:
-            with writing(out, binary=True) as file:
-                save_figure(figure, file, out)
-        finally:
-            pyplot.close(figure)
+        # Names as they are: matplotlib omits labels that begin with "_" and typesets $...$.
+        legend = axes.legend(axes.get_lines(), [str(k) for k in range(len(curves))])
+        for text, name in zip(legend.get_texts(), curves, strict=True):
+            text.set_parse_math(False)
+            text.set_text(name)
+        write_figure(figure, out)
 
 
-def _add_legend(axes: Any, names: Sequence[str]) -> None:
-    """Adds the names of the curves as they are: matplotlib omits labels that begin with "_" and typesets $...$."""
-    legend = axes.legend(axes.get_lines(), [str(k) for k in range(len(names))])
-    for text, name in zip(legend.get_texts(), names, strict=True):
-        text.set_parse_math(False)
-        text.set_text(name)
+def import_pyplot(command: str) -> Any:
+    """Returns matplotlib.pyplot, which draws into files and opens no windows. command: for the message.
+
+    Raises ConfigError if matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise ConfigError(f"{command} needs matplotlib: pip install -e '.[plot]'") from None
+    return pyplot
+
+
+def check_figure(path: str, flag: str = "--out") -> None:
+    """Raises ConfigError if `path` is not a figure that can be written."""
+    if os.path.splitext(path)[1] not in _SUFFIXES:
+        raise ConfigError(f"{flag}={path} must end in .svg, .png or .pdf")
+    check_output(path, flag)
+
+
+def write_figure(figure: Any, path: str, flag: str = "--out") -> None:
+    """Writes a figure of pyplot, equal for equal figures, in the format of the suffix of `path`, and closes it."""
+    suffix = os.path.splitext(path)[1].removeprefix(".")
+    try:
+        with writing(path, flag, binary=True) as file:
+            figure.savefig(file, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
+    finally:
+        import_pyplot("train.plot").close(figure)
 
 
 def _check_same_heldout(runs: Sequence[str]) -> None:
-    """Raises ConfigError if the runs hold out different text, or if it is not known which."""
-    digests = {run: read_config(run, named_by="RUN").get("corpus", {}).get("heldout") for run in runs}
+    """Raises ConfigError if the runs hold out different text."""
+    digests = {run: Workdir(run, named_by="RUN").config().get("corpus", {}).get("heldout") for run in runs}
     for run, digest in digests.items():
-        if digest is None:
-            raise ConfigError(
-                f"{run}/config.json does not say which text was held out (corpus.heldout), because an earlier version "
-                "wrote it: draw the run alone, or use --split=train"
-            )
         if digest != digests[runs[0]]:
             raise ConfigError(
                 f"{runs[0]} and {run} hold out different text (corpus.heldout {digests[runs[0]]} and {digest} in "
@@ -102,40 +121,29 @@ def _check_same_heldout(runs: Sequence[str]) -> None:
             )
 
 
-def read_curves(run: str, metric: str, split: Split, *, x: str = "step", with_denoisers: bool = False) -> Curves:
+def read_curves(run: str, metric: str, split: str, *, x: str = "step", with_denoisers: bool = False) -> Curves:
     """Returns the curve over `x` of `metric` and, if `with_denoisers`, of each `<metric>/<denoiser>`.
 
-    Raises ConfigError if the folder has no metrics.jsonl, if no line of the split has the metric as a number, and if a
-    line has the metric and not `x`.
+    Raises ConfigError if the folder has no metrics.jsonl, and if no line of the split has the metric as a number, or x.
     """
-    path, numbered = metrics_path(run), dict(enumerate(read_metrics(run), start=1))
-    numbered = {number: line for number, line in numbered.items() if line["split"] == split}
-    lines = numbered.values()
+    lines = Workdir(run).metrics(split)
     names = dict.fromkeys(name for line in lines for name in line if name not in ("step", "split"))
-    if metric not in names:
-        available = ", ".join(names) or "(none)"
-        raise ConfigError(f"--metric={metric} is not a metric of {path} with --split={split}: it has {available}")
-    if x != "step" and x not in names:
-        raise ConfigError(f"--x={x} is not in {path}, because an earlier version wrote it: use --x=step")
+    for flag, name in (("metric", metric), ("x", x)):
+        if name not in names and name != "step":
+            available = ", ".join(names) or "(none)"
+            raise ConfigError(f"--{flag}={name} is not a metric of {run} with --split={split}: it has {available}")
     chosen = [name for name in names if name == metric or (with_denoisers and name.startswith(f"{metric}/"))]
     if len(chosen) == 2:  # the curve of a run's only denoiser would cover that of the run
         chosen = [metric]
     if all(line.get(metric) is None for line in lines):
         raise ConfigError(
-            f"--metric={metric} has no finite value in {path} with --split={split}, so there is no curve: omit this run"
+            f"--metric={metric} has no finite value in {run} with --split={split}, so there is no curve: omit this run"
         )
-    for number, line in numbered.items():
-        if line.get(x) is None and any(line.get(name) is not None for name in chosen):
-            raise ConfigError(
-                f"--x={x} is missing in {path}, line {number} (step {line['step']}), because an earlier version wrote "
-                "the line: use --x=step"
-            )
-    return {name: _curve(list(lines), name, x) for name in chosen}
-
-
-def _curve(lines: Sequence[Mapping[str, float | None]], name: str, x: str) -> tuple[list[float], list[float]]:
-    points = [(line[x], line[name]) for line in lines if line.get(name) is not None]
-    return [place for place, _ in points], [value for _, value in points]
+    curves = {}
+    for name in chosen:
+        points = [(line[x], line[name]) for line in lines if line.get(name) is not None]
+        curves[name] = [place for place, _ in points], [value for _, value in points]
+    return curves
 
 
 if __name__ == "__main__":

@@ -1,27 +1,50 @@
-"""What the runs of a study gave, as the report reads it."""
+"""What a study leaves in its folder, and its reader.
 
+DIR/study.json                   the study and the config of every run, as resolved
+DIR/runs/VARIANT-seed0/          a run's workdir; VARIANT-seed0-start: of its start; VARIANT-seed0-MEASURE: of a
+                                     fine-tuning
+DIR/outcomes/VARIANT-seed0.json  an Outcome: what was measured, or why the last try failed
+DIR/logs/VARIANT-seed0.log       what the run printed
+DIR/report.md, figures/          the report
+"""
+
+import contextlib
 import dataclasses
+import json
+import math
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from contract.errors import ConfigError
+from files.atomic import read_json, write_json
+from files.paths import check_local
+from studies.plan import Job, Plan, jobs_of
 from studies.study import Study
+from workdir.run_config import flatten
+from workdir.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
     """The held-out loss of a run over its training, one entry for each evaluation."""
 
-    raw_tokens: Sequence[float]
-    flops: Sequence[float]
-    loss: Sequence[float]
+    raw_tokens: Sequence[float] = ()
+    flops: Sequence[float] = ()
+    loss: Sequence[float] = ()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One run of a variant, complete.
+    """One run of a variant. Fields below `reason` are of complete runs.
 
     Attributes:
-      values: measure -> value. A measure without a value, such as a loss that was not reached, is absent.
+      field, value: of a run of a sweep; "" otherwise.
+      state: "failed" and "diverged" (its gradients were not finite) are of the last try; "damaged" is an outcome that
+        cannot be read; "unfinished" and "missing" have no outcome.
+      reason: why the run is not complete, one line.
+      values: measure -> value. A measure without a finite value, such as a loss that was not reached, is absent.
       samples: measure -> prompt -> generated text.
       curve: the run's own held-out loss.
       num_params: parameters of the trained model, those of the learner's heads included.
@@ -35,42 +58,22 @@ class Outcome:
 
     variant: str
     seed: int
-    values: Mapping[str, float]
-    samples: Mapping[str, Mapping[str, str]]
-    curve: Curve
-    num_params: int
-    steps: int
-    raw_tokens: float
-    flops: float
-    seconds: float
-    swept: Mapping[str, Any]
-    commands: Sequence[str]
-    heldout_digest: str
-    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """A run that gave no outcome.
-
-    state: "missing" (not started), "unfinished", "failed" or "damaged". text: one line, such as the error.
-    """
-
-    variant: str
-    seed: int
-    state: str
-    text: str
-
-
-@dataclasses.dataclass(frozen=True)
-class SweepPoint:
-    """One value of a variant's sweep. score: the first measure; None where the run has none, with the reason."""
-
-    variant: str
-    field: str
-    value: Any
-    score: float | None
+    field: str = ""
+    value: Any = None
+    state: Literal["complete", "failed", "diverged", "damaged", "unfinished", "missing"] = "complete"
     reason: str = ""
+    values: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    samples: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    curve: Curve = Curve()
+    num_params: int = 0
+    steps: int = 0
+    raw_tokens: float = 0
+    flops: float = 0
+    seconds: float = 0
+    swept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    commands: Sequence[str] = ()
+    heldout_digest: str = ""
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,27 +81,150 @@ class Results:
     """The outcomes of a study.
 
     Attributes:
-      name: of the study, such as "masking_rate".
       study: as resolved: --seeds and --config overrides applied.
       command: the command that runs the study.
       outcomes: of complete runs, in the order of variants and seeds.
-      problems: every other run of the study.
-      sweeps: all values that were tried.
-      environment: what the complete runs were trained on; where they differ, the values are joined by "; ".
+      problems: of every other run of the study.
+      sweeps: of all values that sweeps try.
     """
 
-    name: str
     study: Study
     command: str
     outcomes: Sequence[Outcome]
-    problems: Sequence[Problem]
-    sweeps: Sequence[SweepPoint]
-    environment: Mapping[str, str]
+    problems: Sequence[Outcome]
+    sweeps: Sequence[Outcome]
 
-    def values(self, variant: str, measure: str) -> dict[int, float]:
-        """Returns seed -> value of the variant's complete runs that have a value."""
-        return {
-            outcome.seed: outcome.values[measure]
-            for outcome in self.outcomes
-            if outcome.variant == variant and measure in outcome.values
+    def of(self, variant: str) -> list[Outcome]:
+        """Returns the complete runs of a variant, by seed."""
+        return [outcome for outcome in self.outcomes if outcome.variant == variant]
+
+
+class StudyFolder:
+    """The folder of a study, on this machine."""
+
+    def __init__(self, out: str | os.PathLike):
+        check_local(os.fspath(out), f"--out={out}")
+        self.path = Path(out)
+
+    def workdir(self, name: str) -> Workdir:
+        """The workdir of a run."""
+        return Workdir(self.path / "runs" / name)
+
+    def log(self, job: Job) -> Path:
+        """What a job printed."""
+        return self.path / "logs" / f"{job.name}.log"
+
+    def begin(self, plan: Plan, overrides: Mapping[str, str]) -> None:
+        """Creates the folder for a study, or checks that it is this study's. Several workers may do so at once.
+
+        The number of seeds may change. overrides: those of the command line.
+
+        Raises ConfigError if the folder has another study, or other files alone, or cannot be written.
+        """
+        file, fields = self.path / "study.json", _study_fields(plan, overrides)
+        try:
+            if not file.exists():
+                others = self.path.iterdir() if self.path.is_dir() else ()
+                if any(not other.name.startswith("study.json") for other in others) and not file.exists():
+                    raise ConfigError(f"--out={self.path} has other files and no study: choose another folder")
+                self.path.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(FileExistsError):  # another worker was faster
+                    write_json(file, fields, replace=False)
+            self.check(plan)
+            for folder in ("runs", "outcomes", "logs"):
+                (self.path / folder).mkdir(exist_ok=True)
+            write_json(file, fields)  # perhaps with another number of seeds, or other notes
+        except OSError as error:
+            raise ConfigError(f"--out={self.path} cannot be written: {error.strerror}: {error.filename}") from error
+
+    def check(self, plan: Plan) -> None:
+        """Raises ConfigError unless the folder is that of the study."""
+        old, new = (_comparable(fields) for fields in (self._study(), _study_fields(plan, {})))
+        for field in {**old, **new}:
+            if old.get(field) != new.get(field):
+                there, here = (json.dumps(fields.get(field))[:60] for fields in (old, new))
+                raise ConfigError(
+                    f"--out={self.path} has another study than --study: {field} is {there} there and {here} here: "
+                    "repeat the flags of that study, or choose another --out"
+                )
+
+    def arguments(self) -> tuple[int, float, dict[str, str]]:
+        """Returns the seeds, the budget and the overrides of the command that ran the study last.
+
+        Raises ConfigError if the folder is not that of a study.
+        """
+        if not (self.path / "study.json").exists():
+            raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
+        fields = self._study()
+        return fields["study"]["seeds"], fields["study"]["budget"]["amount"], fields["overrides"]
+
+    def _study(self) -> dict[str, Any]:
+        return read_json(self.path / "study.json", remedy="choose another --out")
+
+    def write(self, job: Job, outcome: Outcome) -> None:
+        """Writes the outcome of a job in place of that of an earlier try."""
+        write_json(self._file(job), dataclasses.asdict(outcome))
+
+    def remove(self, job: Job) -> None:
+        """Removes the outcome of an earlier try."""
+        self._file(job).unlink(missing_ok=True)
+
+    def outcome(self, job: Job) -> Outcome:
+        """Returns the outcome of a job, of whatever state."""
+        file, run = self._file(job), dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
+        if not file.exists():
+            if self.workdir(job.name).exists or self.workdir(f"{job.name}-start").exists:
+                return Outcome(**run, state="unfinished", reason="the run or its measures are not complete")
+            return Outcome(**run, state="missing", reason="the run has not started")
+        try:
+            fields = read_json(file, remedy="the same command measures the run again")
+            outcome = Outcome(**fields | {"curve": Curve(**fields["curve"])})
+            if not all(map(math.isfinite, [*outcome.values.values(), *outcome.curve.loss])):
+                raise ConfigError(f"{file} has a value that is not finite")
+        except (ConfigError, TypeError, KeyError, AttributeError) as error:
+            return Outcome(**run, state="damaged", reason=str(error))
+        return outcome
+
+    def _file(self, job: Job) -> Path:
+        return self.path / "outcomes" / f"{job.name}.json"
+
+    def results(self, plan: Plan, command: str, overrides: Mapping[str, Any]) -> Results:
+        """Returns what the runs of the study gave. overrides: those of the command line, for the report."""
+        jobs = jobs_of(plan)
+        runs = sorted((job for job in jobs if not job.field), key=lambda job: list(plan.variants).index(job.variant))
+        outcomes = [self.outcome(job) for job in runs]
+        variants = {
+            name: dataclasses.replace(
+                fields, overrides={field: value for field, value in fields.overrides.items() if field not in overrides}
+            )
+            for name, fields in plan.study.variants.items()
         }
+        return Results(
+            study=dataclasses.replace(plan.study, variants=variants, overrides={**plan.study.overrides, **overrides}),
+            command=command,
+            outcomes=[outcome for outcome in outcomes if outcome.state == "complete"],
+            problems=[outcome for outcome in outcomes if outcome.state != "complete"],
+            sweeps=[self.outcome(job) for job in jobs if job.field],
+        )
+
+
+def _study_fields(plan: Plan, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the contents of study.json: the study, and the config of every run as resolved."""
+    runs = {
+        variant.name: {
+            "sweep": variant.sweep,
+            "start": variant.start.fields if variant.start is not None else {},
+            "main": variant.main.fields,
+            **{measure: run.fields for measure, run in variant.fine_tunings.items()},
+        }
+        for variant in plan.variants.values()
+    }
+    fields = {"study": dataclasses.asdict(plan.study), "overrides": overrides, "runs": runs}
+    return json.loads(json.dumps(fields, default=str))
+
+
+def _comparable(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns field -> value of what makes two studies different."""
+    study = fields.get("study", {})
+    compared = {name: study.get(name) for name in ("name", "baseline", "budget", "measures")}
+    return compared | flatten({"runs": fields.get("runs", {})})

@@ -31,17 +31,14 @@ import pytest
 # The files that take longest, the longest first: the workers of pytest-xdist take files in this order (with
 # --no-loadscope-reorder, in pyproject.toml), so that none begins a long file when the others end.
 LONG_FILES = (
-    "tests/studies/test_command.py",
+    "tests/studies/test_jobs.py",
     "tests/train/test_resume.py",
     "tests/train/test_three_corpora.py",
-    "tests/run/test_gradient_reduction.py",
+    "tests/run/test_devices.py",
     "tests/plan/test_plan.py",
     "tests/test_table.py",
-    "tests/run/test_same_batches.py",
-    "tests/studies/scaling/test_fit.py",
+    "tests/studies/test_scaling.py",
     "tests/workdir/test_bucket_workdir.py",
-    "tests/run/test_restore.py",
-    "tests/run/test_meshes.py",
     "tests/cluster/test_processes.py",
     "tests/train/test_main.py",
     "tests/plan/test_presets.py",
@@ -108,3 +105,34 @@ def bucket(request, buckets) -> str:
     import uuid
 
     return f"{request.param}://test-bucket/{uuid.uuid4().hex}"
+
+
+# What the run of `trained_run` trains on each architecture.
+TRAINED = {"encoder_decoder": "ul2", "decoder_only": "clm", "encoder_only": "mlm"}
+
+
+@pytest.fixture(scope="session")
+def trained_run(corpus, tmp_path_factory):
+    """architecture -> the folder of a run of 4 steps of tests/small_fields.py's model, with checkpoints of 2 and 4.
+
+    Tests may read it, and change copies only. It evaluates at steps 2 and 4.
+    """
+    import functools
+    import io
+
+    @functools.cache
+    def trained_run(architecture: str) -> pathlib.Path:
+        from rich.console import Console
+
+        from experiment.experiment import make_experiment
+        from tests.table import reads_corpus, small_config
+        from train.loop import train_and_evaluate
+
+        name = TRAINED[architecture]
+        fields = {"train__steps": 4, "train__checkpoint_every": 2, "train__trackers": ()} | reads_corpus(name, corpus)
+        workdir = tmp_path_factory.mktemp(architecture) / "run"
+        console = Console(file=io.StringIO(), width=1000)
+        train_and_evaluate(make_experiment(small_config(name, architecture, **fields)), str(workdir), console=console)
+        return workdir
+
+    return trained_run

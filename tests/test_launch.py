@@ -52,7 +52,7 @@ def start(tmp_path):
             "STATUS": str(status),
             "RUN": "waits" if waits else "",
         }
-        if script == "ablate_slurm.sh":
+        if script == "study_slurm.sh":
             array = {"JOB_ID": 4711, "TASK_ID": 3, "TASK_MIN": 3, "TASK_MAX": 3, "TASK_COUNT": 1}
             environment |= {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()}
         command = ["bash", f"launch/{script}", "--config=x.py"]
@@ -66,7 +66,7 @@ def start(tmp_path):
         process.wait()
 
 
-@pytest.mark.parametrize("script", ["slurm.sh", "ablate_slurm.sh"])
+@pytest.mark.parametrize("script", ["slurm.sh", "study_slurm.sh"])
 @pytest.mark.parametrize("status", [0, 1])
 def test_the_time_limit_saves_and_queues_the_job_again(script, status, start, tmp_path):
     """Whatever the status of the run: train.ablate ends with 1 when it is stopped."""
@@ -78,7 +78,7 @@ def test_the_time_limit_saves_and_queues_the_job_again(script, status, start, tm
     process.send_signal(signal.SIGUSR1)
     assert process.wait(30) == status
     commands = (tmp_path / "log").read_text().splitlines()[1:]
-    job = "4711_3" if script == "ablate_slurm.sh" else "4711"  # 4711 alone would be all tasks of the array
+    job = "4711_3" if script == "study_slurm.sh" else "4711"  # 4711 alone would be all tasks of the array
     assert commands == [f"scancel --signal=TERM {job}", "saved", f"scontrol requeue {job}"]
 
 
@@ -89,7 +89,7 @@ def test_a_run_that_ends_by_itself_is_not_queued_again(status, start, tmp_path):
     assert command == "srun --kill-on-bad-exit=1 python -m train.main --config=x.py"
 
 
-@pytest.mark.parametrize("script", ["slurm.sh", "ablate_slurm.sh"])
+@pytest.mark.parametrize("script", ["slurm.sh", "study_slurm.sh"])
 def test_slurm_signals_the_script_and_may_queue_the_job_again(script):
     options = [line for line in (ROOT / "launch" / script).read_text().splitlines() if line.startswith("#SBATCH")]
     assert any("--signal=B:USR1@" in option for option in options)

@@ -1,7 +1,6 @@
 """What is read is data: no file that is read is executed, and text of corpora is text in every page."""
 
 import ast
-import io
 import json
 import os
 import pathlib
@@ -12,20 +11,17 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from command.pyplot import import_pyplot, to_svg
 from contract.errors import ConfigError
+from data.store.checksums import file_checksum, sealed
 from data.store.store import TokenStore
-from files.verification import file_checksum, sealed
 from show.page import open_page
 from show.terminal import html_page, svg_page
-from studies.report.blocks import Code, Figure, Heading, Paragraph, Points, Table
-from studies.report.markdown import to_markdown
-from studies.report.page import to_html
+from studies.report import code, text
 from tests.data.corpus import store_of
 from tests.train.tiny_experiments import tiny_experiment
 
 ROOT = pathlib.Path(__file__).parents[1]
-PACKAGES = ("contract", "objectives", "data", "models", "train", "cloze", "configs", "benchmarks", "launch", "examples")
+PACKAGES = sorted({path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"} | {"launch", "examples"})
 HOSTILE = "<script>alert('1')</script><img src=x onerror=\"alert(2)\">'\"><b onclick=alert(3)>&lt;u&gt; --> ]]>"
 
 # Modules that execute what they read, or start other programs with text as commands.
@@ -45,8 +41,8 @@ EXECUTING_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.pop
 # --config of ml_collections is executed, and so are --study and the files of configs/ that it names. Nothing else is.
 OWN_CODE = {
     ("studies/study.py", "spec.loader.exec_module"),
-    ("huggingface/run_command.py", "spec.loader.exec_module"),  # the files of this project's configs/
     ("benchmarks/named_configs.py", "importlib.import_module"),
+    ("data/prepare/beam.py", "pickle"),  # of parts that workers of the same command have written
 }
 
 
@@ -172,26 +168,6 @@ def test_text_of_a_corpus_is_text_in_the_page_of_show(hostile_page):
 
 
 def test_names_are_text_in_a_report():
-    pyplot = import_pyplot("this test")
-    figure, axes = pyplot.subplots()
-    axes.set_title(HOSTILE, parse_math=False)
-    axes.plot([0, 1], label=HOSTILE)
-    axes.legend()
-    svg = to_svg(figure, "curves")
-    pyplot.close(figure)
-    allowed = {element.tag for element in ElementTree.parse(io.StringIO(svg)).iter()}
-    assert not [tag for tag in allowed if "script" in tag or tag.endswith(("}img", "}b"))]
-    blocks = [
-        Heading(HOSTILE, 1),
-        Paragraph(HOSTILE),
-        Paragraph(f"`{HOSTILE}`"),
-        Points([HOSTILE, f"`{HOSTILE}`"]),
-        Table([HOSTILE, "n"], [[f"`{HOSTILE}`", "1"]], [1]),
-        Figure("curves", svg, HOSTILE),
-        Figure("curves", svg, f"`{HOSTILE}`"),
-        Code(HOSTILE, HOSTILE),
-    ]
-    text = assert_harmless(to_html(blocks, HOSTILE))
-    assert text.count(HOSTILE) == 12
-    outside_code = re.sub(r"```.*?```|`[^`]*`", "", to_markdown(blocks, "figures"), flags=re.DOTALL)
-    assert not re.findall(r"<(?!/?(?:details|summary)>)[a-zA-Z/!]", outside_code)
+    outside_code = re.sub(r"`[^`]*`", "", text(f"{HOSTILE} and `{HOSTILE}`"))
+    assert "<" in outside_code and not re.findall(r"(?<!\\)<", outside_code)
+    assert code(f"```{HOSTILE}").startswith("````\n")

@@ -3,4 +3,4 @@
 import runpy
 
 if __name__ == "__main__":
-    runpy.run_module("huggingface.convert_command", run_name="__main__")
+    runpy.run_module("huggingface.convert", run_name="__main__")

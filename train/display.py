@@ -35,9 +35,7 @@ class Display:
     Args:
       total_steps, start_step: of the run.
       console: standard output by default.
-      live: False for lines as in a file on a terminal too, where several displays share the console.
       rows: the denoisers and corpora whose losses are printed (Experiment.printed_groups); all by default.
-      label: at the start of each message and each line of metrics, such as "seed 1: ".
     """
 
     def __init__(
@@ -46,15 +44,12 @@ class Display:
         start_step: int,
         *,
         console: Console | None = None,
-        live: bool = True,
         rows: Collection[str] | None = None,
-        label: str = "",
     ):
         self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._console.quiet = jax.process_index() != 0
-        self._is_live = live and self._console.is_interactive and not self._console.quiet
+        self._is_live = self._console.is_interactive and not self._console.quiet
         self._rows = rows
-        self._label = label
         self._total = total_steps
         self._train: Mapping[str, float] = {}
         self._eval: Mapping[str, float] = {}
@@ -118,7 +113,7 @@ class Display:
 
     def _print(self, text: str, style: str = "") -> None:
         # Lines in a file or a pipe are not broken: programs read them.
-        self._console.print(Text(self._label + text, style=style), soft_wrap=not self._console.is_terminal)
+        self._console.print(Text(text, style=style), soft_wrap=not self._console.is_terminal)
 
     def _print_whole(self, table: Table) -> None:
         """Prints `table` in its own width: in a narrow console its lines are longer, and no cell is cut."""

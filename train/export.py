@@ -3,4 +3,4 @@
 import runpy
 
 if __name__ == "__main__":
-    runpy.run_module("huggingface.export_command", run_name="__main__")
+    runpy.run_module("huggingface.export", run_name="__main__")

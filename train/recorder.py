@@ -2,25 +2,26 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import jax
 import numpy as np
 
 from contract.errors import ConfigError
+from experiment.experiment import Experiment
 from experiment.schedules import make_schedule
 from generate.sample import sample_for_display
 from models.transformer import Params
 from run.compiled_run import CompiledRun
+from run.evaluation import evaluate
 from run.metrics import Totals, grouped, summarize
 from run.step import TrainState
 from train.continued_schedule import how_to_continue
 from train.display import Display
-from train.final_warnings import final_warnings
 from train.start import Start
 from train.summary import print_shares
-from workdir.bucket_lock import Lock
-from workdir.tracking.writer import MetricsWriter
+from workdir.metrics import MetricsWriter
 
 
 class DivergedError(ConfigError):
@@ -32,7 +33,7 @@ class Recorder:
 
         recorder.restart_clock(step)               # before the first step, and after everything that is not a step
         recorder.read(batch, seconds)              # each step
-        recorder.report(step, metrics, now)        # each step, once the device has made it
+        recorder.report(step, metrics)             # each step, once the device has made it
         eval_loss = recorder.evaluate(step, state.eval_params)
         recorder.save(step, state, eval_loss)
         recorder.finish(state)                     # after the last step of this start
@@ -41,25 +42,11 @@ class Recorder:
       run: the run.
       start: its start, in the workdir that is written.
       display: prints the messages.
-      evaluate: parameters -> held-out metrics (run.evaluation.evaluate).
-      lock: of the workdir; None in processes that have none. After its loss, `report`, `evaluate` and `save` raise
-        ConfigError and write nothing.
-      name: at the start of an error, such as "seed 1 (runs/b): ", where several runs train side by side.
     """
 
-    def __init__(
-        self,
-        run: CompiledRun,
-        start: Start,
-        display: Display,
-        evaluate: Callable[[Params], dict[str, float]],
-        *,
-        lock: Lock | None = None,
-        name: str = "",
-    ):
+    def __init__(self, run: CompiledRun, start: Start, display: Display):
         self.run, self.workdir, self.display = run, start.workdir, display
-        self._config = run.experiment.train
-        self._checkpoints, self._evaluate, self._lock, self._name = start.checkpoints, evaluate, lock, name
+        self._config, self._checkpoints = run.experiment.train, start.checkpoints
         experiment = run.experiment
         self._totals = Totals(
             experiment.tasks_of_denoisers,
@@ -86,10 +73,10 @@ class Recorder:
         row = sum(array.shape[-1] for name, array in batch.items() if name.endswith("_segment_ids"))
         self._positions = row * self._config.batch_size
 
-    def report(self, step: int, values: Mapping[str, Any], now: float) -> None:
-        """Adds a step to the totals. Every `train.log_every` steps, writes a line.
+    def report(self, step: int, values: Mapping[str, Any]) -> None:
+        """Waits for the end of a step and adds it to the totals. Every `train.log_every` steps, writes a line.
 
-        values: the metrics of the train step, on the host. now: time.perf_counter() at the end of the step.
+        values: the metrics of the train step.
 
         Losses, accuracies and the learner's ratios are those of all batches since the line before, added up before the
         division: means over their scored tokens, in float64. They are not finite if the loss of one batch is not.
@@ -106,14 +93,15 @@ class Recorder:
 
         Raises DivergedError after `train.max_nonfinite_updates` updates in a row whose gradients were not finite.
         """
-        skipped = int(values["skipped_in_a_row_count"])
+        values = jax.device_get(values)
+        now, skipped = time.perf_counter(), int(values["skipped_in_a_row_count"])
         self._totals.add(values, now - self._step_began)
         self._step_began = now
         if skipped:
             self.display.warn(f"step {step}: a gradient is not finite; the update was skipped ({skipped} in a row)")
         if skipped >= self._config.max_nonfinite_updates:
             raise DivergedError(
-                f"{self._name}stopped at step {step}: the gradients of {skipped} updates in a row were not finite "
+                f"stopped at step {step}: the gradients of {skipped} updates in a row were not finite "
                 f"(train.max_nonfinite_updates={self._config.max_nonfinite_updates}); lower optimizer.learning_rate, "
                 "lengthen optimizer.warmup_steps or set precision=float32. The newest checkpoint is intact"
             )
@@ -139,22 +127,18 @@ class Recorder:
                 metrics["mfu"] = self.run.peak_seconds * steps / seconds
         self.restart_clock(step, now)
         metrics |= self._totals.metrics() | self._totals.shares()
-        self._check_lock()
         self._writer.write(step, "train", metrics)
         self.display.train(step, metrics)
 
     def evaluate(self, step: int, params: Params) -> float | None:
         """Writes a line of held-out metrics and returns their loss; None if it is not finite."""
-        self._check_lock()
-        metrics = self._evaluate(params)
-        self._check_lock()
+        metrics = evaluate(self.run, params)
         self._writer.write(step, "eval", metrics | self._totals.metrics())
         self.display.eval(step, metrics)
         return metrics["loss"] if math.isfinite(metrics["loss"]) else None
 
     def save(self, step: int, state: TrainState, eval_loss: float | None) -> None:
         """Starts to write a checkpoint. Returns once the arrays of `state` may be donated."""
-        self._check_lock()
         self._writer.flush()  # the lines of a step are in the file before its checkpoint is
         self._checkpoints.save(step, state, eval_loss=eval_loss, counters=self._totals.state())
 
@@ -169,7 +153,8 @@ class Recorder:
                 f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."
             )
             return False
-        for warning in final_warnings(experiment, self.workdir):
+        evaluations = self.workdir.metrics("eval") if jax.process_index() == 0 else []
+        for warning in final_warnings(experiment, evaluations):
             self.display.warn(warning)
         sample = sample_for_display(self.run, state.eval_params)
         self.display.message(sample)
@@ -185,13 +170,46 @@ class Recorder:
     def __exit__(self, error_type: type[BaseException] | None, *_) -> None:
         self._writer.close(failed=error_type is not None)
 
-    def _check_lock(self) -> None:
-        if self._lock is not None:
-            self._lock.check()
-
     def _next_command(self) -> str:
         """Returns what to run after the training: train.generate, or train.evaluate if it predicts no tokens."""
         experiment = self.run.experiment
         if experiment.learner.language_model(experiment.params_shapes) is None:
             return f"To evaluate: python -m train.evaluate --workdir={self.workdir}"
         return f"To sample: python -m train.generate --workdir={self.workdir} --prompt=..."
+
+
+def final_warnings(experiment: Experiment, evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns warnings, one line each, about the held-out losses of a finished run.
+
+    evaluations: the eval lines of its metrics.jsonl.
+
+    Warns of a last held-out loss that is not finite, or above the logarithm of the number of ids in the vocabulary,
+    which is the loss of a model that gives all of them the same probability. Learners that predict no tokens have
+    losses of other units, for which this bound is not checked. Also warns if the first of several evaluations has the
+    lowest loss.
+    """
+    evaluations = [line for line in evaluations if "loss" in line]
+    losses = [math.inf if line["loss"] is None else line["loss"] for line in evaluations]
+    if not losses:
+        return []
+    warnings, first, last = [], evaluations[0]["step"], evaluations[-1]["step"]
+    uniform = math.log(experiment.vocab.size)
+    predicts_tokens = experiment.learner.language_model(experiment.params_shapes) is not None
+    if not math.isfinite(losses[-1]):
+        warnings.append(
+            f"the held-out loss at step {last} is not finite: lower optimizer.learning_rate, lengthen "
+            "optimizer.warmup_steps or set precision=float32"
+        )
+    elif predicts_tokens and losses[-1] > uniform:
+        warnings.append(
+            f"the held-out loss at step {last}, {losses[-1]:.3f}, is above {uniform:.3f}, the logarithm of the "
+            f"vocabulary ({experiment.vocab.size} ids): the model is worse than a uniform guess; lower "
+            "optimizer.learning_rate or lengthen optimizer.warmup_steps"
+        )
+    if len(losses) > 1 and losses[0] < min(losses[1:]):
+        warnings.append(
+            f"the lowest held-out loss, {losses[0]:.3f}, is that of the first evaluation, at step {first}; at step "
+            f"{last} it is {losses[-1]:.3f}: if the training loss falls, train for fewer steps or on more text; if it "
+            "does not, lower optimizer.learning_rate"
+        )
+    return warnings

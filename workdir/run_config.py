@@ -2,13 +2,14 @@
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+from configs.base import get_config
 from contract.errors import ConfigError
 from files.atomic import write_json
 from files.paths import check_access, check_path, exists, make_folder, read_text
-from workdir.older_configs import CONFIG_VERSION, fill_missing
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
 #   train.steps, train.epochs, optimizer.cycles: train/continued_schedule.py checks the learning rate after the change.
@@ -50,19 +51,18 @@ IN_WORKDIR = "{workdir}/"
 IMPORTED_FILE = "imported.json"
 
 _SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")
-_VERSION = "version"  # the entry of config.json with its version; files of version 1 have none
 _ABSENT = object()
 
 
 def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
-    """Writes `config`, nested mappings of JSON values, to workdir/config.json atomically, with CONFIG_VERSION.
+    """Writes `config`, nested mappings of JSON values, to workdir/config.json atomically.
 
     Tuples become lists. Creates `workdir`. Raises ConfigError if `workdir` cannot be written.
     """
     check_path(os.fspath(workdir), f"--workdir={workdir}")
     try:
         make_folder(workdir)
-        write_json(os.path.join(workdir, "config.json"), {_VERSION: CONFIG_VERSION, **config})
+        write_json(os.path.join(workdir, "config.json"), config)
     except OSError as error:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
 
@@ -75,40 +75,12 @@ def is_imported(workdir: str | os.PathLike) -> bool:
 def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> dict[str, Any]:
     """Returns what `write_config` wrote, with the folder's path for IN_WORKDIR.
 
-    Fields that did not exist when an earlier version wrote the file have the values that mean "as before"
-    (workdir/older_configs.py).
+    A field that the file lacks has its default of configs/base.py, which is printed to standard error.
 
     named_by: the flag or config field that names the folder, for messages.
 
-    Raises ConfigError if `workdir` has no readable config.json, and if a later version wrote it.
+    Raises ConfigError if `workdir` has no readable config.json.
     """
-    path = os.path.join(workdir, "config.json")
-    config = _read(workdir, named_by)
-    version = config.pop(_VERSION, 1)
-    if type(version) is not int or version < 1:
-        raise ConfigError(f"{path} cannot be read: its version {version!r} is no version of this project")
-    if version > CONFIG_VERSION:
-        raise ConfigError(
-            f"{path} has version {version}, and this version of the code reads versions up to {CONFIG_VERSION}: use "
-            "the version of the code that wrote it, or a later one"
-        )
-    if not isinstance(config.get("corpus") or {}, dict):
-        raise ConfigError(f"{path} is damaged: its section 'corpus' has no fields: copy it from a backup")
-    config = fill_missing(config)
-    data = config.get("data")
-    if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):
-        data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
-    return config
-
-
-def config_version(workdir: str | os.PathLike) -> int:
-    """Returns the version of workdir/config.json, 1 for a file without one. Raises ConfigError if it cannot be read."""
-    version = _read(workdir, "--workdir").get(_VERSION, 1)
-    return version if type(version) is int else 1
-
-
-def _read(workdir: str | os.PathLike, named_by: str) -> dict[str, Any]:
-    """Returns the fields of workdir/config.json as they are. Raises ConfigError as `read_config` does."""
     path = os.path.join(workdir, "config.json")
     check_access(os.fspath(workdir), f"{named_by}={workdir}")
     try:
@@ -117,13 +89,22 @@ def _read(workdir: str | os.PathLike, named_by: str) -> dict[str, Any]:
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path} is damaged: it has no fields: copy it from a backup, or name the folder of a run")
+    if not isinstance(config, dict) or not isinstance(config.get("corpus") or {}, dict):
+        raise ConfigError(f"{path} is damaged: copy it from a backup, or name the folder of a run")
     if "model_type" in config and not {"data", "model", "train"} & config.keys():
         raise ConfigError(
             f"{named_by}={workdir} is not the folder of a run, but a Hugging Face folder: python -m train.convert "
             f"--from={workdir} makes one of it"
         )
+    for section, fields in get_config().to_dict().items():
+        found = config.get(section)
+        if section != "objective" and isinstance(fields, dict) and isinstance(found, dict):
+            for name in fields.keys() - found.keys():
+                print(f"note: {path} lacks {section}.{name}: it is {fields[name]!r}", file=sys.stderr)
+            config[section] = {**fields, **found}
+    data = config.get("data")
+    if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):
+        data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
     return config
 
 

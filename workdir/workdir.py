@@ -1,19 +1,38 @@
 """The folder of a run: the one place that knows what is in it and under which name."""
 
+import contextlib
+import datetime
+import fcntl
+import json
 import os
+import platform
+import time
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal
+from typing import Any
 
+from contract.errors import ConfigError
 from data.tokenizers.base import Tokenizer
-from files.atomic import read_json, write_json
-from files.paths import exists, is_folder
-from workdir.bucket_lock import lock_of
+from files.atomic import read_json, write_bytes, write_json
+from files.paths import (
+    check_writable,
+    exists,
+    in_bucket,
+    is_file,
+    is_folder,
+    make_folder,
+    read_bytes,
+    remove,
+)
 from workdir.checkpoint import Checkpoints
-from workdir.lost_checkpoints import checkpoints_path
-from workdir.metrics_file import metrics_path, read_metrics
+from workdir.metrics import Split, metrics_path, read_metrics
 from workdir.run_config import IMPORTED_FILE, read_config, write_config
-from workdir.run_tokenizer import with_own_tokenizer, write_tokenizer
+
+LOCK_FILE = "run.lock"
+# Says that the run has had a checkpoint, so a run without one has lost its checkpoints.
+FIRST_CHECKPOINT_MARKER = "first_checkpoint.json"
+# A process that was killed has its lock until the kernel has freed its memory.
+_DYING_SECONDS = 1.5
 
 
 class Workdir:
@@ -51,10 +70,20 @@ class Workdir:
         """Whether there is such a folder."""
         return is_folder(self.path)
 
+    def create(self) -> None:
+        """Makes the folder; a bucket needs none. Raises ConfigError if it cannot be written."""
+        check_writable(self.path, f"--workdir={self}")
+        try:
+            make_folder(self.path)
+            if not in_bucket(self.path) and not os.access(self.path, os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied", self.path)
+        except OSError as error:
+            raise ConfigError(f"--workdir={self} cannot be written: {error.strerror}: choose another folder") from error
+
     @property
     def has_config(self) -> bool:
         """Whether a run was started here, or a model imported."""
-        return exists(os.path.join(self.path, "config.json"))
+        return exists(self._join("config.json"))
 
     def config(self) -> dict[str, Any]:
         """Returns the resolved config of the run with its section "corpus", as nested dicts.
@@ -67,20 +96,33 @@ class Workdir:
         """Writes the config, nested mappings of JSON values. Raises ConfigError if it cannot be written."""
         write_config(self.path, config)
 
-    def config_with_own_tokenizer(self) -> dict[str, Any]:
-        """Returns `config()` with the path of the run's own copy of the tokenizer, if it has one."""
-        return with_own_tokenizer(self.config(), self.path)
-
     def write_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Writes a copy of the tokenizer, which every reader of the run uses. Raises ConfigError if it cannot."""
-        write_tokenizer(self.path, tokenizer)
+        """Writes a copy of the tokenizer's files, which every reader of the run uses. Raises ConfigError."""
+        try:
+            for name, contents in tokenizer.files.items():  # the model last: a reader takes a copy that has the model
+                path = self._join("tokenizer", name)
+                make_folder(os.path.dirname(path))
+                if not is_file(path) or read_bytes(path) != contents:
+                    write_bytes(path, contents)
+        except OSError as error:
+            raise ConfigError(f"--workdir={self} cannot be written: {error.strerror}: {error.filename}") from error
+
+    def config_with_own_tokenizer(self) -> dict[str, Any]:
+        """Returns `config()` with the path of the run's own copy of the tokenizer in data.tokenizer, if it has one."""
+        config = self.config()
+        data = config.get("data")
+        if not isinstance(data, Mapping) or not isinstance(path := data.get("tokenizer"), str):
+            return config  # make_experiment names what is wrong
+        name = os.path.basename(path) if path.endswith((".model", ".json")) else "tokenizer.json"
+        copy = self._join("tokenizer", name)
+        return {**config, "data": {**data, "tokenizer": copy if is_file(copy) else path}}
 
     @property
     def has_metrics(self) -> bool:
         """Whether metrics.jsonl exists."""
         return exists(metrics_path(self.path))
 
-    def metrics(self, split: Literal["train", "eval"] | None = None) -> list[dict[str, Any]]:
+    def metrics(self, split: Split | None = None) -> list[dict[str, Any]]:
         """Returns the lines of metrics.jsonl in their order: those of `split`, or all.
 
         An incomplete last line, which a killed run leaves, is omitted. A value that is not finite is None.
@@ -89,13 +131,13 @@ class Workdir:
         """
         return read_metrics(self.path, split)
 
-    @contextmanager
+    @contextlib.contextmanager
     def checkpoints(self, *, keep: int | None = None) -> Iterator[Checkpoints]:
         """Yields the checkpoints, and waits at the end until those that were saved are on disk.
 
         keep: how many of the newest a save leaves; None opens them for reading only, also while the run trains.
         """
-        checkpoints = Checkpoints(checkpoints_path(self.path), keep=keep)
+        checkpoints = Checkpoints(self._join("checkpoints"), keep=keep, after_commit=self._mark_first_checkpoint)
         try:
             yield checkpoints
         finally:
@@ -103,8 +145,6 @@ class Workdir:
 
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, ascending; [] where there is none."""
-        if not is_folder(checkpoints_path(self.path)):
-            return []
         with self.checkpoints() as checkpoints:
             return checkpoints.steps()
 
@@ -118,24 +158,148 @@ class Workdir:
         """Whether the run has made all of its steps."""
         return self.has_config and max(self.steps(), default=-1) >= self.config()["train"]["steps"]
 
+    def check_not_lost(self, *, start_anew: bool) -> None:
+        """Raises ConfigError if a run here has lost its checkpoints, so that starting it again would discard it.
+
+        A run that was killed before its first checkpoint starts again from step 0.
+
+        start_anew: whether a run without checkpoints is discarded. Raises ConfigError if it has one.
+        """
+        steps = self.steps()
+        if steps and start_anew and not self.is_imported:
+            raise ConfigError(
+                f"--start_anew=True: --workdir={self} has a checkpoint of step {steps[-1]}: remove the flag to "
+                f"continue from it, or choose another --workdir, or delete {self}"
+            )
+        if steps or start_anew:
+            return
+        lines = self.metrics() if self.has_metrics else []
+        had_checkpoint = exists(self._join(FIRST_CHECKPOINT_MARKER))
+        if had_checkpoint or (lines and not self.has_config):
+            metrics = f" with metrics up to step {max(line['step'] for line in lines)}" if lines else ""
+            lost = f"{self._join('checkpoints')} has no checkpoint any more"
+            raise ConfigError(
+                f"--workdir={self} contains a run{metrics}, but "
+                f"{lost if had_checkpoint else self._join('config.json') + ' does not exist'}: put back what is "
+                f"missing, choose another --workdir, or discard the run: delete {self}, or start from step 0 with "
+                "--start_anew=True"
+            )
+
+    def _mark_first_checkpoint(self) -> None:
+        if not exists(self._join(FIRST_CHECKPOINT_MARKER)):
+            write_json(self._join(FIRST_CHECKPOINT_MARKER), {"step": max(self.steps(), default=0)})
+
     @property
     def is_imported(self) -> bool:
         """Whether train.convert wrote the folder: no run, but a model whose training text is unknown."""
-        return exists(os.path.join(self.path, IMPORTED_FILE))
+        return exists(self._join(IMPORTED_FILE))
 
     def imported(self) -> dict[str, Any]:
         """Returns what `write_imported` wrote; {} for a run. Raises ConfigError if the file is damaged."""
         if not self.is_imported:
             return {}
-        return read_json(os.path.join(self.path, IMPORTED_FILE), remedy="convert the Hugging Face folder again")
+        return read_json(self._join(IMPORTED_FILE), remedy="convert the Hugging Face folder again")
 
     def write_imported(self, origin: Mapping[str, Any]) -> None:
         """Writes where the model is from, JSON values."""
-        write_json(os.path.join(self.path, IMPORTED_FILE), origin)
+        write_json(self._join(IMPORTED_FILE), origin)
 
-    def lock(self) -> AbstractContextManager:
-        """Returns a context in which this process alone writes to the folder.
+    @property
+    def tensorboard(self) -> str:
+        """The folder of TensorBoard's files."""
+        return self._join("tensorboard")
 
-        Entering raises ConfigError, one line that names the other process and its host, if the folder is in use.
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[str]:
+        """Within this context no other process that takes the lock writes to the folder. Yields the lock's id.
+
+        The lock of a local folder is flock's, which ends with its process, however it is killed. That of a bucket is an
+        object, which a killed process leaves there.
+
+        Raises ConfigError, one line that names the other process and its host, if the folder is in use.
         """
-        return lock_of(self.path)
+        path, id = self._join(LOCK_FILE), uuid.uuid4().hex[:16]
+        since = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        holder = {"id": id, "host": platform.node(), "process_id": os.getpid(), "since": since}
+        contents = (json.dumps(holder, indent=2) + "\n").encode()
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(_object_lock(path, contents) if in_bucket(path) else _flock(path, contents))
+            except BlockingIOError:
+                remedy = f"if it was killed, delete {path}; otherwise " if in_bucket(path) else ""
+                raise ConfigError(
+                    f"--workdir={self} is in use by {self._holder()}: {remedy}wait for its end, stop it, or choose "
+                    "another --workdir"
+                ) from None
+            yield id
+
+    def sees_lock(self, id: str, *, seconds: float) -> bool:
+        """Returns whether this process sees the lock of another one within some time: both have the same folder.
+
+        Network file systems show a new file to other hosts after up to a minute.
+        """
+        end = time.monotonic() + seconds
+        while id not in self._holder():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.2)
+        return True
+
+    def _holder(self) -> str:
+        """Returns who has or had the lock, in words."""
+        try:
+            holder = json.loads(read_bytes(self._join(LOCK_FILE)))
+            return "process {process_id} on {host}, which started at {since} (lock {id})".format(**holder)
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process"
+
+    def _join(self, *names: str) -> str:
+        return os.path.join(self.path, *names)
+
+
+@contextlib.contextmanager
+def _flock(path: str, contents: bytes) -> Iterator[None]:
+    """Holds flock's lock of a local file, which has `contents` meanwhile. Raises BlockingIOError if it is taken."""
+    end = time.monotonic() + _DYING_SECONDS
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}: choose another --workdir") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                break  # otherwise its last holder has deleted it meanwhile
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(descriptor)
+                raise
+            time.sleep(0.1)
+        except OSError as error:
+            os.close(descriptor)
+            raise ConfigError(f"{path} cannot be locked: {error.strerror}: choose another --workdir") from error
+        os.close(descriptor)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, contents)
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _object_lock(path: str, contents: bytes) -> Iterator[None]:
+    """Holds a lock that is an object in a bucket. Raises BlockingIOError if the object exists."""
+    try:
+        write_bytes(path, contents, replace=False)
+    except FileExistsError:
+        raise BlockingIOError from None
+    if read_bytes(path) != contents:  # of two processes that write it at the same moment, the last one has the lock
+        raise BlockingIOError
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            remove(path)

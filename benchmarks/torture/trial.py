@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-import orbax.checkpoint as ocp
+
+from workdir.checkpoint import Checkpoints
 
 ROOT = Path(__file__).parents[2]
 STEPS, EVAL_EVERY, CHECKPOINT_EVERY = 60, 6, 20
@@ -192,11 +192,8 @@ def metrics_of(trial: Trial) -> list[dict[str, Any]]:
 
 def arrays_of(trial: Trial) -> dict[str, np.ndarray]:
     """Returns the arrays of the last checkpoint by their paths."""
-    folder, handler = trial.checkpoints / str(STEPS) / "state", ocp.PyTreeCheckpointHandler()
-    # As NumPy arrays: the devices of several processes are not here.
-    to_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), handler.metadata(folder).tree)
-    state = handler.restore(folder, args=ocp.args.PyTreeRestore(restore_args=to_numpy))
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    arrays = Checkpoints(trial.checkpoints, keep=None).arrays(STEPS)
+    return {name: np.asarray(array) for name, array in arrays.items()}
 
 
 def _store_of(trial: Trial) -> list[tuple[str, Any]]:

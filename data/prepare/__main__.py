@@ -20,7 +20,7 @@ import json
 import sys
 from pathlib import Path
 
-from command.flags_given import naming_flags
+from command.flags import naming_flags
 from command.program import run_program
 from contract.errors import ConfigError
 from data.duplicates.near import sharing_a_band

@@ -6,10 +6,11 @@ the command appends the parts in order, so the store is the same file by file. T
 the files of the corpus under the same paths.
 """
 
+import dataclasses
 import functools
+import json
 import logging
 import os
-import pickle
 import re
 import shlex
 import tempfile
@@ -27,6 +28,7 @@ from data.sources.source import Part, Skipped, Source
 from data.store.encode import Chunk, chunks_of, encoder_of
 from data.tokenizers.tokenizer import Tokenizer
 
+_ARRAYS = ("documents", "tokens", "signatures", "sets")  # of a Chunk
 _BLOCK = 1 << 12  # documents whose bands are computed at once
 
 
@@ -63,7 +65,7 @@ class BeamPipelines:
             self._run(beam.Create(list(enumerate(source.parts))), beam.Reshuffle(), beam.Map(write))
             for number in range(len(source.parts)):
                 try:
-                    yield from _read_part(_part_path(folder, number), skipped)
+                    yield from _read_part(folder, number, skipped)
                 except FileNotFoundError:
                     raise ConfigError(
                         f"Apache Beam's workers wrote no files in {folder}: data.cache_dir must be a folder that they "
@@ -110,32 +112,38 @@ class BeamPipelines:
             raise ConfigError(re.sub(r" \[while running .*", "", found[1] if found else str(error))) from error
 
 
-def _part_path(folder: str, number: int) -> Path:
-    return Path(folder) / f"{number:06d}"
-
-
 def _write_part(folder: str, corpus: CorpusConfig, fingerprint: str, numbered: tuple[int, Part]) -> None:
-    """Encodes a part of the corpus in a worker: chunks, and at the end what was skipped."""
+    """Encodes a part of the corpus in a worker: a folder with a file for each chunk, and what was skipped."""
     number, part = numbered
-    encoder, skipped = encoder_of(corpus, fingerprint), Skipped()
-    path = _part_path(folder, number)
-    building = path.with_suffix(f".{uuid.uuid4().hex}")  # of this worker: Beam may run a bundle twice
-    with open(building, "wb") as file:
-        for chunk in chunks_of(part.read(skipped)):
-            pickle.dump(encoder.encode(*chunk), file)
-        pickle.dump(skipped, file)
-    os.replace(building, path)
+    encoder, skipped, path = encoder_of(corpus, fingerprint), Skipped(), Path(folder) / f"{number}"
+    building = Path(folder) / f".{number}-{uuid.uuid4().hex}"  # of this worker: Beam may run a bundle twice
+    building.mkdir()
+    for k, documents in enumerate(chunks_of(part.read(skipped))):
+        chunk = encoder.encode(*documents)
+        others = {field.name: getattr(chunk, field.name) for field in dataclasses.fields(Chunk)}
+        arrays = {name: others.pop(name) for name in _ARRAYS}
+        np.savez(building / f"{k}.npz", others=json.dumps(others), **arrays)
+    (building / "skipped.json").write_text(json.dumps(dataclasses.asdict(skipped)), encoding="utf-8")
+    try:
+        os.rename(building, path)
+    except OSError:
+        if not path.exists():  # otherwise another worker was faster
+            raise
 
 
-def _read_part(path: Path, skipped: Skipped) -> Iterator[Chunk]:
+def _read_part(folder: str, number: int, skipped: Skipped) -> Iterator[Chunk]:
     """Yields the chunks of a part, and adds to `skipped` what it has skipped."""
-    with open(path, "rb") as file:
-        while isinstance(read := pickle.load(file), Chunk):  # of our own workers
-            yield read
-    skipped.empty += read.empty
-    skipped.files += read.files
-    skipped.lines += read.lines
-    skipped.first_line = skipped.first_line or read.first_line
+    path = Path(folder) / f"{number}"
+    found = Skipped(**json.loads((path / "skipped.json").read_text(encoding="utf-8")))
+    skipped.empty += found.empty
+    skipped.files += found.files
+    skipped.lines += found.lines
+    skipped.first_line = skipped.first_line or found.first_line
+    for k in range(len(list(path.glob("*.npz")))):
+        with np.load(path / f"{k}.npz") as saved:
+            others = json.loads(str(saved["others"]))
+            others["samples"] = {int(place): sample for place, sample in others["samples"].items()}
+            yield Chunk(**others, **{name: saved[name] for name in _ARRAYS})
 
 
 def _keys_of(values_path: str, documents_path: str, jaccard: float, start: int) -> Iterator[tuple[int, int]]:
@@ -143,7 +151,9 @@ def _keys_of(values_path: str, documents_path: str, jaccard: float, start: int) 
     values = np.memmap(values_path, np.uint32, "r").reshape(-1, PERMUTATIONS)
     documents = np.load(documents_path, mmap_mode="r")[start : start + _BLOCK]
     for band in range(banding(jaccard)[0]):
-        yield from zip(band_keys(values, documents, jaccard, band).view(np.int64).tolist(), documents.tolist(), strict=True)
+        yield from zip(
+            band_keys(values, documents, jaccard, band).view(np.int64).tolist(), documents.tolist(), strict=True
+        )
 
 
 def _if_several(group: tuple[int, Iterable[int]]) -> list[int]:

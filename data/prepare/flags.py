@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import flags
 
-from command.flags_given import check_given_once
+from command.flags import check_given_once
 from contract.errors import ConfigError
 from contract.ranges import check_ranges
 from data.sources import SOURCES

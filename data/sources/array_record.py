@@ -18,7 +18,7 @@ from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
 from data.sources.files import describe_file
 from data.sources.from_files import File, UnreadableFile, file_part, files_source
-from data.sources.records import InvalidRecord, class_name, decoded_value, read_object, read_record
+from data.sources.records import InvalidRecord, class_name, decoded_value, document_keys, read_object, read_record
 from data.sources.source import RawDocument, Skipped, Source
 from files.paths import in_bucket
 
@@ -135,9 +135,8 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
         )
         for path, num_records in shards
     )
-    identity = {"dataset": info.full_name, "files": [describe_file(path) for path in paths]}
-    if keys != [corpus.text_key]:  # stores without labels keep their names
-        identity |= {"features": keys, "classes": names}
+    files = [describe_file(path) for path in paths]
+    identity = {"dataset": info.full_name, "files": files, "features": keys, "classes": names}
     return Source(f"{field}={path!r}", identity, corpus.document_per, parts)
 
 
@@ -166,14 +165,12 @@ def _document_features(features: Any, text_key: str, where: str) -> list[str]:
     """
     from tensorflow_datasets.core.features import Text
 
-    names = list(dict.fromkeys([text_key, "label"])) if text_key in features else ["prompt", "response"]
-    if names[0] not in features or (names[0] != text_key and "response" not in features):
-        raise ConfigError(
-            f"{where} has no feature {text_key!r} (data.text_key), and no 'prompt' and 'response', only "
-            f"{sorted(features)}: set it"
-        )
+    try:
+        names = document_keys(list(features), text_key, "feature")
+    except UnreadableFile as error:
+        raise ConfigError(f"{where} {error}") from None
     for name in names:
-        if name not in features or isinstance(features[name], Text):
+        if isinstance(features[name], Text):
             continue
         if name != "label" or name == text_key:
             raise ConfigError(f"{where}: feature {name!r} is {features[name]}, and not text: set data.text_key")
@@ -182,7 +179,7 @@ def _document_features(features: Any, text_key: str, where: str) -> list[str]:
                 f"{where}: feature 'label' is {features[name]}, and neither a class, an integer nor text: write the "
                 "texts to parquet files without it, for data.source='parquet'"
             )
-    return [name for name in names if name in features]
+    return names
 
 
 def _class_names(label: Any) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Annotated, Literal
 
 from contract.vocab import DecoderStart
-from data.sources.filters import OFF, FilterConfig
+from data.sources.filters import FilterConfig
 
 DEFAULT_CACHE_DIR = "~/.cache/cloze"  # data.cache_dir in configs/base.py
 DEFAULT_TEXT_KEY = "text"  # data.text_key in configs/base.py
@@ -21,7 +21,7 @@ class CorpusConfig:
     path: str
     heldout_path: str
     document_per: Literal["file", "line", "paragraph"]
-    text_key: str = dataclasses.field(metadata={"as_before": DEFAULT_TEXT_KEY})
+    text_key: str
     on_unreadable: Literal["error", "skip"]
     tokenizer: str
     # These four change the special ids, but not the token ids of raw text.
@@ -30,7 +30,7 @@ class CorpusConfig:
     append_special_tokens: bool
     decoder_start_token: DecoderStart
     cache_dir: str
-    filters: FilterConfig = dataclasses.field(metadata={"as_before": dataclasses.asdict(OFF)})
+    filters: FilterConfig
 
 
 @dataclasses.dataclass(frozen=True)

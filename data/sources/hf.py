@@ -5,7 +5,6 @@ machine with an optional ":split": one that `save_to_disk` wrote, or one of file
 the Hub to its own cache. HF_HUB_OFFLINE=1 reads the cache alone.
 """
 
-import contextlib
 import functools
 import logging
 import os
@@ -113,16 +112,19 @@ def _load(address: _Address, where: str) -> Any:
         raise ConfigError("data.source='hf' needs Hugging Face's datasets: pip install -e '.[hf]'") from None
     if address.is_folder:
         _check_whole(address.name, where)
+    datasets.logging.set_verbosity(logging.CRITICAL)  # an error is one line, below
+    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
     try:
-        with _quiet():
-            if _is_saved(address):
-                saved = datasets.load_from_disk(address.name)
-                if isinstance(saved, datasets.Dataset):  # a single split
-                    saved = {str(saved.split or "train"): saved}
-                if address.split not in saved:
-                    raise ValueError(f"it has no split {address.split!r}, only {sorted(saved)}")
-                return saved[address.split]
+        if not _is_saved(address):
             return datasets.load_dataset(address.name, address.config, revision=address.revision, split=address.split)
+        saved = datasets.load_from_disk(address.name)
+        if isinstance(saved, datasets.Dataset):  # a single split
+            saved = {str(saved.split or "train"): saved}
+        if address.split not in saved:
+            raise ValueError(f"it has no split {address.split!r}, only {sorted(saved)}")
+        return saved[address.split]
     except Exception as error:  # of the library, or of one that it calls: they have no common class
         remedy = "check the name and the network, or name a dataset of this machine"
         remedy = "fix the folder, or name another one" if address.is_folder else remedy
@@ -154,24 +156,3 @@ def _check_whole(folder: str, where: str) -> None:
 def _saved_files(dataset: Any, address: _Address) -> list[tuple[str, int, int]]:
     """Returns the files that save_to_disk wrote; the fingerprint represents the files of other datasets."""
     return [describe_file(file["filename"]) for file in dataset.cache_files] if _is_saved(address) else []
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Within this context the libraries log nothing, and show progress on terminals alone."""
-    import datasets
-
-    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    shows_progress = not datasets.are_progress_bars_disabled()
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if shows_progress:
-            datasets.enable_progress_bars()

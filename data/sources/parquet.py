@@ -5,7 +5,7 @@ from typing import Any
 
 from data.sources.config import CorpusConfig
 from data.sources.from_files import File, UnreadableFile, files_source
-from data.sources.records import decoded_value, read_record
+from data.sources.records import decoded_value, document_keys, read_record
 from data.sources.source import RawDocument, Skipped, Source
 
 _ROWS = 1024  # in memory at a time
@@ -50,15 +50,8 @@ def document_columns(schema: Any, text_key: str) -> list[str]:
     """
     import pyarrow
 
-    names = list(dict.fromkeys([text_key, "label"])) if text_key in schema.names else ["prompt", "response"]
-    if names[0] not in schema.names or (names[0] != text_key and "response" not in schema.names):
-        raise UnreadableFile(
-            f"has no column {text_key!r} (data.text_key), and no 'prompt' and 'response', only {schema.names}: "
-            "set data.text_key"
-        )
+    names = document_keys(schema.names, text_key, "column")
     for name in names:
-        if name not in schema.names:
-            continue
         if (count := schema.names.count(name)) > 1:
             raise UnreadableFile(f"has {count} columns {name!r}: rename all but one of them")
         found = schema.field(name).type
@@ -68,7 +61,7 @@ def document_columns(schema: Any, text_key: str) -> list[str]:
             remedy = "rename this column" if name == "label" != text_key else "set data.text_key"
             kinds = "text or integers" if name == "label" != text_key else "text"
             raise UnreadableFile(f"has the type {found} in column {name!r}, which must be {kinds}: {remedy}")
-    return [name for name in names if name in schema.names]
+    return names
 
 
 def read_rows(

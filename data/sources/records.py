@@ -17,6 +17,7 @@ from typing import Any
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
 from data.sources.files import split_text, text_digest
+from data.sources.from_files import UnreadableFile
 from data.sources.source import RawDocument, Skipped
 
 _SHOWN_KEYS = 8
@@ -52,6 +53,22 @@ def read_object(line: bytes) -> Any:
         [(repeated, _)] = Counter(key for key, _ in last_pairs).most_common(1)
         raise InvalidRecord(f"has the key {repeated!r} more than once")
     return value
+
+
+def document_keys(names: Sequence[str], text_key: str, kind: str) -> list[str]:
+    """Returns those of `names` that make documents: data.text_key and "label", or "prompt" and "response".
+
+    names: of the columns of a table, or of the features of a dataset. kind: what they are, for the message: "column".
+    Raises UnreadableFile where they are missing.
+    """
+    if text_key in names:
+        return [name for name in dict.fromkeys([text_key, "label"]) if name in names]
+    if {"prompt", "response"} <= set(names):
+        return ["prompt", "response"]
+    raise UnreadableFile(
+        f"has no {kind} {text_key!r} (data.text_key), and no 'prompt' and 'response', only {sorted(names)}: "
+        "set data.text_key"
+    )
 
 
 def read_record(

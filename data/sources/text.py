@@ -6,7 +6,6 @@ section 8.1).
 """
 
 import codecs
-import dataclasses
 from collections.abc import Iterator
 
 from data.sources.config import CorpusConfig
@@ -14,8 +13,6 @@ from data.sources.files import decoded_lines, file_digest, open_contents, split_
 from data.sources.from_files import File, files_source
 from data.sources.records import InvalidRecord, count_or_raise, document_of, read_object
 from data.sources.source import RawDocument, Skipped, Source
-
-_RULES = 2  # add 1 where other lines become documents, or other documents: stores of the corpus then have other names
 
 
 def open_text(corpus: CorpusConfig, path: str, field: str) -> Source:
@@ -25,8 +22,7 @@ def open_text(corpus: CorpusConfig, path: str, field: str) -> Source:
 
 def open_jsonl(corpus: CorpusConfig, path: str, field: str) -> Source:
     """Returns the corpus of the JSON-lines files `path`."""
-    source = files_source(corpus, path, field, "JSON line", _read_jsonl)
-    return dataclasses.replace(source, identity=source.identity | {"rules": _RULES})
+    return files_source(corpus, path, field, "JSON line", _read_jsonl)
 
 
 def _read_text(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
@@ -41,8 +37,8 @@ def read_documents(file: File, document_per: str) -> Iterator[tuple[str, int]]:
     """
     if document_per == "file":
         with open_contents(file.path, file.name) as contents:
-            text = contents.read()
-        yield text.decode("utf-8"), text_digest(text)
+            whole = contents.read()
+        yield whole.decode("utf-8"), text_digest(whole)
         return
     digest = file_digest(file.path, file.name)
     with open_contents(file.path, file.name) as contents:

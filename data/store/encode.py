@@ -123,7 +123,7 @@ class Encoder:
                 continue
             if first + number < SAMPLED_TEXTS:
                 chunk.samples[number] = self._changed(document.text[:_SAMPLED_CHARACTERS])
-            shingles = ()
+            shingles = np.zeros(0, np.uint32)
             if self._needs_signatures or first <= MAX_DOCUMENTS:
                 self._hasher = self._hasher or MinHasher()
                 signature, shingles = self._hasher.signature(prompt_bytes + b" " * bool(prompt_bytes) + text_bytes)

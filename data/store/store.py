@@ -40,6 +40,14 @@ from data.sources import Source, check_heldout, no_heldout_text, open_source
 from data.sources.config import CorpusConfig
 from data.sources.files import local_cache
 from data.sources.filters import check_filters
+from data.store.checksums import (
+    BackgroundVerification,
+    damaged,
+    is_small,
+    read_meta,
+    remember_verified,
+    verify,
+)
 from data.store.progress import PrepareProgress
 from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
@@ -53,33 +61,10 @@ from files.paths import (
     is_file,
     reason,
 )
-from files.verification import (
-    BackgroundVerification,
-    damaged,
-    is_small,
-    read_meta,
-    remember_verified,
-    verify,
-)
 
 T = TypeVar("T")
 
 _FORMAT = 9
-_ARRAYS = (
-    "offsets",
-    "digests",
-    "duplicate_ids",
-    "near_duplicate_pairs",
-    "text_bytes",
-    "token_bytes",
-    "name_ids",
-    "prompt_lengths",
-    "label_ids",
-    "unigram_counts",
-    "file_digests",
-    "text_digests",
-    "is_heldout",
-)
 
 
 class TokenStore:
@@ -108,7 +93,7 @@ class TokenStore:
     is_heldout: np.ndarray
 
     def __init__(self, folder: Path):
-        """Verifies the sizes of all files, and the checksums too unless the store is large (files/verification.py).
+        """Verifies the sizes of all files, and the checksums too unless the store is large (data/store/checksums.py).
 
         Raises ConfigError where a file is missing or is not what was written.
         """
@@ -123,7 +108,7 @@ class TokenStore:
                 verify(folder, self.meta)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
-            for name in _ARRAYS:
+            for name in TokenStore.__annotations__:
                 setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):

@@ -24,10 +24,10 @@ from data.duplicates.near import JACCARD, MAX_DOCUMENTS, PERMUTATIONS, Signature
 from data.sources.config import CorpusConfig
 from data.sources.filters import FilterConfig, length_classes
 from data.sources.source import Skipped, Source
+from data.store.checksums import file_checksum, sealed
 from data.store.encode import DOCUMENT, SAMPLED_TEXTS, Chunk, encoded, num_ids, token_dtype
 from data.store.progress import PrepareProgress
 from data.tokenizers.tokenizer import Tokenizer
-from files.verification import file_checksum, sealed
 
 _STALE_SECONDS = 24 * 3600
 _PIECE_TOKENS = 1 << 20  # in memory at the same time

@@ -1,25 +1,38 @@
 """The tokenizer of a Hugging Face tokenizer.json: byte-level BPE, Metaspace BPE and Unigram, WordPiece."""
 
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from contract.errors import ConfigError
+from data.sources.files import expand_home, read_regular_file
 from data.tokenizers.base import Tokenizer, check_unicode, letter_token
-from data.tokenizers.specials import SpecialTokensConfig, make_vocab
-from data.tokenizers.tokenizer_config import check_tokenizer_config
-from data.tokenizers.tokenizer_json import (
-    components,
-    parse_tokenizer,
-    piece_texts,
-    read_folder,
-    read_tokens,
-    space_symbol,
-    vocabulary,
+from data.tokenizers.huggingface_config import check_tokenizer_config
+from data.tokenizers.specials import (
+    ModelTokens,
+    SpecialTokensConfig,
+    is_special_name,
+    known_roles,
+    make_vocab,
+    with_substitutes,
 )
+from files.paths import exists, is_folder
+
+_MOST_IDS = 2**26  # as model.vocab_size
+_ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
+_UNUSED = re.compile(r"\[unused[0-9]+\]")  # BERT's spare ids, which no text contains
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+# Character -> byte of byte-level BPE (Radford et al. 2019, gpt-2's encoder.py). Printable bytes of Latin-1 are their
+# own characters; the others are the characters from U+0100 on, in order.
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+BYTE_OF = {chr(byte): byte for byte in _PRINTABLE}
+BYTE_OF |= {chr(0x100 + k): byte for k, byte in enumerate(b for b in range(256) if b not in _PRINTABLE)}
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -40,15 +53,16 @@ class HuggingFaceTokenizer(Tokenizer):
     ):
         """Loads the tokenizer.json at `path`, or in the folder `path`.
 
-        Raises ConfigError where `tokenizers` is not installed, where files are missing, unreadable or contradict each
-        other, for a model that is none of those above, and as `make_vocab` does.
+        Raises ConfigError where `tokenizers` is not installed, where files are missing or contradict each other, for a
+        model that is none of those above, and as `make_vocab` does; any error for damaged files (`make_tokenizer`).
         """
         self.where = f"data.tokenizer={path!r}"
-        self.files, settings = read_folder(path, self.where)
+        self.files, settings = _read_folder(path, self.where)
         contents = list(self.files.values())[-1]
-        self.json = parse_tokenizer(contents, self.where)
-        _library_tokenizer(self.json, self.where)  # what follows relies on the format of the parts
-        tokens = read_tokens(self.json, settings, mode_tokens, self.where)
+        self.json = json.loads(contents)
+        _check_model(self.json, self.where)
+        _library(self.json, self.where)  # what follows relies on the format of the parts
+        tokens = _read_tokens(self.json, settings, mode_tokens, self.where)
         self.adds_pad = "pad" not in tokens.roles and append_special_tokens
         self.vocab = make_vocab(
             tokens, SpecialTokensConfig(num_sentinels, mode_tokens, append_special_tokens), self.where
@@ -56,11 +70,11 @@ class HuggingFaceTokenizer(Tokenizer):
         digest = hashlib.blake2b(contents, digest_size=8)
         digest.update(repr(sorted(tokens.specials.items())).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
-        self._library = _load(_for_raw_text(self.json, tokens.specials, digest.hexdigest()), self.where)
+        self._encoder = _for_raw_text(self.json, tokens.specials, digest.hexdigest(), self.where)
         check_tokenizer_config(self.json, settings, self.where)
         self._is_special = np.zeros(self.vocab.size, bool)
         self._is_special[[id_ for id_ in tokens.specials if id_ != self.vocab.unk]] = True
-        self._pieces = piece_texts(self.json, tokens)
+        self._pieces = _piece_texts(self.json, tokens)
         self._token_bytes = np.zeros(self.vocab.size, np.int64)
         for id_, text in tokens.content.items():
             self._token_bytes[id_] = len(text)
@@ -72,7 +86,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> np.ndarray:
         check_unicode(text)
-        ids = np.array(self._library.encode(text, add_special_tokens=False).ids, np.int32)
+        ids = np.array(self._encoder.encode(text, add_special_tokens=False).ids, np.int32)
         if self._is_special[ids].any():
             name = self.vocab.names()[int(ids[self._is_special[ids]][0])]
             raise ConfigError(f"{self.where} encodes a raw text to its special token {name!r}: use another tokenizer")
@@ -93,40 +107,69 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._pieces[id_]
 
     def _decode_content(self, ids: np.ndarray) -> str:
-        return self._library.decode(ids.tolist(), skip_special_tokens=False)
+        return self._encoder.decode(ids.tolist(), skip_special_tokens=False)
 
 
-def _library_tokenizer(data: Mapping[str, Any], where: str) -> Any:
-    """Returns the library's tokenizer of a tokenizer.json. Raises ConfigError for contents that the library refuses."""
+def _read_folder(path: str, where: str) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Returns name -> contents of the tokenizer's files, tokenizer.json last, and what the others say.
+
+    path: of a tokenizer.json, or of its folder. The others are special_tokens_map.json and tokenizer_config.json, which
+    name special tokens, and of which the latter has precedence.
+
+    Raises ConfigError, with `where`, for a missing file.
+    """
+    file = expand_home(path, where).rstrip("/")
+    if not file.endswith(".json") or is_folder(file):
+        file = os.path.join(file, "tokenizer.json")
+    if not exists(file):
+        raise ConfigError(
+            f"{where}: {file} does not exist; where the folder has other tokenizer files, transformers writes it: "
+            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        )
+    files: dict[str, bytes] = {}
+    settings: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        other = os.path.join(os.path.dirname(file), name)
+        if exists(other):
+            files[name] = read_regular_file(other)
+            found = json.loads(files[name])
+            if not isinstance(found, dict):
+                raise ConfigError(f"{where}: {other} holds no JSON object")
+            settings |= found
+    return files | {os.path.basename(file): read_regular_file(file)}, settings
+
+
+def _check_model(data: Any, where: str) -> None:
+    """Raises ConfigError for a tokenizer.json with an unsupported model."""
+    model = data.get("model") if isinstance(data, dict) else None
+    if not isinstance(model, dict) or "vocab" not in model:
+        raise ConfigError(f"{where} is no tokenizer.json of Hugging Face's tokenizers: it has no model with a vocab")
+    kind = model.get("type", "BPE" if "merges" in model else None)
+    if kind not in ("BPE", "WordPiece", "Unigram"):
+        raise ConfigError(f"{where} has a model of type {kind}: use one of type BPE, WordPiece or Unigram")
+    if model.get("end_of_word_suffix"):
+        raise ConfigError(
+            f"{where} marks the ends of words ({model['end_of_word_suffix']!r}), so its tokens do not show where words "
+            "begin: use a tokenizer of byte-level BPE, of Metaspace or of WordPiece"
+        )
+
+
+def _library(data: Mapping[str, Any], where: str) -> Any:
+    """Returns the library's tokenizer of a tokenizer.json."""
     try:
         import tokenizers
     except ImportError:
         raise ConfigError(f"{where} needs Hugging Face's tokenizers: pip install -e '.[huggingface]'") from None
-    try:
-        return tokenizers.Tokenizer.from_str(json.dumps(data))
-    except Exception as error:  # the library raises Exception itself
-        message = " ".join(str(error).split())
-        raise ConfigError(f"{where} cannot be read by tokenizers {tokenizers.__version__}: {message}") from None
+    return tokenizers.Tokenizer.from_str(json.dumps(data))
 
 
-def _load(data: Mapping[str, Any], where: str) -> Any:
-    """Returns the library's tokenizer, which finds no special token in text."""
-    library = _library_tokenizer(data, where)
-    for token in data["added_tokens"]:
-        id_ = library.token_to_id(token["content"])
-        if id_ != token["id"]:
-            raise ConfigError(f"{where} gives {token['content']!r} the id {token['id']}, and tokenizers the id {id_}")
-    library.encode_special_tokens = True  # the added tokens that are special are not looked for in text
-    return library
-
-
-def _for_raw_text(data: Mapping[str, Any], specials: Mapping[int, str], digest: str) -> dict[str, Any]:
-    """Returns a tokenizer.json with the same ids that finds no special token in text.
+def _for_raw_text(data: Mapping[str, Any], specials: Mapping[int, str], digest: str, where: str) -> Any:
+    """Returns the library's tokenizer with the same ids that finds no special token in text.
 
     `encode_special_tokens` excludes added tokens only. The model itself would still find the special tokens of its own
     vocabulary, as Unigram does: "</s>" is a piece of T5's with the greatest score. So these have other texts here.
     """
-    ids, model = vocabulary(data), dict(data["model"])
+    ids, model = _vocabulary(data), dict(data["model"])
     data = {**data, "model": model}
     hidden = {text: f"\uffff special {id_} {digest}" for text, id_ in ids.items() if id_ in specials}
     if isinstance(model["vocab"], dict):
@@ -138,21 +181,160 @@ def _for_raw_text(data: Mapping[str, Any], specials: Mapping[int, str], digest: 
     # An added token that the model's vocabulary has is not needed; the ids of the others follow from their number.
     added = [token for token in data.get("added_tokens") or [] if token["content"] not in hidden]
     data["added_tokens"] = [token | {"special": token["id"] in specials} for token in added]
-    data |= {"truncation": None, "padding": None, "post_processor": None}
-    data["decoder"] = data.get("decoder") or _decoder(data)
-    return data
+    library = _library(data | {"truncation": None, "padding": None, "post_processor": None}, where)
+    for token in added:
+        id_ = library.token_to_id(token["content"])
+        if id_ != token["id"]:
+            raise ConfigError(f"{where} gives {token['content']!r} the id {token['id']}, and tokenizers the id {id_}")
+    library.encode_special_tokens = True  # the added tokens that are special are not looked for in text
+    if not data.get("decoder"):
+        library.decoder = _decoder(data)
+    return library
 
 
-def _decoder(data: Mapping[str, Any]) -> dict[str, Any]:
+def _decoder(data: Mapping[str, Any]) -> Any:
     """Returns the decoder for a tokenizer.json without one."""
-    parts = list(components(data))
+    from tokenizers import decoders
+
+    parts = list(_components(data))
     if data["model"].get("type") == "WordPiece":
-        return {"type": "WordPiece", "prefix": data["model"]["continuing_subword_prefix"], "cleanup": True}
+        return decoders.WordPiece(data["model"]["continuing_subword_prefix"])
     if any(part["type"] == "ByteLevel" for part in parts):
-        return {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
-    steps = [
-        {"type": "Replace", "pattern": {"String": space_symbol(parts)}, "content": " "},
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-    ]
-    return {"type": "Sequence", "decoders": steps}
+        return decoders.ByteLevel()
+    return decoders.Sequence([decoders.Replace(_space_symbol(parts), " "), decoders.ByteFallback(), decoders.Fuse()])
+
+
+def _components(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the normalizers and pre-tokenizers, without the sequences that contain them."""
+    pending = [data.get("normalizer"), data.get("pre_tokenizer")]
+    while pending:
+        part = pending.pop(0)
+        if part and part["type"] == "Sequence":
+            pending[:0] = part.get("normalizers") or part.get("pretokenizers") or []
+        elif part:
+            yield part
+
+
+def _vocabulary(data: Mapping[str, Any]) -> dict[str, int]:
+    """Returns text -> id of the model's tokens, without added tokens."""
+    vocab = data["model"]["vocab"]
+    if isinstance(vocab, dict):
+        return vocab
+    return {text: id_ for id_, (text, _) in enumerate(vocab)}
+
+
+def _read_tokens(
+    data: Mapping[str, Any], settings: Mapping[str, Any], mode_tokens: tuple[str, ...], where: str
+) -> ModelTokens:
+    """Returns the tokens of a tokenizer.json.
+
+    Special tokens are the added tokens that the file marks as special, and all tokens that the other files, the
+    model's unk or a published name make a special token. Added tokens of another kind, such as GPT-NeoX's runs of
+    spaces, are ordinary tokens.
+
+    settings: as in `_read_folder`. Raises ConfigError where the files name a special token that does not exist, where
+    no token is EOS, and for a model that does not show which bytes its tokens spell.
+    """
+
+    def is_special(text: str) -> bool:
+        return is_special_name(text) or text in mode_tokens or _UNUSED.fullmatch(text) is not None
+
+    vocab, added = _vocabulary(data), data.get("added_tokens") or []
+    ids = vocab | {token["content"]: token["id"] for token in added}
+    if (largest := max(ids.values(), default=0)) >= _MOST_IDS:
+        raise ConfigError(f"{where} has the id {largest}: ids must be less than {_MOST_IDS}")
+    named = _named_roles(data, settings, ids, where)
+    specials = {ids[text]: text for text in named.values()}
+    specials |= {token["id"]: token["content"] for token in added if token["special"] or is_special(token["content"])}
+    specials |= {id_: text for text, id_ in vocab.items() if _UNUSED.fullmatch(text)}
+    specials |= {id_: text for text, id_ in vocab.items() if "<extra_id_" in text and is_special(text)}
+    roles = with_substitutes(known_roles(specials) | {role: ids[text] for role, text in named.items()})
+    if roles.get("unk", -1) in {roles.get(role) for role in _ROLES if role != "unk"}:
+        del roles["unk"]  # GPT-2's unk_token is its EOS; byte-level BPE has no unknown text
+    unknown = [text for id_, text in specials.items() if id_ not in roles.values() and not is_special(text)]
+    if "eos" not in roles and unknown:
+        raise ConfigError(
+            f"{where} does not say which of its special tokens is EOS ({', '.join(map(repr, unknown[:5]))}): write "
+            '{"eos_token": "..."} into a special_tokens_map.json in its folder'
+        )
+    content, begins_word = _content(data, {i: t for t, i in ids.items() if i not in specials}, where)
+    used = sorted(content.keys() | {id_ for id_ in specials if min(content) < id_ < max(content)})
+    gap = next((id_ + 1 for id_, following in itertools.pairwise(used) if following != id_ + 1), None)
+    if gap is not None:
+        raise ConfigError(f"{where} has no token with the id {gap}: its ids must have no gaps")
+    return ModelTokens(max(ids.values()) + 1, roles, specials, content, begins_word)
+
+
+def _named_roles(
+    data: Mapping[str, Any], settings: Mapping[str, Any], ids: Mapping[str, int], where: str
+) -> dict[str, str]:
+    """Returns field of Vocab -> text of the special tokens that the files name as such."""
+    model, post = data["model"], data.get("post_processor") or {}
+    names = {}
+    if post.get("type") in ("BertProcessing", "RobertaProcessing"):
+        names |= {"cls": post["cls"][0], "sep": post["sep"][0]}
+    for role in _ROLES:
+        token = settings.get(f"{role}_token")
+        if text := token.get("content") if isinstance(token, dict) else token:
+            names[role] = text
+    unk = model.get("unk_token") if model.get("unk_id") is None else model["vocab"][model["unk_id"]][0]
+    if unk:
+        names["unk"] = unk
+    for role, text in names.items():
+        if text not in ids:
+            raise ConfigError(f"{where}: its {role}_token {text!r} is not a token of tokenizer.json")
+    return names
+
+
+def _content(data: Mapping[str, Any], texts: Mapping[int, str], where: str) -> tuple[dict[int, bytes], frozenset[int]]:
+    """Returns the UTF-8 bytes of ordinary tokens, id -> text, and those that begin a word without a space.
+
+    In byte-level BPE a character of a token is a byte. Elsewhere the character of Metaspace is a space, and <0x0A> is
+    a byte in a model with byte fallback. WordPiece's tokens spell no spaces; those without "##" begin a word.
+    """
+    model, parts = data["model"], list(_components(data))
+    if not texts:
+        raise ConfigError(f"{where} has no ordinary tokens")
+    if model.get("type") == "WordPiece":
+        prefix = model["continuing_subword_prefix"]
+        begins = frozenset(id_ for id_, text in texts.items() if not text.startswith(prefix))
+        return {id_: text.removeprefix(prefix).encode() for id_, text in texts.items()}, begins
+    if any(part["type"] == "ByteLevel" for part in parts):
+        added = {token["id"] for token in data.get("added_tokens") or []}
+        return {id_: text.encode() if id_ in added else _byte_level(text) for id_, text in texts.items()}, frozenset()
+    space = _space_symbol(parts)
+    if not space:
+        raise ConfigError(
+            f"{where} has tokens that do not show where words begin (its pre_tokenizer is neither ByteLevel nor "
+            "Metaspace): train it with one of these, or as WordPiece"
+        )
+    content = {id_: text.replace(space, " ").encode() for id_, text in texts.items()}
+    if model.get("byte_fallback", False):
+        matches = {id_: _BYTE.fullmatch(text) for id_, text in texts.items()}
+        content |= {id_: bytes([int(match[1], 16)]) for id_, match in matches.items() if match}
+    return content, frozenset()
+
+
+def _byte_level(text: str) -> bytes:
+    return bytes(BYTE_OF[character] for character in text) if all(c in BYTE_OF for c in text) else text.encode()
+
+
+def _space_symbol(parts: list[dict[str, Any]]) -> str:
+    """Returns the character with which the normalizers and pre-tokenizers `parts` write a space; "" if none does."""
+    for part in parts:
+        if part["type"] == "Metaspace":
+            return part["replacement"]
+        if part["type"] == "Replace" and part["pattern"] == {"String": " "}:
+            return part["content"]
+    return ""
+
+
+def _piece_texts(data: Mapping[str, Any], tokens: ModelTokens) -> dict[int, str]:
+    """Returns id -> Tokenizer.piece of the ordinary tokens."""
+    parts = list(_components(data))
+    if any(part["type"] == "ByteLevel" for part in parts):
+        return {id_: content.decode("utf-8", "backslashreplace") for id_, content in tokens.content.items()}
+    texts = {id_: text for text, id_ in _vocabulary(data).items()}
+    texts |= {token["id"]: token["content"] for token in data.get("added_tokens") or []}
+    space = _space_symbol(parts)
+    return {id_: texts[id_].replace(space, " ") if space else texts[id_] for id_ in tokens.content}

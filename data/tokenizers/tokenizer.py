@@ -2,17 +2,58 @@
 
 import dataclasses
 
+import numpy as np
+
 from contract.errors import ConfigError
 from contract.vocab import DECODER_STARTS, GENERAL_NAMES
 from data.sources.config import CorpusConfig
 from data.sources.files import expand_home
-from data.tokenizers.base import Tokenizer
-from data.tokenizers.byte import ByteTokenizer
+from data.tokenizers.base import Tokenizer, check_unicode
 from data.tokenizers.huggingface import HuggingFaceTokenizer
-from data.tokenizers.sentencepiece_model import SentencePieceTokenizer
-from files.paths import check_access, is_folder
+from data.tokenizers.sentencepiece import SentencePieceTokenizer
+from data.tokenizers.specials import ModelTokens, SpecialTokensConfig, make_vocab
+from files.paths import check_access, is_folder, reason
 
 __all__ = ["ByteTokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer", "Tokenizer", "make_tokenizer"]
+
+_SPECIALS = {0: "<pad>", 1: "</s>", 2: "<unk>"}
+
+
+class ByteTokenizer(Tokenizer):
+    """ByT5's ids: pad 0, eos 1, unk 2, byte b is b + 3; then mask, cls, sep, bos, the mode tokens and the sentinels.
+
+    Source: Xue et al., ByT5 (TACL 2022), and its tokenizer. Deviation: ByT5's 125 sentinels follow the bytes directly.
+    """
+
+    def __init__(self, *, num_sentinels: int, mode_tokens: tuple[str, ...], append_special_tokens: bool = True):
+        """Raises ConfigError for an invalid data.num_sentinels or data.mode_tokens."""
+        model = ModelTokens(
+            size=3 + 256,
+            roles={"pad": 0, "eos": 1, "unk": 2},
+            specials=_SPECIALS,
+            content={byte + 3: bytes([byte]) for byte in range(256)},
+        )
+        config = SpecialTokensConfig(num_sentinels, mode_tokens, append_special_tokens)
+        self.vocab = make_vocab(model, config, "data.tokenizer='byte'")
+        self.fingerprint = "byte"
+
+    def encode(self, text: str) -> np.ndarray:
+        try:
+            ids = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int32)
+        except UnicodeEncodeError:
+            check_unicode(text)
+            raise
+        ids += self.vocab.content_start
+        return ids
+
+    def num_bytes(self, ids: np.ndarray) -> int:
+        return int(((ids >= self.vocab.content_start) & (ids < self.vocab.content_end)).sum())
+
+    def piece(self, id_: int) -> str:
+        return f"<0x{id_ - self.vocab.content_start:02X}>"
+
+    def _decode_content(self, ids: np.ndarray) -> str:
+        return (ids - self.vocab.content_start).astype(np.uint8).tobytes().decode("utf-8", errors="replace")
 
 
 def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
@@ -20,24 +61,36 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
 
     "byte"; the path of a SentencePiece .model file; or the path of a Hugging Face tokenizer.json, or of its folder.
 
-    Raises ConfigError for any other value, for a data.decoder_start_token that the vocabulary lacks, and as the
-    tokenizers do.
+    Raises ConfigError for any other value, for files that cannot be read, for a data.decoder_start_token that the
+    vocabulary lacks, and as the tokenizers do.
     """
-    tokenizer = _tokenizer(corpus)
+    where = f"data.tokenizer={corpus.tokenizer!r}"
+    try:
+        tokenizer = _tokenizer(corpus, where)
+    except (ConfigError, MemoryError):
+        raise
+    except OSError as error:
+        raise ConfigError(f"{where} cannot be read ({reason(error)}): give the path of a tokenizer's file") from None
+    except BaseException as error:  # of the libraries, whatever is damaged; a panic of Rust code is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        message = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"{where} cannot be read as a tokenizer ({type(error).__name__}: {message}): give the path of a whole file"
+        ) from error
     start = corpus.decoder_start_token
     vocab = dataclasses.replace(tokenizer.vocab, decoder_start_token=start)
     if vocab.decoder_start < 0:
         others = [repr(name) for name in DECODER_STARTS if getattr(vocab, name) >= 0]
         raise ConfigError(
             f"data.decoder_start_token={start!r} needs the special token {GENERAL_NAMES[start]}, which "
-            f"data.tokenizer={corpus.tokenizer!r} lacks: set data.append_special_tokens=True, or choose "
-            f"{' or '.join(others)}"
+            f"{where} lacks: set data.append_special_tokens=True, or choose {' or '.join(others)}"
         )
     tokenizer.vocab = vocab
     return tokenizer
 
 
-def _tokenizer(corpus: CorpusConfig) -> Tokenizer:
+def _tokenizer(corpus: CorpusConfig, where: str) -> Tokenizer:
     options = {
         "num_sentinels": corpus.num_sentinels,
         "mode_tokens": corpus.mode_tokens,
@@ -45,13 +98,13 @@ def _tokenizer(corpus: CorpusConfig) -> Tokenizer:
     }
     if corpus.tokenizer == "byte":
         return ByteTokenizer(**options)
-    check_access(corpus.tokenizer, f"data.tokenizer={corpus.tokenizer!r}")
+    check_access(corpus.tokenizer, where)
     if corpus.tokenizer.endswith(".model"):
         return SentencePieceTokenizer(corpus.tokenizer, **options)
-    path = expand_home(corpus.tokenizer, f"data.tokenizer={corpus.tokenizer!r}")
+    path = expand_home(corpus.tokenizer, where)
     if path.endswith(".json") or is_folder(path):
         return HuggingFaceTokenizer(corpus.tokenizer, **options)
     raise ConfigError(
-        f"data.tokenizer={corpus.tokenizer!r} must be 'byte' or the path of a SentencePiece .model file, of a Hugging "
+        f"{where} must be 'byte' or the path of a SentencePiece .model file, of a Hugging "
         "Face tokenizer.json or of a folder with a tokenizer.json; tokenizers are not downloaded by name"
     )

@@ -55,11 +55,8 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
         if heldout.all():
             raise ConfigError("data.path has no document besides those of data.heldout_path: name other text")
     else:
-        check_fraction(split)
         unit = unit_of(store, split)
-        ranks = ranks_of(unit_digests(store, unit), split)
-        check_two_units(unit, len(store), ranks.min(), ranks.max())
-        heldout = is_heldout(ranks, split, ranks.min(), ranks.max())
+        heldout = is_heldout(unit_digests(store, unit), unit, split)
     # Equal documents have equal digests; without their numbers they would be next to each other.
     seed, numbers = np.uint64(seed_bits(split.seed, "order")), np.arange(len(store), dtype=np.uint64)
     order = np.argsort(mix64(mix64(store.digests ^ seed) + numbers), kind="stable")
@@ -112,43 +109,27 @@ def heldout_digest(heldout: Documents, split: Split) -> str:
     return hashlib.blake2b(np.unique(contents[heldout.index]).tobytes(), digest_size=8).hexdigest()
 
 
-def check_fraction(split: Split) -> None:
-    """Raises ConfigError for a fraction outside (0, 1)."""
+def is_heldout(digests: np.ndarray, unit: Unit, split: Split) -> np.ndarray:
+    """Returns which documents are held out, bool [n]: those of a random share of the units, but one at least, not all.
+
+    digests: uint64 [n], of the contents of each document's unit. The place of a unit in a random order depends on the
+    seed and its contents alone.
+
+    Raises ConfigError for a fraction outside (0, 1), and for fewer than two different units.
+    """
     if not 0 < split.heldout_fraction < 1:
         raise ConfigError(f"data.heldout_fraction={split.heldout_fraction} must lie between 0 and 1, both excluded")
-
-
-def ranks_of(digests: np.ndarray, split: Split) -> np.ndarray:
-    """Returns the places of units in a random order, uint64 [n], which depend on the seed and the units alone.
-
-    digests: uint64 [n], of the units' contents.
-    """
-    return mix64(digests ^ np.uint64(seed_bits(split.seed, "split")))
-
-
-def check_two_units(unit: Unit, num_documents: int, least: np.uint64, greatest: np.uint64) -> None:
-    """Raises ConfigError where a corpus has one unit, whose rank is `least` and `greatest`."""
-    if least != greatest:
-        return
-    remedy = "add text to data.path, or set data.heldout_path"
-    if unit != "document" and num_documents > 1:
-        remedy = "set data.split_by='document', or data.heldout_path"
-    elif num_documents == 1:
-        remedy = f"set data.document_per='line' or 'paragraph', or {remedy}"
-    raise ConfigError(
-        f"nothing can be held out: data.split_by={unit!r} needs two different {unit}s, and the corpus of "
-        f"{num_documents:,} document{'s' * (num_documents > 1)} has one: {remedy}"
-    )
-
-
-def is_heldout(ranks: np.ndarray, split: Split, least: np.uint64, greatest: np.uint64) -> np.ndarray:
-    """Returns which units are held out, bool [n]: those below the fraction, but one at least, and not all.
-
-    ranks: uint64 [n], of `ranks_of`. least, greatest: the extremes of the ranks of all units of the corpus.
-    """
-    return (is_below_fraction(ranks, split) | (ranks == least)) & (ranks != greatest)
-
-
-def is_below_fraction(ranks: np.ndarray, split: Split) -> np.ndarray:
-    """Returns which units a corpus with many units holds out, bool [n]."""
-    return ranks < np.uint64(min(int(split.heldout_fraction * 2.0**64), 2**64 - 1))
+    ranks = mix64(digests ^ np.uint64(seed_bits(split.seed, "split")))
+    least, greatest = ranks.min(), ranks.max()
+    if least == greatest:
+        remedy = "add text to data.path, or set data.heldout_path"
+        if unit != "document" and len(digests) > 1:
+            remedy = "set data.split_by='document', or data.heldout_path"
+        elif len(digests) == 1:
+            remedy = f"set data.document_per='line' or 'paragraph', or {remedy}"
+        raise ConfigError(
+            f"nothing can be held out: data.split_by={unit!r} needs two different {unit}s, and the corpus of "
+            f"{len(digests):,} document{'s' * (len(digests) > 1)} has one: {remedy}"
+        )
+    bound = np.uint64(min(int(split.heldout_fraction * 2.0**64), 2**64 - 1))
+    return ((ranks < bound) | (ranks == least)) & (ranks != greatest)

@@ -3,10 +3,10 @@
 import html
 from pathlib import Path
 
+from command.flags import resolve
 from experiment.experiment import make_experiment
 from show.page import open_page
 from show.terminal import html_examples
-from workdir.resolve import resolve
 
 TEXTS = {"data.source": "text", "data.path": "docs/examples/text"}
 # Configs whose objective needs prompts and responses, or labels.

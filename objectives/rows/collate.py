@@ -190,7 +190,8 @@ def check_lengths(
 ) -> None:
     """Raises TypeError where examples are longer, or have more fields, than the objective declares.
 
-    The message says which member to define. Such examples would not fit their rows, or the learner would compute the logits of some of their targets alone.
+    The message says which member to define. Such examples would not fit their rows, or the learner would compute the
+    logits of some of their targets alone.
 
     Args:
       objective: the objective that made the examples `chosen`.

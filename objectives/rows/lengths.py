@@ -40,25 +40,6 @@ class RowShape:
         return self.targets_length // self.examples_per_row
 
 
-class RowTooShort(ConfigError):
-    """Rows in which no window of a denoiser fits.
-
-    field: the field of RowShape that is too small.
-    needed: the smallest value of this field for which the denoiser's windows can fit.
-    """
-
-    def __init__(self, message: str, field: Literal["inputs_length", "targets_length"], needed: int):
-        super().__init__(message)
-        self.field = field
-        self.needed = needed
-
-    def remedied(self, row: RowShape) -> RowShape:
-        """`row` with the value that is needed."""
-        if self.field == "inputs_length":
-            return dataclasses.replace(row, inputs_length=self.needed)
-        return dataclasses.replace(row, targets_length=self.needed)
-
-
 def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: RowShape, name: str) -> int:
     """The length of the longest window of which inputs and targets fit a row, and those of all shorter windows too.
 
@@ -72,15 +53,14 @@ def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: R
       row: the positions of a row.
       name: the denoiser's name, for messages.
 
-    Raises RowTooShort where nothing fits, with the lengths that would.
+    Raises ConfigError where nothing fits, with the lengths that would.
     """
     raw = np.arange(1, 64 * (row.inputs_length + row.targets_length))
     inputs, targets, both = output_lengths(raw)
     if row.architecture != "encoder_decoder":
         window = _count_leading(both <= row.inputs_share)
         if window == 0:
-            least = int(both[0]) * row.examples_per_row
-            raise _inputs_too_short(row, name, least)
+            raise _inputs_too_short(row, name, int(both[0]) * row.examples_per_row)
         return window
     by_inputs = _count_leading(inputs <= row.inputs_share)
     window = _count_leading((inputs <= row.inputs_share) & (targets <= row.targets_share))
@@ -91,60 +71,18 @@ def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: R
         needed = int(targets[:by_inputs].max() if inputs_limit else targets[0]) * row.examples_per_row
         fitting = int(inputs[window - 1]) * row.examples_per_row
         remedy = f", or data.inputs_length={fitting} or less" if window else ""
-        message = (
+        raise ConfigError(
             f"data.targets_length={row.targets_length} is too short for {name}{_examples_text(row)} at "
             f"data.inputs_length={row.inputs_length}: set data.targets_length={needed} or more{remedy}"
         )
-        raise RowTooShort(message, "targets_length", needed)
     return window
 
 
-def longest_windows(
-    output_lengths: Sequence[Callable[[np.ndarray], OutputLengths]], row: RowShape, names: Sequence[str]
-) -> list[int]:
-    """`longest_window` of each denoiser.
-
-    Raises RowTooShort, which names the first denoiser that does not fit. Where the lengths that fit it do not fit all
-    denoisers, the message adds lengths that do.
-    """
-    denoisers = list(zip(output_lengths, names, strict=True))
-    try:
-        return [longest_window(lengths, row, name) for lengths, name in denoisers]
-    except RowTooShort as error:
-        fitting, remedied = row, error.remedied(row)
-        for lengths, name in [*denoisers, *denoisers]:  # longer inputs can need longer targets of an earlier denoiser
-            fitting = _lengthened(lengths, fitting, name)
-        if fitting == remedied:
-            raise
-        changed = [
-            f"data.{field}={length}"
-            for field, length, given in (
-                ("inputs_length", fitting.inputs_length, row.inputs_length),
-                ("targets_length", fitting.targets_length, row.targets_length),
-            )
-            if length != given
-        ]
-        message = f"{error}; for all denoisers set {' and '.join(changed)}"
-        raise RowTooShort(message, error.field, error.needed) from None
-
-
-def _lengthened(output_lengths: Callable[[np.ndarray], OutputLengths], row: RowShape, name: str) -> RowShape:
-    """The row with the smallest lengths that fit the denoiser and are not below the row's own."""
-    while True:
-        try:
-            longest_window(output_lengths, row, name)
-        except RowTooShort as error:
-            row = error.remedied(row)
-        else:
-            return row
-
-
-def _inputs_too_short(row: RowShape, name: str, needed: int) -> RowTooShort:
-    message = (
+def _inputs_too_short(row: RowShape, name: str, needed: int) -> ConfigError:
+    return ConfigError(
         f"data.inputs_length={row.inputs_length} is too short for {name}{_examples_text(row)}: "
         f"set it to {needed} or more"
     )
-    return RowTooShort(message, "inputs_length", needed)
 
 
 def longest_document(capacities: Sequence[Capacity], row: RowShape, name: str) -> int:

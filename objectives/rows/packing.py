@@ -3,9 +3,9 @@
 The plan depends on the output lengths alone and is computed once, before any text is read. The plan is a cycle of rows
 that repeats during the run (contract/windows.py, RowPlan):
 
-- A denoiser whose lengths are random, such as prefix LM, has variants whose lengths vary less. All are equally frequent,
-  so that their lengths together have the distribution of the denoiser. A row reserves positions for the longest example
-  of a variant, which is little more than a mean example of that variant needs.
+- A denoiser whose lengths are random, such as prefix LM, has variants whose lengths vary less. All are equally
+  frequent, so that their lengths together have the distribution of the denoiser. A row reserves positions for the
+  longest example of a variant, which is little more than a mean example of that variant needs.
 - Every denoiser has its share of the examples of a cycle, to within 1%.
 - Examples are assigned to rows such that all rows need nearly the same number of encoder positions and of decoder
   positions: an example with many targets shares a row with examples with few targets.

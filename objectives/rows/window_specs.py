@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Capacity, DocumentHandling, Ramp, WindowSpec
 from objectives.objective import Denoiser
-from objectives.rows.lengths import RowShape, longest_document, longest_windows
+from objectives.rows.lengths import RowShape, longest_document, longest_window
 from objectives.rows.packing import plan_cycle, warnings_about
 
 
@@ -53,41 +53,36 @@ def make_batch_spec(
         plan = planned.rows
         warnings += warnings_about(planned, denoisers, row_shape, mix_by=mix_by)
 
-    is_whole = [of_denoiser == "whole" for of_denoiser in handling]
     capacities = [
-        _capacities(denoiser, row_shape) if whole else () for denoiser, whole in zip(denoisers, is_whole, strict=True)
+        _capacities(denoiser, row_shape) if of_denoiser == "whole" else ()
+        for denoiser, of_denoiser in zip(denoisers, handling, strict=True)
     ]
-    raw_lengths = [0] * len(denoisers)
-    cut = [k for k, whole in enumerate(is_whole) if not whole]
-    for k in set(range(len(denoisers))) - set(cut):
-        raw_lengths[k] = longest_document(capacities[k], row_shape, denoisers[k].name)
-    if plan:
-        raw_lengths = [int(plan.lengths_of(k).max()) for k in range(len(denoisers))]
-    elif cut:
-        lengths, names = [denoisers[k].output_lengths for k in cut], [denoisers[k].name for k in cut]
-        for k, length in zip(cut, longest_windows(lengths, row_shape, names), strict=True):
-            raw_lengths[k] = length
-    for denoiser, raw_length in zip(denoisers, raw_lengths, strict=True):
-        denoiser.objective.check_window(raw_length, denoiser.field)
+    raw_lengths = []
+    for k, (denoiser, of_row) in enumerate(zip(denoisers, capacities, strict=True)):
+        if plan:
+            raw_lengths.append(int(plan.lengths_of(k).max()))
+        elif of_row:
+            raw_lengths.append(longest_document(of_row, row_shape, denoiser.name))
+        else:
+            raw_lengths.append(longest_window(denoiser.output_lengths, row_shape, denoiser.name))
+        denoiser.objective.check_window(raw_lengths[k], denoiser.field)
     _check_sentinels(denoisers, raw_lengths, row_shape, vocab)
 
-    specs = []
-    for k, denoiser in enumerate(denoisers):
-        objective = denoiser.objective
-        specs.append(
-            WindowSpec(
-                name=denoiser.name,
-                weight=denoiser.weight,
-                raw_length=raw_lengths[k],
-                documents=handling[k],
-                eos=objective.eos_in_windows,
-                extra_columns=objective.extra_columns,
-                capacities=capacities[k],
-                classes=objective.classes,
-                on_unusable=on_unusable,
-                corpus=denoiser.corpus,
-            )
+    specs = [
+        WindowSpec(
+            name=denoiser.name,
+            weight=denoiser.weight,
+            raw_length=raw_lengths[k],
+            documents=handling[k],
+            eos=denoiser.objective.eos_in_windows,
+            extra_columns=denoiser.objective.extra_columns,
+            capacities=capacities[k],
+            classes=denoiser.objective.classes,
+            on_unusable=on_unusable,
+            corpus=denoiser.corpus,
         )
+        for k, denoiser in enumerate(denoisers)
+    ]
     windows = _with_shares(specs, [denoiser.final_weight for denoiser in denoisers], ramp)
     if plan:
         counts = np.bincount(plan.denoiser_ids.ravel()) / plan.denoiser_ids.size

@@ -2,27 +2,26 @@
 
 import contextlib
 import io
-import json
 import pathlib
 import shutil
 import sys
 
 import pytest
+from rich.console import Console
 
 from experiment.experiment import make_experiment
-from huggingface import convert_command as convert
-from run.corpus import open_corpora
-from run.restore import config_for_reading
+from huggingface import convert
 from tests.huggingface.exported_runs import run_export
-from tests.make_checkpoint_fixture import ROOT, RUN
-from workdir.run_config import read_config
+from tests.train.subprocesses import ROOT
+from tests.train.tiny_experiments import paragraph_experiment
+from train.loop import train_and_evaluate
 
 
 @pytest.fixture(scope="package")
 def place(tmp_path_factory) -> pathlib.Path:
     """A folder with the folders run, cache, export, imported, empty and others, and the files text.txt and file.
 
-    run is tests/fixtures/run, with paths in this folder.
+    run is a run of two steps on the paragraphs of text.txt, which reads what is in this folder.
     """
     folder, monkeypatch = tmp_path_factory.mktemp("place"), pytest.MonkeyPatch()
     monkeypatch.chdir(ROOT)
@@ -31,13 +30,10 @@ def place(tmp_path_factory) -> pathlib.Path:
     (folder / "empty").mkdir()
     (folder / "others").mkdir()
     (folder / "others" / "notes.txt").write_text("notes\n")
-    shutil.copytree(RUN, folder / "run")
-    config = json.loads((folder / "run" / "config.json").read_text())
-    config["data"] |= {"path": str(folder / "text.txt"), "cache_dir": str(folder / "cache")}
-    (folder / "run" / "config.json").write_text(json.dumps(config))
+    config = paragraph_experiment(2, str(folder / "cache")).config
+    config["data"] |= {"path": str(folder / "text.txt")}
+    train_and_evaluate(make_experiment(config), folder / "run", console=Console(file=io.StringIO()))
     with contextlib.redirect_stdout(io.StringIO()):
-        # Not by load_experiment, which builds no store in a folder that a run's config names.
-        open_corpora(make_experiment(config_for_reading(read_config(folder / "run"))), show_progress=False)
         run_export(f"--workdir={folder / 'run'}", f"--out={folder / 'export'}")
         monkeypatch.setattr(sys, "argv", ["command", f"--from={folder / 'export'}", f"--workdir={folder / 'imported'}"])
         convert.main()

@@ -1,229 +1,221 @@
-"""Every command refuses flags and folders that are wrong, in one line that names them."""
+"""Commands refuse flags, folders and files that are wrong, in one line that names them."""
 
+import gzip
 import importlib
+import inspect
+import json
+import re
+import shutil
 import sys
 
 import pytest
-from absl import flags
 
-from data.prepare import __main__ as prepare
-from tests.bad_input.answers import check_rows, row
+from tests.bad_input.answers import check_damaged, check_rows, row
+from tests.data.record_files import write_examples, write_parquet
 
-# Module of a command -> the arguments that it needs, with the folders of the fixture `place`.
+GARBAGE = bytes(range(256)) * 8
+ANY = {"missing": None, "empty": b"", "garbage": GARBAGE}
+JSON = ANY | {"a list": b"[]", "a number": b"5", "not UTF-8": b'{"a": "\xff"}', "two values": b"{} {}"}
+
+
+def main_of(command):
+    """The `main` of a command, which train/ starts by a line; those of data/ take the command line as an argument."""
+    front = re.search(r'run_module\("(.*?)"', inspect.getsource(importlib.import_module(command)))
+    name = front[1] if front else command
+    module = importlib.import_module(name if "." in name else f"{name}.__main__")
+    return (lambda: module.main(sys.argv)) if command.startswith("data.") else module.main
+
+
+# Command -> the arguments that it needs, with the folders of the fixture `place`.
 COMMANDS = {
     "train.main": ["--config=configs/clm.py", "--workdir={place}/new"],
     "train.evaluate": ["--workdir={place}/run"],
-    "generate.__main__": ["--workdir={place}/run", "--prompt=a"],
-    "show.__main__": ["--workdir={place}/run"],
-    "plan.__main__": ["--config=configs/clm.py", "--topology=cpu:1"],
+    "train.generate": ["--workdir={place}/run", "--prompt=a"],
+    "train.plan": ["--config=configs/clm.py", "--topology=cpu:1"],
     "train.plot": ["{place}/run", "--out={place}/new.svg"],
-    "studies.__main__": ["--study=configs/studies/scaling.py", "--dry_run"],
-    "studies.scaling.__main__": ["--study=configs/studies/scaling.py", "--out={place}/run"],
+    "train.ablate": ["--study=configs/studies/scaling.py", "--dry_run"],
     "train.export": ["--workdir={place}/run", "--out={place}/new"],
     "train.convert": ["--from={place}/export", "--workdir={place}/new"],
     "data.train_tokenizer": ["--source=text", "--path={place}/text.txt", "--out={place}/new.model"],
     "benchmarks.step": [],
-    "benchmarks.seeds": [],
-    "benchmarks.loss": [],
-    "benchmarks.attention": [],
-    "benchmarks.operations": [],
-    "benchmarks.compile": [],
-    "benchmarks.corruption": [],
-    "benchmarks.pipeline": [],
-    "benchmarks.huggingface": [],
 }
-POSITIONAL = {"train.plot", "benchmarks.loss", "benchmarks.compile", "benchmarks.corruption", "benchmarks.pipeline"}
-POSITIONAL |= {"benchmarks.huggingface", "benchmarks.attention", "benchmarks.operations"}
 
 
-def arguments_of(command, place):
-    return [argument.format(place=place) for argument in COMMANDS[command]]
-
-
-def main_of(command):
-    if command in ("data.prepare", "data.train_tokenizer"):
-        return lambda: importlib.import_module(command).main(sys.argv)
-    return importlib.import_module(command).main
-
-
-def small_corpus(place):
-    """Overrides of a config that reads the run's text."""
-    corpus = {"source": "text", "path": f"{place}/text.txt", "document_per": "paragraph", "cache_dir": f"{place}/cache"}
-    corpus |= {"heldout_fraction": 0.3, "inputs_length": 16}
-    return [f"--config.data.{name}={value}" for name, value in corpus.items()]
-
-
-def flags_of(command):
-    """The flags of a command, without --config."""
-    values = importlib.import_module(command)._FLAGS
-    return {name: values[name] for name in values if name.partition(".")[0] not in ("config", "help")}
-
-
-def without(arguments, name):
-    return [argument for argument in arguments if argument.partition("=")[0] != f"--{name}"]
-
-
-def rows_of_flags(command, place):
-    """Rows for unknown, doubled, missing and unreadable flags."""
-    main, needed = main_of(command), arguments_of(command, place)
-    yield row("unknown flag", main, *needed, "--no_such_flag=1", names="no_such_flag")
-    yield row("a flag without its dashes", main, *needed, "no_such_flag=1", names="no_such_flag")
-    for name, flag in flags_of(command).items():
-        kind = flag.parser.__class__.__name__ if flag.parser else ""
-        given = next((argument for argument in needed if argument.startswith(f"--{name}=")), None)
-        twice = [given, given] if given else [f"--{name}"] * 2 if flag.boolean else [f"--{name}=1", f"--{name}=1"]
-        if not isinstance(flag, flags.MultiFlag):
-            yield row(f"--{name} twice", main, *without(needed, name), *twice, names=f"--{name}")
-        if flag.boolean:
-            continue
-        texts = {
-            "IntegerParser": ("x", "1.5", "", "nan", "1" * 5000),
-            "FloatParser": ("x", "", "nan", "inf", "-inf"),
-            "EnumParser": ("no such value", ""),
-        }.get(kind, ())
-        for text in texts:
-            yield row(f"--{name}={text[:20]}", main, *without(needed, name), f"--{name}={text}", names=f"--{name}")
-    for given in (argument.partition("=")[0] for argument in needed if "=" in argument):
-        kept = without(needed, given.removeprefix("--"))
-        yield row(f"{given} without its value", main, *kept, given, names=given)
+def arguments_of(command, place, without=""):
+    needed = [argument.format(place=place) for argument in COMMANDS[command]]
+    return [argument for argument in needed if argument.partition("=")[0] != without]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_flags(command, place, monkeypatch):
-    check_rows(rows_of_flags(command, place), monkeypatch)
+    needed = arguments_of(command, place)
+    check_rows([row(main_of(command), *needed, "--no_such_flag=1", names="no_such_flag")], monkeypatch)
 
 
-# Command, flag that names something to read.
-FOLDERS = [
-    ("train.evaluate", "--workdir={}"),
-    ("generate.__main__", "--workdir={}"),
-    ("show.__main__", "--workdir={}"),
-    ("train.export", "--workdir={}"),
-    ("train.plot", "{}"),
-    ("train.convert", "--from={}"),
-    ("studies.scaling.__main__", "--out={}"),
-    ("train.main", "--config.train.init_from={}"),
+@pytest.mark.parametrize(
+    ("command", "flag", "value"),
+    [
+        ("train.generate", "--max_tokens", "x"),
+        ("train.generate", "--max_tokens", ""),
+        ("train.generate", "--temperature", "nan"),
+        ("train.generate", "--mode", "no such value"),
+        ("train.evaluate", "--probe", "none"),
+        ("train.main", "--process_id", "1.5"),
+        ("data.train_tokenizer", "--vocab_size", "300"),
+        ("data.train_tokenizer", "--kind", "wordpiece"),
+        ("data.train_tokenizer", "--special_tokens", "</s>"),
+        ("data.train_tokenizer", "--heldout_fraction", "1"),
+        ("data.train_tokenizer", "--filters.min_characters", "-1"),
+        ("data.prepare.__main__", "--document_per", "word"),
+        ("data.prepare.__main__", "--tokenizer", "none"),
+        ("data.prepare.__main__", "--cache_dir", ""),
+        ("data.prepare.__main__", "--workers", "0"),
+        ("data.prepare.__main__", "--filters.jaccard", "2.0"),
+        ("data.prepare.__main__", "--source", "none"),
+    ],
+)
+def test_values_of_flags(command, flag, value, place, monkeypatch):
+    if command == "data.train_tokenizer":
+        pytest.importorskip("sentencepiece")
+    needed = ["--source=text", f"--path={place}/text.txt"]
+    needed = needed if command not in COMMANDS else arguments_of(command, place, without=flag)
+    needed = [argument for argument in needed if not argument.startswith(f"{flag}=")]
+    names = (flag, f"data.{flag[2:]}", flag[2:])
+    check_rows([row(main_of(command), *needed, f"{flag}={value}", names=names)], monkeypatch)
+
+
+# Command, flag that names something to read or to write, and what is not that. A name is a folder of `place`.
+NOT_TO_READ = ["none", "file", "empty", "others", "run/checkpoints"]
+PATHS = [
+    ("train.evaluate", "--workdir", [*NOT_TO_READ, "export", "hdfs://host/run"]),
+    ("train.plot", "", NOT_TO_READ),
+    ("train.convert", "--from", NOT_TO_READ),
+    ("train.main", "--config.train.init_from", NOT_TO_READ),
+    ("train.main", "--workdir", ["file", "file/none", "export", "gs:/bucket/run", "hdfs://host/run"]),
+    ("train.plot", "--out", ["none/figure.svg", "empty", "figure.jpg", "s3://bucket/figure.svg"]),
+    ("train.export", "--out", ["file", "others", "run", "file/none", "gs://bucket/export"]),
+    ("train.convert", "--workdir", ["file", "others", "run"]),
+    ("data.train_tokenizer", "--out", ["none/t.model", "t.txt", "", "export/tokenizer.json", "hdfs://host/t.model"]),
 ]
 
 
-@pytest.mark.parametrize(("command", "flag"), FOLDERS)
-def test_folders_to_read(command, flag, place, monkeypatch):
-    name = flag.partition("=")[0]
-    kept = without(arguments_of(command, place), name.removeprefix("--"))
-    if command == "train.plot":
-        kept = kept[1:]
+@pytest.mark.parametrize(("command", "flag", "paths"), PATHS, ids=[" ".join(path[:2]) for path in PATHS])
+def test_paths(command, flag, paths, place, monkeypatch):
+    needed = arguments_of(command, place, without=flag)[not flag :]
     if command == "train.main":
-        kept += small_corpus(place)
-    kinds = ["none", "file", "empty", "others", "cache", "export", "run/checkpoints", "none/none", "file/none"]
-    kinds = [kind for kind in kinds if (command, kind) not in {("train.convert", "export")}]
-    names = {kind: f"{place}/{kind}" for kind in kinds}
-    rows = [row(kind, main_of(command), *kept, flag.format(path), names=path) for kind, path in names.items()]
-    if command != "train.main":  # train.init_from='' is a start from new parameters
-        rows.append(row("no text", main_of(command), *kept, flag.format(""), names=(name, "RUN", "folder")))
+        corpus = {"source": "text", "path": f"{place}/text.txt", "document_per": "paragraph", "inputs_length": 16}
+        corpus |= {"cache_dir": f"{place}/cache", "heldout_fraction": 0.3}
+        needed += [f"--config.data.{name}={value}" for name, value in corpus.items()]
+    full = [path if "://" in path or ":/" in path else f"{place}/{path}" * bool(path) for path in paths]
+    rows = [row(main_of(command), *needed, f"{flag}={path}" if flag else path, names=(path or flag,)) for path in full]
     check_rows(rows, monkeypatch)
 
 
-# Command, flag that names something to write, and paths that it must refuse.
-OUTPUTS = [
-    ("train.main", "--workdir={}", ("file", "file/none", "run", "export", "gs://bucket/run", "hdfs://host/run")),
-    ("show.__main__", "--html={}", ("none/page.html", "empty", "file/page.html", "gs://bucket/page.html")),
-    ("show.__main__", "--svg={}", ("none/page.svg", "empty", "file/page.svg")),
-    ("train.plot", "--out={}", ("none/figure.svg", "empty", "figure.jpg", "figure", "s3://bucket/figure.svg")),
-    ("studies.scaling.__main__", "--figure={}", ("none/figure.svg", "empty", "figure.jpg")),
-    ("train.export", "--out={}", ("file", "others", "export", "run", "file/none", "gs://bucket/export")),
-    ("train.convert", "--workdir={}", ("file", "others", "export", "run", "file/none")),
-    ("data.train_tokenizer", "--out={}", ("none/t.model", "file/t.model", "t", "t.txt", "", "gs://bucket/t.model")),
-    ("data.train_tokenizer", "--out={}", ("hdfs://host/t.model", "export/t.json", "export/tokenizer.json")),
-]
-
-
-@pytest.mark.parametrize(("command", "flag", "paths"), OUTPUTS, ids=[f"{row[0]} {row[1]}" for row in OUTPUTS])
-def test_outputs(command, flag, paths, place, monkeypatch):
-    name = flag.partition("=")[0]
-    kept = without(arguments_of(command, place), name.removeprefix("--"))
-    if command == "train.main":
-        kept += small_corpus(place)
-    rows = []
-    for path in paths:
-        full = path if "://" in path else f"{place}/{path}"
-        rows.append(row(path, main_of(command), *kept, flag.format(full), names=(full, name)))
-    check_rows(rows, monkeypatch)
-
-
-def test_flags_of_data_prepare(place, monkeypatch):
-    def main():
-        prepare.main(sys.argv)
-
-    needed = ["--source=text", f"--path={place}/text.txt", f"--cache_dir={place}/cache"]
-    wrong = {"source": "none", "document_per": "word", "on_unreadable": "", "tokenizer": "none", "cache_dir": ""}
-    wrong |= {"path": f"{place}/none", "heldout_path": f"{place}/none"}
-    wrong |= {"workers": 0, "report": f"{place}/file", "beam": "--no_such_argument"}
-    wrong |= {"filters.min_tokens": -1, "filters.jaccard": 2.0, "filters.remove_duplicates": "all"}
-    rows = [
-        row("unknown flag", main, *needed, "--no_such_flag=1", names="no_such_flag"),
-        row("a flag without its dashes", main, *needed, "no_such_flag=1", names="no_such_flag"),
-        row("a flag twice", main, *needed, "--source=text", names="--source"),
-        row("a cache_dir that is a file", main, *needed[:2], f"--cache_dir={place}/file", names=f"{place}/file"),
-    ]
-    for name, value in wrong.items():
-        rows.append(row(f"{name}={value}", main, *without(needed, name), f"--{name}={value}", names=(name, str(value))))
-    check_rows(rows, monkeypatch)
-
-
-def test_flags_of_data_train_tokenizer(place, monkeypatch):
-    pytest.importorskip("sentencepiece")
-    pytest.importorskip("tokenizers")
-    (place / "blank.txt").write_text(" \n")
-    (place / "taken.model").write_text("")
-    wrong = {
-        "path": (f"{place}/none", f"{place}/blank.txt", f"{place}/empty"),
-        "source": ("none",),
-        "kind": ("wordpiece",),
-        "vocab_size": ("0", "1", "300", "-5", "90000", str(2**40)),
-        "num_sentinels": ("-1", "70000"),
-        "special_tokens": ("a", "[A],[A]", "[A B]", "</s>", "<pad>", "<extra_id_0>", "[]"),
-        "normalization": ("nfc",),
-        "character_coverage": ("0.5", "1.1"),
-        "max_bytes": ("0", "-1"),
-        "num_documents": ("0",),
-        "heldout_fraction": ("0", "1", "nan"),
-        "split_by": ("label",),
-        "out": (f"{place}/taken.model",),
-        "filters.min_characters": ("-1", "a"),
-        "filters.min_tokens": ("1",),
-        "filters.max_tokens": ("1",),
-        "filters.remove_duplicates": ("exact", "near", "all"),
+def test_config_of_a_run(own, monkeypatch):
+    path = own / "run" / "config.json"
+    whole, evaluate = json.loads(path.read_text()), main_of("train.evaluate")
+    kinds = JSON | {
+        "no train": json.dumps({key: value for key, value in whole.items() if key != "train"}).encode(),
+        "a section of text": json.dumps(whole | {"model": "text"}).encode(),
+        "a field of another type": json.dumps(whole | {"train": whole["train"] | {"steps": None}}).encode(),
     }
-    main, needed = (
-        main_of("data.train_tokenizer"),
-        [*arguments_of("data.train_tokenizer", place), "--document_per=line"],
-    )
+    names = ("config.json", "config field", "config has no section", "train.steps", "model")
+    check_damaged(path, kinds, row(evaluate, f"--workdir={own}/run", names=names), monkeypatch)
+
+
+def test_metrics(own, monkeypatch):
+    lines = {"a number": b"5\n", "no split": b'{"step": 1}\n', "text": b'{"step": 2, "split": "eval", "loss": "x"}\n'}
+    plot = row(main_of("train.plot"), f"{own}/run", f"--out={own}/new.svg", names=("metrics", f"{own}/run"))
+    check_damaged(own / "run" / "metrics.jsonl", ANY | lines, plot, monkeypatch)
+
+
+def test_checkpoint(own, monkeypatch):
+    evaluate = row(main_of("train.evaluate"), f"--workdir={own}/run", names="checkpoints")
+    folder = own / "run" / "checkpoints" / "2"
+    array = max((folder / "params").rglob("0.0"), key=lambda path: path.stat().st_size)
+    for path in (folder / "record.json", array, array.with_name(".zarray")):
+        check_damaged(path, ANY, evaluate, monkeypatch)
+
+
+@pytest.mark.parametrize("file", ["meta.json", "tokens.bin", "offsets.npy"])
+def test_token_store(file, place, monkeypatch):
+    [folder] = (place / "cache").iterdir()  # not in `own`, whose copied text has another modification time
+    evaluate = row(main_of("train.evaluate"), f"--workdir={place}/run", names=str(folder))
+    check_damaged(folder / file, JSON if file == "meta.json" else ANY, evaluate, monkeypatch)
+
+
+def test_prompts(own, monkeypatch):
+    (own / "p.jsonl").write_bytes(b'{"prompt": "a"}\n')
+    generate = row(main_of("train.generate"), f"--workdir={own}/run", f"--prompts={own}/p.jsonl", names=f"{own}/p.js")
+    check_damaged(own / "p.jsonl", JSON | {"no prompt": b'{"text": "a"}'}, generate, monkeypatch)
+
+
+def test_study(own, monkeypatch):
+    (own / "mine.py").write_text("")
+    kinds = {"missing": None, "no Python": b"def (:", "raises": b"raise RuntimeError('x\\ny')"}
+    kinds |= {"another function": b"x = 1\n", "returns null": b"def get_study():\n    return None\n"}
+    study = row(main_of("train.ablate"), f"--study={own}/mine.py", "--dry_run", names=f"{own}/mine.py")
+    check_damaged(own / "mine.py", kinds, study, monkeypatch)
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_hugging_face_folder(file, own, monkeypatch):
+    kinds = JSON if file.endswith(".json") else ANY
+    convert = row(main_of("train.convert"), f"--from={own}/export", f"--workdir={own}/new", names=(file, f"{own}/exp"))
+    check_damaged(own / "export" / file, kinds, convert, monkeypatch)
+
+
+def prepare_row(own, *arguments, names):
+    return row(main_of("data.prepare.__main__"), f"--cache_dir={own}/new_cache", *arguments, names=names)
+
+
+def test_tokenizer_json(own, monkeypatch):
+    pytest.importorskip("tokenizers")
+    path = own / "own.json"
+    shutil.copy(own / "export" / "tokenizer.json", path)
+    whole = json.loads(path.read_text())
+    parts = {
+        "a vocabulary of a list": {"model": {**whole["model"], "vocab": [1, 2]}},
+        "an id beyond reason": {"model": {**whole["model"], "vocab": {"a": 0, "b": 2**32 - 1}, "merges": []}},
+        "merges of other tokens": {"model": {**whole["model"], "merges": [["zz", "qq"]]}},
+        "an added token without text": {"added_tokens": [{"id": 1, "content": None, "special": True}]},
+        "a pre-tokenizer without type": {"pre_tokenizer": {}},
+    }
+    kinds = JSON | {kind: json.dumps(whole | part).encode() for kind, part in parts.items()}
+    flags = ("--source=text", f"--path={own}/text.txt", f"--tokenizer={path}")
+    check_damaged(path, kinds, prepare_row(own, *flags, names=str(path)), monkeypatch)
+
+
+CORPORA = {
+    "c.jsonl": JSON | {"no text": b'{"label": "a"}', "a number as text": b'{"text": 5}'},
+    "c.txt": ANY,
+    "c.jsonl.gz": ANY | {"half": gzip.compress(b'{"text": "a document"}\n' * 9)[:-9]},
+    "c.parquet": ANY,
+    "c.array_record": ANY,
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_corpus(name, own, monkeypatch):
+    path, documents = own / name, [{"text": "a document"}] * 9
+    lines = b"".join(json.dumps(document).encode() + b"\n" for document in documents)
+    if name.endswith(("parquet", "record")):
+        (write_parquet if name.endswith("parquet") else write_examples)(path, documents)
+    else:
+        path.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+    source = {"txt": "text"}.get(name.split(".")[1], name.split(".")[1])
+    for skipping in ("error", "skip"):  # the only file, so nothing remains
+        flags = (f"--source={source}", f"--path={path}", f"--on_unreadable={skipping}")
+        kinds = {kind: value for kind, value in CORPORA[name].items() if kind != "two values"}
+        check_damaged(path, kinds, prepare_row(own, *flags, names=str(path)), monkeypatch)
+    assert not list(own.glob("new_cache/*"))
+
+
+def test_corpora_that_are_not_there(own, monkeypatch):
     rows = [
-        row(
-            f"{name}={value}",
-            main,
-            *without(needed, name),
-            f"--{name}={value}",
-            names=(f"--{name}", f"data.{name}", value),
-        )
-        for name, values in wrong.items()
-        for value in values
+        prepare_row(own, "--source=text", f"--path={path}", names=path)
+        for path in (f"{own}/nowhere", f"{own}/empty", f"{own}/*.none", "hdfs://host/x")
     ]
-    for kind, size in {"bpe": "1000000", "wordpiece": "1000000", "bpe ": "300", "wordpiece ": "110"}.items():
-        flags = [f"--out={place}/new.json", f"--kind={kind.strip()}", f"--vocab_size={size}"]
-        rows.append(row(f"{kind} {size}", main, *without(needed, "out"), *flags, names=f"--vocab_size={size}"))
-    no_bytes = [f"--out={place}/new.json", "--kind=bpe", "--nobyte_fallback"]
-    rows.append(row("bytes that are needed", main, *without(needed, "out"), *no_bytes, names="--nobyte_fallback"))
-    unigram = [f"--out={place}/new.json", "--kind=unigram"]
-    rows.append(row("unigram as .json", main, *without(needed, "out"), *unigram, names="--out=NAME.model"))
+    rows.append(prepare_row(own, "--source=tfds", "--path=no_such", names="no_such"))
+    rows.append(prepare_row(own, "--source=stdlib", "--text_key=b", names="--text_key"))
     check_rows(rows, monkeypatch)
-    assert not list(place.glob("new.*")) and not list(place.glob("*.tmp"))
-
-
-@pytest.mark.parametrize(("library", "end"), [("sentencepiece", "model"), ("tokenizers", "json")])
-def test_data_train_tokenizer_without_its_library(library, end, place, monkeypatch):
-    monkeypatch.setitem(sys.modules, library, None)
-    extra = {"tokenizers": "huggingface"}.get(library, library)
-    arguments = ["--source=text", f"--path={place}/text.txt", f"--out={place}/new.{end}", "--kind=bpe"]
-    names = f"needs {library}: pip install -e '.[{extra}]'"
-    check_rows([row(library, main_of("data.train_tokenizer"), *arguments, names=names)], monkeypatch)

@@ -129,7 +129,9 @@ def test_show_is_text_and_html(ul2):
     shown = ul2.show(TEXTS[:2], denoiser="s")
     assert "example 2: s [S]" in str(shown) and "the quick brown" in repr(shown)
     assert "<iframe srcdoc=" in shown._repr_html_() and shown.to_html().startswith("<!doctype html>")
-    assert "Statistics" not in shown.to_html() and "Statistics" in ul2.show(num_examples=1).to_html()
+    assert (
+        "statistics</span> of" not in shown.to_html() and "statistics</span> of" in ul2.show(num_examples=1).to_html()
+    )
     assert "encoder_decoder" in repr(ul2) and ul2._repr_html_().startswith("<pre>model")
 
 

@@ -12,7 +12,7 @@ from contract.errors import ConfigError
 from data.sources import files
 from data.tokenizers.tokenizer import make_tokenizer
 from files.atomic import write_bytes
-from files.paths import copy_file, is_file, read_bytes, remove
+from files.paths import copy_file, read_bytes, remove
 from tests.data.corpus import corpus_config, opened, store_of
 from tests.data.record_files import write_examples, write_jsonl, write_parquet, zstd
 from tests.data.tiny_tokenizers import gpt2
@@ -92,14 +92,6 @@ def test_a_damaged_store_in_a_bucket_is_one_line(texts, tmp_path, damage):
     with pytest.raises(ConfigError, match=rf"token store {address} is damaged .*tokens\.bin"):
         opened(config)
     assert not list((tmp_path / "home").glob("**/tokens.bin"))
-
-
-def test_a_store_whose_copy_to_the_bucket_was_interrupted_is_copied_again(texts, tmp_path):
-    config = corpus_config(tmp_path, path=f"{texts}/text", cache_dir=f"{texts}/cache")
-    address = f"{texts}/cache/{opened(config).folder.name}"
-    remove(f"{address}/meta.json")
-    opened(config)
-    assert is_file(f"{address}/meta.json")
 
 
 def test_a_bucket_that_is_missing_is_one_line_before_the_store_is_built(texts, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents
 from tests.data.corpus import corpus_config, opened, read, write_texts
 from tests.data.record_files import write_examples
-from tests.data.tfds_datasets import PUBLIC, read_from, write_dataset
+from tests.data.tfds_datasets import read_from, write_dataset
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -35,11 +35,6 @@ def prepared(tmp_path_factory):
     write_dataset("tiny_splits", lines[:6], folder, other_split=("validation", lines[6:]), text=text)
     write_dataset("tiny_labels", [{"label": 3}], folder, label=tfds.features.Scalar(np.int32))
     write_dataset("tiny_latin", [{"text": b"\xff"}], folder, text=text)
-    for name, (config, split, features) in PUBLIC.items():
-        examples = [{feature: f"{feature} {i} of {name}" for feature in features} for i in range(9)]
-        other_split = split, examples[6:] if split else ()
-        features = dict.fromkeys(features, text)
-        write_dataset(name, examples[:6], folder, other_split=other_split, config=config, **features)
     classes = {"text": text, "label": tfds.features.ClassLabel(names=["neg", "pos"])}
     labels = {"a": "pos", "b": "neg", "c": -1}
     write_dataset("tiny_classes", [{"text": t, "label": k} for t, k in labels.items()], folder, **classes)
@@ -70,14 +65,6 @@ def test_a_split_of_the_dataset_is_held_out(prepared, tmp_path):
         open_source(corpus_config(tmp_path, source="tfds", path="tiny_splits", heldout_path="test"))
 
 
-@pytest.mark.parametrize(("name", "path"), zip(PUBLIC, ["c4/en", "wikipedia/20230601.en:1.0.0", "lm1b"], strict=True))
-def test_public_datasets(prepared, tmp_path, name, path):
-    train, heldout = split_of(corpus_config(tmp_path, source="tfds", path=path, heldout_path=PUBLIC[name][1]))
-    assert len(train | heldout) == (9 if PUBLIC[name][1] else 6)
-    if PUBLIC[name][1]:
-        assert heldout == {f"text {i} of {name}" for i in (6, 7, 8)}
-
-
 def test_shards_are_parts_and_have_their_number_of_examples(prepared, tmp_path):
     corpus = corpus_config(tmp_path, source="tfds", path="tiny_splits")
     [part] = pickle.loads(pickle.dumps(open_source(corpus))).parts
@@ -88,11 +75,6 @@ def test_shards_are_parts_and_have_their_number_of_examples(prepared, tmp_path):
     with pytest.raises(ConfigError, match=rf"{shard} is not a whole ArrayRecord file \(5 records instead of 6\)"):
         list(open_source(corpus).documents(Skipped()))
     shard.write_bytes(whole)
-
-
-def test_another_feature(prepared, tmp_path):
-    source = open_source(corpus_config(tmp_path, source="tfds", path="wikipedia/20230601.en", text_key="title"))
-    assert {document.text for document in source.documents(Skipped())} == {f"title {i} of wikipedia" for i in range(6)}
 
 
 def test_paragraphs_follow_their_example(prepared, tmp_path):
@@ -123,28 +105,6 @@ def test_labels_prompts_and_responses(prepared, tmp_path):
     assert documents_of(tmp_path, "tiny_pairs") == [(f"r{k}", f"p{k} ", "") for k in range(4)]
     identity = open_source(corpus_config(tmp_path, source="tfds", path="tiny_classes")).identity
     assert identity["classes"] == ("neg", "pos")
-    assert open_source(corpus_config(tmp_path, source="tfds", path="lm1b")).identity.keys() == {"dataset", "files"}
-
-
-@pytest.mark.parametrize("name", ["dataset_info.json", "features.json"])
-@pytest.mark.parametrize("contents", [None, b"", b"{", b"{}", b"[]", b"\xff", b'{"splits": 3, "type": 3}'])
-def test_damaged_metadata(prepared, tmp_path, name, contents):
-    path = prepared / "tiny_pairs" / "1.0.0" / name
-    whole = path.read_bytes()
-    try:
-        path.unlink()
-        if contents is not None:
-            path.write_bytes(contents)
-        with pytest.raises(ConfigError, match=r"data\.path='tiny_pairs'.*: ") as error:
-            open_source(corpus_config(tmp_path, source="tfds", path="tiny_pairs"))
-    finally:
-        path.write_bytes(whole)
-    assert "\n" not in str(error.value)
-
-
-def test_documents_may_be_parts_of_examples(prepared, tmp_path):
-    source = open_source(corpus_config(tmp_path, source="tfds", path="tiny_texts", document_per="paragraph"))
-    assert sorted(document.text for document in source.documents(Skipped())) == ["drüben", "one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -258,20 +218,6 @@ def test_parts_are_rows(tmp_path, monkeypatch):
     assert [document.text for part in parts for document in part.read(skipped)] == TEXTS[:19]
     assert skipped.empty == 1 and not skipped.lines
     assert source.num_bytes == pytest.approx(sum(len(text.encode()) for text in TEXTS), rel=0.8)
-
-
-def test_identity_follows_the_files(tmp_path):
-    (tmp_path / "files").mkdir()
-    path = tmp_path / "files" / "a.jsonl"
-    identities = []
-    for text in ("a", "a", "b"):
-        if not path.exists() or text not in path.read_text():
-            path.write_text(json.dumps({"text": text}))
-        identities.append(open_source(hf_config(tmp_path, tmp_path / "files")).identity)
-    assert identities[0] == identities[1] != identities[2]
-    save_splits(tmp_path / "saved")
-    splits = [open_source(hf_config(tmp_path, f"{tmp_path}/saved:{split}")).identity for split in ("train", "test")]
-    assert splits[0] != splits[1]
 
 
 def test_a_saved_dataset_that_changes_while_it_is_read(tmp_path):

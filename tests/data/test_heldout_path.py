@@ -89,12 +89,3 @@ def test_a_store_without_held_out_text_is_refused(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache").iterdir())) == 1
     with pytest.raises(ConfigError, match="has no document"):
         opened(corpus)
-
-
-def test_one_readable_file_is_enough(tmp_path):
-    fields = write_corpus(tmp_path, "held.jsonl", b"{}\n" + LINE.encode())
-    (tmp_path / "other.jsonl").write_text("")
-    fields |= {"on_unreadable": "skip", "heldout_path": f"{tmp_path}/other.jsonl,{tmp_path}/held.jsonl"}
-    corpus = corpus_config(tmp_path, **fields)
-    found = opened(corpus)
-    assert found.is_heldout.tolist() == [False] * 9 + [True] and found.meta["skipped_lines"] == 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data.store import assembly, build
+from data.store import encode, write
 from data.store.store import open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows import leak_guard
@@ -100,7 +100,7 @@ def test_pairs_do_not_depend_on_the_tokenizer(tmp_path):
 
 
 def test_beyond_the_limit_identical_documents_are_counted_and_drop_is_refused(tmp_path, monkeypatch):
-    for owner in (assembly, build, leak_guard):
+    for owner in (encode, write, leak_guard):
         monkeypatch.setattr(owner, "MAX_DOCUMENTS", 3)
     a, b = texts(2)
     store = store_of(tmp_path, [a, edited(a), b, b])

@@ -1,7 +1,6 @@
 """`python -m data.prepare`: its flags, what it prints, that training finds the store, and its errors."""
 
 import dataclasses
-import errno
 import os
 import re
 import resource
@@ -77,14 +76,6 @@ def test_training_finds_what_was_prepared(tmp_path, capsys, monkeypatch):
     assert re.search(r"skipped +1 empty documents, 0 unreadable files", printed)
 
 
-def test_skipped_files_are_printed(tmp_path, capsys):
-    write_texts(tmp_path, ["ab", "x"])
-    (tmp_path / "text" / "001.txt").write_bytes(b"\xff")
-    flags = ["--source=text", f"--path={tmp_path}/text", f"--cache_dir={tmp_path}/c", "--on_unreadable=skip"]
-    main(["prepare", *flags])
-    assert f"unreadable: {tmp_path}/text/001.txt\n" in capsys.readouterr().out
-
-
 def test_help_is_the_usage_and_the_flags(capsys):
     with pytest.raises(SystemExit) as done:
         main(["prepare", "--help"])
@@ -122,18 +113,6 @@ def test_an_unknown_home_folder_is_named(corpus, flag):
     arguments = {"source": "text", "path": str(corpus / "text"), flag: "~nobody-of-this-name/x.json"}
     with pytest.raises(ConfigError, match=f"^--{flag}=.* the home folder ~nobody-of-this-name is unknown"):
         main(["prepare", *(f"--{name}={value}" for name, value in arguments.items())])
-
-
-def test_a_store_that_cannot_be_read_is_not_called_damaged(corpus, tmp_path, monkeypatch):
-    arguments = ["prepare", "--source=text", f"--path={corpus / 'text'}", f"--cache_dir={tmp_path}"]
-    main(arguments)
-
-    def refuse(path, *_, **__):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-
-    monkeypatch.setattr("numpy.memmap", refuse)
-    with pytest.raises(ConfigError, match=r"cannot be read: .*tokens.bin: Permission denied: change the permissions"):
-        main(arguments)
 
 
 def test_errors_name_flags_and_keep_what_the_user_wrote(tmp_path):

@@ -16,7 +16,7 @@ from data.sources.source import RawDocument, Skipped
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents, unit_of
 from tests.data.corpus import corpus_config, opened, read, write_texts
-from tests.data.record_files import example, write_examples, write_jsonl, write_parquet, write_records
+from tests.data.record_files import write_examples, write_jsonl, write_parquet, write_records
 from tests.data.test_tokenizer import T5_LIKE, train_model
 
 PAIR = '{"prompt": "ab", "response": "c"}'
@@ -118,11 +118,6 @@ def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, mess
     assert store.meta["first_skipped_line"] == f"{tmp_path}/pairs.jsonl:2"
 
 
-def test_keys_of_objects_that_are_ignored_may_repeat(tmp_path):
-    store = store_of_lines(tmp_path, '{"text": "a", "meta": {"x": 1, "x": [{"text": 2}]}, "more": {"text": 3}}')
-    assert store.tokens.tolist() == [100, 1]
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 @pytest.mark.parametrize("rest", ["", "\n"])
 def test_a_byte_order_mark_at_the_start_of_a_file_is_no_text(tmp_path, name, rest):
@@ -133,12 +128,6 @@ def test_a_byte_order_mark_at_the_start_of_a_file_is_no_text(tmp_path, name, res
         ("ab", "c"),
         ("ab", "c"),
     ]
-
-
-def test_no_valid_line(tmp_path):
-    message = r"no document with text \(.*, 0 unreadable files and 2 unreadable lines or records\): name"
-    with pytest.raises(ConfigError, match=message):
-        store_of_lines(tmp_path, "{", "[]", on_unreadable="skip")
 
 
 def test_documents_are_lines_and_nothing_else(tmp_path):
@@ -194,21 +183,6 @@ def test_another_key_of_the_text(tmp_path, source):
     assert str(tmp_path / f"a.{source}") in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("source", ["text", "stdlib"])
-def test_texts_have_no_keys(tmp_path, source):
-    path = "" if source == "stdlib" else "x"
-    with pytest.raises(ConfigError, match=rf"data\.text_key='b' is not read by data\.source='{source}'"):
-        open_source(corpus_config(tmp_path, source=source, path=path, text_key="b"))
-
-
-def test_integer_labels_and_empty_texts_of_tables(tmp_path):
-    records = [{"text": "a", "label": 1}, {"text": " ", "label": 2}, {"text": "b", "label": None}]
-    for source, rows in (("parquet", records), ("array_record", [*records[:2], {"text": "b"}])):
-        documents, skipped = read(corpus_of(tmp_path, source, rows))
-        assert [(document.text, document.label) for document in documents] == [("a", "1"), ("b", "")]
-        assert skipped.empty == 1 and not skipped.lines
-
-
 def test_integer_and_null_labels_of_json(tmp_path):
     records = [{"text": "a", "label": 1}, {"text": "b", "label": None}, {"text": "c", "label": -2}, {"text": "d"}]
     write_records(tmp_path / "json.array_record", [json.dumps(record).encode() for record in records])
@@ -237,18 +211,6 @@ def test_columns_of_bytes_are_read_as_text(tmp_path):
     assert [(document.text, document.label) for document in documents] == [("é", "x"), ("b", "")]
     with pytest.raises(ConfigError, match=r"a\.parquet, row 1 is not UTF-8 in 'text' \(byte 1\): fix that record"):
         read(corpus_of(tmp_path, "parquet", [{"text": b"a"}, {"text": b"a\xff"}]))
-
-
-def test_two_columns_of_one_name(tmp_path):
-    column, path = pyarrow.array(["a"]), tmp_path / "a.parquet"
-    for names, is_ambiguous in ((["text", "text"], True), (["text", "n", "n"], False)):
-        pyarrow.parquet.write_table(pyarrow.table([column] * len(names), names=names), path)
-        corpus = corpus_config(tmp_path, source="parquet", path=str(path))
-        if is_ambiguous:
-            with pytest.raises(ConfigError, match=r"a\.parquet has 2 columns 'text': rename all but one of them, ex"):
-                read(corpus)
-        else:
-            assert [document.text for document in read(corpus)[0]] == ["a"]
 
 
 def test_a_prompt_is_not_cut(tmp_path):
@@ -307,15 +269,6 @@ def test_invalid_records_are_named_or_skipped_and_counted(tmp_path, case):
     assert skipped.files or skipped.first_line == message[: message.index(" 1 ")].join([f"{tmp_path}/", " 1"])
 
 
-def test_records_that_are_no_examples(tmp_path):
-    path = tmp_path / "a.array_record"
-    write_records(path, [example(GOOD), b"plain text", b"{]"])
-    with pytest.raises(ConfigError, match=r"record 1 is neither a tf.train.Example nor a JSON object \(data\."):
-        read(corpus_config(tmp_path, source="array_record", path=str(path)))
-    documents, skipped = read(corpus_config(tmp_path, source="array_record", path=str(path), on_unreadable="skip"))
-    assert len(documents) == 1 and skipped.lines == 2
-
-
 @pytest.mark.parametrize("source", ["parquet", "array_record"])
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
@@ -352,14 +305,3 @@ def test_files_of_something_else(tmp_path, source):
     path.symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=rf"{path} cannot be read \(No such file"):
         read(corpus_config(tmp_path, source=source, path=f"{tmp_path}/*"))
-
-
-@pytest.mark.parametrize("source", ["parquet", "array_record"])
-def test_files_without_documents(tmp_path, source):
-    if source == "parquet":
-        pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), tmp_path / "a")
-    else:
-        write_records(tmp_path / "a", [])
-    with pytest.raises(ConfigError, match=r"data\.path='.*/a' contains no document with text \(skipped 0 empty"):
-        opened(corpus_config(tmp_path, source=source, path=str(tmp_path / "a")))
-    assert not list((tmp_path / "cache").iterdir())

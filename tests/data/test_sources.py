@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from data.sources import open_source
-from data.sources.files import file_digest, split_text
+from data.sources.files import file_digest
 from data.sources.source import RawDocument, Skipped
 from data.sources.stdlib import documented_functions
 from tests.data.corpus import corpus_config, opened, read, write_texts
@@ -54,16 +54,6 @@ def test_unknown_sources(tmp_path, name, hint):
         open_source(corpus_config(tmp_path, source=name))
 
 
-def test_stdlib_refuses_a_path(tmp_path):
-    with pytest.raises(ConfigError, match=r"data\.path='x' is not read by data\.source='stdlib'"):
-        open_source(corpus_config(tmp_path, source="stdlib", path="x"))
-
-
-def test_a_file_is_read_byte_for_byte(tmp_path):
-    write_texts(tmp_path, ["\ufeffa\r\n\n b\x0c\u2028c "])
-    assert texts(corpus_config(tmp_path)) == ["\ufeffa\r\n\n b\x0c\u2028c "]
-
-
 def test_lines_end_at_newlines_only(tmp_path):
     write_texts(tmp_path, ["a\r\n\n b\x0c\u2028c \n   \nlast", "\nx\n"])
     documents, skipped = read(corpus_config(tmp_path, document_per="line"))
@@ -75,13 +65,6 @@ def test_lines_end_at_newlines_only(tmp_path):
 def test_paragraphs_are_blocks_between_blank_lines(tmp_path):
     write_texts(tmp_path, ["\n\na\n  b\n \t\n\nc\r\n\r\nd\n"])
     assert texts(corpus_config(tmp_path, document_per="paragraph")) == ["a\n  b", "c", "d"]
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.text(alphabet="ab \n\r"))
-def test_paragraphs_keep_every_line_that_is_not_blank(text):
-    lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
-    assert [line for block in split_text(text.split("\n"), "paragraph") for line in block.split("\n")] == lines
 
 
 def test_folders_globs_and_files_each_file_once_without_hidden_files(tmp_path):
@@ -281,10 +264,6 @@ def test_functions_by_hand():
         ),
         ('def h():\n    "h"\n', "\n    return 4\n"),
     ]
-
-
-def test_line_ends_of_windows():
-    assert list(documented_functions(MODULE.replace("\n", "\r\n"))) == list(documented_functions(MODULE))
 
 
 def test_a_package_of_the_library(tmp_path, monkeypatch):

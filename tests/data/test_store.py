@@ -20,12 +20,12 @@ from contract.errors import ConfigError
 from data.sources import open_source
 from data.sources.filters import OFF
 from data.sources.source import Skipped
+from data.store.checksums import sealed
 from data.store.encode import encoded
 from data.store.progress import PrepareProgress
 from data.store.store import TokenStore
 from data.store.write import write_store
 from data.tokenizers.tokenizer import make_tokenizer
-from files.verification import sealed
 from tests.data.corpus import corpus_config, opened, store_of, write_texts
 
 
@@ -160,12 +160,6 @@ def test_the_content_digest_depends_on_the_texts_alone(tmp_path, texts):
     assert (first.content_digest == second.content_digest) == (texts == ["ab", "cd"])
 
 
-def test_equal_texts_have_equal_digests(tmp_path):
-    store = store_of(tmp_path, ["same", "other", "same", "other"])
-    assert store.digests[0] == store.digests[2] != store.digests[1]
-    assert store.duplicate_ids.tolist() == [0, 1, 0, 1]
-
-
 def test_built_once_and_found_again(tmp_path, monkeypatch):
     store = store_of(tmp_path, ["ab"])
     monkeypatch.setattr(data.store.store, "write_store", None)  # building again would raise
@@ -184,13 +178,6 @@ def test_another_store_when_its_contents_would_change(tmp_path):
     changed = opened(corpus_config(tmp_path))
     assert len({*folders, changed.folder}) == 5
     assert changed.meta["num_bytes"] == 5
-
-
-@pytest.mark.parametrize("texts", [[""], ["  \n", "\t"]])
-def test_a_corpus_without_text_leaves_nothing_behind(tmp_path, texts):
-    with pytest.raises(ConfigError, match=rf"contains no document with text \(skipped {len(texts)} empty documents"):
-        store_of(tmp_path, texts)
-    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_an_unreadable_file_leaves_nothing_behind(tmp_path):

@@ -11,10 +11,9 @@ from data.prepare.text_sample import Limits, draw_samples
 from data.sources import Part, Source, open_source
 from data.sources.filters import OFF
 from data.sources.source import RawDocument
-from data.store.store import open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents
-from tests.data.corpus import corpus_config, write_texts
+from tests.data.corpus import corpus_config, opened, write_texts
 
 ALL = Limits(max_bytes=10**9, num_documents=10**9)
 
@@ -27,7 +26,7 @@ def samples(corpus, split, **changes):
 def sides(corpus, split):
     """The texts of the two sides of a run's split, each in the order of the store."""
     tokenizer = make_tokenizer(corpus)
-    for documents in split_documents(open_or_build(corpus, tokenizer, progress=False), split):
+    for documents in split_documents(opened(corpus, progress=False), split):
         index = sorted(range(len(documents)), key=lambda i: documents.index[i])
         yield [tokenizer.decode(documents.tokens(i)) for i in index]
 
@@ -87,12 +86,11 @@ def test_the_sides_are_those_of_a_run_with_filters(kind, seed, tmp_path):
         assert texts == expected and sample.num_documents == len(expected)
 
 
-def source_of(texts, read):
-    """A source of one file per text, which counts the documents that are read."""
+def source_of(texts):
+    """A source of one file per text."""
 
     def documents(_):
         for k, text in enumerate(texts):
-            read.append(k)
             yield RawDocument(f"{k}", text, file_digest=k * 0x9E3779B97F4A7C15 % 2**64)
 
     return Source("data.path='x'", {}, "file", (Part("x", 0, documents),))
@@ -104,7 +102,7 @@ def test_a_sample_is_random_deterministic_and_as_large_as_its_limits():
     def draw(seed, **limits):
         limits = Limits(**({"max_bytes": 10**9, "num_documents": 10**9} | limits))
         arguments = {"seed": seed, "train": limits, "heldout": ALL, "has_heldout_text": False}
-        return draw_samples(source_of(texts, []), split, OFF, **arguments)[0]
+        return draw_samples(source_of(texts), split, OFF, **arguments)[0]
 
     sample = draw(0, max_bytes=995)
     assert (sample.num_documents, sample.num_bytes, sample.is_whole) == (100, 1000, False), (
@@ -117,32 +115,6 @@ def test_a_sample_is_random_deterministic_and_as_large_as_its_limits():
     assert set(draw(0, num_documents=50).texts) < set(sample.texts), "a smaller sample is a part of a larger one"
     places = np.array([int(text[:5]) for seed in range(10) for text in draw(seed, num_documents=100).texts])
     assert abs(places.mean() - 1500) < 110, "uniform: four standard errors"
-
-
-def test_the_first_pass_reads_no_more_than_the_sides_need():
-    read = []
-    source = source_of([f"text {k} " * 4000 for k in range(200)], read)
-    draw_samples(source, Split(0.2, 0, "auto"), OFF, seed=0, train=ALL, heldout=ALL, has_heldout_text=False)
-    first_pass = len(read) - 200
-    assert 2 <= first_pass < 150 and read == [*range(first_pass), *range(200)]
-
-
-def test_a_sample_holds_no_more_text_than_its_limit_and_one_document(monkeypatch):
-    """The most that a sample holds at any time, whatever the order of documents."""
-    import data.prepare.text_sample as module
-
-    held, push = [], module.heapq.heappush
-
-    def counted(heap, entry):
-        push(heap, entry)
-        held.append(sum(entry[3] for entry in heap))
-
-    monkeypatch.setattr(module.heapq, "heappush", counted)
-    texts = ["x" * (1 + k * 37 % 500) for k in range(2000)]
-    limits = Limits(max_bytes=3000, num_documents=10**9)
-    arguments = {"seed": 0, "train": limits, "heldout": limits, "has_heldout_text": False}
-    draw_samples(source_of(texts, []), Split(0.1, 0, "auto"), OFF, **arguments)
-    assert max(held) < 3000 + 2 * 500
 
 
 def test_a_corpus_that_cannot_be_split_is_refused_as_in_a_run(tmp_path):

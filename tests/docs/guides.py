@@ -5,7 +5,7 @@ import re
 import shutil
 
 ROOT = pathlib.Path(__file__).parents[2]
-PACKAGES = ("configs", "contract", "data", "models", "objectives", "train")
+PACKAGES = tuple(sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"))
 
 
 def copy_with_changes(guide: str, folder: pathlib.Path) -> list[str]:

@@ -8,8 +8,8 @@ import shlex
 
 import pytest
 
+from command.flags import resolve
 from experiment.experiment import make_experiment
-from workdir.resolve import resolve
 
 ROOT = pathlib.Path(__file__).parents[2]
 PLACEHOLDERS = ("configs/OTHER.py", "...")  # in place of a config

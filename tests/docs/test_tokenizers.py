@@ -8,7 +8,7 @@ import pytest
 from data import train_tokenizer
 from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config
-from tests.make_checkpoint_fixture import ROOT
+from tests.train.subprocesses import ROOT
 
 PAGES = ("tokenizers", "data")
 

@@ -16,6 +16,7 @@ from tests.table import small_config
 from train.display import Display
 from train.summary import print_summary
 from workdir.run_config import read_config, write_config
+from workdir.workdir import Workdir
 
 
 def fields(corpus, name="clm", architecture="decoder_only", **overrides):
@@ -91,7 +92,7 @@ def test_text_that_cannot_be_compared_is_noted(corpus, clm, tmp_path):
 
 
 def test_notes_on_scored_text(corpus, clm):
-    trained = load_experiment(clm)
+    trained, clm = load_experiment(clm), Workdir(clm)
     assert describe_trained_on(trained, clm, run_of(corpus)) == []
     [note] = describe_trained_on(trained, clm, run_of(corpus, data__split_seed=1))
     assert note.endswith("held-out documents are training text of the run")
@@ -234,5 +235,5 @@ def test_runs_of_several_corpora_and_of_one(corpus, clm, copies, tmp_path):
     assert check_start(run_of(corpus, train__init_from=start)) == []
     with pytest.raises(ConfigError, match=f"are training text of {start}"):
         check_start(run_of(corpus, train__init_from=start, data__split_seed=1))
-    [note] = describe_trained_on(load_experiment(start), start, run_of(corpus))
+    [note] = describe_trained_on(load_experiment(start), Workdir(start), run_of(corpus))
     assert "is not the corpus that the run was trained on" in note

@@ -9,56 +9,9 @@ from generate.fill_masks import read_masked_prompt
 from generate.prompts import read_prompt
 from generate.sampling import allowed_tokens
 from tests.data import tiny_tokenizers
-from tests.table import CASES, random_windows, reads_corpus, small_experiment
+from tests.table import random_windows, reads_corpus, small_experiment
 from tests.train.tiny_experiments import tiny_experiment
 from train.loop import train_and_evaluate
-
-# With bytes, which have pad, eos and unk: the special token that each config needs and does not find.
-NEEDED = {
-    "bart": "[MASK]",
-    "bart:token_deletion": "",
-    "bart:sentence_permutation": "",
-    "bart:document_rotation": "",
-    "classification": "[CLS]",
-    "clm": "",
-    "deshuffling": "",
-    "electra": "[CLS]",
-    "fim": "<extra_id_0>",
-    "iid_denoising": "<extra_id_0>",
-    "iid_denoising:iid_15_d_d": "",
-    "mlm": "[CLS]",
-    "multi_token_prediction": "",
-    "nsp": "[CLS]",
-    "prefix_lm": "",
-    "sft": "",
-    "simcse": "[CLS]",
-    "sop": "[CLS]",
-    "span_corruption": "<extra_id_0>",
-    "ul2": "[R]",
-    "ul2_baselines": "<extra_id_0>",
-    "ul2r": "[R]",
-    "unilm": "[CLS]",
-}
-
-
-@pytest.mark.parametrize(("name", "architecture"), CASES)
-def test_an_objective_that_lacks_a_special_token_is_refused(name, architecture):
-    overrides = {"data__append_special_tokens": False}
-    needed = NEEDED.get(name, NEEDED[name.partition(":")[0]])
-    if name == "classification" and architecture != "encoder_only":
-        needed = ""
-    if needed:
-        with pytest.raises(ConfigError) as error:
-            small_experiment(name, architecture, **overrides)
-        what = f"needs the special token {needed}, which data.tokenizer='byte' lacks: "
-        assert f"{what}set data.append_special_tokens=True" in str(error.value) and "\n" not in str(error.value)
-        return
-    experiment = small_experiment(name, architecture, **overrides)
-    vocab = experiment.vocab
-    assert (vocab.mask, vocab.cls, vocab.sep, vocab.bos, vocab.modes, vocab.size) == (-1, -1, -1, -1, (), 259)
-    batch = experiment.collate(random_windows(experiment, 8, same_keys=False), 8)
-    check_batch(batch, architecture)
-    assert all((batch[field] >= 0).all() and (batch[field] < 259).all() for field in batch if "_tokens" in field)
 
 
 @pytest.fixture(scope="module")

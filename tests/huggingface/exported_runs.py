@@ -3,7 +3,7 @@
 import sys
 
 from configs import architectures
-from huggingface import export_command as export
+from huggingface import export
 
 SIZES = ("num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
 

@@ -21,8 +21,7 @@ from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
 from generate import __main__ as generate
 from generate.sample import readable
-from huggingface import convert_command as convert
-from huggingface import export_command as export
+from huggingface import convert, export
 from run.restore import load_experiment
 from show import __main__ as show
 from show import page
@@ -127,7 +126,7 @@ def test_electra_comes_back_from_its_two_folders(tmp_path):
     save_file(tensors["generator"] | {name: tensors["discriminator"][name] for name in shared}, paths["generator"])
     run_convert(tmp_path / "hub", tmp_path / "run")
     run_command(export, f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
-    assert sorted(os.listdir(tmp_path / "out")) == ["discriminator", "generator"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["cloze.json", "discriminator", "generator"]
     for part, path in paths.items():
         before, after = load_file(path), load_file(tmp_path / "out" / part / "model.safetensors")
         assert before.keys() == after.keys()
@@ -161,10 +160,6 @@ def folder(folders, tmp_path):
     return shutil.copytree(folders("t5_v1_1"), tmp_path / "hub")
 
 
-def rename_weights(folder, name):
-    (folder / "model.safetensors").rename(folder / name)
-
-
 def change_tensors(folder, change):
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
@@ -174,25 +169,8 @@ def change_tensors(folder, change):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (
-            lambda f: rename_weights(f, "pytorch_model.bin"),
-            "weights in pytorch_model.bin alone, and no model.safetensors",
-        ),
-        (lambda f: change_config(f, model_type=None), "config.json has no model_type"),
-        (
-            lambda f: change_config(f, architectures=["MambaForCausalLM"]),
-            r"architectures=\['MambaForCausalLM'\] is not",
-        ),
-        (
-            lambda f: change_config(f, architectures=None, model_type="mamba"),
-            "model_type='mamba' without architectures is not one of the known models: T5ForConditionalGeneration, ",
-        ),
-        (
-            lambda f: change_config(f, attention_sinks=4),
-            "the option attention_sinks=4 is unknown here and may be of a later",
-        ),
-        (lambda f: change_config(f, quantization_config={"bits": 4}), "quantization_config is not supported"),
-        (lambda f: change_config(f, num_decoder_layers=2), "num_decoder_layers=2 is not supported"),
+        (lambda f: os.truncate(f / "model.safetensors", 5000), "model.safetensors is truncated or not a safetensors"),
+        (lambda f: change_config(f, attention_sinks=4), "the option attention_sinks=4 is unknown here and may be of"),
         (
             lambda f: change_config(f, vocab_size=7),
             "model.vocab_size=7 must be at least 94, the number of the tokenizer",
@@ -202,18 +180,9 @@ def change_tensors(folder, change):
             r"tensor shared.weight has shape \[97, 32\], and config.json gives",
         ),
         (
-            lambda f: change_tensors(f, lambda t: t.pop("encoder.final_layer_norm.weight")),
-            r"1 tensor \(encoder.final_layer_norm.weight\) is missing",
-        ),
-        (
-            lambda f: change_tensors(f, lambda t: t.update(extra=np.zeros(3, np.float32))),
-            r"1 tensor \(extra\) is surplus",
-        ),
-        (
             lambda f: change_tensors(f, lambda t: t["encoder.final_layer_norm.weight"].__setitem__(0, np.nan)),
             "transformer/encoder/final_norm/scale has values that are not finite",
         ),
-        (lambda f: os.truncate(f / "model.safetensors", 5000), "model.safetensors is truncated or not a safetensors"),
         (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json: write it there with AutoTokenizer"),
     ],
 )

@@ -1,6 +1,8 @@
 """Exports of runs: `transformers` loads them and generates the same greedy text, and every refusal is one line."""
 
+import dataclasses
 import json
+import os
 import re
 import shutil
 import sys
@@ -19,11 +21,13 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from generate import __main__ as generate
 from generate.sample import readable
-from huggingface import export_command as export
+from huggingface.export import around_text
 from huggingface.folder import open_folder
+from models.heads import bind_classifier
 from models.parameters import array_types
+from models.transformer import bind
 from run.restore import load_experiment, load_params
-from tests.huggingface.exported_runs import run_export, shape, text_fields
+from tests.huggingface.exported_runs import CAUSAL, run_export, shape, text_fields
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
 
@@ -112,13 +116,61 @@ def test_transformers_fills_the_same_masks(exported, capsys):
     np.testing.assert_allclose(shown, likeliest, atol=1e-3)
 
 
-def test_all_steps_are_named_by_step_and_words_seen(trained, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("name", "begin", "end"),
+    [
+        ("t5", (), (1,)),
+        ("gpt2", (0,), ()),
+        ("span_decoder", (0,), (1,)),
+        ("ul2_decoder", (0,), (1,)),
+        ("fim", (0,), ()),
+        ("bart", (), (1,)),
+    ],
+)
+def test_the_tokenizer_adds_what_training_has_around_a_text(exported, name, begin, end):
+    """And nothing else: sentinels and mode tokens are written in the text."""
+    run, out = exported(name)
+    experiment = load_experiment(str(run))
+    assert around_text(experiment) == (begin, end)
+    text = "ab" if name == "gpt2" else "ab<extra_id_0>c"
+    ids = experiment.tokenizer.encode_with_specials(text).tolist()
+    assert transformers.AutoTokenizer.from_pretrained(out)(text).input_ids == [*begin, *ids, *end]
+
+
+def test_the_tokenizer_adds_only_what_every_denoiser_has():
+    """A mixture of CLM and span corruption: the text of a prompt says which of the two it is for."""
+    mixture = small_config("ul2", "decoder_only", **CAUSAL)
+    clm = small_config("clm", "decoder_only")["objective"]
+    mixture["objective"]["denoisers"]["s"] = clm | {"mode": "[S]", "weight": 1.0}
+    experiment = make_experiment(mixture)
+    assert around_text(experiment) == ((experiment.vocab.pad,), ())
+
+
+def test_pairs_of_texts_have_token_types_and_the_same_logits(exported):
+    run, out = exported("nsp")
+    inputs = transformers.AutoTokenizer.from_pretrained(out)("ab", "cde", return_tensors="pt")
+    assert inputs.token_type_ids.tolist() == [[0, 0, 0, 0, 1, 1, 1, 1]]
+    theirs = transformers.AutoModelForPreTraining.from_pretrained(out)(**inputs).seq_relationship_logits
+    experiment = load_experiment(str(run))
+    params, _ = load_params(experiment, str(run), 0)
+    batch = {
+        "encoder_input_tokens": inputs.input_ids.numpy(),
+        "encoder_segment_ids": np.ones((1, 8), np.int32),
+        "encoder_positions": np.arange(8)[None],
+        "encoder_token_types": inputs.token_type_ids.numpy(),
+    }
+    model = dataclasses.replace(experiment.learner.model, dtype="float32")
+    hidden = bind(model, params["transformer"]).hidden(batch)
+    ours = bind_classifier(model, 2, params["pair_classifier"])(hidden[:, 0])
+    np.testing.assert_allclose(theirs.detach().numpy(), ours, atol=1e-5)
+
+
+def test_all_steps_are_named_by_step(trained, tmp_path, capsys):
     out = tmp_path / "out"
-    run_export(f"--workdir={trained}", f"--out={out}", "--all_steps", "--words_per_token=0.5")
-    assert sorted(path.name for path in out.iterdir()) == ["step_2-words_1.23M", "step_4-words_2.46M"]
-    first, last = sorted(out.iterdir())
-    tensors = [open_folder(folder, "").tensors for folder in (first, last)]
-    assert any((tensors[0][name] != tensors[1][name]).any() for name in tensors[0])
+    run_export(f"--workdir={trained}", f"--out={out}", "--all_steps")
+    assert sorted(path.name for path in out.iterdir()) == ["cloze.json", "step_2", "step_4"]
+    first, last = (open_folder(out / name, "").tensors for name in ("step_2", "step_4"))
+    assert any((first[name] != last[name]).any() for name in first)
     assert capsys.readouterr().out.count("exported step") == 2
 
 
@@ -127,13 +179,12 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
     out = tmp_path / "out"
     card = (out / "README.md").read_text()
     for expected in (
-        "| held-out loss | 2.5000 nats per scored token |",
+        "| held-out loss | 2.5 nats per scored token |",
         "| tokens seen | 2,464,000 of training text |",
         "| steps | 2 of 8 rows |",
-        "whitespace-separated words per token, measured on all",
-        "yes, train.ema_decay=0.9",
-        "- `s` (continue): the encoder reads `[S]The capital of</s>`",
-        "python -m train.main --config=configs/ul2.py",
+        "| averaged parameters | train.ema_decay=0.9 |",
+        "| the tokenizer adds | `` before a text, `</s>` after it |",
+        "model = AutoModelForSeq2SeqLM.from_pretrained",
     ):
         assert expected in card, expected
     # The averaged parameters, rounded.
@@ -147,51 +198,27 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
 
 def test_only_an_earlier_export_of_the_same_run_is_replaced(trained, exported, tmp_path):
     out = tmp_path / "out"
-    run_export(f"--workdir={trained}", f"--out={out}")
-    (out / "model-00001-of-00002.safetensors").touch()  # of an earlier, larger export
+    run_export(f"--workdir={trained}", f"--out={out}", "--all_steps")
     with pytest.raises(ConfigError, match=r"--out=.* is an earlier export of this run: set --overwrite to replace it"):
         run_export(f"--workdir={trained}", f"--out={out}")
     other, _ = exported("t5")
-    with pytest.raises(ConfigError, match=r"--out=.* is no earlier export of this run, which writes no such cloze.jso"):
+    with pytest.raises(ConfigError, match=r"--out=.* exists and is no export of this run: name a new folder"):
         run_export(f"--workdir={other}", f"--out={out}", "--overwrite")
     run_export(f"--workdir={trained}", f"--out={out}", "--overwrite")
-    assert sorted(path.name for path in out.glob("*.safetensors")) == ["model.safetensors"]
-    run_export(f"--workdir={trained}", f"--out={out}", "--overwrite", "--all_steps")
-    assert len(list(out.iterdir())) == 2
-    with pytest.raises(ConfigError, match=r"--out=.* is an earlier export of this run: set --overwrite to replace it"):
-        run_export(f"--workdir={trained}", f"--out={out}")
+    assert "model.safetensors" in os.listdir(out) and "step_2" not in os.listdir(out)
 
 
-STEP = "step_2-words_1M"
-
-
-@pytest.mark.parametrize(
-    ("at", "other", "entry"),
-    [
-        (".", "notes.txt", "notes.txt"),
-        (".", "checkpoint/", "checkpoint"),
-        (STEP, "notes.txt", "notes.txt"),
-        (STEP, ".git/HEAD", ".git"),
-        (STEP, f"{STEP}/notes.txt", f"{STEP}/notes.txt"),
-        (STEP, "step_4-words_2M/", "step_4-words_2M"),
-        (STEP, "step_4-words_2M/README.md", "step_4-words_2M/README.md"),
-        (f"{STEP}/generator", f"{STEP}/notes.txt", f"{STEP}/notes.txt"),
-        ("my_export", "", "my_export"),
-        ("my_export", "thesis/notes.txt", "my_export"),
-    ],
-)
-def test_a_folder_with_anything_else_is_not_replaced(exported, tmp_path, at, other, entry):
-    """An export of the run at `at`, and another entry."""
+@pytest.mark.parametrize("entry", ["notes.txt", "checkpoint/", ".git/HEAD", "step_4/notes.txt"])
+def test_a_folder_with_anything_else_is_not_replaced(exported, tmp_path, entry):
     run, out = exported("t5")
     folder = tmp_path / "out"
-    shutil.copytree(out, folder / at)
-    path = folder / other
-    if other:
-        (path if other.endswith("/") else path.parent).mkdir(exist_ok=True)
+    shutil.copytree(out, folder)
+    path = folder / entry
+    (path if entry.endswith("/") else path.parent).mkdir(exist_ok=True)
     if not path.is_dir():
         path.touch()
     before = sorted(folder.rglob("*"))
-    with pytest.raises(ConfigError, match=f"is no earlier export of this run, which writes no such {entry}: name a"):
+    with pytest.raises(ConfigError, match=f"has {entry.rstrip('/')}, which the earlier export did not write: name a"):
         run_export(f"--workdir={run}", f"--out={folder}", "--overwrite")
     assert sorted(folder.rglob("*")) == before
 
@@ -201,7 +228,6 @@ def test_a_folder_with_anything_else_is_not_replaced(exported, tmp_path, at, oth
     [
         (["--step=3"], r"--step=3 has no checkpoint in .*: choose one of the steps \[2, 4\]$"),
         (["--step=2", "--all_steps"], "--step=2 and --all_steps exclude each other"),
-        (["--words_per_token=0"], r"--words_per_token=0.0 must be above 0"),
         (["--architecture=BertForMaskedLM"], r"model.architecture='encoder_decoder': BertForMaskedLM of transformers"),
         (["--architecture=Mamba"], r"--architecture=Mamba is not one of T5ForConditionalGeneration, "),
         (["--dtype=int8"], "--dtype"),
@@ -222,52 +248,13 @@ def test_a_folder_without_checkpoints_or_a_run(trained, tmp_path):
         run_export(f"--workdir={tmp_path / 'none'}", f"--out={tmp_path / 'out'}")
 
 
-def test_all_steps_need_the_words_seen(trained, tmp_path, capsys):
-    shutil.copytree(trained, tmp_path / "run")
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    config["data"]["path"] = str(tmp_path / "moved")
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(
-        ConfigError, match="--all_steps names folders by words seen, which are unknown, because the corp"
-    ):
-        run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}", "--all_steps")
-    run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
-    assert "note: the words seen are unknown, because the corpus cannot be read here" in capsys.readouterr().err
-    assert "| words seen | unknown: " in (tmp_path / "out" / "README.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("config", "architecture", "overrides", "message"),
-    [
-        (
-            "prefix_lm",
-            "decoder_only",
-            shape(architectures.LLAMA["7b"]),
-            r"data.bidirectional_inputs=True: LlamaForCausalLM of transformers has False",
-        ),
-        ("clm", "decoder_only", {"model__positions": "none"}, r"model.positions='none': \w+ of transformers has"),
-        ("span_corruption", "encoder_decoder", {"model__norm": "layer"}, r"model.norm='layer': T5For"),
-        ("classification", "encoder_only", {}, "ClassificationLearner trains no language model"),
-        ("multi_token_prediction", "decoder_only", {}, "in addition to the Transformer, and no class of transformers"),
-    ],
-)
-def test_models_that_no_class_can_hold_are_refused_with_the_field(
-    tmp_path, monkeypatch, config, architecture, overrides, message
-):
-    experiment = make_experiment(small_config(config, architecture, **overrides))
-    monkeypatch.setattr(export, "load_experiment", lambda workdir: experiment)
-    with pytest.raises(ConfigError, match=message) as error:
-        run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
-    assert len(str(error.value).splitlines()) == 1 and not list(tmp_path.iterdir())
-
-
 def test_electra_has_a_folder_for_each_model(tmp_path, corpus, monkeypatch, capsys):
     electra = text_fields(corpus) | shape(architectures.BERT["base"])
     save_random_run(small_config("electra", "encoder_only", **electra), str(tmp_path / "tanh"))
     with pytest.raises(ConfigError, match=r"model.mlp='gelu': ElectraForMaskedLM .*: --discriminator_only leaves"):
         run_export(f"--workdir={tmp_path / 'tanh'}", f"--out={tmp_path / 'out'}")
     run_export(f"--workdir={tmp_path / 'tanh'}", f"--out={tmp_path / 'alone'}", "--discriminator_only")
-    assert [path.name for path in (tmp_path / "alone").iterdir()] == ["discriminator"]
+    assert sorted(os.listdir(tmp_path / "alone")) == ["cloze.json", "discriminator"]
     loaded, info = transformers.ElectraForPreTraining.from_pretrained(
         tmp_path / "alone" / "discriminator", output_loading_info=True
     )
@@ -280,12 +267,19 @@ def test_electra_has_a_folder_for_each_model(tmp_path, corpus, monkeypatch, caps
         small_config("electra", "encoder_only", **electra | {"model__mlp": "exact_gelu"}), str(tmp_path / "run")
     )
     run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["discriminator", "generator"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["cloze.json", "discriminator", "generator"]
+    for part, auto in (("discriminator", "AutoModelForPreTraining"), ("generator", "AutoModelForMaskedLM")):
+        folder = tmp_path / "out" / part
+        assert f"\n# electra (encoder-only), {part}\n" in (folder / "README.md").read_text()
+        _, info = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True)
+        assert not any(info.values())
 
 
 def test_the_language_model_alone(tmp_path, corpus):
     fields = small_config("multi_token_prediction", "decoder_only", **text_fields(corpus))
     save_random_run(fields, str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match="in addition to the Transformer, and no class of transformers"):
+        run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
     run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}", "--language_model_only")
     experiment = load_experiment(str(tmp_path / "run"))
     exported = sum(tensor.size for tensor in open_folder(tmp_path / "out", "").tensors.values())

@@ -13,9 +13,8 @@ pytest.importorskip("safetensors")
 
 from command.program import run_program
 from contract.errors import ConfigError
-from huggingface import convert_command as convert
+from huggingface import convert, export
 from huggingface import export as exporting
-from huggingface import export_command as export
 from tests.huggingface.hub_folders import make_hub_folder
 from workdir.checkpoint import Checkpoints
 

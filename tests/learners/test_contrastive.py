@@ -1,4 +1,4 @@
-"""SimCSE's learner: two encodings that differ by dropout alone, and negatives from the whole mesh."""
+"""SimCSE's learner: two encodings that differ by dropout alone, and what is refused."""
 
 import functools
 
@@ -10,7 +10,6 @@ from contract.errors import ConfigError
 from run.metrics import summarize
 from tests.learners.row_learners import batch_of, loss_of, params_of
 from tests.table import small_experiment
-from tests.train.subprocesses import run
 
 
 @functools.cache
@@ -80,36 +79,3 @@ def test_with_mlm_both_losses_count_and_encodings_are_of_the_unmasked_text(param
 def test_configs_without_dropout_or_without_all_negatives_are_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
         small_experiment("simcse", "encoder_only", **overrides)
-
-
-EIGHT_DEVICES = """
-import json, jax, numpy as np
-from tests.table import small_experiment
-from tests.train.learners.row_learners import batch_of, params_of
-from train.config import MeshConfig
-from train.sharding import batch_sharding, make_mesh, shardings
-
-experiment = small_experiment("simcse", "encoder_only")
-learner, batch = experiment.learner, batch_of(experiment)
-params, mesh = params_of(learner), make_mesh(MeshConfig(backend="jit", data=4, fsdp=2, context=1, tensor=1))
-
-@jax.jit
-def loss_and_gradient(params, batch):
-    def loss(pooler):
-        params_ = {**params, "pooler": pooler}
-        return learner.loss(params_, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
-    return jax.value_and_grad(loss)(params["pooler"])
-
-loss, gradient = loss_and_gradient(params, batch)
-placed = jax.device_put(params, shardings(mesh, params)), jax.device_put(batch, batch_sharding(mesh))
-sharded = loss_and_gradient(*placed)
-difference = jax.tree.map(lambda a, b: float(abs(np.asarray(a) - np.asarray(b)).max()), (loss, gradient), sharded)
-devices = [len(value.sharding.device_set) for value in (loss, sharded[0])]
-print(json.dumps([devices, float(loss), float(abs(gradient["dense"]["kernel"]).max()), jax.tree.leaves(difference)]))
-"""
-
-
-def test_negatives_are_the_texts_of_all_devices():
-    devices, loss, gradient, differences = run(EIGHT_DEVICES, devices=8)[0]
-    assert devices == [1, 8] and loss > 0.1 and gradient > 0.01
-    assert len(differences) == 3 and max(differences) < 1e-4

@@ -30,6 +30,16 @@ def vocab(size: int = 400, num_sentinels: int = 100) -> Vocab:
     return Vocab(size, 0, 1, 2, 259, 260, 261, 262, modes, sentinels, 3, 259, bytes(marks), ())
 
 
+def t5_after_conversion() -> Vocab:
+    """Sentinels ascend from id 10, below the ordinary tokens; the other special ids are in another order too."""
+    first, shift = vocab(), 150  # ordinary tokens of the first begin at 3
+    ids = dict(zip(("pad", "eos", "unk", "mask", "cls", "sep", "bos"), (9, 4, 8, 0, 7, 2, 5), strict=True))
+    modes = tuple((name, 120 + k) for k, (name, _) in enumerate(first.modes))
+    marks = bytes(3 + shift) + first.marks[first.content_start : first.content_end]
+    content = {"content_start": 3 + shift, "content_end": 259 + shift, "marks": marks, "own_names": ()}
+    return Vocab(size=len(marks), **ids, modes=modes, sentinel_ids=tuple(range(10, 110)), **content)
+
+
 def byte_ids(text: str) -> np.ndarray:
     """The UTF-8 bytes of `text` as ids of `vocab`, int32 [L]."""
     return np.frombuffer(text.encode(), np.uint8).astype(np.int32) + 3

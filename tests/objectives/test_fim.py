@@ -109,19 +109,6 @@ def test_each_packed_document_of_a_row_is_reordered_separately():
         assert len(tokens) == length + (3 + (segment == 2) if reordered else 0)
 
 
-@pytest.mark.parametrize(
-    ("objective", "message"),
-    [
-        (FIM(1.5, 0.5, 8), r"objective.fim_rate=1.5 must be in \[0, 1\]"),
-        (FIM(0.5, -0.5, 8), r"objective.spm_rate=-0.5 must be in \[0, 1\]"),
-        (FIM(0.5, 0.5, 0), r"objective.min_document_length=0 must be from 1 to 16777216"),
-    ],
-)
-def test_invalid_fields_raise(objective, message):
-    with pytest.raises(ConfigError, match=message):
-        objective.check("objective")
-
-
 def test_a_length_that_no_document_has_is_refused():
     """A share of 0 reorders nothing at any length."""
     with pytest.raises(

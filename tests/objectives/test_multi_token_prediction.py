@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.batch import check_batch
-from contract.errors import ConfigError
 from learners.multi_token_prediction import future_tokens
 from objectives.multi_token_prediction import MultiTokenPrediction
 from tests.objectives.helpers import collator, random_windows
@@ -84,20 +83,3 @@ def test_loss_weights_are_those_of_the_papers():
     assert MultiTokenPrediction(4, "independent", 1.0).loss_weights == (1, 1, 1, 1)
     assert MultiTokenPrediction(2, "sequential", 0.3).loss_weights == (1, 0.3)
     assert MultiTokenPrediction(4, "sequential", 0.3).loss_weights == pytest.approx((1, 0.1, 0.1, 0.1))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ((1, "independent", 1.0), r"objective.num_future_tokens=1 must be from 2 to 1024"),
-        ((4, "independent", 0.0), r"objective.loss_weight=0.0 must be above 0"),
-        ((4, "sequential", float("nan")), r"objective.loss_weight=nan must be above 0"),
-    ],
-)
-def test_invalid_fields_raise(fields, message):
-    with pytest.raises(ConfigError, match=message):
-        MultiTokenPrediction(*fields).check("objective")
-
-
-def test_the_papers_settings_give_no_warning():
-    assert MultiTokenPrediction(4, "independent", 1.0).check("objective") == []

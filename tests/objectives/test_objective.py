@@ -36,7 +36,7 @@ def test_an_objective_without_an_abstract_member_cannot_be_instantiated():
         def corrupt(self, tokens, lengths, keys, vocab):
             raise AssertionError
 
-    with pytest.raises(TypeError, match=r"abstract.*hidden.*output_lengths.*restore"):
+    with pytest.raises(TypeError, match=r"abstract.*hidden_mask.*output_lengths.*restore"):
         Incomplete()
 
 
@@ -50,7 +50,7 @@ def test_a_reverse_language_model_does_not_inherit_the_prompting_and_bits_per_by
         forward = super(CLM, self).corrupt(tokens, lengths, keys, vocab)
         return InputsTargets(forward.inputs, reversed_texts(tokens, lengths))
 
-    message = "ReverseCLM changes the examples and inherits prompting, hidden, restore, byte_metric, has_inputs"
+    message = "ReverseCLM changes the examples and inherits prompting, hidden_mask, restore, byte_metric, has_inputs"
     with pytest.raises(TypeError, match=message):
         type("ReverseCLM", (CLM,), {"corrupt": corrupt})
     restored = staticmethod(lambda inputs, targets, vocab: targets[::-1])
@@ -77,7 +77,7 @@ def test_a_subclass_that_does_not_override_corrupt_inherits_everything():
 
 
 def test_an_mlm_that_overrides_corrupt_must_define_what_describes_the_examples():
-    with pytest.raises(TypeError, match="inherits prompting, hidden, restore, most_scored of other examples"):
+    with pytest.raises(TypeError, match="inherits prompting, hidden_mask, restore, most_scored of other examples"):
         type("OtherMLM", (MLM,), {"corrupt": lambda self, *_: None})
 
 
@@ -189,9 +189,9 @@ def test_more_spans_than_sentinels_raise():
         objective.corrupt(windows.tokens, windows.lengths, windows.keys, vocab(num_sentinels=3))
 
 
-def test_inputs_that_show_the_noise_need_a_hidden_of_their_own():
+def test_inputs_that_show_the_noise_need_a_hidden_mask_of_their_own():
     windows = random_windows(np.random.default_rng(0), [9])
-    with pytest.raises(TypeError, match="must define hidden: its inputs do not hide exactly the noise"):
+    with pytest.raises(TypeError, match="must define hidden_mask: its inputs do not hide exactly the noise"):
         RandomNoise.with_views(ALL_TOKENS, NOISE_TOKENS).hidden_mask(
             windows.tokens, windows.lengths, windows.keys, VOCAB
         )
@@ -215,7 +215,7 @@ def test_views_draw_independently_of_the_mask():
 def test_an_undeclared_field_of_the_examples_raises():
     class Ordered(MLM):
         prompting: ClassVar = None
-        hidden = MLM.hidden_mask
+        hidden_mask = MLM.hidden_mask
         restore = MLM.restore
         most_scored = MLM.most_scored
 

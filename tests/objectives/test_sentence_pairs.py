@@ -7,7 +7,6 @@ import pytest
 
 from configs import nsp, sop
 from contract.batch import check_batch
-from contract.errors import ConfigError
 from contract.windows import Windows
 from objectives import NSP, SOP
 from objectives.algebra.sequences import Sequences
@@ -216,17 +215,3 @@ def test_a_row_of_a_batch_contains_a_pair_its_token_types_and_its_label():
     assert batch["encoder_token_types"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 0, 0, 0]]
     assert batch["encoder_segment_ids"].tolist() == [[1] * 7 + [0] * 3]
     assert batch["sentence_labels"].tolist() == [1] and batch["sentence_labels"].dtype == np.int32
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"short_seq_prob": 1.5}, r"objective.short_seq_prob=1.5 must be in \[0, 1\]"),
-        ({"pair_weight": -1.0}, r"objective.pair_weight=-1.0 must be 0 or more, and finite"),
-        ({"pair_weight": float("inf")}, r"objective.pair_weight=inf"),
-        ({"mask_rate": 1.0}, r"objective.mask_rate=1.0"),
-    ],
-)
-def test_invalid_fields_raise(fields, message):
-    with pytest.raises(ConfigError, match=message):
-        make_objective(**fields).check("objective")

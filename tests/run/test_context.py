@@ -1,6 +1,6 @@
 """Devices that share the positions of rows (mesh.context): what they cannot share, and the estimate of memory.
 
-tests/run/test_gradient_reduction.py compares updates and evaluations with those of one device.
+tests/run/eight_devices.py compares updates and evaluations with those of one device.
 """
 
 import pytest

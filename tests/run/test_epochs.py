@@ -8,11 +8,13 @@ import pytest
 
 from configs import sft
 from contract.errors import ConfigError
+from evaluation.__main__ import main as evaluate
 from experiment.experiment import make_experiment
 from experiment.schedules import make_schedule
 from run.compiled_run import make_run
-from run.corpus import resolve_epochs, steps_of
+from run.corpus import steps_of
 from run.restore import load_experiment
+from tests.run.test_devices import printed
 from tests.table import reads_corpus, small_config, small_experiment
 from tests.train.subprocesses import run_main
 from train.loop import train_and_evaluate
@@ -25,12 +27,13 @@ def fields(corpus, name="sft", architecture="decoder_only", **overrides):
 
 
 def run_of(corpus, **overrides):
+    """The run, whose epochs are resolved."""
     return make_run(make_experiment(fields(corpus, **overrides)), show_progress=False)
 
 
 @pytest.mark.parametrize("batch_size", [8, 5])
 def test_every_document_is_read_once_per_epoch(batch_size, corpus):
-    run = resolve_epochs(run_of(corpus, train__batch_size=batch_size))
+    run = run_of(corpus, train__batch_size=batch_size)
     steps, documents = run.experiment.train.steps, run.train_documents
     made = run.experiment.batches(documents, transform=lambda windows, rows: windows)
     examples = [
@@ -49,7 +52,7 @@ def test_every_document_is_read_once_per_epoch(batch_size, corpus):
     [(3.0, 52_000 // 4, 32, 1219), (1.0, 32, 32, 1), (0.25, 10, 8, 1), (1.1, 10, 1, 11), (1e-9, 10, 8, 1)],
 )
 def test_steps_by_hand(epochs, windows, batch_size, steps, corpus, monkeypatch):
-    monkeypatch.setattr("train.epochs.windows_per_epoch", lambda documents, spec: windows)
+    monkeypatch.setattr("run.corpus.windows_per_epoch", lambda documents, spec: windows)
     experiment = make_experiment(fields(corpus, train__epochs=epochs, train__batch_size=batch_size))
     assert steps_of(experiment, None) == steps
 
@@ -71,6 +74,7 @@ def test_a_run_of_epochs_and_its_continuation(corpus, tmp_path, capsys):
     assert saved["train"]["epochs"] == 2 and steps > 2
     rows = re.search(rf"steps  {steps}: 2 epochs of (\d+) rows, 8 per step", out)
     assert rows and steps == -(-2 * int(rows[1]) // 8)
+    assert f"To sample: python -m train.generate --workdir={tmp_path}" in out
     assert f"done: {steps} steps" in out and f"For {2 * steps} steps: optimizer.cycles=0-{steps} (" in out
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] == steps
@@ -91,8 +95,7 @@ def test_a_run_of_epochs_and_its_continuation(corpus, tmp_path, capsys):
 
     reading = load_experiment(str(tmp_path))  # evaluate, generate and train.init_from read a run so
     assert reading.train.steps == more and reading.train.epochs == 0
-    status, stdout, stderr = run_main(f"--workdir={tmp_path}", module="train.evaluate")
-    assert status == 0 and json.loads(stdout)["step"] == more, stderr
+    assert json.loads(printed(evaluate, tmp_path))["step"] == more
 
 
 @pytest.mark.parametrize(
@@ -115,27 +118,14 @@ def test_a_length_that_is_not_clear_is_refused(overrides, message, corpus):
 
 def test_what_only_the_corpus_shows_is_refused_before_the_first_step(corpus):
     with pytest.raises(ConfigError, match=r"^train\.epochs needs windows of one kind, .*\(r1 \d+, r2 \d+, s \d+"):
-        resolve_epochs(run_of(corpus, name="ul2", architecture="encoder_decoder"))
-    warm_up = run_of(corpus, optimizer__warmup_steps=1000)
+        run_of(corpus, name="ul2", architecture="encoder_decoder")
     with pytest.raises(ConfigError, match=r"train\.epochs=3 is \d+ steps with this corpus, and optimizer\.warmup_step"):
-        resolve_epochs(warm_up)
+        run_of(corpus, optimizer__warmup_steps=1000)
 
 
 def test_a_run_of_steps_is_not_changed(corpus):
-    run = make_run(small_experiment("clm", "decoder_only", **reads_corpus("clm", corpus)), show_progress=False)
-    assert resolve_epochs(run) is run
-
-
-@pytest.mark.parametrize(
-    ("name", "architecture", "command"),
-    [("classification", "encoder_only", "evaluate"), ("clm", "decoder_only", "generate")],
-)
-def test_a_finished_run_names_the_command_that_its_model_supports(
-    name, architecture, command, corpus, tmp_path, capsys
-):
-    train_and_evaluate(small_experiment(name, architecture, **reads_corpus(name, corpus)), str(tmp_path))
-    out = capsys.readouterr().out
-    assert f"To {'sample' if command == 'generate' else 'evaluate'}: python -m train.{command} --workdir" in out
+    experiment = small_experiment("clm", "decoder_only", **reads_corpus("clm", corpus))
+    assert make_run(experiment, show_progress=False).experiment is experiment
 
 
 @pytest.mark.parametrize(("preset", "epochs", "rate"), [("small", 3, 2e-5), ("7b", 3, 2e-5), ("13b", 5, 1e-5)])

@@ -1,6 +1,4 @@
-"""A run is evaluated, sampled and continued from on other devices than it trained on, from its parameters alone."""
-
-import json
+"""The parameters of a checkpoint are read alone. tests/run/test_devices.py reads runs of other devices."""
 
 import jax
 import numpy as np
@@ -9,87 +7,9 @@ import tensorstore as ts
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from run.restore import load_experiment, load_params, reading_mesh
+from run.restore import load_params, reading_mesh
 from tests.small_fields import small_config
-from tests.train.subprocesses import run
 from workdir.checkpoint import Checkpoints, abstract
-
-TRAIN = """
-import json
-from tests.small_fields import small_config
-from train.experiment import make_experiment
-from train.loop import train_and_evaluate
-train_and_evaluate(make_experiment(small_config(
-    "clm", "decoder_only", data__source="text", data__path={corpus!r} + "/text", data__cache_dir={corpus!r} + "/cache",
-    optimizer__learning_rate=1e-2, **{fields!r})), {workdir!r})
-print("null")
-"""
-
-READ = """
-import contextlib, io, json, sys
-import jax, numpy as np
-from tests.small_fields import small_config
-from train import evaluate
-from train.experiment import make_experiment
-from train.generate import __main__ as generate
-from train.init_from import start_from
-from train.restore import load_experiment, load_params
-from train.run import make_run
-
-def printed(main, *arguments):
-    sys.argv = ["command", "--workdir=" + {workdir!r}, *arguments]
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        main()
-    return out.getvalue()
-
-params, step = load_params(load_experiment({workdir!r}), {workdir!r})
-result = {{
-    "shard": sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(params)),
-    "evaluate": json.loads(printed(evaluate.main)),
-    "generate": printed(generate.main, "--prompt=import ", "--temperature=0", "--max_tokens=8"),
-    "sum": float(sum(abs(np.asarray(leaf)).astype(float).sum() for leaf in jax.tree.leaves(params))),
-}}
-other = make_run(make_experiment(small_config(
-    "fim", "decoder_only", data__source="text", data__path={corpus!r} + "/text",
-    data__cache_dir={corpus!r} + "/cache", **{fields!r})), show_progress=False)
-started, _ = start_from(other, other.init_state().params, {workdir!r})
-result["same"] = all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((np.asarray(a) == np.asarray(b)).all()),
-                                                  started, params)))
-print(json.dumps(result))
-"""
-
-MESHES = {
-    "fsdp and tensor": {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2},
-    "tensor": {"mesh__data": 2, "mesh__tensor": 4, "model__num_heads": 4, "model__num_kv_heads": 4},
-    "pmap": {"mesh__backend": "pmap"},
-}
-
-
-def read(corpus, workdir, fields, devices):
-    model = {name: value for name, value in fields.items() if name.startswith("model")}
-    return run(READ.format(corpus=str(corpus), workdir=str(workdir), fields=model), devices=devices, timeout=300)[0]
-
-
-@pytest.mark.parametrize("mesh", MESHES)
-def test_a_run_of_eight_devices_is_read_by_one(corpus, tmp_path, mesh):
-    """Fails where evaluate, generate or init_from needs the mesh of the training run."""
-    workdir = tmp_path / "run"
-    run(TRAIN.format(corpus=str(corpus), workdir=str(workdir), fields=MESHES[mesh]), devices=8, timeout=300)
-    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    trained = [line for line in lines if line["split"] == "eval"][-1]
-    found = read(corpus, workdir, MESHES[mesh], devices=1)
-    for name in ("loss", "accuracy", "bits_per_byte", "step"):
-        assert found["evaluate"][name] == pytest.approx(trained[name], rel=1e-5), name
-    assert found["generate"].startswith("import ") and found["same"]
-    shapes = load_experiment(str(workdir)).params_shapes
-    param_bytes = sum(leaf.size * 4 for leaf in jax.tree.leaves(shapes))
-    assert found["shard"] == param_bytes
-    if mesh == "fsdp and tensor":
-        several = read(corpus, workdir, MESHES[mesh], devices=8)
-        assert several["shard"] < param_bytes / 4  # norms alone are on every device
-        assert several["sum"] == found["sum"] and several["generate"] == found["generate"] and several["same"]
-        for name in ("loss", "accuracy", "bits_per_byte", "step"):
-            assert several["evaluate"][name] == pytest.approx(found["evaluate"][name], rel=1e-5), name
 
 
 def bytes_read():
@@ -117,21 +37,6 @@ def test_the_optimizers_arrays_are_not_read(tmp_path):
     before = bytes_read()
     reader.restore(wanted)
     assert 2.4 * size < bytes_read() - before
-
-
-MESHES_FOR_READING = """
-import json, numpy as np
-from train.sharding import make_reading_mesh
-def sizes(width, **options):
-    return list(make_reading_mesh({"logits_dense": {"kernel": np.zeros((width, 8))}}, **options).shape.values())
-print(json.dumps([sizes(8), sizes(4), sizes(9), sizes(18), sizes(8, batch_size=5), sizes(8, batch_size=3)]))
-"""
-
-
-def test_the_mesh_for_reading_fits_any_width_and_batch():
-    """On six devices: [data, fsdp, context, tensor] for widths, and for batches, which fewer devices may divide."""
-    expected = [[3, 2, 1, 1], [3, 2, 1, 1], [2, 3, 1, 1], [1, 6, 1, 1], [5, 1, 1, 1], [3, 1, 1, 1]]
-    assert run(MESHES_FOR_READING, devices=6) == [expected]
 
 
 def test_modules_that_are_not_read_may_be_missing_or_damaged(tmp_path):

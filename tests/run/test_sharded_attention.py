@@ -56,7 +56,8 @@ def summed(config, platform, over_devices, params, scale, batch, key):
 def difference_in_split_rows(config, platform="tpu", context=1):
     "of gradients, where each part of the axes data and context has its own rows and positions, to those of one device"
     mesh = sharding.make_mesh(MeshConfig(backend="jit", data=4 // context, fsdp=1, context=context, tensor=2))
-    axes, on_devices = split_axes(mesh, rows_are_independent=True), functools.partial(per_device.over_devices, mesh=mesh)
+    axes = split_axes(mesh, rows_are_independent=True)
+    on_devices = functools.partial(per_device.over_devices, mesh=mesh)
     of_part = jax.grad(functools.partial(summed, config, platform, on_devices))
     split = per_part(lambda *arguments: jax.lax.psum(of_part(*arguments), axes), mesh=mesh, axes=axes)
     if not config.dropout_rate:
@@ -72,16 +73,6 @@ results["flash in parts of rows"] = max(
     difference_in_split_rows(tiny.config(attention="flash"), context=4),
 )
 interpreted.close()
-
-def shapes_on_a_device(heads, key_heads):
-    shapes = []
-    function = lambda query, keys: shapes.append((query.shape, keys.shape)) or query
-    jax.eval_shape(
-        over_devices(function, ("BHQK", "BGSK"), "BHQK"), jnp.ones((8, heads, 5, 6)), jnp.ones((8, key_heads, 7, 6))
-    )
-    return shapes[0]
-
-results["shapes"] = [shapes_on_a_device(*heads) for heads in ((4, 2), (4, 1), (3, 3))]
 
 relative = tiny.config(attention="cudnn", dtype="bfloat16", head_dim=16)
 jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version = lambda: 91000
@@ -113,21 +104,13 @@ NAMES += ("flash in parts of rows", "cudnn in parts of rows")
 
 @pytest.fixture(scope="module")
 def results():
-    return run(PROGRAM, devices=8, timeout=300)[0]
+    return run(PROGRAM, devices=8, timeout=900)[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_and_gradients_are_those_of_one_device(results, name):
     # Parts add the gradients of keys and values in another order.
     assert results[name] < (5e-5 if "parts of rows" in name else 1e-5)
-
-
-def test_heads_that_do_not_divide_are_replicated(results):
-    """Rows are split over data 2 x fsdp 2; heads over tensor 2 if those of queries and of keys divide."""
-    split, one_key_head, odd = results["shapes"]
-    assert split == [[2, 2, 5, 6], [2, 1, 7, 6]]
-    assert one_key_head == [[2, 4, 5, 6], [2, 1, 7, 6]]
-    assert odd == [[2, 3, 5, 6], [2, 3, 7, 6]]
 
 
 def test_cudnn_gets_each_devices_rows_and_heads(results):

@@ -23,7 +23,6 @@ from run.sharding import (
     shardings,
 )
 from tests.experiment.test_optimizer import optimizer
-from tests.train.subprocesses import run
 
 ONE = MeshConfig(backend="jit", data=-1, fsdp=1, context=1, tensor=1)
 N, D, HK, F, V, L = 2, 8, 16, 24, 32, 40
@@ -180,74 +179,6 @@ def test_slices_are_parts_of_data_and_of_no_other_axis():
         assert {device.slice_index for device in part.flat} == {index // 2}
     with pytest.raises(ConfigError, match=r"mesh.data=1 must be a multiple of 2, the number of TPU slices"):
         order_devices((1, 8, 2, 2), tpus(4, 2, 2, slices=2))
-
-
-EIGHT_DEVICES = """
-import json
-import numpy as np
-from train.config import MeshConfig
-from train.sharding import *
-from tests.train.test_sharding import SHAPES
-
-def config(data, fsdp, tensor):
-    return MeshConfig(backend="jit", data=data, fsdp=fsdp, context=1, tensor=tensor)
-
-def error_of(function, *args):
-    try:
-        function(*args)
-    except ConfigError as error:
-        return str(error)
-
-mesh = make_mesh(config(-1, 2, 2))
-rows = batch_sharding(mesh)
-batch = to_global({"tokens": np.arange(24).reshape(8, 3)}, rows)["tokens"]
-params = jax.jit(
-    lambda: jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape), SHAPES), out_shardings=shardings(mesh, SHAPES)
-)()
-print(json.dumps({
-    "mesh": dict(mesh.shape),
-    "axis_types": [str(kind) for kind in mesh.axis_types],
-    "batch": {str(shard.device.id): shard.data[:, 0].tolist() for shard in batch.addressable_shards},
-    "round trip": np.asarray(batch).tolist(),
-    "wo": params["decoder"]["layers"]["mlp"]["wo"]["kernel"].addressable_shards[0].data.shape,
-    "local rows": local_rows(rows, 8).tolist(),
-    "uneven rows": error_of(local_rows, rows, 6),
-    "too few": error_of(make_mesh, config(2, 1, 2)),
-    "no whole rest": error_of(make_mesh, config(-1, 3, 1)),
-    "uneven": error_of(shardings, make_mesh(config(1, 1, 8)), {"logits_dense": {"kernel": np.zeros((8, 20))}}),
-}))
-"""
-
-
-@pytest.fixture(scope="module")
-def eight():
-    return run(EIGHT_DEVICES, devices=8)[0]
-
-
-def test_data_takes_the_remaining_devices(eight):
-    assert eight["mesh"] == {"data": 2, "fsdp": 2, "context": 1, "tensor": 2}
-    assert eight["axis_types"] == ["AxisType.Auto"] * 4
-    assert eight["too few"].endswith("the product must be the number of devices, 8")
-    assert eight["no whole rest"].endswith("the product must be the number of devices, 8")
-
-
-def test_rows_are_split_over_data_and_fsdp_and_replicated_over_tensor(eight):
-    held = sorted(eight["batch"].values())
-    # The first column of rows 0..7 is 0, 3, 6, ..., 21; 2 * 2 parts of 2 rows, each on the 2 devices of "tensor".
-    assert held == [[0, 3], [0, 3], [6, 9], [6, 9], [12, 15], [12, 15], [18, 21], [18, 21]]
-    assert eight["round trip"] == [[3 * row, 3 * row + 1, 3 * row + 2] for row in range(8)]
-    assert eight["local rows"] == list(range(8))
-    assert "batch_size=6 must be a multiple of" in eight["uneven rows"]
-
-
-def test_parameters_are_split_over_fsdp_and_tensor_and_never_over_layers(eight):
-    assert eight["wo"] == [N, F // 2, D // 2]
-
-
-def test_a_dimension_that_does_not_divide_is_named(eight):
-    assert eight["uneven"] == (
-        "mesh.tensor=8 does not divide dimension 1 of logits_dense/kernel, shape [8, 20]: 20 must be a multiple of 8"
-    )
 
 
 def test_rows_of_a_process_need_not_be_adjacent():

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from command.plural import plural
+from command.program import plural
 from show.rows import Run, abbreviate, runs, visible
 from show.terminal import styled_lines
 

@@ -1,15 +1,18 @@
 """The plan of a study: equal budgets, and errors before the first run starts."""
 
+import shlex
+
 import pytest
 
+from command.flags import resolve
 from configs.studies.base import fine_tuning, flops, heldout_loss, probe, raw_tokens, stage, variant
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from run.compiled_run import open_corpora
-from studies.jobs import Job, jobs_of, jobs_of_worker, parse_worker
-from studies.plan import make_plan
+from run.corpus import open_corpora
+from studies.plan import Job, PlannedRun, fine_tuning_fields, jobs_of, make_plan, print_plan, with_fields
 from tests.studies.studies import SMALL, on, small_study
 
+DECODER = SMALL | {"model.architecture": "decoder_only"}
 MLM = {"model.architecture": "encoder_only"}
 
 
@@ -100,26 +103,21 @@ def test_fine_tuning_has_the_runs_model_vocabulary_and_split(corpus):
 
 def test_workers_share_the_jobs_and_each_job_has_one_worker(corpus):
     plan = make_plan(small_study(corpus, seeds=3), {})
-    jobs = jobs_of(plan)
-    assert [job.name for job in jobs[:3]] == ["slow-seed0", "fast-seed0", "slow-seed1"]  # all variants first
-    shares = [jobs_of_worker(plan, jobs, worker, 4) for worker in range(4)]
-    assert sorted(job.name for share in shares for job in share) == sorted(job.name for job in jobs)
-    with pytest.raises(ConfigError, match="the study has 6 jobs: use at most 6 workers"):
-        jobs_of_worker(plan, jobs, 6, 7)
+    names = [job.name for job in jobs_of(plan)]
+    assert names[:3] == ["slow-seed0", "fast-seed0", "slow-seed1"]  # all variants first
+    shares = [jobs_of(plan, worker, 4) for worker in range(4)]
+    assert sorted(job.name for share in shares for job in share) == sorted(names)
+    with pytest.raises(ConfigError, match="--worker=6/7 has nothing to do: use at most 6 workers"):
+        jobs_of(plan, 6, 7)
 
 
 def test_a_worker_has_the_whole_sweep_of_a_variant(corpus):
     sweep = {"optimizer.learning_rate": [1e-3, 2e-3]}
     variants = {"slow": variant(sweep=sweep), "fast": variant({"optimizer.b2": 0.9}, sweep=sweep)}
-    plan = make_plan(small_study(corpus, variants=variants), {})
-    jobs = jobs_of_worker(plan, jobs_of(plan), 1, 2)
-    assert [job.name for job in jobs] == [
-        "fast-learning_rate=0.001",
-        "fast-learning_rate=0.002",
-        "fast-seed0",
-        "fast-seed1",
-    ]
-    assert jobs[0] == Job("fast", (0,), "optimizer.learning_rate", 1e-3)
+    jobs = jobs_of(make_plan(small_study(corpus, variants=variants), {}), 1, 2)
+    swept = ["fast-learning_rate=0.001", "fast-learning_rate=0.002"]
+    assert [job.name for job in jobs] == [*swept, "fast-seed0", "fast-seed1"]
+    assert jobs[0] == Job("fast", 0, "optimizer.learning_rate", 1e-3)
 
 
 def test_every_seed_must_meet_the_budget(corpus):
@@ -137,8 +135,45 @@ def test_fine_tuning_longer_than_the_learned_positions_is_refused(corpus):
         make_plan(small_study(corpus, overrides=overrides, measures={"accuracy": fine_tuning()}), {})
 
 
-@pytest.mark.parametrize("text", ["²/4", "2/2", "3/2", "a/b", "1", "-1/2", "0/0", "1/"])
-def test_a_worker_out_of_range_is_refused(text):
-    with pytest.raises(ConfigError, match=f"--worker={text}"):
-        parse_worker(text)
-    assert parse_worker("0/1") == (0, 1) and parse_worker("3/4") == (3, 4)
+def test_a_dry_run_prints_the_plan(corpus, capsys):
+    plan = make_plan(small_study(corpus), {})
+    print_plan(plan, jobs_of(plan, 1, 2))
+    printed = capsys.readouterr().out
+    assert "2 variants x 2 seeds, 512 raw_tokens each" in printed and "of training steps on cpu" in printed
+    rows = [line.split() for line in printed.splitlines() if line.strip().startswith(("slow", "fast"))]
+    assert [row[:2] for row in rows] == [["slow", "0"], ["fast", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "both_sides"),
+    [
+        ("configs/clm.py", {}, False),
+        ("configs/prefix_lm.py", {}, True),
+        ("configs/prefix_lm.py", {"data.bidirectional_inputs": False}, False),
+        ("configs/ul2.py", {}, True),
+        ("configs/ul2_baselines.py:sclm", {}, True),
+        ("configs/ul2_baselines.py:sclm", {"objective.denoisers.sc.weight": 0.0}, False),
+    ],
+)
+def test_a_decoder_is_fine_tuned_as_it_read_inputs(config, overrides, both_sides):
+    trained = make_experiment(resolve(config, DECODER | overrides, ""))
+    fields = fine_tuning_fields(resolve("configs/classification.py", {}, ""), {}, trained, "run")
+    assert fields["data"]["bidirectional_inputs"] is both_sides
+    assert make_experiment(fields).model.has_prefix is both_sides
+
+
+def test_overrides_of_the_measure_come_first():
+    trained = make_experiment(resolve("configs/clm.py", DECODER, ""))
+    overrides = {"data.bidirectional_inputs": True, "data.split_seed": 3}
+    fields = fine_tuning_fields(resolve("configs/classification.py", overrides, ""), overrides, trained, "run")
+    assert fields["data"]["bidirectional_inputs"] is True and fields["data"]["split_seed"] == 3
+
+
+def test_a_command_has_the_overrides_that_make_the_fields():
+    overrides = DECODER | {"objective.denoisers.s.mode": "", "optimizer.no_decay": ("norm", "a b")}
+    fields = with_fields(resolve("configs/ul2.py", overrides, ""), {"train.steps": 7})
+    arguments = shlex.split(PlannedRun("configs/ul2.py", fields, 0, 0).command(fields, "runs/a"))
+    assert arguments[:4] == ["python", "-m", "train.main", "--config=configs/ul2.py"]
+    assert arguments[-1] == "--workdir=runs/a"
+    given = dict(argument.removeprefix("--config.").split("=", 1) for argument in arguments[4:-1])
+    assert resolve("configs/ul2.py", given, "") == fields

@@ -92,7 +92,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_name():
 
 def test_a_file_that_is_not_a_study_is_refused(tmp_path):
     with pytest.raises(
-        ConfigError, match=r"--study=nope.py is not a file: name one of configs/studies \(.*masking_rate"
+        ConfigError, match=r"--study=nope.py is not a Python file: name one of configs/studies \(.*masking_rate"
     ):
         load_study("nope.py")
     broken = tmp_path / "broken.py"
@@ -100,7 +100,7 @@ def test_a_file_that_is_not_a_study_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: ZeroDivisionError: division by zero"):
         load_study(str(broken))
     broken.write_text("x = 1\n")
-    with pytest.raises(ConfigError, match="has no function get_study that returns a study: name one of"):
+    with pytest.raises(ConfigError, match="has no function get_study that returns"):
         load_study(str(broken))
 
 

@@ -1,14 +1,13 @@
 """Runs with random parameters, for tests of commands that read a run's folder."""
 
-import os
-
 import jax
 import numpy as np
 
-from experiment.experiment import make_experiment
-from run.compiled_run import make_run
-from workdir.checkpoint import Checkpoints
-from workdir.run_config import write_config
+from experiment.experiment import Experiment, make_experiment
+from models.parameters import Params
+from run.compiled_run import abstract_state, make_run
+from run.sharding import make_mesh
+from workdir.workdir import Workdir
 
 
 def save_random_run(config: dict, workdir: str, *, steps: tuple[int, ...] = (0,), raw_tokens: int = 0) -> None:
@@ -17,12 +16,22 @@ def save_random_run(config: dict, workdir: str, *, steps: tuple[int, ...] = (0,)
     raw_tokens: of a step, in the counters.
     """
     run = make_run(make_experiment(config), show_progress=False)
-    write_config(workdir, run.experiment.config | {"corpus": {"fingerprint": run.corpora.content_digest}})
-    checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=len(steps))
-    for step in steps:
-        checkpoints.save(step, _random_state(run, seed=1 + step), counters={"raw_tokens": [raw_tokens * step]})
-        checkpoints.wait()
-    checkpoints.close()
+    folder = Workdir(workdir)
+    folder.write_config(run.experiment.config | {"corpus": {"fingerprint": run.corpora.content_digest}})
+    with folder.checkpoints(keep=len(steps)) as checkpoints:
+        for step in steps:
+            checkpoints.save(step, _random_state(run, seed=1 + step), counters={"raw_tokens": [raw_tokens * step]})
+            checkpoints.wait()
+
+
+def save_run(experiment: Experiment, workdir: str, params: Params, step: int = 0) -> None:
+    """Writes the folder of a run without a corpus, whose checkpoint has these parameters of the Transformer."""
+    folder = Workdir(workdir)
+    folder.write_config(experiment.config)
+    shapes = abstract_state(experiment, make_mesh(experiment.mesh))
+    state = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), shapes)
+    with folder.checkpoints(keep=1) as checkpoints:
+        checkpoints.save(step, state._replace(params={"transformer": params}), counters={"raw_tokens": [0]})
 
 
 def _random_state(run, seed):

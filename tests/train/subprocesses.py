@@ -64,6 +64,26 @@ def run(program: str, *, devices: int, processes: int = 1, timeout: float = 120)
     return [json.loads(stdout.splitlines()[-1]) for stdout, _ in texts]
 
 
+def run_tests(path: str, *, devices: int, timeout: float = 900, **environment: str) -> str:
+    """Runs the tests of a file in one process with so many CPU devices, and returns what pytest prints.
+
+    path: of a file that pytest does not collect by itself. environment: variables to set.
+
+    Raises AssertionError with the output where a test fails.
+    """
+    flags = f"{_xla_flags(devices)} --xla_backend_optimization_level=0"  # compilation takes most of the time
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", path],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 # Below the ports that Linux and macOS give to connections, which could take one before its server listens. The
 # workers of pytest-xdist, whose process ids are near each other, begin 97 ports apart.
 _PORTS = range(20_000, 32_000)

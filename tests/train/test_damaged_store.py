@@ -4,17 +4,18 @@ import pytest
 from rich.console import Console
 
 from contract.errors import ConfigError
-from files import verification
-from tests.make_checkpoint_fixture import ROOT, fixture_experiment
+from data.store import checksums
+from tests.train.subprocesses import ROOT
+from tests.train.tiny_experiments import paragraph_experiment
 from train.loop import train_and_evaluate
 
 
 def test_damage_of_a_large_store_ends_the_training(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)  # data.path is relative
-    monkeypatch.setattr(verification, "SMALL_BYTES", 0)
-    monkeypatch.setattr(verification, "_VERIFIED_STORES", str(tmp_path / "verified"))
+    monkeypatch.setattr(checksums, "SMALL_BYTES", 0)
+    monkeypatch.setattr(checksums, "_VERIFIED_STORES", str(tmp_path / "verified"))
     steps = 100_000
-    experiment = fixture_experiment(steps, str(tmp_path / "cache"))
+    experiment = paragraph_experiment(steps, str(tmp_path / "cache"))
 
     class Damaging(io.StringIO):
         """Flips a bit of the store once the training has begun."""

@@ -15,7 +15,7 @@ from tests.table import small_config
 from train.init_from import check_init_from, open_origin, plan_start, start_from
 from workdir.checkpoint import Checkpoints
 from workdir.run_config import write_config
-from workdir.run_tokenizer import write_tokenizer
+from workdir.workdir import Workdir
 
 BY_TOKEN = {"train__init_from_vocabulary": "by_token"}
 
@@ -72,7 +72,7 @@ def test_another_vocabulary_with_tables_of_the_same_shape_is_refused(corpus, tmp
 
 def test_another_tokenizer_is_named_by_its_copy_in_the_run(corpus, tmp_path):
     path, other, _ = save(tmp_path / "run", corpus, data__tokenizer=train_model(tmp_path / "m.model", **T5_LIKE))
-    write_tokenizer(path, other.tokenizer)
+    Workdir(path).write_tokenizer(other.tokenizer)
     experiment = make_experiment(fields(corpus, train__init_from=path))
     with pytest.raises(ConfigError) as error:
         check_init_from(experiment)

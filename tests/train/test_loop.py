@@ -1,14 +1,18 @@
 """What the training loop does while the device computes, from the order of its calls and without a clock."""
 
+import math
 import types
 from unittest import mock
 
 import numpy as np
+import pytest
 
+from cluster.stopping import StopBarrier
 from tests.table import small_experiment
-from train.loop import Steps, train
-from train.recorder import Recorder
+from train.loop import train
+from train.recorder import Recorder, final_warnings
 from train.start import Start
+from workdir.workdir import Workdir
 
 STEPS = 4
 
@@ -19,9 +23,9 @@ class Metric:
     def __init__(self, step, events):
         self.step, self.events = step, events
 
-    def __int__(self):
+    def __array__(self, *_, **__):
         self.events.append(f"wait for {self.step}")
-        return 0
+        return np.zeros(())
 
 
 def calls_of_a_run(monkeypatch, tmp_path, **fields):
@@ -43,22 +47,20 @@ def calls_of_a_run(monkeypatch, tmp_path, **fields):
         events.append(f"step {step}")
         return state, {"skipped_in_a_row_count": Metric(step, events), "scored_tokens": 0}
 
-    run = types.SimpleNamespace(experiment=experiment, count_windows=None, epoch_tokens=None)
-    monkeypatch.setattr("train.recorder.Counters", lambda *_, **__: mock.Mock(metrics=dict, state=dict))
-    start = Start(str(tmp_path), mock.Mock(), 0, experiment.config, None, [])
-    start.checkpoints.save.side_effect = lambda step, *_, **__: events.append(f"save {step}")
-    recorder = Recorder(run, start, mock.Mock(), lambda params: {"loss": 1.0})
-    stop = mock.Mock()
-    stop.requested.return_value = False
-    steps = Steps(
-        recorders=[recorder],
-        batches=train_batches,
+    run = types.SimpleNamespace(
+        experiment=experiment,
+        count_windows=None,
+        epoch_tokens=None,
+        train_batches=train_batches,
         to_devices=to_devices,
         train_step=train_step,
-        metrics_of=lambda metrics, k: metrics,
-        state_of=lambda state, k: state,
     )
-    train(steps, mock.Mock(), 0, stop)
+    monkeypatch.setattr("train.recorder.Totals", lambda *_, **__: mock.Mock(metrics=dict, state=dict))
+    monkeypatch.setattr("train.recorder.evaluate", lambda *_: {"loss": 1.0})
+    start = Start(Workdir(tmp_path), mock.Mock(), 0, experiment.config, [])
+    start.checkpoints.save.side_effect = lambda step, *_, **__: events.append(f"save {step}")
+    with StopBarrier(print, experiment.train.checkpoint_minutes) as stop:
+        train(run, Recorder(run, start, mock.Mock()), mock.Mock(), 0, stop)
     return events
 
 
@@ -69,6 +71,34 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
         assert [events.index(event) for event in in_order] == sorted(map(events.index, in_order))
     assert [event for event in events if "wait" in event] == [f"wait for {step}" for step in range(1, STEPS + 1)]
     assert events.index("wait for 1") < events.index("read 3")  # at most two steps are in progress at a time
+
+
+def evaluations(*losses):
+    return [{"step": 10 * k, "loss": loss} for k, loss in enumerate(losses, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "losses", "expected"),
+    [
+        ("clm", "decoder_only", [3.0, 2.0, 2.1], None),
+        ("clm", "decoder_only", [3.0], None),
+        ("clm", "decoder_only", [], None),
+        ("clm", "decoder_only", [7.0, math.log(366) - 0.001], None),
+        (
+            "clm",
+            "decoder_only",
+            [7.0, 5.91],
+            "the held-out loss at step 20, 5.910, is above 5.903, the logarithm",
+        ),
+        ("classification", "encoder_only", [9.0, 8.0], None),  # its loss is not of tokens
+        ("electra", "encoder_only", [9.0, 8.0], "the held-out loss at step 20, 8.000, is above"),
+        ("clm", "decoder_only", [3.0, None], "the held-out loss at step 20 is not finite: lower optimizer.learning_"),
+        ("clm", "decoder_only", [2.0, 2.4, 2.3], "the lowest held-out loss, 2.000, is that of the first evaluation"),
+    ],
+)
+def test_warnings_at_the_end(name, architecture, losses, expected):
+    found = final_warnings(small_experiment(name, architecture), evaluations(*losses))
+    assert found[:1] == [] if expected is None else found[0].startswith(expected)
 
 
 def test_it_saves_when_the_minutes_have_passed(monkeypatch, tmp_path):

@@ -1,65 +1,88 @@
 """A run that is killed or stopped and then started again equals an uninterrupted run."""
 
+import io
 import json
 import random
+import shutil
 import signal
 import time
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from tests.table import reads_corpus, small_config
 from tests.train.subprocesses import run_main, start_main
-from workdir.run_config import read_config
+from train.loop import train_and_evaluate
+from workdir.checkpoint import Checkpoints
+from workdir.workdir import FIRST_CHECKPOINT_MARKER, Workdir
 
-STEPS = 60
+STEPS = 24
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
-TOTALS = {"examples", "raw_tokens", "scored_tokens", "flops"}
+FIELDS = {
+    "train.steps": STEPS,
+    "train.log_every": 1,
+    "train.eval_every": 12,
+    "train.checkpoint_every": 6,
+    "train.keep_checkpoints": 5,
+    "train.grad_accum_steps": 2,
+    "train.ema_decay": 0.9,
+    "train.trackers": (),
+    "model.dropout_rate": 0.1,
+}
+
+
+@pytest.fixture(scope="module")
+def config(corpus):
+    def config(**changes):
+        fields = {name.replace(".", "__"): value for name, value in (FIELDS | changes).items()}
+        return small_config("ul2", "encoder_decoder", **fields | reads_corpus("ul2", corpus))
+
+    return config
+
+
+@pytest.fixture(scope="module")
+def train(config):
+    def train(workdir, *, start_anew=False, **changes):
+        console = Console(file=io.StringIO(), width=1000)
+        assert train_and_evaluate(make_experiment(config(**changes)), workdir, console=console, start_anew=start_anew)
+        return console.file.getvalue()
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(train, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("whole") / "run"
+    train(workdir)
+    return workdir
+
+
+@pytest.fixture
+def copy(uninterrupted, tmp_path):
+    return shutil.copytree(uninterrupted, tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
 def arguments(corpus):
-    return [
-        f"--config.data.path={corpus / 'text'}",
-        f"--config.data.cache_dir={corpus / 'cache'}",
-        f"--config.train.steps={STEPS}",
-        "--config.train.log_every=1",
-        "--config.train.eval_every=20",
-        "--config.train.checkpoint_every=10",
-        "--config.model.dropout_rate=0.1",
-        "--config.train.grad_accum_steps=2",
-        "--config.train.ema_decay=0.9",
-    ]
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(arguments, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("whole") / "run"
-    status, stdout, stderr = run_main(*arguments, f"--workdir={workdir}")
-    assert status == 0, stdout + stderr
-    assert stderr == ""
-    return workdir
+    data = {"data.path": corpus / "text", "data.cache_dir": corpus / "cache"}
+    return [f"--config.{name}={value}" for name, value in (FIELDS | data).items()]
 
 
 def metrics_of(workdir):
-    lines = (workdir / "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key not in TIMED} for line in lines]
-
-
-def arrays_of(workdir):
-    """The arrays of the final checkpoint, read with Orbax alone."""
-    import orbax.checkpoint as ocp
-
-    with ocp.StandardCheckpointer() as checkpointer:
-        return checkpointer.restore(workdir / "checkpoints" / str(STEPS) / "state")
+    return [{key: value for key, value in line.items() if key not in TIMED} for line in Workdir(workdir).metrics()]
 
 
 def assert_same_run(workdir, uninterrupted):
     assert metrics_of(workdir) == metrics_of(uninterrupted)
-    seconds = [json.loads(line)["seconds"] for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    seconds = [line["seconds"] for line in Workdir(workdir).metrics()]
     assert seconds[0] >= 0 and seconds == sorted(seconds) and seconds[-1] > seconds[0], "they go on after a resume"
-    import jax
-
-    jax.tree.map(np.testing.assert_array_equal, arrays_of(workdir), arrays_of(uninterrupted))
+    one, other = (Checkpoints(run / "checkpoints", keep=None).arrays(STEPS) for run in (workdir, uninterrupted))
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        assert np.asarray(array).tobytes() == np.asarray(other[name]).tobytes(), name
 
 
 def wait_for_lines(process, workdir, count):
@@ -72,63 +95,111 @@ def wait_for_lines(process, workdir, count):
     raise AssertionError(process.communicate())
 
 
-def test_a_run_killed_twice_at_random_steps_equals_an_uninterrupted_run(arguments, uninterrupted, tmp_path):
-    workdir = tmp_path / "run"
-    steps = sorted(random.sample(range(2, STEPS), 2))
-    print("killed after the lines", steps, "of metrics.jsonl")  # for the output of a failed test
-    for step in steps:
-        process = start_main(*arguments, f"--workdir={workdir}")
-        wait_for_lines(process, workdir, step)
-        process.kill()
-        process.communicate()
-    status, stdout, stderr = run_main(*arguments, f"--workdir={workdir}")
-    assert status == 0, stdout + stderr
+def test_a_run_killed_at_a_random_step_equals_an_uninterrupted_run(arguments, uninterrupted, train, tmp_path):
+    workdir, step = tmp_path / "run", random.randrange(2, STEPS)
+    print("killed after line", step, "of metrics.jsonl")  # for the output of a failed test
+    process = start_main(*arguments, f"--workdir={workdir}")
+    wait_for_lines(process, workdir, step)
+    process.kill()
+    process.communicate()
+    train(workdir)
     assert_same_run(workdir, uninterrupted)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_stopped_by_a_signal_saves_and_prints_how_to_continue(number, arguments, uninterrupted, tmp_path):
+def test_a_run_stopped_by_a_signal_saves_and_prints_how_to_continue(arguments, uninterrupted, train, tmp_path):
     workdir = tmp_path / "run"
     process = start_main(*arguments, f"--workdir={workdir}")
-    wait_for_lines(process, workdir, 13)
-    process.send_signal(number)
+    wait_for_lines(process, workdir, 4)
+    process.send_signal(signal.SIGTERM)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0 and stderr == ""
-    assert f"WARNING: {number.name}: saving a checkpoint, then stopping" in stdout
+    assert "WARNING: SIGTERM: saving a checkpoint, then stopping" in stdout
     assert "its checkpoint is saved. To continue, run the same command again." in stdout
     stopped = int(stdout.split("stopped at step ")[1].split(";")[0])
-    assert 13 <= stopped < STEPS and (workdir / "checkpoints" / str(stopped)).is_dir()
-    if number == signal.SIGTERM:
-        status, stdout, stderr = run_main(*arguments, f"--workdir={workdir}")
-        assert status == 0 and f"continuing from step {stopped}" in stdout
-        assert_same_run(workdir, uninterrupted)
+    assert 4 <= stopped < STEPS and (workdir / "checkpoints" / str(stopped)).is_dir()
+    assert f"continuing from step {stopped}" in train(workdir)
+    assert_same_run(workdir, uninterrupted)
 
 
-def test_starting_a_finished_run_again_changes_nothing(arguments, uninterrupted):
+def test_starting_a_finished_run_again_changes_nothing(train, uninterrupted):
     before = (uninterrupted / "metrics.jsonl").read_bytes()
-    status, stdout, _ = run_main(*arguments, f"--workdir={uninterrupted}")
-    assert status == 0 and f"done: {STEPS} steps" in stdout
+    assert f"done: {STEPS} steps" in train(uninterrupted)
     assert (uninterrupted / "metrics.jsonl").read_bytes() == before
 
 
-def test_the_workdir_of_another_config_is_refused_with_the_fields_that_differ(arguments, uninterrupted):
+def test_the_workdir_of_another_config_is_refused_with_the_fields_that_differ(train, uninterrupted):
     before = (uninterrupted / "config.json").read_bytes()
-    status, stdout, stderr = run_main(
-        *arguments, f"--workdir={uninterrupted}", "--config.model.d_ff=64", "--config.seed=5"
-    )
-    assert status == 1 and stdout == "" and len(stderr.splitlines()) == 1
-    assert "seed: 0 -> 5" in stderr and "model.d_ff: 48 -> 64" in stderr and "choose another --workdir" in stderr
+    with pytest.raises(ConfigError) as error:
+        train(uninterrupted, **{"model.d_ff": 64, "seed": 5})
+    assert "seed: 0 -> 5" in str(error.value) and "model.d_ff: 48 -> 64" in str(error.value)
     assert (uninterrupted / "config.json").read_bytes() == before
+
+
+def flip(path):
+    contents = bytearray(path.read_bytes())
+    contents[-1] ^= 1
+    path.write_bytes(contents)
+
+
+def damage(workdir, *steps):
+    for step in steps:
+        flip(workdir / "checkpoints" / str(step) / "record.json")
+
+
+def test_a_run_continues_from_the_newest_intact_checkpoint(copy, train, uninterrupted):
+    damage(copy, 24, 18)
+    printed = train(copy)
+    warnings = [line for line in printed.splitlines() if "damaged" in line]
+    for step, warning in zip((24, 18), warnings, strict=True):
+        assert f"checkpoint {copy}/checkpoints/{step} is damaged (" in warning
+        assert warning.endswith(f"it is now named damaged-{step}, and the run continues from step 12")
+    assert "continuing from step 12" in printed
+    assert {path.name for path in (copy / "checkpoints").iterdir()} >= {"12", "18", "24", "damaged-18", "damaged-24"}
+    assert_same_run(copy, uninterrupted)
+    assert "damaged" not in train(copy)
+
+
+def test_without_an_intact_checkpoint_the_run_is_refused_and_nothing_changes(copy, train):
+    damage(copy, *Workdir(copy).steps())
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    with pytest.raises(
+        ConfigError, match=r"all checkpoints of .* damaged, steps \[6, .* 24\] \(of step 24: .*\): "
+    ) as e:
+        train(copy)
+    assert "\n" not in str(e.value)
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_has_lost_its_checkpoints_is_refused_unless_it_is_discarded(copy, train):
+    shutil.rmtree(copy / "checkpoints")
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=r"contains a run with metrics up to step 24, but .* --start_anew=True$"):
+        train(copy)
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    train(copy, start_anew=True, **{"seed": 5, "train.steps": 2})
+    assert Workdir(copy).config()["seed"] == 5 and Workdir(copy).steps() == [2]
+    assert [line["step"] for line in Workdir(copy).metrics("train")] == [1, 2]
+    with pytest.raises(ConfigError, match=r"^--start_anew=True: .* has a checkpoint of step 2"):
+        train(copy, start_anew=True)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again_with_the_same_config(copy, train, uninterrupted):
+    shutil.rmtree(copy / "checkpoints")
+    (copy / FIRST_CHECKPOINT_MARKER).unlink()
+    with pytest.raises(ConfigError, match=r"\(seed: 0 -> 5\): .* or discard its metrics with --start_anew=True$"):
+        train(copy, seed=5)
+    train(copy)
+    assert_same_run(copy, uninterrupted)
 
 
 def test_evaluate_prints_the_metrics_that_the_run_logged(uninterrupted):
     status, stdout, stderr = run_main(f"--workdir={uninterrupted}", module="train.evaluate")
     assert status == 0, stderr
-    printed = json.loads(stdout)
-    config = read_config(uninterrupted)
+    printed, config = json.loads(stdout), Workdir(uninterrupted).config()
     assert printed.pop("heldout_digest") == config["corpus"]["heldout"]
     assert printed.pop("ema_decay") == config["train"]["ema_decay"]
     logged = [line for line in metrics_of(uninterrupted) if line["split"] == "eval"][-1]
-    assert printed.keys() == logged.keys() - TOTALS and printed["step"] == STEPS
+    totals = {"examples", "raw_tokens", "scored_tokens", "flops"}
+    assert printed.keys() == logged.keys() - totals and printed["step"] == STEPS
     for name in printed.keys() - {"split"}:
         assert printed[name] == pytest.approx(logged[name], rel=1e-6), name

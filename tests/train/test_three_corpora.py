@@ -12,14 +12,14 @@ import pytest
 from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
 from generate import __main__ as generate
-from huggingface import export_command as export
+from huggingface import export
 from plan import __main__ as plan
 from show import __main__ as show
 from studies import plot
 from tests.three_corpora import RATES
 from tests.train.subprocesses import ROOT, free_port, run_main, start_main
 from train import main
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
 # What the sum over devices rounds, and by how much; all other metrics are counts.

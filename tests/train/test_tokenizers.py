@@ -11,9 +11,9 @@ from data import train_tokenizer
 from data.prepare import __main__ as prepare
 from data.store.store import TokenStore
 from tests.data import tiny_tokenizers
-from tests.make_checkpoint_fixture import ROOT
+from tests.train.subprocesses import ROOT
 from train import main as train_main
-from workdir.metrics_file import read_metrics
+from workdir.metrics import read_metrics
 
 TRAINED = {"unigram": "unigram.model", "bpe": "bpe.model", "byte-level bpe": "bpe.json", "wordpiece": "wordpiece.json"}
 ROWS = 512  # of every model, so that all runs have the same compiled programs

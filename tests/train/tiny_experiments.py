@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from configs import mlm
+from configs import clm, mlm
 from configs.base import get_config
 from experiment.experiment import Experiment, make_experiment
 from models.parameters import Params
@@ -67,3 +67,17 @@ def random_params(experiment: Experiment, *, scale: float = 1.0, seed: int = 0) 
         return 1 + 0.1 * noise if len(shape.shape) == 1 else scale * noise * shape.shape[-2] ** -0.5
 
     return jax.tree.map(draw, jax.eval_shape(lambda: init_params(experiment.model, jax.random.key(0))))
+
+
+def paragraph_experiment(steps: int, cache_dir: str) -> Experiment:
+    """A decoder-only CLM of 8 dimensions on the paragraphs of tests/fixtures/text.txt. The current folder is ROOT."""
+    config = clm.get_config("tiny")
+    config.model.update(
+        dict(num_layers=1, d_model=8, num_heads=2, num_kv_heads=2, head_dim=4, d_ff=8, tie_embeddings=True)
+    )
+    config.data.update(dict(source="text", path="tests/fixtures/text.txt", document_per="paragraph", inputs_length=16))
+    config.data.update(dict(heldout_fraction=0.3, num_sentinels=1, cache_dir=cache_dir))
+    config.optimizer.update(dict(schedule="constant", warmup_steps=1))
+    config.train.update(dict(steps=steps, batch_size=8, log_every=1, eval_every=2, eval_windows=8, checkpoint_every=2))
+    config.train.update(dict(keep_checkpoints=1, trackers=()))
+    return make_experiment(config.to_dict())

@@ -1,4 +1,8 @@
+"""Checkpoints: restored bit for bit, complete or absent, and never a wrong value from a damaged file."""
+
+import json
 import os
+import random
 import shutil
 
 import jax
@@ -8,15 +12,23 @@ import optax
 import pytest
 
 from contract.errors import ConfigError
+from files import paths
+from files.atomic import write_bytes
 from tests.train.subprocesses import run
-from workdir.checkpoint import Checkpoints, abstract
+from workdir import checkpoint as checkpoint_module
+from workdir.checkpoint import Checkpoints, DamagedCheckpointError, abstract
+
+COUNTERS = {"step": 2, "seconds": 0.1 + 0.2, "examples": [2**70, 3], "loss": float("inf")}
+FLIPS = 4  # bits of each file, drawn anew in each run of the test
 
 
 def state_of(seed):
-    """A state with parameters (one is a negative zero), an optimizer's named tuples and a counter."""
+    """A state with parameters (one is a negative zero), averages, an optimizer's named tuples and a counter."""
     rng = np.random.default_rng(seed)
     params = {"dense": {"kernel": jnp.asarray(rng.normal(size=(4, 6)), jnp.float32), "bias": jnp.float32([0.0, -0.0])}}
-    return {"params": params, "opt_state": optax.adamw(0.1).init(params), "step": jnp.int32(seed)}
+    average = {"dense": {"kernel": params["dense"]["kernel"] / 2, "half": jnp.arange(5, dtype=jnp.bfloat16)}}
+    opt_state = optax.adamw(0.1).init(params)
+    return {"params": params, "opt_state": opt_state, "step": jnp.int32(seed), "ema_params": average}
 
 
 def abstract_of(state):
@@ -29,61 +41,51 @@ def assert_same_bits(one, other):
         assert a.dtype == b.dtype and np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
+def reader(directory):
+    return Checkpoints(directory, keep=None)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Checkpoints of steps 1..6 with keep=2: (directory, latest and best step before the saves, and after them)."""
+    """Checkpoints of steps 1..6 with keep=2."""
     directory = tmp_path_factory.mktemp("run") / "checkpoints"
     losses = {1: 3.0, 2: None, 3: 1.0, 4: float("nan"), 5: 2.0, 6: None}
     checkpoints = Checkpoints(directory, keep=2)
-    before = (checkpoints.latest_step(), checkpoints.best_step())
+    assert (checkpoints.latest_step(), checkpoints.best_step()) == (None, None)
     for step, loss in losses.items():
-        checkpoints.save(step, state_of(step), eval_loss=loss)
-    checkpoints.wait()
-    after = (checkpoints.latest_step(), checkpoints.best_step())
+        checkpoints.save(step, state_of(step), eval_loss=loss, counters=COUNTERS)
     checkpoints.close()
-    return directory, before, after
+    return directory
 
 
 def test_keeps_the_newest_and_the_best(saved):
-    directory, before, after = saved
-    assert before == (None, None)
-    assert after == (6, 3)
-    assert sorted(os.listdir(directory)) == ["3", "5", "6"]
+    assert sorted(os.listdir(saved)) == ["3", "5", "6"]
+    assert (reader(saved).latest_step(), reader(saved).best_step()) == (6, 3)
 
 
-def test_counters_are_kept_with_the_state_exactly(tmp_path):
-    counters = {"step": 1, "examples": [2**70, 3], "seconds": 0.1 + 0.2, "loss": float("inf")}
-    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
-    checkpoints.save(1, state_of(1), eval_loss=2.0, counters=counters)
-    checkpoints.close()
-    reader = Checkpoints(tmp_path / "checkpoints", keep=None)
-    assert reader.counters(1) == counters and reader.best_step() == 1
-
-
-def test_a_checkpoint_without_counters_is_refused(saved):
-    with pytest.raises(ConfigError, match=r"checkpoint .*/6 has no counters .*: choose another --workdir"):
-        Checkpoints(saved[0], keep=None).counters(6)
-
-
-def test_a_reader_finds_the_same_steps(saved):
-    reader = Checkpoints(saved[0], keep=None)
-    assert (reader.latest_step(), reader.best_step()) == (6, 3)
+def test_without_a_finite_eval_loss_there_is_no_best(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (1, 2):
+        checkpoints.save(step, state_of(step), eval_loss=float("inf"))
+    checkpoints.wait()
+    assert checkpoints.best_step() is None and os.listdir(tmp_path) == ["2"]
+    with pytest.raises(ConfigError, match="has no counters"):
+        checkpoints.counters(2)
 
 
 @pytest.mark.parametrize("step", [None, 3])
-def test_restores_every_bit(saved, step):
-    restored = Checkpoints(saved[0], keep=None).restore(abstract_of(state_of(0)), step)
-    assert_same_bits(restored, state_of(step or 6))
+def test_restores_every_bit_and_the_counters_exactly(saved, step):
+    assert_same_bits(reader(saved).restore(abstract_of(state_of(0)), step), state_of(step or 6))
+    averages = abstract_of(state_of(0)["ema_params"])
+    params, found = reader(saved).restore_params(averages, step)
+    assert_same_bits(params, state_of(step or 6)["ema_params"])
+    assert found == (step or 6) and reader(saved).counters(found) == COUNTERS
 
 
 @pytest.mark.parametrize(
     ("name", "leaf", "named"),
     [
-        (
-            "kernel",
-            jnp.zeros((4, 7)),
-            r"params/dense/kernel is float32\[4, 6\] in it and float32\[4, 7\] now, and 0 more",
-        ),
+        ("kernel", jnp.zeros((4, 7)), r"kernel is float32\[4, 6\] in it and float32\[4, 7\] now, and 0 more"),
         ("kernel", jnp.zeros((4, 6), jnp.bfloat16), r"is float32\[4, 6\] in it and bfloat16\[4, 6\] now"),
         ("scale", jnp.zeros(2), r"params/dense/scale is missing in it and float32\[2\] now"),
     ],
@@ -92,23 +94,15 @@ def test_a_state_of_other_arrays_is_an_error(saved, name, leaf, named):
     other = state_of(0)
     other["params"]["dense"][name] = leaf
     with pytest.raises(ConfigError, match=named) as error:
-        Checkpoints(saved[0], keep=None).restore(abstract_of(other))
-    assert "\n" not in str(error.value)
-
-
-def test_a_damaged_checkpoint_is_named(saved, tmp_path):
-    shutil.copytree(saved[0], tmp_path / "copy")
-    (tmp_path / "copy" / "6" / "state" / "manifest.ocdbt").write_bytes(b"damaged")
-    with pytest.raises(ConfigError, match=r"copy/6 is damaged .*--step=5$") as error:
-        Checkpoints(tmp_path / "copy", keep=None).restore(abstract_of(state_of(0)))
+        reader(saved).restore(abstract_of(other))
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_step_is_named(saved, tmp_path):
     with pytest.raises(ConfigError, match=r"no checkpoint of step 4 .* \[3, 5, 6\]"):
-        Checkpoints(saved[0], keep=None).restore(abstract_of(state_of(0)), 4)
+        reader(saved).restore(abstract_of(state_of(0)), 4)
     with pytest.raises(ConfigError, match="no checkpoint in"):
-        Checkpoints(tmp_path / "nothing", keep=None).restore(abstract_of(state_of(0)))
+        reader(tmp_path / "nothing").restore(abstract_of(state_of(0)))
     assert not (tmp_path / "nothing").exists()
 
 
@@ -116,41 +110,15 @@ def test_a_half_written_checkpoint_is_ignored_and_deleted_when_the_run_continues
     first = Checkpoints(tmp_path, keep=3)
     first.save(1, state_of(1))
     first.close()
-    (tmp_path / "2.orbax-checkpoint-tmp" / "default").mkdir(parents=True)
-    (tmp_path / "2.orbax-checkpoint-tmp" / "default" / "manifest.ocdbt").write_bytes(b"half")
-
-    reader = Checkpoints(tmp_path, keep=None)
-    assert reader.latest_step() == 1
-    assert (tmp_path / "2.orbax-checkpoint-tmp").exists()  # a reader may run during a save
-
+    (tmp_path / "2.tmp" / "params").mkdir(parents=True)
+    (tmp_path / "2.tmp" / "params" / "0.0").write_bytes(b"half")
+    assert reader(tmp_path).latest_step() == 1
+    assert (tmp_path / "2.tmp").exists(), "a reader may run during a save"
     second = Checkpoints(tmp_path, keep=3)
-    assert second.latest_step() == 1
+    assert second.latest_step() == 1 and not (tmp_path / "2.tmp").exists()
     second.save(2, state_of(2))
     second.close()
     assert sorted(os.listdir(tmp_path)) == ["1", "2"]
-    assert_same_bits(Checkpoints(tmp_path, keep=None).restore(abstract_of(state_of(0))), state_of(2))
-
-
-def test_the_remains_of_an_interrupted_deletion_are_deleted(tmp_path):
-    first = Checkpoints(tmp_path, keep=1)
-    first.save(2, state_of(2), eval_loss=3.0)
-    first.close()
-    (tmp_path / "1" / "state").mkdir(parents=True)
-    second = Checkpoints(tmp_path, keep=1)
-    assert (second.latest_step(), second.best_step()) == (2, 2)
-    second.save(3, state_of(3), eval_loss=2.0)
-    second.close()
-    assert os.listdir(tmp_path) == ["3"]
-
-
-def test_without_an_eval_loss_there_is_no_best(tmp_path):
-    checkpoints = Checkpoints(tmp_path, keep=1)
-    for step in (1, 2):
-        checkpoints.save(step, state_of(step), eval_loss=float("inf"))
-    checkpoints.wait()
-    assert checkpoints.best_step() is None
-    assert os.listdir(tmp_path) == ["2"]
-    checkpoints.close()
 
 
 def test_the_state_may_change_as_soon_as_save_returns(tmp_path):
@@ -160,52 +128,186 @@ def test_the_state_may_change_as_soon_as_save_returns(tmp_path):
     overwrite = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 - 1, tree), donate_argnums=0)
     overwrite(state)
     checkpoints.close()
-    restored = Checkpoints(tmp_path, keep=None).restore(abstract_of({"x": jnp.zeros(100_000)}))
+    restored = reader(tmp_path).restore(abstract_of({"x": jnp.zeros(100_000)}))
     np.testing.assert_array_equal(restored["x"], np.arange(100_000.0))
 
 
-def test_a_folder_that_cannot_be_created_is_named(tmp_path):
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ConfigError, match=r"checkpoints cannot be written to .*file"):
+    with pytest.raises(ConfigError, match=r"a checkpoint in .*/file/checkpoints could not be written: .*directory"):
         Checkpoints(tmp_path / "file" / "checkpoints", keep=1)
     with pytest.raises(ConfigError, match="keep_checkpoints=0"):
         Checkpoints(tmp_path, keep=0)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
+    monkeypatch.setattr("workdir.checkpoint.write_json", lambda *_: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
+    checkpoints.save(1, state_of(1))
+    with pytest.raises(ConfigError, match="could not be written: No space left on device: free space"):
+        checkpoints.wait()
+    assert checkpoints.latest_step() is None
 
 
-SAVE_IN_TWO_PROCESSES = """
+def damages(path):
+    """Yields the name of a damage after it was done to the file, which is then intact again."""
+    contents = path.read_bytes()
+    for name, damaged in (("empty", b""), ("half", contents[: len(contents) // 2]), ("zeroed", bytes(len(contents)))):
+        path.write_bytes(damaged)
+        yield name
+    for bit in random.sample(range(8 * len(contents)), min(FLIPS, 8 * len(contents))):
+        flipped = bytearray(contents)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        yield f"bit {bit}"
+    path.unlink()
+    yield "removed"
+    path.write_bytes(contents)
+
+
+def outcomes(directory, step):
+    """Returns, for reading the state and for reading parameters, the error or None after comparing all values."""
+
+    def state(checkpoints):
+        assert_same_bits(checkpoints.restore(abstract_of(state_of(0)), step), state_of(step))
+        assert checkpoints.counters(step) == COUNTERS
+
+    def params(checkpoints):
+        wanted = abstract_of(state_of(0)["ema_params"])
+        assert_same_bits(checkpoints.restore_params(wanted, step)[0], state_of(step)["ema_params"])
+
+    found = []
+    for read in (state, params):
+        try:
+            read(reader(directory))
+            found.append(None)
+        except DamagedCheckpointError as error:
+            found.append(str(error))
+    return found
+
+
+def test_no_damage_of_a_file_changes_a_value_or_ends_in_a_traceback(saved, tmp_path, capfd):
+    directory = shutil.copytree(saved, tmp_path / "copy")
+    refused = set()
+    for path in [path for path in sorted((directory / "6").rglob("*")) if path.is_file()]:
+        for name in damages(path):
+            for message in filter(None, outcomes(directory, 6)):
+                refused.add(str(path.relative_to(directory / "6")))
+                assert "\n" not in message and len(message) < 500, (path, name)
+                assert message.startswith(f"checkpoint {directory}/6 is damaged ("), (path, name)
+                assert message.endswith(": use the one before it, --step=5"), (path, name)
+    arrays = {"params/dense/kernel/0.0", "params/dense/kernel/.zarray", "step/0", "ema_params/dense/half/0"}
+    assert refused >= arrays | {"record.json"}
+    assert outcomes(directory, 6) == [None, None]
+    assert capfd.readouterr().err == "", "TensorStore prints no tracebacks"
+
+
+def test_a_flipped_bit_of_an_array_is_named_and_of_the_record_is_never_the_best(saved, tmp_path):
+    directory = shutil.copytree(saved, tmp_path / "copy")
+    path = directory / "6" / "params" / "dense" / "bias" / "0"
+    contents = bytearray(path.read_bytes())
+    contents[-1] ^= 1
+    path.write_bytes(contents)
+    state, params = outcomes(directory, 6)
+    assert "params/dense/bias" in state and params is None
+    record = directory / "3" / "record.json"
+    record.write_text(record.read_text().replace('"eval_loss": 1.0', '"eval_loss": 0.5'))
+    assert reader(directory).best_step() == 5
+    with pytest.raises(
+        DamagedCheckpointError, match=r"record.json differs from its checksum\): no checkpoint is befor"
+    ):
+        reader(directory).counters(3)
+
+
+def test_errors_of_access_are_no_damage(saved, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("PERMISSION_DENIED: Error reading local file")
+
+    monkeypatch.setattr("workdir.checkpoint._read_arrays", refuse)
+    with pytest.raises(ConfigError, match="/6 cannot be read: PERMISSION_DENIED") as error:
+        reader(saved).restore(abstract_of(state_of(0)))
+    assert not isinstance(error.value, DamagedCheckpointError)
+
+
+def test_a_renamed_checkpoint_is_no_longer_read_and_its_step_can_be_saved_again(saved, tmp_path):
+    directory = shutil.copytree(saved, tmp_path / "copy")
+    for names in (["damaged-6"], ["damaged-6-2"]):
+        checkpoints = Checkpoints(directory, keep=2)
+        assert checkpoints.set_aside([6]) == names and checkpoints.steps() == [3, 5]
+        checkpoints.save(6, state_of(7), counters=COUNTERS)
+        checkpoints.close()
+    assert sorted(os.listdir(directory)) == ["3", "5", "6", "damaged-6", "damaged-6-2"]
+    assert_same_bits(reader(directory).restore(abstract_of(state_of(0))), state_of(7))
+
+
+def test_checkpoints_in_a_bucket(bucket, monkeypatch):
+    """They are saved, restored and deleted as local ones, and are complete once they have record.json."""
+    spec = checkpoint_module._spec
+    if bucket.startswith("gs"):  # no server of this machine answers the requests of TensorStore's gcs driver
+        kvstore = {"driver": "gcs", "bucket": "b", "path": "run/checkpoints/3/params/w"}
+        assert spec("gs://b/run/checkpoints/3", "params/w") == {"driver": "zarr", "kvstore": kvstore}
+        monkeypatch.setattr(checkpoint_module, "_spec", lambda path, name: spec(f"s3{path[2:]}", name))
+    checkpoints = Checkpoints(bucket, keep=2)
+    for step in (1, 2, 3, 4):
+        checkpoints.save(step, state_of(step), eval_loss=float(step), counters=COUNTERS)
+    checkpoints.wait()
+    assert (checkpoints.steps(), checkpoints.best_step()) == ([1, 3, 4], 1)
+    assert paths.list_names(bucket) == ["1", "3", "4"]
+    assert outcomes(bucket, 4) == outcomes(bucket, 1) == [None, None]
+    paths.remove(f"{bucket}/4/record.json")
+    assert reader(bucket).steps() == [1, 3] and "4" in paths.list_names(bucket), "a reader deletes nothing"
+    checkpoints = Checkpoints(bucket, keep=2)
+    assert paths.list_names(bucket) == ["1", "3"]
+    write_bytes(f"{bucket}/3/params/dense/bias/0", b"damaged")
+    assert outcomes(bucket, 3)[0].startswith(f"checkpoint {bucket}/3 is damaged (")
+    assert checkpoints.set_aside([3]) == ["damaged-3"] and paths.list_names(bucket) == ["1", "damaged-3"]
+
+
+IN_TWO_PROCESSES = """
+import json, pathlib
+from jax.sharding import NamedSharding, PartitionSpec as P
 distributed()
-import jax.numpy as jnp, numpy as np, json
-from train.checkpoint import *
-from train.config import MeshConfig
-from train.sharding import *
+import jax.numpy as jnp, numpy as np
+from workdir.checkpoint import Checkpoints, DamagedCheckpointError, abstract
+from cluster.cluster import Cluster
+from experiment.config import MeshConfig
+from run.sharding import make_mesh
 
-mesh = make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=1))
-rows = local_rows(batch_sharding(mesh), 8)
-batch = to_global({"x": np.stack([rows, 10 * np.array(rows)], axis=1)}, batch_sharding(mesh))
-total = jax.jit(lambda x: x.sum(axis=0))(batch["x"])
-
-shapes = {"logits_dense": {"kernel": jax.ShapeDtypeStruct((4, 6), jnp.float32)}}
-placed = shardings(mesh, shapes)
-make = lambda: {"logits_dense": {"kernel": jnp.arange(24.0).reshape(4, 6)}}
-state = jax.jit(make, out_shardings=placed)()
-checkpoints = Checkpoints(DIRECTORY, keep=1)
-for step in (1, 2):
-    checkpoints.save(step, state, eval_loss=1.0)
-checkpoints.wait()
-again = checkpoints.restore(abstract(shapes, placed))
-same = jax.jit(lambda a, b: (a == b).all())(again["logits_dense"]["kernel"], state["logits_dense"]["kernel"])
+mesh = make_mesh(MeshConfig("jit", data=1, fsdp=2, context=1, tensor=1))
+sharding = NamedSharding(mesh, P("fsdp"))
+host = np.arange(6000, dtype=np.float32).reshape(2, 3000)
+state = {"x": jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])}
+checkpoints = Checkpoints(DIRECTORY, keep=2)
+wanted, found = abstract(state, {"x": sharding}), []
+checkpoints.save(1, state, counters={})
+for truncates in (True, False):
+    checkpoints.save(2, state, counters={})
+    checkpoints.wait()
+    path = pathlib.Path(DIRECTORY, "2", "x", "1.0")  # the shard of process 1
+    if jax.process_index() == 0:
+        contents = bytearray(path.read_bytes())
+        contents[-1] ^= 1
+        path.write_bytes(contents[: len(contents) // 2] if truncates else contents)
+    Cluster().all_gather(None)
+    try:
+        checkpoints.restore(wanted)
+    except DamagedCheckpointError as error:
+        found.append(str(error))
+    found += checkpoints.set_aside([2])
+    checkpoints.close()
+    checkpoints = Checkpoints(DIRECTORY, keep=2)
+again = checkpoints.restore(wanted)
+same = bool(jax.jit(lambda a, b: (a == b).all())(again["x"], state["x"]))
 checkpoints.close()
-print(json.dumps({"rows": rows.tolist(), "total": [int(n) for n in total], "same": bool(same)}))
+print(json.dumps([found, same, checkpoints.steps()]))
 """
 
 
-def test_two_processes_save_together_and_one_device_restores(tmp_path):
-    program = f"DIRECTORY = {str(tmp_path)!r}\n{SAVE_IN_TWO_PROCESSES}"
-    first, second = run(program, devices=2, processes=2)
-    assert sorted([*first["rows"], *second["rows"]]) == list(range(8))
-    assert first["total"] == second["total"] == [28, 280]  # 0 + 1 + ... + 7, each row read by one process
-    assert first["same"] and second["same"]
-    assert os.listdir(tmp_path) == ["2"]
-    kernel = jnp.arange(24.0).reshape(4, 6)
-    restored = Checkpoints(tmp_path, keep=None).restore(abstract_of({"logits_dense": {"kernel": jnp.zeros((4, 6))}}))
-    assert_same_bits(restored, {"logits_dense": {"kernel": kernel}})
+def test_two_processes_save_together_find_the_damage_that_one_reads_and_one_device_restores(tmp_path):
+    program = f"DIRECTORY = {str(tmp_path)!r}\n{IN_TWO_PROCESSES}"
+    first, second = run(program, devices=1, processes=2, timeout=60)
+    assert first == second
+    (truncated, name, flipped, other_name), same, steps = first
+    assert (name, other_name) == ("damaged-2", "damaged-2-2") and same and steps == [1]
+    for message in (truncated, flipped):
+        assert message.startswith(f"checkpoint {tmp_path}/2 is damaged (") and message.endswith("--step=1")
+    expected = jnp.arange(6000, dtype=jnp.float32).reshape(2, 3000)
+    assert_same_bits(reader(tmp_path).restore(abstract_of({"x": jnp.zeros((2, 3000))}), 1), {"x": expected})
+    assert json.loads((tmp_path / "1" / "record.json").read_text())["counters"] == {}

@@ -15,15 +15,11 @@ from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
 from run.restore import load_experiment
 from tests.data.tiny_tokenizers import SENTENCES, bert
-from tests.make_checkpoint_fixture import ROOT, fixture_experiment
-from tests.train.subprocesses import run_main
+from tests.train.subprocesses import ROOT, run_main
+from tests.train.tiny_experiments import paragraph_experiment
 from train.loop import train_and_evaluate
-from workdir.metrics_file import read_metrics
-from workdir.run_tokenizer import (
-    describe_other_tokenizer,
-    with_own_tokenizer,
-    write_tokenizer,
-)
+from workdir.metrics import read_metrics
+from workdir.workdir import Workdir
 
 
 def train_model(path: pathlib.Path, texts):
@@ -56,7 +52,7 @@ def trained(tmp_path_factory):
     train_model(folder / "m.model", text.splitlines())
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        config = fixture_experiment(2, str(folder / "cache")).config
+        config = paragraph_experiment(2, str(folder / "cache")).config
         config["data"] |= {"path": str(folder / "text.txt"), "tokenizer": str(folder / "m.model")}
         train_and_evaluate(make_experiment(config), str(folder / "run"), console=Console(file=io.StringIO()))
     return folder
@@ -166,23 +162,22 @@ def test_a_hugging_face_tokenizer_is_copied_with_the_files_next_to_it(tmp_path):
     config = fixture_config_with(str(tmp_path / "bert"))
     tokenizer = make_experiment(config).tokenizer
     (tmp_path / "run").mkdir()
-    write_tokenizer(tmp_path / "run", tokenizer)
+    run = Workdir(tmp_path / "run")
+    run.write_tokenizer(tokenizer)
+    run.write_config(config | {"corpus": {"tokenizer": tokenizer.fingerprint}})
     names = {path.name for path in (tmp_path / "run" / "tokenizer").iterdir()}
     assert names == {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
     shutil.rmtree(tmp_path / "bert")
-    copied = with_own_tokenizer(config, tmp_path / "run")
-    again = make_experiment(copied).tokenizer
+    again = load_experiment(run).tokenizer
     assert again.fingerprint == tokenizer.fingerprint and again.vocab == tokenizer.vocab
     assert again.encode(SENTENCES[0]).tolist() == tokenizer.encode(SENTENCES[0]).tolist()
-    corpus = {"corpus": {"tokenizer": tokenizer.fingerprint}}
-    assert describe_other_tokenizer(corpus, tmp_path / "run", again, copied["data"]["tokenizer"]) == ""
 
 
 def fixture_config_with(tokenizer):
-    config = fixture_experiment(2, "nowhere").config
+    config = paragraph_experiment(2, "nowhere").config
     return {**config, "data": {**config["data"], "tokenizer": tokenizer}}
 
 
 def test_bytes_need_no_copy(tmp_path):
-    write_tokenizer(tmp_path, fixture_experiment(2, "nowhere").tokenizer)
+    Workdir(tmp_path).write_tokenizer(paragraph_experiment(2, "nowhere").tokenizer)
     assert list(tmp_path.iterdir()) == []

@@ -9,9 +9,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import pytest
 
-from tests.evaluation.lm_eval.runs import LAYOUTS, experiment_of, save_run
+from tests.evaluation.lm_eval.runs import LAYOUTS, experiment_of
+from tests.train.small_runs import save_run
 from tests.train.tiny_experiments import random_params
-from workdir.run_config import write_config
+from workdir.workdir import Workdir
 
 
 @pytest.fixture(scope="session")
@@ -23,9 +24,9 @@ def workdirs(tmp_path_factory):
         if name in ("clm", "ul2", "prefix_lm"):
             params = random_params(experiment, scale=2.0)
             params["logits_dense"]["kernel"] *= (np.arange(384) >= 35) & (np.arange(384) < 130)  # generates ASCII
-            save_run(experiment, folders[name], params)
+            save_run(experiment, folders[name], params, step=3)
         else:
-            write_config(folders[name], experiment.config)
+            Workdir(folders[name]).write_config(experiment.config)
     return folders
 
 

@@ -1,18 +1,9 @@
 """Runs, requests, and greedy decoding without a cache, for the tests of lm-eval's model."""
 
-import os
-
-import jax
 import numpy as np
 
-from experiment.experiment import Experiment
-from models.parameters import Params
-from run.compiled_run import abstract_state
-from run.sharding import make_mesh
 from tests.evaluation.test_likelihood import apply, fields, ids
 from tests.train.tiny_experiments import PREFIX_LM, SPANS, tiny_experiment
-from workdir.checkpoint import Checkpoints
-from workdir.run_config import write_config
 
 MASS = {"name": "iid_denoising", "noise_density": 0.15, "random_token_rate": 0.0, "inputs": "sentinels"}
 LAYOUTS = {
@@ -32,16 +23,6 @@ def experiment_of(name):
     objective, architecture, model = LAYOUTS[name]
     data = {"documents": "split", "source": "jsonl"} if name == "classification" else {}
     return tiny_experiment(objective, architecture, model=model, data=data)
-
-
-def save_run(experiment: Experiment, workdir: str, params: Params, step: int = 3) -> None:
-    """Writes the folder of a run whose checkpoint has these parameters."""
-    write_config(workdir, experiment.config)
-    checkpoints = Checkpoints(os.path.join(workdir, "checkpoints"), keep=1)
-    shapes = abstract_state(experiment, make_mesh(experiment.mesh))
-    state = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), shapes)
-    checkpoints.save(step, state._replace(params={"transformer": params}))
-    checkpoints.close()
 
 
 def requests(kind, *arguments):

@@ -12,10 +12,11 @@ pytest.importorskip("accelerate")  # lm-eval's model imports it
 
 from evaluation.lm_eval.model import ClozeLM
 from experiment.experiment import make_experiment
-from huggingface import export_command as export
-from tests.evaluation.lm_eval.runs import loglikelihoods, requests, save_run
+from huggingface import export
+from tests.evaluation.lm_eval.runs import loglikelihoods, requests
 from tests.evaluation.test_likelihood import ids
 from tests.table import small_config
+from tests.train.small_runs import save_run
 from tests.train.tiny_experiments import random_params
 
 CLASSES = {
@@ -34,8 +35,8 @@ def test_log_likelihoods_equal_those_of_lm_evals_hugging_face_model(name, tmp_pa
     config, architecture, fields = CLASSES[name]
     experiment = make_experiment(small_config(config, architecture, **fields))
     run, exported = tmp_path / "run", tmp_path / "exported"
-    save_run(experiment, str(run), random_params(experiment), step=0)
-    arguments = [f"--workdir={run}", f"--out={exported}", "--words_per_token=1.0"]
+    save_run(experiment, str(run), random_params(experiment))
+    arguments = [f"--workdir={run}", f"--out={exported}"]
     monkeypatch.setattr(sys, "argv", ["train.export", *arguments])
     export.main()
     vocab, is_causal = experiment.vocab, architecture == "decoder_only"

@@ -1,14 +1,20 @@
 """Noise masks: counts of noise tokens and spans, and the distribution of span lengths against T5's own function."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.algebra.noise import (
+    Distribution,
     compositions,
     count_by_row,
+    most_spans,
+    probabilities,
     random_spans_noise_mask,
+    span_bounds,
     span_counts,
     valid_positions,
 )
@@ -104,10 +110,112 @@ def test_rolled_masks_have_noise_at_every_position_equally_often():
     assert np.abs(rolled[True] - 0.25).max() < 0.025
 
 
-def test_a_mask_does_not_depend_on_the_other_masks_of_a_batch():
-    lengths = np.asarray([30, 12, 45])
-    together = random_spans_noise_mask(random_keys(3), lengths, 45, noise_density=0.3, mean_noise_span_length=3.0)
-    alone = random_spans_noise_mask(
-        random_keys(3)[1:2], lengths[1:2], 12, noise_density=0.3, mean_noise_span_length=3.0
-    )
+# Other distributions of the span lengths
+
+DISTRIBUTIONS = get_args(Distribution)
+UL2 = {"r1": (0.15, 3.0, 568), "r2": (0.15, 8.0, 588), "x1": (0.5, 3.0, 766), "x4": (0.5, 64.0, 1006)}
+
+
+def masks(distribution, density, mean, lengths, *, roll=False, seed=0):
+    lengths = np.asarray(lengths)
+    options = dict(noise_density=density, mean_noise_span_length=mean, random_roll=roll, distribution=distribution)
+    return random_spans_noise_mask(random_keys(len(lengths), seed), lengths, int(lengths.max()), **options)
+
+
+def spans_of(mask):
+    """The span lengths of each mask, a list of arrays."""
+    starts = span_starts(mask)
+    lengths = np.bincount(np.cumsum(starts.ravel())[mask.ravel()] - 1)
+    return np.split(lengths, np.cumsum(starts.sum(axis=1))[:-1])
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("mean", [1.0, 1.2, 2.0, 2.5, 3.0, 3.8, 8.0, 64.0])
+def test_probabilities_sum_to_1_and_have_the_mean(distribution, mean):
+    shares = probabilities(distribution, mean)
+    assert shares.sum() == pytest.approx(1) and (shares >= 0).all() and shares[-1] > 0
+    assert shares @ np.arange(1, len(shares) + 1) == pytest.approx(mean, rel=1e-4)
+
+
+def test_probabilities_by_hand():
+    np.testing.assert_allclose(probabilities("fixed", 3.0), [0, 0, 1])
+    np.testing.assert_allclose(probabilities("fixed", 2.25), [0, 0.75, 0.25])
+    np.testing.assert_allclose(probabilities("uniform", 3.0), [0.2] * 5)
+    np.testing.assert_allclose(probabilities("uniform", 2.5), [0.25] * 4)
+    np.testing.assert_allclose(probabilities("geometric", 4.0)[:3], [1 / 4, 3 / 16, 9 / 64], rtol=1e-6)
+    weights = np.exp([-2, -0.5, 0, -0.5, -2])  # one standard deviation is one token
+    np.testing.assert_allclose(probabilities("normal", 3.0), weights / weights.sum())
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("denoiser", UL2)
+def test_masks_have_t5s_number_of_noise_tokens_and_spans_of_the_distribution(denoiser, distribution):
+    """All spans but each mask's last one are draws. The first few of them end long before the last one is cut."""
+    density, mean, length = UL2[denoiser]
+    n = 1500
+    mask = masks(distribution, density, mean, np.full(n, length))
+    noise, _ = span_counts(np.asarray([length]), density, mean)
+    assert (mask.sum(axis=1) == noise).all()
+    shares = probabilities(distribution, mean)
+    first = np.concatenate([spans[: min(4, int(noise[0] / mean / 3))] for spans in spans_of(mask)])
+    assert first.mean() == pytest.approx(mean, abs=4.5 * first.std() / np.sqrt(len(first)) + 1e-9)
+    found = np.bincount(first, minlength=len(shares) + 1)[1:]
+    assert len(found) == len(shares)
+    # In groups of neighbouring lengths, so that each group has many spans.
+    groups = np.minimum((np.cumsum(shares) * 8).astype(int), 7)
+    expected, found = (np.bincount(groups, weights) for weights in (shares, found / len(first)))
+    assert (np.abs(found - expected) <= 4.5 * np.sqrt(expected * (1 - expected) / len(first)) + 1e-9).all()
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("denoiser", UL2)
+def test_fewer_than_one_mask_in_10000_needs_more_spans_than_the_bound(denoiser, distribution):
+    """From the distribution of the sum of `most` lengths, convolved exactly."""
+    _, mean, _ = UL2[denoiser]
+    shares = np.concatenate([[0], probabilities(distribution, mean)])
+    for noise in {1, 2, 5, 20, int(mean), 90, 383}:
+        most = int(most_spans(np.asarray([noise]), distribution, mean)[0])
+        total = np.ones(1)
+        for _ in range(most):
+            total = np.convolve(total, shares)[:noise]  # sums of `noise` or more are enough tokens
+        assert total.sum() < 1e-4, (noise, most)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    lengths=st.lists(st.integers(1, 90), min_size=1, max_size=6),
+    density=st.floats(0.01, 0.99),
+    mean=st.floats(1, 80),
+    distribution=st.sampled_from(DISTRIBUTIONS),
+    roll=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_no_mask_exceeds_the_bounds(lengths, density, mean, distribution, roll, seed):
+    """Also where the configuration's check would refuse the density, as in short windows."""
+    lengths = np.asarray(lengths)
+    mask = masks(distribution, density, mean, lengths, roll=roll, seed=seed)
+    noise, most = span_bounds(lengths, density, mean, distribution)
+    np.testing.assert_array_equal(noise, span_counts(lengths, density, mean)[0])
+    found = span_starts(mask).sum(axis=1)
+    for e, length in enumerate(lengths):
+        assert not mask[e, length:].any()
+        assert mask[e].sum() == (noise[e] if length > 1 else 0)
+        assert found[e] <= most[e] + roll
+        if length > 1 and not roll:
+            assert not mask[e, 0] and mask[e, length - 1]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from(DISTRIBUTIONS), st.floats(1, 80), st.integers(1, 3000))
+def test_the_bound_grows_with_the_number_of_noise_tokens(distribution, mean, noise):
+    first, second = most_spans(np.asarray([noise, noise + 1]), distribution, mean)
+    assert 1 <= first <= second <= noise + 1 and first <= noise
+
+
+@pytest.mark.parametrize("distribution", ["composition", *DISTRIBUTIONS])
+def test_a_mask_does_not_depend_on_the_other_masks_of_a_batch(distribution):
+    keys, lengths = random_keys(3), np.asarray([30, 12, 45])
+    options = dict(noise_density=0.3, mean_noise_span_length=3.0, distribution=distribution)
+    together = random_spans_noise_mask(keys, lengths, 45, **options)
+    alone = random_spans_noise_mask(keys[1:2], lengths[1:2], 12, **options)
     np.testing.assert_array_equal(together[1, :12], alone[0])

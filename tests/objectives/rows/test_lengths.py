@@ -1,6 +1,5 @@
 """How long windows may be so that their examples fit a row."""
 
-import dataclasses
 import re
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 from contract.errors import ConfigError
 from objectives import PrefixLM, SpanCorruption
-from objectives.rows.lengths import RowShape, longest_window, longest_windows
+from objectives.rows.lengths import RowShape, longest_window
 from tests.objectives.helpers import REFERENCE, collator
 from tests.table import small_experiment
 
@@ -96,35 +95,6 @@ def test_too_short_targets_raise_with_lengths_that_fit():
 def test_rows_too_short_for_one_token_raise(architecture):
     with pytest.raises(ConfigError, match=r"data.inputs_length=1 is too short for x: set it to \d+ or more"):
         window(SpanCorruption(0.15, 3.0, False, "composition"), 1, 8, architecture)
-
-
-@pytest.mark.parametrize("examples_per_row", [1, 3])
-@pytest.mark.parametrize(
-    ("architecture", "inputs", "targets"),
-    [("encoder_decoder", 1, 40), ("encoder_decoder", 40, 20), ("encoder_decoder", 1, 1), ("decoder_only", 2, 40)],
-)
-def test_rows_too_short_for_several_denoisers_raise_with_lengths_that_fit_all(
-    inputs, targets, architecture, examples_per_row
-):
-    denoisers = {
-        "few": SpanCorruption(0.15, 3.0, False, "composition"),
-        "many": SpanCorruption(0.5, 3.0, False, "composition"),
-        "long": SpanCorruption(0.15, 64.0, False, "composition"),
-        "half": PrefixLM(0.5, "uniform", True),
-    }
-    lengths, names = [objective.output_lengths for objective in denoisers.values()], list(denoisers)
-    row = RowShape(architecture, inputs, targets, examples_per_row)
-    with pytest.raises(ConfigError, match=r"^data\.\w+=\d+ is too short for \w+\b.*set .*\d") as error:
-        longest_windows(lengths, row, names)
-    head, found, advice = str(error.value).partition("; for all denoisers set ")
-    if not found:  # one length fits all: that of the denoiser that the message names
-        advice = head.split("is too short")[0].split("=")[0] + "=" + re.search(r"set (?:it to |\S+=)(\d+)", head)[1]
-    fields = {field: int(value) for field, value in re.findall(r"data\.(\w+)=(\d+)", advice)}
-    fitting = dataclasses.replace(row, **fields)
-    assert len(longest_windows(lengths, fitting, names)) == 4
-    for field, value in fields.items():  # and not much shorter ones: targets may be one token too long
-        with pytest.raises(ConfigError):
-            longest_windows(lengths, dataclasses.replace(fitting, **{field: value - 2 * examples_per_row}), names)
 
 
 def test_too_few_sentinels_for_several_denoisers_raise_with_a_number_that_suffices_for_all():

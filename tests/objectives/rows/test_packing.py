@@ -102,10 +102,8 @@ def test_examples_fit_their_rows_and_every_denoiser_has_its_weight(
     used = np.zeros((2, *denoiser_ids.shape))
     for place in np.ndindex(denoiser_ids.shape):
         denoiser_id = denoiser_ids[place]
-        part = denoisers[denoiser_id].variants(int(variant_ids[denoiser_ids == denoiser_id].max()) + 1)[
-            variant_ids[place]
-        ]
-        inputs, targets, both = part.output_lengths(raw_lengths[place][None])
+        variants = denoisers[denoiser_id].variants(int(variant_ids[denoiser_ids == denoiser_id].max()) + 1)
+        inputs, targets, both = variants[variant_ids[place]].output_lengths(raw_lengths[place][None])
         used[:, *place] = (inputs[0], targets[0]) if architecture == "encoder_decoder" else (both[0], 0)
     capacity = [shape.inputs_length, shape.targets_length]
     assert (used.sum(axis=2).max(axis=1) <= capacity).all()
@@ -114,8 +112,8 @@ def test_examples_fit_their_rows_and_every_denoiser_has_its_weight(
 
     amounts = np.bincount(denoiser_ids.ravel(), raw_lengths.ravel() if mix_by == "token" else None)
     np.testing.assert_allclose(amounts / amounts.sum() / (np.asarray(weights) / sum(weights)), 1, atol=0.01)
-    part_counts = np.bincount(variant_ids[denoiser_ids == 1])
-    np.testing.assert_allclose(part_counts / part_counts.mean(), 1, atol=0.02)
+    variant_counts = np.bincount(variant_ids[denoiser_ids == 1])
+    np.testing.assert_allclose(variant_counts / variant_counts.mean(), 1, atol=0.02)
     again = plan_cycle(denoisers, shape, mix_by=mix_by)
     assert all((first == second).all() for first, second in zip(planned.rows, again.rows, strict=True))
 
@@ -188,38 +186,23 @@ def test_decoder_only_rows_are_full_with_and_without_a_plan(inputs, corpus):
     assert filled_shares(dataset_of(planned)[0][1])["decoder_segment_ids"] >= 0.99 and planned.warnings == ()
 
 
-def test_batch_n_does_not_depend_on_the_reading_order_or_the_process(corpus):
-    fields = {"data__inputs_length": 128, "data__targets_length": 80, "data__examples_per_row": 4} | PLANNED
-    experiment = small_experiment("ul2", "encoder_decoder", **fields, **reads_corpus("ul2", corpus))
-    whole, halves = (
-        dataset_of(experiment),
-        [dataset_of(experiment, local_rows=rows) for rows in (range(4), range(4, 8))],
-    )
-    in_order = [whole[n][1] for n in range(20)]
-    for n in (19, 3):  # not in order, and in two processes
-        variant_ids = [half[n][1] for half in halves]
-        for name, array in in_order[n].items():
-            np.testing.assert_array_equal(array, np.concatenate([part[name] for part in variant_ids]))
-    assert (in_order[0]["encoder_input_tokens"] != in_order[7]["encoder_input_tokens"]).any()
-
-
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("count", [1, 3, 8])
-def test_parts_of_prefix_lm_divide_its_prefix_lengths_into_adjacent_ranges(fraction, count):
+def test_variants_of_prefix_lm_divide_its_prefix_lengths_into_adjacent_ranges(fraction, count):
     objective, raw = PrefixLM(fraction, "uniform", True), np.arange(1, 300)
-    variant_ids = objective.variants(count)
-    ranges = [part.prefix_lengths(raw) for part in variant_ids]
+    variants = objective.variants(count)
+    ranges = [variant.prefix_lengths(raw) for variant in variants]
     shortest, longest = objective.prefix_lengths(raw)
-    divides = longest - shortest + 1 >= count  # at least one prefix length for each part
+    divides = longest - shortest + 1 >= count  # at least one prefix length for each variant
     assert (ranges[0][0] == shortest).all() and (ranges[-1][1][divides] == longest[divides]).all()
-    for (_, last_of_part), (first_of_next, _) in itertools.pairwise(ranges):
-        assert (first_of_next[divides] == last_of_part[divides] + 1).all()
-    for part, (first, last) in zip(variant_ids, ranges, strict=True):
+    for (_, last), (first_of_next, _) in itertools.pairwise(ranges):
+        assert (first_of_next[divides] == last[divides] + 1).all()
+    for variant, (first, last) in zip(variants, ranges, strict=True):
         assert ((shortest <= first) & (first <= last) & (last <= longest)).all()
         tokens = np.full((len(raw), raw.max()), 50, np.int32)
-        inputs = part.corrupt(tokens, raw, np.arange(len(raw), dtype=np.uint64), vocab()).inputs.lengths - 2
+        inputs = variant.corrupt(tokens, raw, np.arange(len(raw), dtype=np.uint64), vocab()).inputs.lengths - 2
         assert ((first <= inputs) & (inputs <= last)).all()
-        assert all((np.diff(lengths) >= 0).all() for lengths in part.output_lengths(raw))
+        assert all((np.diff(lengths) >= 0).all() for lengths in variant.output_lengths(raw))
     assert PrefixLM(0.5, "fixed", True).variants(count) == (PrefixLM(0.5, "fixed", True),)
 
 
@@ -287,7 +270,7 @@ def test_window_lengths_and_batch_shapes_follow_the_plan():
     assert shapes["encoder_input_tokens"] == (8, 512) and shapes["decoder_target_tokens"] == (8, 288)
 
 
-def test_a_planned_collator_accepts_windows_without_parts():
+def test_a_planned_collator_accepts_windows_without_variants():
     shape = RowShape("encoder_decoder", 64, 64, 2)
     planned = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True, packing="planned")
     unplanned = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True)

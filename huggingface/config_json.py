@@ -1,0 +1,124 @@
+"""config.json of a Hugging Face folder: its options with the defaults of its class, and the refusal of unknown ones."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from contract.errors import ConfigError
+
+# Options of every class that change what the tensors mean or which code runs: refused.
+_EVERY_CLASS = ("quantization_config", "auto_map", "pruned_heads", "adapters")
+# Types of the options whose default is null.
+_OPTIONAL = {
+    "dense_act_fn": str,
+    "head_dim": int,
+    "is_gated_act": bool,
+    "n_inner": int,
+    "num_decoder_layers": int,
+    "num_key_value_heads": int,
+    "rope_parameters": dict,
+    "rope_scaling": dict,
+    "scale_decoder_outputs": bool,
+}
+
+# Options that change no logits of the classes here: what every configuration of transformers may contain, releases
+# before 5 included; token ids and options of generation, which these releases write here too; options of heads for
+# other tasks, of initial values and of the order of summation; entries of published folders that no class reads.
+_WITHOUT_EFFECT = """
+    _name_or_path name_or_path _attn_implementation _attn_implementation_autoset _commit_hash architectures
+    attn_implementation chunk_size_feed_forward cross_attention_hidden_size dtype finetuning_task
+    gradient_checkpointing id2label label2id is_composition is_decoder is_encoder_decoder model_type num_labels
+    _num_labels output_attentions output_hidden_states output_past prefix problem_type return_dict
+    task_specific_params tf_legacy_loss tie_encoder_decoder tokenizer_class torch_dtype torchscript
+    transformers_version transformers_weights use_bfloat16 use_cache bad_words_ids begin_suppress_tokens
+    bos_token_id decoder_start_token_id diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
+    eos_token_id exponential_decay_length_penalty force_bos_token_to_be_generated forced_bos_token_id
+    forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams
+    num_return_sequences output_scores pad_token_id remove_invalid_values repetition_penalty return_dict_in_generate
+    sep_token_id suppress_tokens temperature top_k top_p typical_p add_bias_logits add_final_layer_norm
+    classif_dropout classifier_dropout directionality extra_pos_embeddings generator_size initializer_factor n_ctx
+    n_positions normalize_before normalize_embedding pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type pretraining_tp reorder_and_upcast_attn static_position_embeddings
+    summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels summary_type
+    summary_use_proj
+"""
+
+
+class Options:
+    """The options of a config.json. An option that is absent or null has the default of its class in `transformers`.
+
+    `transformers` reads no options but those of the class's configuration, so other entries of the file have no effect.
+
+    aliases: other names of options -> their names (`attribute_map` of the configuration). Raises ConfigError for an
+    option that is there by both names with different values.
+    """
+
+    def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any], aliases: Mapping[str, str]):
+        self._values, self._defaults = dict(values), defaults
+        for alias, name in aliases.items():
+            value = values.get(alias)
+            if value is None:
+                continue
+            if values.get(name) not in (None, value):
+                raise ConfigError(
+                    f"config.json: {alias}={value!r} and {name}={values[name]!r} are names of the same option: "
+                    "remove one of them"
+                )
+            self._values[name] = value
+        for name in _EVERY_CLASS:
+            if values.get(name):
+                raise ConfigError(f"config.json: {name} is not supported: only plain weights and the library's classes")
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns the value. Raises ConfigError for another type than the default's and a negative or infinite number.
+
+        An integer whose default is null must be above 0.
+        """
+        default, value = self._defaults[name], self._values.get(name)
+        if value is None:
+            return default
+        wanted = _OPTIONAL[name] if default is None else type(default)
+        if type(value) is not wanted and not (wanted is float and type(value) is int):
+            raise ConfigError(f"config.json: {name}={value!r} must be of type {wanted.__name__}")
+        if wanted in (int, float):
+            least = 1 if default is None else 0
+            if not least <= value < math.inf:
+                raise ConfigError(f"config.json: {name}={value!r} must be a finite number, {least} or more")
+        return value
+
+    def require(self, name: str, *allowed: Any) -> Any:
+        """Returns the value. Raises ConfigError if it is not one of `allowed`."""
+        value = self[name]
+        if value not in allowed:
+            values = " or ".join(map(repr, allowed))
+            raise ConfigError(f"config.json: {name}={value!r} is not supported, only {values}")
+        return value
+
+    def choose(self, name: str, choices: Mapping[str, Any]) -> Any:
+        """Returns the choice that the value names. Raises ConfigError for any other value."""
+        return choices[self.require(name, *choices)]
+
+    def quotient(self, name: str, divisor: str) -> int:
+        """Returns the value of `name` divided by that of `divisor`. Raises ConfigError if it is not whole."""
+        if self[divisor] < 1 or self[name] % self[divisor]:
+            raise ConfigError(f"config.json: {divisor}={self[divisor]} must divide {name}={self[name]}")
+        return self[name] // self[divisor]
+
+
+def check_options(hf_config: Mapping[str, Any], read: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an option that may change what the model computes, and that nothing here reads.
+
+    A later release of transformers may add such an option to a class; without it, the logits would be wrong in silence.
+    An unknown option that is null or false is taken to be off.
+
+    read: the options that the family reads (Family.defaults and Family.option_aliases).
+    """
+    without_effect = set(_WITHOUT_EFFECT.split())
+    for name, value in hf_config.items():
+        if name in read or name in without_effect or value is None or value is False:
+            continue
+        shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}..."
+        raise ConfigError(
+            f"config.json: the option {name}={shown} is unknown here and may be of a later release of transformers: if "
+            "it does not change what the model computes, remove it from the file"
+        )

@@ -1,0 +1,194 @@
+"""Decoders of `transformers`: GPT2LMHeadModel and LlamaForCausalLM."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from contract.errors import ConfigError
+from contract.vocab import Vocab
+from huggingface.config_json import Options
+from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, linear, norm
+from models.config import ModelConfig
+
+
+class GPT2(Family):
+    """GPT2LMHeadModel. Its kernels are [inputs, outputs], and those of queries, keys and values are one tensor.
+
+    bos_token_id is the token with which every segment begins (data.decoder_start_token). There is no pad_token_id:
+    `generate` would otherwise mask the first token.
+    """
+
+    architecture = "GPT2LMHeadModel"
+    aliases = ("GPT2Model",)
+    model_type = "gpt2"
+    prefix = "transformer."
+    defaults: ClassVar = {
+        "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": None,
+        "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,
+        "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False, "tie_word_embeddings": True,
+        "bos_token_id": 50256,
+    }  # fmt: skip
+    option_aliases: ClassVar = {
+        "hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }  # fmt: skip
+    required: ClassVar = {"scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+    fields: ClassVar = {
+        "architecture": ("decoder_only",),
+        "positions": ("learned",),
+        "norm": ("layer",),
+        "norm_position": ("pre",),
+        "mlp": ("gelu", "exact_gelu", "relu", "silu"),
+        "use_bias": (True,),
+        "embedding_norm": (False,),
+        "prediction_head": ("linear",),
+        "scale_logits": (False,),
+        "predicts_tokens": (True,),
+        "has_prefix": (False,),
+    }
+    equal = ALL_HEADS
+    names: ClassVar = {
+        "vocab_size": "vocab_size", "num_layers": "n_layer", "d_model": "n_embd", "num_heads": "n_head",
+        "num_kv_heads": "n_head", "d_ff": "n_inner", "norm_epsilon": "layer_norm_epsilon",
+        "tie_embeddings": "tie_word_embeddings", "scale_attention": "scale_attn_weights",
+        "initializer_range": "initializer_range", "max_length": "n_positions",
+    }  # fmt: skip
+    activation = ("activation_function", ACTIVATIONS)
+    start_option = "bos_token_id"
+    dropouts = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+    unused = (r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",)  # buffers: the causal mask
+
+    def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return {"d_ff": options["n_inner"] or 4 * options["n_embd"], "initializer": "gpt2"}
+
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        return {"bos_token_id": vocab.decoder_start, "eos_token_id": vocab.eos}
+
+    def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
+        copies = ("lm_head.weight",) if model.tie_embeddings else ()
+        rows = [
+            Tensor("transformer.wte.weight", ("transformer/token_embedder/embedding",), copies=copies),
+            Tensor("transformer.wpe.weight", ("transformer/position_embedder/embedding",)),
+            *norm("transformer.ln_f", "transformer/decoder/final_norm", bias=True),
+        ]
+        if not model.tie_embeddings:
+            rows += linear("lm_head", "transformer/logits_dense", bias=False)
+        ours, theirs = "transformer/decoder/layers", "transformer.h.{}"
+        rows += norm(f"{theirs}.ln_1", f"{ours}/self_attention_norm", bias=True)
+        rows += norm(f"{theirs}.ln_2", f"{ours}/mlp_norm", bias=True)
+        for name, paths in (
+            ("attn.c_attn", tuple(f"self_attention/{name}" for name in ("query", "key", "value"))),
+            ("attn.c_proj", ("self_attention/out",)),
+            ("mlp.c_fc", ("mlp/wi",)),
+            ("mlp.c_proj", ("mlp/wo",)),
+        ):
+            rows.append(Tensor(f"{theirs}.{name}.weight", tuple(f"{ours}/{path}/kernel" for path in paths)))
+            rows.append(Tensor(f"{theirs}.{name}.bias", tuple(f"{ours}/{path}/bias" for path in paths)))
+        return rows
+
+
+_MLP = {"silu": "gated_silu", "gelu_new": "gated_gelu", "gelu_pytorch_tanh": "gated_gelu"}
+
+
+class Llama(Family):
+    """LlamaForCausalLM, with rotary embeddings as in the paper: without scaling of positions (`rope_scaling`).
+
+    bos_token_id and pad_token_id: see GPT2. Llama has dropout in attention only, so a folder's rate is read as none.
+    """
+
+    architecture = "LlamaForCausalLM"
+    model_type = "llama"
+    prefix = "model."
+    defaults: ClassVar = {
+        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": None, "hidden_act": "silu", "max_position_embeddings": 2048,
+        "initializer_range": 0.02, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0,
+        "rope_scaling": None, "rope_parameters": None, "attention_bias": False, "attention_dropout": 0.0,
+        "mlp_bias": False, "head_dim": None, "partial_rotary_factor": 1.0, "bos_token_id": 1,
+    }  # fmt: skip
+    required: ClassVar = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
+    fields: ClassVar = {
+        "architecture": ("decoder_only",),
+        "positions": ("rope",),
+        "norm": ("rms",),
+        "norm_position": ("pre",),
+        "mlp": ("gated_silu", "gated_gelu"),
+        "use_bias": (False,),
+        "embedding_norm": (False,),
+        "prediction_head": ("linear",),
+        "scale_attention": (True,),
+        "scale_logits": (False,),
+        "predicts_tokens": (True,),
+        "has_prefix": (False,),
+    }
+    equal: ClassVar = {"embedding_width": lambda model: model.d_model}
+    names: ClassVar = {
+        "vocab_size": "vocab_size", "num_layers": "num_hidden_layers", "d_model": "hidden_size",
+        "num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads", "head_dim": "head_dim",
+        "d_ff": "intermediate_size", "norm_epsilon": "rms_norm_eps", "tie_embeddings": "tie_word_embeddings",
+        "initializer_range": "initializer_range", "max_length": "max_position_embeddings",
+    }  # fmt: skip
+    activation = ("hidden_act", _MLP)
+    start_option = "bos_token_id"
+    dropouts = ("attention_dropout",)
+    unused = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
+
+    def mismatches(self, model: ModelConfig) -> list[str]:
+        found = super().mismatches(model)
+        if model.d_model % model.num_heads:  # the class checks this, although it has an option head_dim
+            found.append(
+                f"model.num_heads={model.num_heads}: {self.architecture} of transformers has a divisor of "
+                f"model.d_model={model.d_model}"
+            )
+        return found
+
+    def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return {
+            "num_kv_heads": options["num_key_value_heads"] or options["num_attention_heads"],
+            "head_dim": options["head_dim"] or options.quotient("hidden_size", "num_attention_heads"),
+            "rope_theta": _rope_theta(options),
+            "dropout_rate": 0.0,
+        }
+
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        return {
+            "rope_theta": model.rope_theta,  # read by transformers 4; transformers 5 reads rope_parameters
+            "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
+            "bos_token_id": vocab.decoder_start,
+            "eos_token_id": vocab.eos,
+        }
+
+    def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
+        copies = ("lm_head.weight",) if model.tie_embeddings else ()
+        rows = [Tensor("model.embed_tokens.weight", ("transformer/token_embedder/embedding",), copies=copies)]
+        if not model.tie_embeddings:
+            rows += linear("lm_head", "transformer/logits_dense", bias=False)
+        rows += norm("model.norm", "transformer/decoder/final_norm", bias=False)
+        ours, theirs = "transformer/decoder/layers", "model.layers.{}"
+        rows += norm(f"{theirs}.input_layernorm", f"{ours}/self_attention_norm", bias=False)
+        rows += norm(f"{theirs}.post_attention_layernorm", f"{ours}/mlp_norm", bias=False)
+        for letter, name in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
+            rows += linear(f"{theirs}.self_attn.{letter}_proj", f"{ours}/self_attention/{name}", bias=False)
+        for name, path in (("gate", "wi_0"), ("up", "wi_1"), ("down", "wo")):
+            rows += linear(f"{theirs}.mlp.{name}_proj", f"{ours}/mlp/{path}", bias=False)
+        return rows
+
+
+def _rope_theta(options: Options) -> float:
+    """Returns the base of the wavelengths.
+
+    As in transformers 5, this is the entry of rope_scaling, or else of rope_parameters, or else the option rope_theta.
+    Raises ConfigError for scaled positions and for a base that is not a number above 0.
+    """
+    scaling, parameters = options["rope_scaling"], options["rope_parameters"]
+    for name, given in (("rope_scaling", scaling), ("rope_parameters", parameters)):
+        kind = (given or {}).get("rope_type", (given or {}).get("type", "default"))
+        if kind != "default" or (given or {}).get("partial_rotary_factor", 1.0) != 1.0:
+            raise ConfigError(f"config.json: {name}={given} is not supported, only rotary embeddings without scaling")
+    theta = (scaling or parameters or {}).get("rope_theta", options["rope_theta"])
+    if type(theta) not in (int, float) or not 0 < theta < math.inf:
+        raise ConfigError(f"config.json: rope_theta={theta!r} must be a number above 0")
+    return float(theta)

@@ -1,0 +1,359 @@
+"""Fits a scaling law to the runs of a study: python -m train.scaling --study=configs/studies/scaling.py --out=DIRS
+
+    for tokens in 5e5 1e6 2e6 4e6; do
+      python -m train.ablate --study=configs/studies/scaling.py --out=studies/scaling_$tokens --budget=$tokens
+    done
+    python -m train.scaling --study=configs/studies/scaling.py --out='studies/scaling_*' --figure=scaling.svg
+    python -m train.scaling --advise --flops=1e21
+
+The variants of the study are sizes, and each folder of --out is the study at another budget. The law is
+L(N, D) = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022, approach 3), with bootstrap intervals. Prints a table to
+standard error and one JSON line to standard output. --advise prints the sizes and tokens that published coefficients
+give for --flops, and those of the study as well if it is named. docs/scaling.md describes the fit.
+"""
+
+import glob
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from absl import flags
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from command.flags import parse_flags, run_command
+from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from models.parameters import leaf_name
+from models.transformer import Params
+from run.restore import config_for_reading
+from studies.plot import check_figure, import_pyplot, write_figure
+from studies.report import large
+from studies.results import StudyFolder
+from studies.scaling_law import CONFIDENCE, FLOPS_PER_PARAM_AND_TOKEN, PUBLISHED, Fit, Law, Point, fit, interval
+from studies.study import Study, load_study
+from workdir.run_config import flatten
+from workdir.workdir import Workdir
+
+Count = Literal["total", "non_embedding"]
+CHINCHILLA_TOKENS_PER_PARAM = 20.0  # 1.4T tokens, 70B parameters
+_FITTED_RANGE = (1e18, 1e22)  # FLOPs of nearly all runs of Hoffmann et al. (2022), figure 4
+# The tables of the vocabulary, of positions and of sentence types, and the output table.
+_EMBEDDINGS = re.compile(r"(^|/)(token|position|token_type)_embedder/|(^|/)logits_dense/")
+# Fields in which the runs of one law may differ: those of the size and of the number of tokens, those that change how
+# often a run is evaluated or saved, and those of the machine. Corpora are compared by their contents.
+_MAY_DIFFER = re.compile(
+    r"seed|mesh\..*|loss\.chunk_size|data\.(path|heldout_path|cache_dir|reader_threads|prefetch_batches)"
+    r"|model\.(num_layers|d_model|num_heads|num_kv_heads|head_dim|d_ff|embedding_size|attention|remat|scan_unroll)"
+    r"|train\.(steps|epochs|log_every|eval_every|checkpoint_every|checkpoint_minutes|keep_checkpoints|profile_steps"
+    r"|grad_accum_steps|trackers|tracker_project)"
+)
+# A quantity is determined if the ends of its interval differ by less than this factor. A and B are the heights of the
+# law at one parameter and one token, far outside any data, so a small change of alpha or beta is a large one of theirs.
+_MAX_RATIO = {"E": 2.0, "A": 100.0, "B": 100.0, "alpha": 3.0, "beta": 3.0}
+# N and D are determined where D / N = C / (6 N^2) is.
+_MAX_OPTIMUM_RATIO = {"params": 10.0**0.5, "tokens": 10.0**0.5, "tokens_per_param": 10.0, "loss": 2.0}
+
+_FLAGS = flags.FlagValues()
+_STUDY = flags.DEFINE_string("study", None, "Study whose variants are sizes.", _FLAGS)
+_OUT = flags.DEFINE_string(
+    "out", None, "Folders of the study (--out of train.ablate), or globs, separated by commas.", _FLAGS
+)
+_PARAMS = flags.DEFINE_enum(
+    "params", "total", ["total", "non_embedding"], "What N counts: all parameters, or not embeddings.", _FLAGS
+)
+_FLOPS = flags.DEFINE_float(
+    "flops", None, "Budget of the optimum. Default: that of the largest run.", flag_values=_FLAGS
+)
+_FIGURE = flags.DEFINE_string("figure", None, "File for the iso-FLOP curves: .svg, .png or .pdf.", _FLAGS)
+_ADVISE = flags.DEFINE_boolean("advise", False, "Also say what published coefficients give for --flops.", _FLAGS)
+
+
+def main() -> None:
+    """Prints the fit, the advice or both."""
+    parse_flags(_FLAGS, __doc__)
+    _check_flags()
+    console, line, warnings = Console(stderr=True), dict[str, Any](), list[str]()
+    rows = {}
+    if _ADVISE.value:
+        rows = advice(_FLOPS.value)
+        line["published"] = dict(rows)
+        low, high = _FITTED_RANGE
+        if not low <= _FLOPS.value <= high:
+            warnings.append(
+                f"extrapolation: the published coefficients are of runs of about {low:.0e} to {high:.0e} FLOPs"
+            )
+    if _STUDY.value is not None:
+        points, left_out = read_points(load_study(_STUDY.value), folders_of(_OUT.value), _PARAMS.value)
+        result = fit(points)
+        fields = fit_fields(points, result, _FLOPS.value)
+        line |= {"study": _STUDY.value, "params": _PARAMS.value} | fields
+        warnings += [f"not in the fit: {text}" for text in left_out]
+        warnings += warnings_of(fields)
+        console.print(fit_table(fields))
+        if fields["optimum"]["tokens_per_param"]["determined"]:
+            params, tokens = (fields["optimum"][name]["value"] for name in ("params", "tokens"))
+            rows[_STUDY.value] = {"params": params, "tokens": tokens, "tokens_per_param": tokens / params}
+        if _FIGURE.value is not None:
+            draw(points, result, _FIGURE.value)
+    if _ADVISE.value:
+        console.print(_advice_table(_FLOPS.value, rows))
+    for text in warnings:
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+    print(json.dumps(line | {"warnings": warnings}))
+
+
+def _check_flags() -> None:
+    if _STUDY.value is None and not _ADVISE.value:
+        raise ConfigError(
+            "--study is missing: write --study=configs/studies/scaling.py --out=DIR, or --advise --flops=1e21"
+        )
+    if _STUDY.value is not None and _OUT.value is None:
+        raise ConfigError("--out is missing: name the folders of the study, as in --out='studies/scaling_*'")
+    for flag in (_OUT, _FIGURE):
+        if _STUDY.value is None and flag.value is not None:
+            raise ConfigError(f"--{flag.name}={flag.value} needs --study: name the study, or remove --{flag.name}")
+    if _ADVISE.value and _FLOPS.value is None:
+        raise ConfigError("--advise needs --flops: for example --flops=1e21")
+    if _FLOPS.value is not None and not 0 < _FLOPS.value < math.inf:
+        raise ConfigError(f"--flops={_FLOPS.value:g} must be above 0 and finite")
+    if _FIGURE.value is not None:
+        check_figure(_FIGURE.value, "--figure")
+
+
+def advice(flops: float) -> dict[str, dict[str, float]]:
+    """Returns source -> size and tokens of the lowest loss at `flops`: published coefficients, and Chinchilla's ratio.
+
+    The sources' losses are of their text and tokenizer, do not compare with other losses, and are not returned.
+    Raises ConfigError if the optimum is beyond the range of floats.
+    """
+    sizes = {}
+    for source, law in PUBLISHED.items():
+        if (optimum := law.optimum(flops)) is None:
+            raise ConfigError(f"--flops={flops:g} has no optimum in the range of floats: set a budget such as 1e21")
+        sizes[source] = (optimum.params, optimum.tokens)
+    params = math.sqrt(flops / FLOPS_PER_PARAM_AND_TOKEN / CHINCHILLA_TOKENS_PER_PARAM)
+    sizes[f"{CHINCHILLA_TOKENS_PER_PARAM:.0f} tokens per parameter"] = (params, CHINCHILLA_TOKENS_PER_PARAM * params)
+    return {source: {"params": n, "tokens": d, "tokens_per_param": d / n} for source, (n, d) in sizes.items()}
+
+
+def _advice_table(flops: float, rows: Mapping[str, Mapping[str, float]]) -> Table:
+    table = Table(title=f"compute-optimal at {flops:.3g} FLOPs, C = 6 N D", title_justify="left", box=SIMPLE)
+    for name in ("coefficients", "N", "D", "D / N"):
+        table.add_column(name, justify="right" if len(name) < 9 else "left", no_wrap=True)
+    for source, row in rows.items():
+        table.add_row(source, large(row["params"]), large(row["tokens"]), f"{row['tokens_per_param']:.3g}")
+    return table
+
+
+def folders_of(out: str) -> list[str]:
+    """Returns the folders that --out names: folders or globs, separated by commas.
+
+    Raises ConfigError for a name without a folder.
+    """
+    folders = []
+    for name in out.split(","):
+        found = sorted(filter(os.path.isdir, glob.glob(name)))
+        if not found:
+            raise ConfigError(f"--out={name} is not a folder: name the --out of python -m train.ablate")
+        folders += found
+    return list(dict.fromkeys(map(os.path.normpath, folders)))
+
+
+def read_points(study: Study, folders: Sequence[str], count: Count) -> tuple[list[Point], list[str]]:
+    """Returns the finished runs of `study` in `folders`, and one line for each other run.
+
+    A run is finished if its last evaluation is at its last step. That evaluation is the run's only point: with a
+    learning rate that falls until the end of a run, the loss in the middle of a long run is higher than that of a run
+    which ends there (Hoffmann et al. 2022, section 3.1).
+
+    Raises ConfigError for a folder without runs of the study, and for runs that are not of one law: all their fields
+    but those of _MAY_DIFFER must be equal.
+    """
+    points, left_out, first = [], [], None
+    sizes: dict[str, int] = {}
+    for folder in folders:
+        runs = [(StudyFolder(folder).workdir(name), name) for name in _names(study, folder)]
+        if not any(workdir.exists for workdir, _ in runs):
+            raise ConfigError(
+                f"--out={folder} has no runs of this study's variants ({', '.join(study.variants)}): run python -m "
+                "train.ablate with the same --study and --out first"
+            )
+        for workdir, name in runs:
+            try:
+                config, line = _read(workdir)
+            except ConfigError as error:
+                left_out.append(f"{workdir}: {error}")
+                continue
+            first = first or (workdir, config)
+            _check_compares(workdir, config, *first)
+            if (key := json.dumps(config["model"])) not in sizes:
+                sizes[key] = count_params(make_experiment(config_for_reading(config)).params_shapes, count)
+            configuration = f"{folder}/{name.rpartition('-seed')[0]}"
+            points.append(Point(configuration, sizes[key], line["raw_tokens"], line["loss"]))
+    return points, left_out
+
+
+def _names(study: Study, folder: str) -> list[str]:
+    seeds = StudyFolder(folder).arguments()[0]
+    return [f"{variant}-seed{seed}" for variant in study.variants for seed in range(seeds)]
+
+
+def count_params(shapes: Params, count: Count) -> int:
+    """Returns the number of parameters.
+
+    count: "total", as Hoffmann et al. (2022) count, or "non_embedding", as Kaplan et al. (2020) count: without the
+      tables of tokens, positions and sentence types, and without the output table.
+    """
+    return sum(
+        leaf.size
+        for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)
+        if count == "total" or not _EMBEDDINGS.search(leaf_name(path))
+    )
+
+
+def _read(workdir: Workdir) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a run's config and last evaluation. Raises ConfigError if the run has no point."""
+    config, evaluations = workdir.config(), workdir.metrics("eval")
+    last, steps = evaluations[-1] if evaluations else {"step": 0}, config["train"]["steps"]
+    if last["step"] < steps:
+        raise ConfigError(f"unfinished: the last evaluation is at step {last['step']} of {steps}")
+    if not last.get("loss"):
+        raise ConfigError("the last evaluation has no finite loss")
+    return config, last
+
+
+def _check_compares(run: Workdir, config: Mapping[str, Any], first: Workdir, first_config: Mapping[str, Any]) -> None:
+    ours, theirs = flatten(first_config), flatten(config)
+    for field in {**ours, **theirs}:
+        if ours.get(field) != theirs.get(field) and not _MAY_DIFFER.fullmatch(field):
+            raise ConfigError(
+                f"{first} and {run} differ in {field} ({ours.get(field)} and {theirs.get(field)}), so they are not "
+                "points of one law: fit runs that differ in size and tokens only"
+            )
+
+
+def fit_fields(points: Sequence[Point], result: Fit, flops: float | None) -> dict[str, Any]:
+    """Returns the fields of the JSON line of a fit. flops: the budget of the optimum; None: the largest 6 N D."""
+    largest = max(point.flops for point in points)
+    fields = {
+        "runs": len(points),
+        "configurations": len({point.configuration for point in points}),
+        "params_range": [f(point.params for point in points) for f in (min, max)],
+        "tokens_range": [f(point.tokens for point in points) for f in (min, max)],
+        "largest_run_flops": largest,
+        "residual": result.residual,
+        "confidence": CONFIDENCE,
+    }
+    for name, max_ratio in _MAX_RATIO.items():
+        values = [getattr(law, name) for law in result.resampled]
+        fields[name] = _quantity(getattr(result.law, name), values, max_ratio)
+    for factor, exponent in (("A", "alpha"), ("B", "beta")):  # a factor has a meaning only with its exponent
+        fields[factor]["determined"] &= fields[exponent]["determined"]
+    return fields | {"optimum": optimum_fields(result, flops or largest)}
+
+
+def optimum_fields(result: Fit, flops: float) -> dict[str, Any]:
+    """Returns the size, the tokens, their ratio and the loss of the lowest loss at `flops`, with intervals."""
+
+    def value(law: Law, name: str) -> float:
+        optimum = law.optimum(flops)
+        return math.nan if optimum is None else getattr(optimum, name)
+
+    return {
+        "flops": flops,
+        **{
+            name: _quantity(value(result.law, name), [value(law, name) for law in result.resampled], max_ratio)
+            for name, max_ratio in _MAX_OPTIMUM_RATIO.items()
+        },
+        "chinchilla_tokens_per_param": CHINCHILLA_TOKENS_PER_PARAM,
+    }
+
+
+def _quantity(value: float, resampled: Sequence[float], max_ratio: float) -> dict[str, Any]:
+    """Returns value, low, high and determined. JSON has no infinity: a number that is not finite is None."""
+    low, high = interval(resampled)
+    determined = math.isfinite(value) and low > 0 and high / low < max_ratio
+    numbers = {"value": value, "low": low, "high": high}
+    return {name: n if math.isfinite(n) else None for name, n in numbers.items()} | {"determined": determined}
+
+
+def warnings_of(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what a reader of the fit must know, one line each."""
+    unknown = [name for name in _MAX_RATIO if not fields[name]["determined"]]
+    if unknown:
+        yield f"the runs do not determine {', '.join(unknown)}: more sizes, token counts or seeds are needed"
+    optimum = fields["optimum"]
+    if not optimum["tokens_per_param"]["determined"]:
+        yield f"the runs do not determine the optimum at {optimum['flops']:.3g} FLOPs"
+        return
+    factor = optimum["flops"] / fields["largest_run_flops"]
+    if factor > 1.001:
+        yield (
+            f"extrapolation: {optimum['flops']:.3g} FLOPs are {factor:.3g} times those of the largest run "
+            f"({fields['largest_run_flops']:.3g}), and the intervals assume that the law holds there"
+        )
+    for name in ("params", "tokens"):
+        value, (low, high) = optimum[name]["value"], fields[f"{name}_range"]
+        if not low <= value <= high:
+            yield f"the optimum, {value:.3g} {name}, is outside those of the runs ({low:.3g} to {high:.3g})"
+
+
+def fit_table(fields: Mapping[str, Any]) -> Table:
+    """Returns the table of the coefficients and the optimum of `fit_fields`."""
+    title = f"L(N, D) = E + A / N^alpha + B / D^beta, from {fields['runs']} runs"
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    for name in ("", "estimate", f"{CONFIDENCE:.0%} interval"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    optimum = fields["optimum"]
+    ratio = f"D / N (Chinchilla: {CHINCHILLA_TOKENS_PER_PARAM:.0f})"
+    labels = {"params": "parameters N", "tokens": "tokens D", "tokens_per_param": ratio, "loss": "loss"}
+    quantities = {name: fields[name] for name in _MAX_RATIO}
+    quantities |= {f"{label} at {optimum['flops']:.3g} FLOPs": optimum[name] for name, label in labels.items()}
+    for name, quantity in quantities.items():
+        estimate = large(quantity["value"]) if quantity["determined"] else "not determined"
+        low, high = ("unbounded" if quantity[end] is None else large(quantity[end]) for end in ("low", "high"))
+        table.add_row(name, estimate, f"{low} to {high}")
+    return table
+
+
+def draw(points: Sequence[Point], result: Fit, path: str) -> None:
+    """Writes iso-FLOP curves to the file `path`: the loss over N at five budgets C, with D = C / (6 N) tokens.
+
+    The budgets are between the smallest and the largest 6 N D of the runs. A point is a run, in the color of its 6 N D,
+    and a star is the optimum of a budget, where the runs determine it.
+    """
+    pyplot = import_pyplot("--figure")
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm
+
+    params, losses, budgets = (np.array([getattr(p, name) for p in points]) for name in ("params", "loss", "flops"))
+    norm, colors = LogNorm(budgets.min(), budgets.max()), pyplot.colormaps["viridis"]
+    sizes = np.geomspace(params.min() / 2, params.max() * 2, 400)
+    with pyplot.rc_context({"svg.hashsalt": "cloze", "font.size": 9}):
+        figure, axes = pyplot.subplots(figsize=(6.4, 4.4), layout="constrained")
+        for budget in np.geomspace(budgets.min(), budgets.max(), 5):
+            curve = result.law.loss(sizes, budget / FLOPS_PER_PARAM_AND_TOKEN / sizes)
+            axes.plot(sizes, curve, color=colors(norm(budget)))
+            optimum = optimum_fields(result, budget)
+            if optimum["tokens_per_param"]["determined"]:
+                size, loss = optimum["params"]["value"], optimum["loss"]["value"]
+                axes.plot(size, loss, "*", color=colors(norm(budget)), markeredgecolor="black", markersize=11)
+        axes.scatter(params, losses, c=colors(norm(budgets)), edgecolors="black", linewidths=0.6, zorder=3)
+        margin = 0.1 * np.ptp(losses)
+        axes.set(xscale="log", xlabel="parameters N", ylabel="held-out loss (nats per token)")
+        axes.set_ylim(losses.min() - margin, losses.max() + margin)
+        axes.grid(alpha=0.3)
+        figure.colorbar(ScalarMappable(norm, colors), ax=axes, label="FLOPs, C = 6 N D")
+        write_figure(figure, path, "--figure")
+
+
+if __name__ == "__main__":
+    run_command(main)

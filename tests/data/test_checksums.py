@@ -1,0 +1,138 @@
+"""Damaged files of a token store are found: when a small store is opened, in the background, and by --verify."""
+
+import os
+import random
+import time
+
+import pytest
+
+from contract.errors import ConfigError
+from data.prepare.__main__ import main
+from data.store import checksums
+from data.store.checksums import BackgroundVerification, was_verified
+from data.store.store import TokenStore, open_or_build
+from data.tokenizers.tokenizer import make_tokenizer
+from tests.data.corpus import corpus_config, store_of
+
+FLIPS = 10  # bits of each file, drawn anew in each run of the test
+
+
+@pytest.fixture
+def large_stores(monkeypatch, tmp_path):
+    """Treats every store as too large to be verified when it is opened."""
+    monkeypatch.setattr(checksums, "SMALL_BYTES", 0)
+    monkeypatch.setattr(checksums, "_VERIFIED_STORES", str(tmp_path / "verified"))
+
+
+def reopen(tmp_path):
+    corpus = corpus_config(tmp_path)
+    return open_or_build(corpus, make_tokenizer(corpus))
+
+
+def flip(path, bit=0):
+    """Flips a bit, and leaves size and modification time as they are."""
+    info, contents = path.stat(), bytearray(path.read_bytes())
+    contents[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(contents)
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+
+
+def test_no_damage_of_a_file_is_accepted(tmp_path):
+    folder = store_of(tmp_path, ["ab", "cd", "ab"]).folder
+    files = sorted(folder.iterdir())
+    assert len(files) == 17
+    for path in files:
+        contents = path.read_bytes()
+        bits = random.sample(range(8 * len(contents)), min(FLIPS, 8 * len(contents)))
+        for damaged in [b"", contents[:-1], contents + b"\0", bytes(len(contents)), None, *bits]:
+            if damaged is None:
+                path.unlink()
+            elif isinstance(damaged, int):
+                flip(path, damaged)
+            else:
+                path.write_bytes(damaged)
+            with pytest.raises(ConfigError, match=rf"token store {folder} is damaged \(.*\): delete that fo") as error:
+                TokenStore(folder)
+            assert "\n" not in str(error.value) and path.name in str(error.value)
+            path.write_bytes(contents)
+    assert reopen(tmp_path).tokens.tolist() == [100, 101, 1, 102, 103, 1, 100, 101, 1]
+
+
+def test_a_large_store_is_verified_while_batches_are_read(tmp_path, large_stores):
+    store = store_of(tmp_path, ["ab", "cd"])
+    flip(store.folder / "tokens.bin")
+    store = reopen(tmp_path)
+    batches, seen = store.verified(iter(range(10**9))), []
+    with pytest.raises(ConfigError, match=r"is damaged \(ValueError: tokens.bin differs from its checksum\)"):
+        for batch in batches:
+            seen.append(batch)
+            time.sleep(0.01)
+            assert len(seen) < 1000, "10 s"
+
+
+def test_a_whole_large_store_is_verified_once_a_month_and_after_each_change(tmp_path, large_stores, monkeypatch):
+    store = store_of(tmp_path, ["ab", "cd"])
+    assert next(store.verified([1, 2])) == 1
+    store._verification.wait()
+    assert was_verified(store.folder, store.meta)
+    read = []
+    monkeypatch.setattr(checksums, "verify", lambda folder, meta: read.append(folder))
+
+    def verifies():
+        check = BackgroundVerification(store.folder, store.meta)
+        check.wait()
+        check.check()
+        return len(read)
+
+    assert verifies() == 0
+    os.utime(store.folder / "tokens.bin")
+    assert verifies() == 1
+    assert verifies() == 1
+    marker = checksums._marker(store.folder)
+    month_ago = time.time() - 31 * 24 * 3600
+    os.utime(marker, (month_ago, month_ago))
+    assert verifies() == 2
+    copied = tmp_path / "copied"
+    store.folder.rename(copied)
+    assert not was_verified(copied, store.meta), "what another folder was does not count"
+
+
+def test_verification_needs_no_home(tmp_path, large_stores, monkeypatch):
+    monkeypatch.setattr(checksums, "_VERIFIED_STORES", "/proc/nowhere")
+    store = store_of(tmp_path, ["ab"])
+    assert list(store.verified([1])) == [1]
+    store._verification.wait()
+    store._verification.check()
+    assert not was_verified(store.folder, store.meta)
+
+
+def test_prepare_verifies(tmp_path, large_stores, capsys):
+    store = store_of(tmp_path, ["ab", "cd"])
+    flags = ["prepare", "--source=text", f"--path={tmp_path / 'text'}", f"--cache_dir={tmp_path / 'cache'}"]
+    main([*flags, "--verify"])
+    size = sum(path.stat().st_size for path in store.folder.iterdir() if path.name != "meta.json")
+    assert f"verified         {size:,} bytes in 16 files\n" in capsys.readouterr().out
+    flip(store.folder / "digests.npy", 8 * 128)
+    main(flags)
+    with pytest.raises(ConfigError, match=r"digests.npy differs from its checksum\): delete that folder"):
+        main([*flags, "--verify"])
+
+
+def test_a_store_is_compared_with_the_files_and_not_with_what_was_in_memory(tmp_path):
+    folder = store_of(tmp_path, ["ab", "cd"]).folder
+    assert TokenStore(folder).verify() > 0
+
+
+def test_a_store_under_the_name_of_another_is_refused(tmp_path):
+    folders = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        folders.append(store_of(tmp_path / name, [name]).folder)
+    one, two = folders
+    expected, held = two.name, one.name
+    for path in two.iterdir():
+        path.unlink()
+    for path in one.iterdir():
+        path.rename(two / path.name)
+    with pytest.raises(ConfigError, match=f"{expected} contains another corpus, the store {held}, which was renamed"):
+        reopen(tmp_path / "two")

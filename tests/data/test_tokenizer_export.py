@@ -1,0 +1,177 @@
+"""Written tokenizers: transformers loads them, and they encode and decode as the tokenizer that was written."""
+
+import io
+import json
+import os
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+pytest.importorskip("transformers")
+pytest.importorskip("sentencepiece")
+import sentencepiece
+import transformers
+
+from contract.errors import ConfigError
+from data.tokenizers.export import write_huggingface_tokenizer
+from data.tokenizers.tokenizer import ByteTokenizer, HuggingFaceTokenizer, SentencePieceTokenizer
+from tests.data.tiny_tokenizers import KINDS, SENTENCES, SPECIAL_LOOKING, hostile_texts
+
+OPTIONS = {"num_sentinels": 10, "mode_tokens": ("[R]", "[S]")}
+LOSSLESS = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "add_dummy_prefix": False}
+MODELS = {
+    "lossless": LOSSLESS,
+    "dummy_prefix": LOSSLESS | {"add_dummy_prefix": True},
+    "extra_whitespaces": LOSSLESS | {"remove_extra_whitespaces": True, "add_dummy_prefix": True},
+    "without_bytes": LOSSLESS | {"byte_fallback": False},
+    "nfkc": {},
+}
+
+
+def sentencepiece_model(path, **options):
+    model = io.BytesIO()
+    options = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "byte_fallback": True, "vocab_size": 330} | options
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=model, minloglevel=2, hard_vocab_limit=False, **options
+    )
+    path.write_bytes(model.getvalue())
+    return str(path)
+
+
+def written(tokenizer, folder, model_type="t5", **options):
+    """The tokenizer that transformers loads from the folder into which `tokenizer` was written."""
+    write_huggingface_tokenizer(tokenizer, folder, **options)
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def check_equal(tokenizer, loaded, texts):
+    assert len(loaded) == tokenizer.vocab.size
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert loaded.encode(text, add_special_tokens=False) == ids.tolist(), text
+        assert loaded.decode(ids) == tokenizer.decode(ids), text
+
+
+def check_specials(tokenizer, loaded):
+    """Every special token has its id, its name and its role."""
+    vocab = tokenizer.vocab
+    for id_, name in vocab.names().items():
+        assert loaded.convert_tokens_to_ids(name) == id_
+        assert loaded.encode(name, add_special_tokens=False) == [id_] or "unused" in name
+    for role in ("pad", "eos", "unk", "mask", "cls", "sep", "bos"):
+        id_ = getattr(vocab, role)
+        assert getattr(loaded, f"{role}_token_id") == (id_ if id_ >= 0 else None), role
+    text = f"the<extra_id_0> fox[R]{vocab.names()[vocab.eos]}"
+    assert loaded.encode(text, add_special_tokens=False) == tokenizer.encode_with_specials(text).tolist()
+
+
+def test_bytes(tmp_path):
+    tokenizer = ByteTokenizer(**OPTIONS)
+    vocab = tokenizer.vocab
+    loaded = written(tokenizer, tmp_path, begin=(), end=(vocab.eos,), max_length=512)
+    check_equal(tokenizer, loaded, hostile_texts(200))
+    check_specials(tokenizer, loaded)
+    assert loaded.model_max_length == 512
+    assert loaded("aé", "b") == {"input_ids": [100, 198, 172, 1, 101, 1], "attention_mask": [1] * 6}
+    split = transformers.AutoTokenizer.from_pretrained(tmp_path, split_special_tokens=True)
+    assert split.encode(SPECIAL_LOOKING, add_special_tokens=False) == tokenizer.encode(SPECIAL_LOOKING).tolist()
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+@pytest.mark.parametrize("name", MODELS)
+def test_sentencepiece(tmp_path, name, model_type):
+    path = sentencepiece_model(tmp_path / "m.model", model_type=model_type, **MODELS[name])
+    tokenizer = SentencePieceTokenizer(path, **OPTIONS)
+    (tmp_path / "out").mkdir()
+    loaded = written(tokenizer, tmp_path / "out")
+    texts = hostile_texts(200)
+    if name == "nfkc":  # tokenizers composes characters by grapheme, SentencePiece by code point
+        texts = [text for text in texts if "\u0301" not in text and "\u200d" not in text and "\r\n" not in text]
+    check_equal(tokenizer, loaded, [text.replace("\u2581", "") for text in texts])
+    check_specials(tokenizer, loaded)
+    assert (tmp_path / "out" / "spiece.model").read_bytes() == (tmp_path / "m.model").read_bytes()
+
+
+def test_sentencepieces_own_sentinels(tmp_path):
+    symbols = [f"<extra_id_{k}>" for k in range(10)]
+    path = sentencepiece_model(tmp_path / "m.model", user_defined_symbols=symbols, **LOSSLESS)
+    tokenizer = SentencePieceTokenizer(path, **OPTIONS)
+    loaded = written(tokenizer, tmp_path)
+    check_specials(tokenizer, loaded)
+    assert tokenizer.vocab.sentinel_ids == tuple(range(3, 13)) == tuple(loaded.convert_tokens_to_ids(symbols))
+
+
+@pytest.mark.parametrize(("kind", "model_type"), zip(KINDS, ["gpt2", "roberta", "t5", "llama", "bert"], strict=True))
+def test_tokenizer_json(tmp_path, kind, model_type):
+    path = KINDS[kind](tmp_path / "in")
+    tokenizer = HuggingFaceTokenizer(path, **OPTIONS)
+    (tmp_path / "out").mkdir()
+    loaded = written(tokenizer, tmp_path / "out", model_type)
+    loaded.backend_tokenizer.no_truncation()
+    loaded.backend_tokenizer.no_padding()
+    check_equal(tokenizer, loaded, hostile_texts(100))
+    check_specials(tokenizer, loaded)
+    # A second reading has the same vocabulary, all of it the model's own.
+    again = HuggingFaceTokenizer(str(tmp_path / "out"), **OPTIONS)
+    assert again.vocab.names() == tokenizer.vocab.names()
+    for field in ("size", "pad", "eos", "mask", "cls", "sep", "bos", "unk", "modes", "sentinel_ids", "marks"):
+        assert getattr(again.vocab, field) == getattr(tokenizer.vocab, field), field
+    texts = hostile_texts(50)
+    assert all((again.encode(text) == tokenizer.encode(text)).all() for text in texts)
+
+
+def test_special_tokens_around_a_text(tmp_path):
+    tokenizer = HuggingFaceTokenizer(KINDS["bert"](tmp_path / "in"), **OPTIONS)
+    vocab = tokenizer.vocab
+    loaded = written(tokenizer, tmp_path, "bert", begin=(vocab.cls,), end=(vocab.sep,), token_types=True)
+    loaded.backend_tokenizer.no_truncation()
+    loaded.backend_tokenizer.no_padding()
+    ids = loaded("the", "the")
+    (the,) = tokenizer.encode("the").tolist()
+    assert ids["input_ids"] == [3, the, 4, the, 4] and ids["token_type_ids"] == [0, 0, 0, 1, 1]
+    # Without begin and end, the tokenizer.json's own post-processor remains; it is the same here.
+    kept = written(tokenizer, tmp_path, "bert")
+    kept.backend_tokenizer.no_truncation()
+    kept.backend_tokenizer.no_padding()
+    assert kept("the")["input_ids"] == [3, the, 4] and set(kept("the")) == {"input_ids", "attention_mask"}
+
+
+def test_a_vocabulary_without_appended_tokens(tmp_path):
+    tokenizer = HuggingFaceTokenizer(
+        KINDS["gpt2"](tmp_path / "in"), num_sentinels=10, mode_tokens=(), append_special_tokens=False
+    )
+    loaded = written(tokenizer, tmp_path, "gpt2")
+    check_equal(tokenizer, loaded, hostile_texts(20))
+    assert loaded.pad_token == loaded.eos_token == "<|endoftext|>" and loaded.mask_token is None
+    before = json.loads((tmp_path / "in" / "tokenizer.json").read_text())
+    assert json.loads((tmp_path / "tokenizer.json").read_text()) == before
+
+
+REFUSED = {
+    "word": ({"model_type": "word"}, "consists of words"),
+    "char": ({"model_type": "char"}, "consists of characters"),
+    "suffix": ({"treat_whitespace_as_suffix": True}, "puts the space after a word"),
+    "symbol": ({"user_defined_symbols": ["<html>"]}, "has the user-defined symbol '<html>'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_that_cannot_be_written(tmp_path, name):
+    options, problem = REFUSED[name]
+    tokenizer = SentencePieceTokenizer(sentencepiece_model(tmp_path / "m.model", **options), **OPTIONS)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ConfigError, match=rf"m\.model' {problem}.*, which a Hugging Face tokenizer\.json cannot"):
+        write_huggingface_tokenizer(tokenizer, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_bpe_pieces_with_equal_scores(tmp_path):
+    path = tmp_path / "m.model"
+    tokenizer = SentencePieceTokenizer(sentencepiece_model(path, model_type="bpe"), **OPTIONS)
+    proto = tokenizer.proto()
+    merged = [piece for piece in proto.pieces if piece.type == proto.SentencePiece.NORMAL and len(piece.piece) == 2]
+    merged[1].score = merged[0].score
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ConfigError, match=r"has the same score for '..' and '..'"):
+        write_huggingface_tokenizer(SentencePieceTokenizer(str(path), **OPTIONS), tmp_path)

@@ -1,0 +1,135 @@
+"""Options of config.json: names and defaults as in `transformers`, and one line for what is unknown or cannot be."""
+
+import json
+
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from huggingface.config_json import check_options
+from huggingface.families import FAMILIES, family_of_folder_config
+from huggingface.importing import open_model
+
+GPT2 = dict(vocab_size=61, n_positions=24, n_embd=48, n_layer=2, n_head=6)
+T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
+LLAMA = dict(
+    vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+    max_position_embeddings=24,
+)  # fmt: skip
+BERT = LLAMA | {"type_vocab_size": 2}
+CONFIGS = {
+    "GPT2LMHeadModel": GPT2,
+    "T5ForConditionalGeneration": T5,
+    "LlamaForCausalLM": LLAMA,
+    "BertForMaskedLM": BERT,
+}
+
+
+def config_of(name, **changes):
+    return {"architectures": [name], "model_type": FAMILIES[name].model_type} | CONFIGS[name] | changes
+
+
+def fields_of(name, **changes):
+    return family_of_folder_config(config_of(name)).model_fields(config_of(name, **changes), {})
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_aliases_are_those_of_transformers(name):
+    transformers = pytest.importorskip("transformers")
+    assert dict(FAMILIES[name].option_aliases) == getattr(transformers, name).config_class.attribute_map
+
+
+def test_an_alias_alone_is_the_option():
+    heads = {"n_head": None, "num_attention_heads": 4, "n_positions": None, "max_position_embeddings": 20}
+    fields = fields_of("GPT2LMHeadModel", **heads)
+    assert (fields["num_heads"], fields["head_dim"], fields["max_length"]) == (4, 12, 20)
+    assert fields_of("T5ForConditionalGeneration", d_kv=None, head_dim=6)["head_dim"] == 6
+    assert fields_of("T5ForConditionalGeneration", num_attention_heads=4)["num_heads"] == 4
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_theta": 500},
+        {"rope_theta": 500.0, "rope_parameters": {"rope_type": "default"}},
+        {"rope_theta": 500.0, "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}},
+        {"rope_theta": 500.0, "rope_scaling": {"rope_type": "default", "rope_theta": 9.0}},
+        {"rope_scaling": {"rope_type": "default", "rope_theta": 9.0}, "rope_parameters": {"rope_theta": 7.0}},
+        {"rope_scaling": {"type": "default"}, "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}},
+    ],
+)
+def test_rope_theta_is_that_of_transformers(rope):
+    transformers = pytest.importorskip("transformers")
+    expected = transformers.LlamaConfig.from_dict(config_of("LlamaForCausalLM", **rope)).rope_parameters["rope_theta"]
+    assert fields_of("LlamaForCausalLM", **rope)["rope_theta"] == expected
+
+
+REFUSED = [  # one row for each check
+    ("GPT2LMHeadModel", {"num_attention_heads": 4}, "num_attention_heads=4 and n_head=6 are names of the same option"),
+    ("T5ForConditionalGeneration", {"dense_act_fn": "silu"}, "dense_act_fn='silu' contradicts feed_forward_proj="),
+    ("T5ForConditionalGeneration", {"is_gated_act": True}, "is_gated_act=True contradicts feed_forward_proj='relu'"),
+    ("LlamaForCausalLM", {"num_key_value_heads": "2"}, "num_key_value_heads='2' must be of type int"),
+    ("LlamaForCausalLM", {"num_key_value_heads": 0}, "num_key_value_heads=0 must be a finite number, 1 or more"),
+    ("LlamaForCausalLM", {"head_dim": 8.0}, "head_dim=8.0 must be of type int"),
+    ("LlamaForCausalLM", {"rope_scaling": "linear"}, "rope_scaling='linear' must be of type dict"),
+    ("LlamaForCausalLM", {"rope_parameters": {"rope_theta": None}}, "rope_theta=None must be a number above 0"),
+    ("LlamaForCausalLM", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling=.* is not supported"),
+    ("BertForMaskedLM", {"layer_norm_eps": float("nan")}, "layer_norm_eps=nan must be a finite number, 0 or more"),
+    ("BertForMaskedLM", {"pad_token_id": -3}, "pad_token_id=-3 must be a finite number, 0 or more"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), REFUSED)
+def test_a_value_that_cannot_be_is_one_line(name, changes, message):
+    with pytest.raises(ConfigError, match=f"config.json: {message}") as error:
+        fields_of(name, **changes)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_architectures_must_be_a_list():
+    with pytest.raises(ConfigError, match=r"config.json: architectures=5 must be a list with the name of a class"):
+        family_of_folder_config(config_of("BertForMaskedLM", architectures=5))
+
+
+def test_activations_that_transformers_writes_are_read():
+    """T5's own config.json has the derived options too."""
+    given = {"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu_new", "is_gated_act": True}
+    assert fields_of("T5ForConditionalGeneration", **given)["mlp"] == "gated_gelu"
+
+
+def test_other_names_of_options_in_a_folder(tmp_path):
+    """The check of unknown options knows them too. A folder with fairseq's file of pieces needs a tokenizer.json."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    config = config_of("GPT2LMHeadModel", n_head=None, num_attention_heads=4)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    safetensors.save_file({"a": np.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"^--from=f has no tokenizer.json: write it there"):
+        open_model(tmp_path, "--from=f")
+    (tmp_path / "sentencepiece.bpe.model").touch()
+    message = (
+        r"^--from=f has no tokenizer.json, and the ids of transformers are not those of its sentencepiece.bpe.model: w"
+    )
+    with pytest.raises(ConfigError, match=message):
+        open_model(tmp_path, "--from=f")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_option_of_todays_classes_is_known(name):
+    transformers = pytest.importorskip("transformers")
+    check_options(getattr(transformers, name).config_class().to_dict(), FAMILIES[name].defaults)
+
+
+def test_published_folders_of_earlier_releases_are_known():
+    bert = {"attention_probs_dropout_prob": 0.1, "directionality": "bidi", "pooler_fc_size": 768, "pooler_type": "x"}
+    check_options(
+        bert | {"gradient_checkpointing": False, "_name_or_path": "bert"}, FAMILIES["BertForMaskedLM"].defaults
+    )
+    t5 = {"n_positions": 512, "output_past": True, "task_specific_params": {"summarization": {"num_beams": 4}}}
+    check_options(t5 | {"torch_dtype": "float32"}, FAMILIES["T5ForConditionalGeneration"].defaults)
+
+
+def test_an_unknown_option_is_named_unless_it_is_off():
+    check_options({"moe": None, "mtp": False}, {})
+    for value in (1, True, {"a": 1}):
+        with pytest.raises(ConfigError, match=r"the option moe=.* is unknown here and may be of a later release"):
+            check_options({"moe": value}, {})

@@ -1,0 +1,306 @@
+"""The command runs a study, continues it after kills, survives failing runs, and refuses what cannot work."""
+
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from configs.studies.base import fine_tuning, heldout_loss, probe, samples, throughput, tokens_to_loss, variant
+from contract.errors import ConfigError
+from studies import jobs
+from studies.__main__ import main
+from studies.jobs import chosen_values, do_job
+from studies.measures import Trained, finished_lines, make_measure
+from studies.plan import Job, make_plan
+from studies.results import Outcome, StudyFolder
+from tests.studies.studies import on, small_fields, small_study, write_study
+from tests.train.subprocesses import ROOT
+from train import main as train_main
+from train.recorder import DivergedError
+from workdir.workdir import Workdir
+
+RATE = "optimizer.learning_rate"
+
+
+def in_this_process(job, plan, folder, signals):
+    """Does a job as `jobs.in_a_process` does, without the seconds that a process takes to start."""
+    try:
+        return 0 if do_job(job, plan, folder) else 75
+    except ConfigError as error:
+        status = 77 if isinstance(error, DivergedError) else 1
+        folder.write(job, jobs._failed(job, status, f"error: {error}", "a log"))
+        return status
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(jobs, "in_a_process", in_this_process)
+    monkeypatch.setattr("studies.__main__.jax.config.update", lambda *_: None)
+
+
+def run_command(monkeypatch, study, out, *arguments):
+    monkeypatch.setattr(sys, "argv", ["train.ablate", f"--study={study}", f"--out={out}", *arguments])
+    main()
+
+
+def outcomes_of(out):
+    """The outcomes of a study's folder, without times and without the folder's own path."""
+    found = {}
+    for file in sorted((out / "outcomes").iterdir()):
+        fields = json.loads(file.read_text().replace(str(out), "OUT"))
+        found[file.stem] = {name: value for name, value in fields.items() if name not in ("seconds", "environment")}
+        found[file.stem]["values"].pop("speed", None)
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    """A study with every kind of measure: its file and its folder."""
+    labelled = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
+    fine_tuned = labelled | {"objective.classes": ("a", "b"), "train.steps": 2, "optimizer.warmup_steps": 1}
+    measures = {
+        "loss": heldout_loss(),
+        "under_prefix_lm": heldout_loss(config="configs/prefix_lm.py", overrides={"data.inputs_length": 32}),
+        "continuation": probe("continuation", "bits_per_byte", num_documents=2, places=1),
+        "accuracy": fine_tuning("accuracy", overrides=fine_tuned),
+        "macro_f1": fine_tuning("macro_f1", overrides=fine_tuned),
+        "speed": throughput(),
+        "reached": tokens_to_loss(100.0),
+        "not_reached": tokens_to_loss(0.01),
+        "text": samples("def f("),
+    }
+    folder = tmp_path_factory.mktemp("study")
+    study = write_study(folder / "every_measure.py", small_fields(corpus, measures=measures))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "in_a_process", in_this_process)
+        patch.setattr("studies.__main__.jax.config.update", lambda *_: None)
+        run_command(patch, study, folder / "out")
+    return study, folder / "out"
+
+
+def test_a_study_leaves_an_outcome_for_each_run_and_a_report(finished):
+    _, out = finished
+    outcomes = outcomes_of(out)
+    assert list(outcomes) == ["fast-seed0", "fast-seed1", "slow-seed0", "slow-seed1"]
+    first = outcomes["slow-seed0"]
+    assert set(first["values"]) == {"loss", "under_prefix_lm", "continuation", "accuracy", "macro_f1", "reached"}
+    assert first["values"]["reached"] == first["curve"]["raw_tokens"][0]
+    assert first["samples"]["text"]["def f("].startswith("def f(")
+    assert first["raw_tokens"] == 512 and first["curve"]["raw_tokens"][-1] == 512
+    assert first["values"]["loss"] == first["curve"]["loss"][-1] != outcomes["slow-seed1"]["values"]["loss"]
+    runs = {path.name for path in (out / "runs").iterdir() if path.is_dir()}
+    assert runs == {f"{run}{suffix}" for run in outcomes for suffix in ("", "-accuracy")}  # macro_f1 shares the run
+    report = (out / "report.md").read_text()
+    for name in ("loss", "not_reached", "speed", "curves"):
+        assert (out / "figures" / f"{name}.svg").exists() == (name != "not_reached")
+    assert "prompt: def f(" in report and "not_reached" in report
+
+
+def test_the_command_of_an_outcome_repeats_the_run(finished, tmp_path, monkeypatch):
+    _, out = finished
+    command = json.loads((out / "outcomes" / "fast-seed1.json").read_text())["commands"][0]
+    run = out / "runs" / "fast-seed1"
+    monkeypatch.setattr(sys, "argv", shlex.split(command.replace(str(run), str(tmp_path)))[2:])
+    train_main.main()
+
+    def losses(folder):
+        return [(line["step"], line["split"], line["loss"]) for line in Workdir(folder).metrics()]
+
+    assert len(losses(run)) > 4 and losses(tmp_path) == losses(run)
+
+
+def test_a_finished_study_repeats_nothing(finished, quick, monkeypatch, capsys):
+    study, out = finished
+    before = {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*") if file.is_file()}
+    run_command(monkeypatch, study, out)
+    assert "4 of 4 runs are complete already" in capsys.readouterr().out
+    assert before == {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.optimizer.b2=0.9"], "has another study than .* runs.slow.main.optimizer.b2 is 0.98 there and 0.9"),
+        (["--budget=1024"], "budget is"),
+        (["--worker=2/2"], "--worker=2/2 must be i/n"),
+        (["--worker=²/4"], "--worker=²/4 must be i/n"),
+        (["--worker=4/5"], "--worker=4/5 has nothing to do: use at most 4 workers"),
+        (["--report", "--out=nowhere"], "nowhere is not the folder of a study"),
+        (["--out=configs"], "has other files and no study"),
+        (["--seeds=0"], "--seeds=0 must be 1 or more"),
+        (["--config.train.steps=3"], "train.steps cannot be overridden"),
+        (["--config.nope=3"], "unknown config field in --config.nope=3"),
+        (["--config.seed", "3"], "write it as --config.seed=value"),
+        (["--dry_run", "--report"], "exclude each other"),
+    ],
+)
+def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, finished, monkeypatch):
+    study, out = finished
+    where = [] if any(argument.startswith("--out") for argument in arguments) else [f"--out={out}"]
+    monkeypatch.setattr(sys, "argv", ["train.ablate", f"--study={study}", *where, *arguments])
+    with pytest.raises(ConfigError, match=message) as error:
+        main()
+    assert "\n" not in str(error.value) and not pathlib.Path("nowhere").exists()
+
+
+def dies_at_the_first_evaluation(job, plan, out):
+    """A job that kills its own process (seed 0), or ends its parent's study (seed 1), once it has a checkpoint."""
+    from train.recorder import Recorder
+
+    evaluate = Recorder.evaluate
+
+    def die(recorder, step, params):
+        if Workdir(f"{out}/runs/{job.name}").steps():
+            number = signal.SIGKILL if job.seed == 0 else signal.SIGTERM
+            os.kill(os.getpid() if job.seed == 0 else os.getppid(), number)
+        return evaluate(recorder, step, params)
+
+    Recorder.evaluate = die
+    jobs._main(job, plan, out)
+
+
+def test_a_killed_study_ends_with_the_same_outcomes(corpus, tmp_path, monkeypatch, capsys):
+    """A job that is killed is one failed job; a signal stops the study; the same command continues both runs."""
+    fields = small_fields(corpus, overrides=small_fields(corpus)["overrides"] | {"train.checkpoint_every": 1})
+    study = write_study(tmp_path / "small.py", fields)
+    with monkeypatch.context() as patch:
+        patch.setattr("studies.__main__.jax.config.update", lambda *_: None)
+        patch.setattr(jobs, "in_a_process", in_this_process)
+        run_command(patch, study, tmp_path / "whole")
+    out = tmp_path / "out"
+    monkeypatch.setattr("studies.__main__.jax.config.update", lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("studies.__main__.jobs_of", lambda *_: [Job("slow", 0), Job("fast", 1), Job("fast", 0)])
+        patch.setattr(jobs, "_main", dies_at_the_first_evaluation)
+        with pytest.raises(ConfigError, match="stopped by a signal: run the same command again to continue"):
+            run_command(patch, study, out)
+    folder = StudyFolder(out)
+    killed = folder.outcome(Job("slow", 0))
+    assert killed.state == "failed" and "ended by signal SIGKILL" in killed.reason
+    assert folder.outcome(Job("fast", 1)).state == "unfinished" and folder.outcome(Job("fast", 0)).state == "missing"
+    assert all(folder.workdir(name).steps() for name in ("slow-seed0", "fast-seed1"))
+    assert "slow-seed0: failed: the process was ended by signal SIGKILL" in capsys.readouterr().out
+    monkeypatch.setattr(jobs, "in_a_process", in_this_process)
+    run_command(monkeypatch, study, out)
+    assert outcomes_of(out) == outcomes_of(tmp_path / "whole")
+
+
+def test_a_failed_run_is_reported_and_does_not_stop_the_others(corpus, tmp_path, quick, monkeypatch, capsys):
+    # Steps that grow without bound make the loss infinite.
+    variants = {
+        "slow": variant(),
+        "diverges": variant({RATE: 1e30, "train.max_nonfinite_updates": 1}),
+    }
+    study = write_study(tmp_path / "fails.py", small_fields(corpus, variants=variants, seeds=1))
+    with pytest.raises(ConfigError, match="1 runs failed: run the same command again to try them again"):
+        run_command(monkeypatch, study, tmp_path / "out")
+    assert "diverges, seed 0: diverged: stopped at step" in capsys.readouterr().err
+    outcomes = outcomes_of(tmp_path / "out")
+    assert outcomes["slow-seed0"]["state"] == "complete" and outcomes["diverges-seed0"]["state"] == "diverged"
+
+
+def test_a_sweep_chooses_the_best_value_and_survives_one_that_diverges(corpus, tmp_path, quick, monkeypatch):
+    rates = [1e-4, 1e-2, 1e30]
+    swept = variant({"train.max_nonfinite_updates": 1}, sweep={RATE: rates})
+    fields = small_fields(corpus, variants={"slow": variant(), "swept": swept}, seeds=1)
+    run_command(monkeypatch, write_study(tmp_path / "sweeps.py", fields), tmp_path / "out")
+    outcomes = outcomes_of(tmp_path / "out")
+    scores = [outcomes[f"swept-learning_rate={rate}"]["values"]["loss"] for rate in rates[:2]]
+    chosen = rates[scores.index(min(scores))]
+    assert outcomes["swept-seed0"]["swept"] == {RATE: chosen}
+    assert f"--config.{RATE}={chosen}" in outcomes["swept-seed0"]["commands"][0]
+
+
+def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
+    rates = (0.001, 0.01, 0.1)
+    plan = make_plan(small_study(corpus, variants={"slow": variant(), "swept": variant(sweep={RATE: rates})}), {})
+    folder, tried = StudyFolder(tmp_path), [Job("swept", 0, RATE, rate) for rate in rates]
+    folder.begin(plan, {})
+
+    def write(job, **fields):
+        folder.write(job, Outcome(variant="swept", seed=0, field=RATE, value=job.value, **fields))
+
+    write(tried[0], values={"loss": 3.0})
+    write(tried[1])  # its loss is not finite
+    write(tried[2], state="failed", reason="killed")  # which says nothing about its learning rate
+    with pytest.raises(ConfigError, match=r"the run swept-learning_rate=0.1 of its sweep is not complete"):
+        chosen_values("swept", plan, folder)
+    write(tried[2], state="diverged", reason="stopped at step 3")
+    assert chosen_values("swept", plan, folder) == {RATE: 0.001} and chosen_values("slow", plan, folder) == {}
+    write(tried[0], state="diverged", reason="stopped at step 2")
+    with pytest.raises(ConfigError, match="every run of its sweep diverged: stopped at step 2"):
+        chosen_values("swept", plan, folder)
+
+
+def test_a_damaged_outcome_is_named_in_the_report_and_measured_again(finished, tmp_path, quick, monkeypatch, capsys):
+    study, out = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    file = copy / "outcomes" / "slow-seed0.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"values": {"loss": float("nan")}}))
+    run_command(monkeypatch, study, copy, "--report")
+    assert "slow, seed 0: damaged: " in capsys.readouterr().err
+    text = (copy / "report.md").read_text()
+    assert "3 of 4 runs are complete" in text and "has a value that is not finite" in text
+    run_command(monkeypatch, study, copy)
+    assert "3 of 4 runs are complete already" in capsys.readouterr().out
+    again, before = (outcomes_of(folder)["slow-seed0"] for folder in (copy, out))
+    assert again["values"] == before["values"] and again["state"] == "complete"
+
+
+def test_more_seeds_may_be_added(corpus, tmp_path):
+    folder = StudyFolder(tmp_path)
+    folder.begin(make_plan(small_study(corpus), {}), {})
+    folder.begin(make_plan(small_study(corpus, seeds=3), {}), {})
+    assert folder.arguments() == (3, 512, {})
+
+
+def test_the_reason_of_a_failure_is_the_last_line():
+    job = Job("a", 0)
+    assert jobs._failed(job, 1, "x\nerror: the disk is full\n", "LOG").reason == "the disk is full; log: LOG"
+    assert jobs._failed(job, -9, "x", "LOG").reason == "the process was ended by signal SIGKILL; log: LOG"
+    assert jobs._failed(job, 77, "error: stopped", "LOG").state == "diverged"
+
+
+def write_metrics(folder, **line):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"train": {"steps": 4}}))
+    line = {"step": 4, "split": "eval", "loss": 2.0, "raw_tokens": 300, "flops": 1.0, "seconds": 1.0} | line
+    (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    return Workdir(folder)
+
+
+def test_tokens_to_a_loss_include_those_of_the_start(tmp_path):
+    start, main = write_metrics(tmp_path / "start", raw_tokens=1000), write_metrics(tmp_path / "main")
+    measure = make_measure("reach", dict(kind="tokens_to_loss", loss=2.5, better="lower"))
+    assert measure.value("reach", Trained(main, start, {})) == 1300
+    assert measure.value("reach", Trained(main, None, {})) == 300
+    assert make_measure("loss", heldout_loss()).value("loss", Trained(main, None, {})) == 2.0
+    with pytest.raises(ConfigError, match=r"lacks the evaluation of step 4: delete it to train the run again"):
+        finished_lines(write_metrics(tmp_path / "main", step=2))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "count", "task", "worker"), [(0, 3, 4, 2, "2/4"), (1, 3, 3, 1, "0/3"), (1, 5, 3, 3, None)]
+)
+def test_the_slurm_script_gives_each_task_its_part(first, last, count, task, worker, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "activate").write_text("")
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\necho "$@"\n')
+    srun.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CLOZE_VENV": str(tmp_path)}
+    array = {"TASK_ID": task, "TASK_MIN": first, "TASK_MAX": last, "TASK_COUNT": count}
+    environment |= {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()}
+    script = ["bash", str(ROOT / "launch" / "study_slurm.sh"), "--study=x.py"]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    if worker is None:
+        assert done.returncode == 1 and "--array must be consecutive numbers" in done.stderr
+    else:
+        assert done.stdout.split() == ["python", "-m", "train.ablate", f"--worker={worker}", "--study=x.py"]

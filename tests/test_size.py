@@ -1,0 +1,122 @@
+"""The project stays small: lines of code of the core and of each room, files of a room, lines of a file.
+
+Code is lines without blanks, comments and docstrings. A bound that fails is a question: what can leave? A feature that
+is worth more lines raises it, in the commit that adds them.
+"""
+
+import ast
+import collections
+import io
+import pathlib
+import tokenize
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+# What a researcher reads to know what is trained, and how: README names it.
+CORE = ("contract", "objectives", "models", "learners", "run/step.py", "train/loop.py")
+CORE_CODE = 7_500
+FILE_LINES = 450
+LONG_FILES = {"studies/report.py": 560}  # to be divided
+ROOM_FILES = 12
+# Room -> the most lines of code, with its subpackages.
+CODE = {
+    "benchmarks": 2_000,
+    "cloze": 380,
+    "cluster": 420,
+    "command": 440,
+    "configs": 1_720,
+    "contract": 370,
+    "data": 4_700,
+    "evaluation": 1_690,
+    "experiment": 890,
+    "files": 780,
+    "generate": 800,
+    "huggingface": 1_820,
+    "learners": 600,
+    "models": 1_600,
+    "objectives": 3_080,
+    "plan": 800,
+    "run": 1_090,
+    "show": 1_110,
+    "studies": 3_750,
+    "train": 1_220,
+    "workdir": 1_680,
+}
+# Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
+MORE_FILES = {
+    "benchmarks": 26,
+    "configs": 28,
+    "configs/studies": 24,
+    "data/sources": 14,
+    "models": 17,
+    "objectives": 22,
+    "studies": 20,
+    "studies/report": 16,
+    "train": 22,
+    "workdir": 26,
+}
+
+
+def code_lines(source: str) -> int:
+    """The number of lines with code: without blank lines, comments and docstrings."""
+    docstrings, lines = set(), set()
+    for node in ast.walk(ast.parse(source)):
+        has_body = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if has_body and ast.get_docstring(node, clean=False) is not None:
+            docstrings.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    blank = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in blank:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstrings)
+
+
+SOURCES = {
+    path.relative_to(ROOT): path.read_text(encoding="utf-8")
+    for path in sorted(path for room in CODE for path in (ROOT / room).rglob("*.py"))
+}
+LINES = {path: code_lines(source) for path, source in SOURCES.items()}
+
+
+BY_HAND = '''"""Doc."""
+
+# Comment.
+def f(x):
+    """Doc
+    of two lines."""
+    text = """a
+
+b"""
+    return (x,
+            text)
+'''
+
+
+def test_code_lines_by_hand():
+    assert code_lines(BY_HAND) == 6, "def, three lines of a text that is no docstring, two of the return"
+
+
+def test_every_room_has_a_bound():
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert rooms == set(CODE)
+
+
+def test_the_core_can_be_read_in_an_afternoon():
+    parts = {part: sum(n for path, n in LINES.items() if path.is_relative_to(part)) for part in CORE}
+    assert all(parts.values()), "a part of the core has another name"
+    assert sum(parts.values()) <= CORE_CODE, parts
+
+
+@pytest.mark.parametrize("room", CODE)
+def test_a_room_has_at_most_its_code_and_files(room):
+    code = {str(path): n for path, n in LINES.items() if path.parts[0] == room}
+    assert sum(code.values()) <= CODE[room], f"{room}/ has {sum(code.values())} lines of code: {code}"
+    folders = collections.Counter(path.parent.as_posix() for path in LINES if path.parts[0] == room)
+    many = {name: n for name, n in folders.items() if n > MORE_FILES.get(name, ROOM_FILES)}
+    assert not many, "files, with __init__.py: merge those that are read together"
+
+
+def test_no_file_is_too_long_to_read():
+    lengths = {path.as_posix(): source.count("\n") for path, source in SOURCES.items()}
+    assert {path: n for path, n in lengths.items() if n > LONG_FILES.get(path, FILE_LINES)} == {}

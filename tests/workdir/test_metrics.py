@@ -1,0 +1,336 @@
+"""metrics.jsonl and the trackers: their contents, continued runs, and failures that do not end the training."""
+
+import json
+import math
+import os
+import sqlite3
+import struct
+import subprocess
+import sys
+import time
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from contract.errors import ConfigError
+from tests.train.subprocesses import ROOT
+from workdir import trackers
+from workdir.metrics import MetricsWriter, read_metrics
+from workdir.trackers import TRACKERS, check_trackers, stable_run_id
+
+CONFIG = {"seed": 3, "model": {"d_model": 32}}
+SAMPLE = "prompt | a <b> & c\n\nmodel  | # d"
+
+
+def writer_of(workdir, names=("tensorboard",), resume_step=0, warn=pytest.fail, **config):
+    config = CONFIG | {"train": {"trackers": list(names), "tracker_project": "trials"}} | config
+    return MetricsWriter(workdir, config, resume_step=resume_step, warn=warn)
+
+
+def write(workdir, resume_step, steps, names=("tensorboard",)):
+    writer = writer_of(workdir, names, resume_step)
+    for step in steps:
+        writer.write(step, "train", {"loss": np.float32(1 / step), "tokens": step})
+        if step % 2 == 0:
+            writer.write(step, "eval", {"loss": 2.0 / step})
+    writer.close()
+
+
+def test_lines_by_split_in_their_order_without_an_incomplete_last_one(tmp_path):
+    write(tmp_path, 0, [2])
+    path = tmp_path / "metrics.jsonl"
+    assert path.read_text() == (
+        '{"step": 2, "split": "train", "loss": 0.5, "tokens": 2}\n{"step": 2, "split": "eval", "loss": 1.0}\n'
+    )
+    path.write_text(path.read_text() + '{"step": 3, "split": "tra')
+    assert read_metrics(tmp_path, "eval") == [{"step": 2, "split": "eval", "loss": 1.0}]
+    assert [line["split"] for line in read_metrics(tmp_path)] == ["train", "eval"]
+    with pytest.raises(ConfigError, match=r"nowhere is not the folder of a run: .*metrics\.jsonl: No such file"):
+        read_metrics(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["my notes", "[1]", '{"split": "train"}', '{"step": null, "split": "train"}', '{"step": 1}',
+     '{"step": 1, "split": "eval", "loss": "x"}'],
+)  # fmt: skip
+def test_other_lines_are_refused_by_number_and_stay(tmp_path, line):
+    text = f'{{"step": 1, "split": "train"}}\n{line}\n'
+    (tmp_path / "metrics.jsonl").write_text(text)
+    for resume_step in (0, 4):
+        with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 2 is not a line of metrics: move the file away"):
+            writer_of(tmp_path, resume_step=resume_step)
+    assert (tmp_path / "metrics.jsonl").read_text() == text
+
+
+def test_nan_and_infinity_are_null(tmp_path):
+    writer = writer_of(tmp_path)
+    writer.write(1, "train", {"loss": jnp.float32("nan"), "perplexity": math.inf, "accuracy": 0.5})
+    text = (tmp_path / "metrics.jsonl").read_text()  # before the file is closed
+    strict = json.loads(text, parse_constant=lambda name: pytest.fail(name))
+    assert strict == {"step": 1, "split": "train", "loss": None, "perplexity": None, "accuracy": 0.5}
+    writer.close()
+
+
+@pytest.mark.parametrize("killed_after", [3, 4, 5])
+def test_a_resumed_runs_file_is_the_uninterrupted_runs(tmp_path, killed_after):
+    write(tmp_path / "whole", 0, range(1, 9), names=())
+    write(tmp_path / "killed", 0, range(1, killed_after + 1), names=())
+    checkpoint = 2 if killed_after < 4 else 4
+    with open(tmp_path / "killed" / "metrics.jsonl", "a") as file:
+        file.write('{"step": 7, "split": "tra')  # SIGKILL
+    write(tmp_path / "killed", checkpoint, range(checkpoint + 1, 9), names=())
+    assert (tmp_path / "killed" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    write(tmp_path / "killed", 0, [1], names=())
+    assert [line["step"] for line in read_metrics(tmp_path / "killed")] == [1], "a new run removes all lines"
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == ["metrics.jsonl"]
+
+
+def test_other_processes_write_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    write(tmp_path, 0, [1, 2])
+    assert list(tmp_path.iterdir()) == []
+
+
+def event_files(workdir):
+    """TensorBoard's files by the step that they continue from: .from_0, .from_2."""
+    return sorted((workdir / "tensorboard").iterdir(), key=lambda path: path.suffix)
+
+
+def events_of(path):
+    """The events of a TFRecord file: uint64 length, uint32 checksum, the bytes, uint32 checksum."""
+    data = path.read_bytes()
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        yield Event.FromString(data[12 : 12 + length])
+        data = data[12 + length + 4 :]
+
+
+def test_tensorboard_has_scalars_config_and_texts_and_hides_repeated_steps(tmp_path):
+    write(tmp_path, 0, [1, 2, 3])
+    writer = writer_of(tmp_path, resume_step=2)
+    writer.write(3, "train", {"loss": 1 / 3})
+    writer.write_text(7, "sample", SAMPLE)
+    events = [list(events_of(path)) for path in event_files(tmp_path)]  # before they are closed
+    values = [[(event.step, value) for event in file for value in event.summary.value] for file in events]
+    scalars = [[(step, v.tag, v.simple_value) for step, v in file if not v.HasField("tensor")] for file in values]
+    assert scalars[0][:2] == [(1, "train/loss", 1.0), (1, "train/tokens", 1.0)]
+    assert (2, "eval/loss", 1.0) in scalars[0] and scalars[1] == [(3, "train/loss", pytest.approx(1 / 3))]
+    assert [event.step for event in events[1] if event.HasField("session_log")] == [3]
+    texts = {v.tag: v.tensor.string_val[0].decode() for _, v in values[1] if v.HasField("tensor")}
+    assert texts["sample/text_summary"] == "    prompt | a <b> & c\n    \n    model  | # d"
+    assert json.loads(texts["config/text_summary"])["model"] == {"d_model": 32}
+    writer.close()
+
+
+class Broken:
+    """A tracker whose methods fail or hang as a test chooses."""
+
+    address = "nowhere"
+    written: ClassVar[list] = []
+
+    def __init__(self, run):
+        self.how = run.config["how"]
+        self.written.clear()
+        if self.how == "start":
+            raise RuntimeError("no network\nretry later")
+
+    def scalars(self, step, values):
+        if step == 2 and self.how == "hang":
+            time.sleep(60)
+        if step == 2 and self.how == "write":
+            raise OSError(28, "No space left on device", "elsewhere/file")
+        self.written.append(step)
+
+    def text(self, step, name, text):
+        self.written.append(name)
+
+    def close(self, *, failed):
+        if self.how == "close":
+            raise TimeoutError("not uploaded")
+        self.written.append("closed")
+
+
+@pytest.mark.parametrize(
+    ("how", "written", "warning"),
+    [
+        (
+            "write",
+            [1],
+            "at step 2, and receives nothing more: OSError: [Errno 28] No space left on device: ",
+        ),
+        ("hang", [1], "at step 2, and receives nothing more: TimeoutError: no answer within 0.5 seconds"),
+        ("close", [1, 2, 3, "sample"], "at the end of the run, and receives nothing more: TimeoutError: not uploaded"),
+    ],
+)
+def test_a_tracker_that_fails_is_reported_once_and_the_others_go_on(tmp_path, monkeypatch, how, written, warning):
+    monkeypatch.setitem(TRACKERS, "broken", Broken)
+    monkeypatch.setattr(trackers, "_WRITE_SECONDS", 0.5)
+    warnings = []
+    writer = writer_of(tmp_path, ["broken", "tensorboard"], warn=warnings.append, how=how)
+    for step in (1, 2, 3):
+        writer.write(step, "train", {"loss": float(step)})
+    writer.write_text(3, "sample", "text")
+    writer.close()
+    assert Broken.written == written
+    assert [line.startswith(f"the tracker broken failed {warning}") for line in warnings] == [True]
+    assert warnings[0].endswith("; metrics.jsonl is complete") and len(read_metrics(tmp_path)) == 3
+    [file] = event_files(tmp_path)
+    assert [event.step for event in events_of(file) for value in event.summary.value][1:] == [1, 2, 3, 3]
+
+
+def test_a_tracker_that_cannot_start_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(TRACKERS, "broken", Broken)
+    message = r"^train\.trackers has 'broken', which cannot start: RuntimeError: no network retry later: remove it from"
+    with pytest.raises(ConfigError, match=message):
+        writer_of(tmp_path, ["broken"], how="start")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux")
+def test_a_full_disk_is_one_line_that_names_the_workdir(tmp_path):
+    writer = writer_of(tmp_path, ())
+    writer.write(1, "train", {"loss": 1.0})
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, writer._lines.fileno())
+    os.close(full)
+    for _ in range(2):
+        message = r"^--workdir=.* cannot be written: No space left on device: .*metrics.jsonl\Z"
+        with pytest.raises(ConfigError, match=message):
+            writer.write(2, "train", {"loss": 1.0})
+    writer.close(failed=True)
+
+
+def run_program(program, *arguments, **environment):
+    """The output, both streams, of a Python program in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        # Not the service of the wandb that these tests use in their own process.
+        env={k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"} | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def write_and_continue(workdir, tracker):
+    """A run of steps 1 to 3 with a sample, then again from the checkpoint of step 2 to step 4."""
+    writer = writer_of(workdir, [tracker])
+    for step in (1, 2, 3):
+        writer.write(step, "train", {"loss": step / 4, "flops": 10**25})
+        writer.write(step, "eval", {"loss": float("nan"), "loss/r": 0.5})
+    writer.write_text(3, "sample", SAMPLE)
+    writer.close()
+    again = writer_of(workdir, [tracker], resume_step=2)
+    for step in (3, 4):
+        again.write(step, "train", {"loss": step / 4, "flops": 10**25})
+    again.close()
+
+
+def train_losses(rows):
+    return [(row["step"], row["train/loss"]) for row in rows if "train/loss" in row]
+
+
+def wandb_records(file):
+    """The records of a .wandb file: 7 bytes, then LevelDB's log format of blocks of 32 KiB."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, parts = file.read_bytes(), 7, b""
+    assert data[:4] == b":W&B"
+    while place + 7 <= len(data):
+        if place % 32768 > 32768 - 7:  # the rest of a block cannot have a header
+            place += 32768 - place % 32768
+        _, length, kind = struct.unpack("<IHB", data[place : place + 7])
+        parts += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            yield Record.FromString(parts)
+            parts = b""
+
+
+def wandb_rows(records):
+    return [
+        {(item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in record.history.item}
+        for record in records
+        if record.WhichOneof("record_type") == "history"
+    ]
+
+
+def test_wandb_has_scalars_config_and_sample_and_a_restart_continues_the_run(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    write_and_continue(tmp_path, "wandb")
+    wandb.teardown()  # waits until its service has written the files
+    [first, second] = [list(wandb_records(file)) for file in sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))]
+    rows = wandb_rows(first)
+    assert train_losses(rows) == [(1, 0.25), (2, 0.5), (3, 0.75)] and rows[0]["train/flops"] == 1e25
+    assert [{k: v for k, v in row.items() if k[0] != "_"} for row in rows[1:2]] == [{"step": 1, "eval/loss/r": 0.5}]
+    assert train_losses(wandb_rows(second)) == [(3, 0.75), (4, 1.0)], "step 3 again, with the same value"
+    runs = [record.run for records in (first, second) for record in records if record.HasField("run")]
+    assert {run.run_id for run in runs} == {stable_run_id(str(tmp_path), resumes=True)}
+    config = {item.key: json.loads(item.value_json) for item in runs[0].config.update}
+    assert runs[0].project == "trials" and config["model"] == {"d_model": 32}
+    [page] = tmp_path.glob("wandb/offline-run-*/files/media/html/sample_*.html")
+    assert "<pre>prompt | a &lt;b&gt; &amp; c\n\nmodel  | # d</pre>" in page.read_text()
+
+
+def test_trackio_has_scalars_config_and_sample_and_a_restart_continues_the_run(tmp_path):
+    pytest.importorskip("trackio")
+    # trackio reads its folder's name when it is imported: a process of its own, for a database of its own.
+    program = (
+        "import pathlib, sys; from tests.workdir.test_metrics import write_and_continue as write; "
+        "write(pathlib.Path(sys.argv[1]), 'trackio')"
+    )
+    run_program(program, str(tmp_path / "run"), TRACKIO_DIR=str(tmp_path / "files"))
+    database = sqlite3.connect(tmp_path / "files" / "trials.db")
+    rows = database.execute("select run_id, run_name, step, metrics from metrics order by id").fetchall()
+    losses = train_losses([{"step": step} | json.loads(metrics) for _, _, step, metrics in rows])
+    assert losses == [(1, 0.25), (2, 0.5), (3, 0.75), (3, 0.75), (4, 1.0)], "step 3 again, with the same value"
+    assert len({(id, name) for id, name, _, _ in rows}) == 1, "one run, not two of one name"
+    [sample] = [text for *_, metrics in rows if (text := json.loads(metrics).get("sample"))]
+    assert sample["_value"] == "    prompt | a <b> & c\n    \n    model  | # d"
+    [config] = database.execute("select config from configs").fetchone()
+    assert json.loads(config)["model"] == {"d_model": 32}
+
+
+def test_a_run_from_step_0_is_a_new_run_in_its_trackers(tmp_path):
+    first = stable_run_id(str(tmp_path), resumes=False)
+    assert stable_run_id(str(tmp_path), resumes=True) == first != stable_run_id(str(tmp_path), resumes=False)
+    (tmp_path / "tracking.json").write_text('{"run_id": 3}')
+    with pytest.raises(ConfigError, match=r"tracking\.json is damaged: delete it"):
+        stable_run_id(str(tmp_path), resumes=True)
+
+
+@pytest.mark.parametrize("tracker", ["wandb", "trackio"])
+def test_a_tracker_that_is_not_installed_is_refused_with_its_extra(tracker, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    message = rf"train\.trackers has '{tracker}', which is not installed: pip install -e '\.\[{tracker}\]'"
+    with pytest.raises(ConfigError, match=message):
+        check_trackers(["tensorboard", tracker])
+
+
+def test_wandb_without_a_key_is_refused_unless_it_is_offline(tmp_path):
+    pytest.importorskip("wandb")
+    program = (
+        "import os\nfrom workdir.trackers import check_trackers\n"
+        "for mode in ('online', 'offline'):\n"
+        "    os.environ['WANDB_MODE'] = mode\n"
+        "    import wandb; wandb.teardown()\n"
+        "    try: check_trackers(['wandb'])\n"
+        "    except Exception as error: print(mode, error)\n"
+    )
+    done = run_program(program, HOME=str(tmp_path), NETRC=str(tmp_path / "netrc"), WANDB_API_KEY="")
+    assert "online train.trackers has 'wandb', which has no API key on this machine: run wandb login, or set" in done
+    assert "offline train" not in done
+
+
+def test_the_trainer_does_not_import_torch():
+    """tensorboardX does where PyTorch is installed, which adds seconds to every start."""
+    pytest.importorskip("torch")
+    run_program("import sys, workdir.trackers; assert 'torch' not in sys.modules; import torch; torch.ones(1)")

@@ -1,0 +1,139 @@
+"""A run's folder: one process at a time, its config, and no silent start over a run that has lost its checkpoints."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from contract.errors import ConfigError
+from files import paths
+from tests.train.subprocesses import ROOT
+from workdir.workdir import FIRST_CHECKPOINT_MARKER, LOCK_FILE, Workdir
+
+HOLD = """
+import sys, time
+from workdir.workdir import Workdir
+with Workdir(sys.argv[1]).lock() as id:
+    print(id, flush=True)
+    time.sleep(100)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process, which holds the lock of `tmp_path`."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process.id = process.stdout.readline().strip()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_process_is_refused_and_a_killed_one_frees_the_lock(tmp_path, holder):
+    workdir = Workdir(tmp_path)
+    message = (
+        rf"^--workdir={tmp_path} is in use by process {holder.pid} on \S+, which started at 20.*: wait for its end"
+    )
+    with pytest.raises(ConfigError, match=message) as error, workdir.lock():
+        pass
+    assert "\n" not in str(error.value)
+    assert workdir.sees_lock(holder.id, seconds=0) and not workdir.sees_lock("another", seconds=0)
+    holder.send_signal(signal.SIGKILL)  # and not waited for
+    with workdir.lock() as id:
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["id"] == id
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_lock_is_not_taken_twice_in_one_process_and_ends_with_an_error(tmp_path):
+    with pytest.raises(ZeroDivisionError), Workdir(tmp_path).lock():
+        with pytest.raises(ConfigError, match="is in use by process"), Workdir(tmp_path).lock():
+            pass
+        raise ZeroDivisionError
+    with Workdir(tmp_path).lock():
+        pass
+
+
+def test_a_lock_file_that_its_holder_deletes_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+    """A process that has opened the file of a lock that ends then would lock a file that nobody else finds."""
+    import fcntl
+
+    real, opened = fcntl.flock, []
+
+    def flock(descriptor, operation):
+        opened.append(os.fstat(descriptor).st_ino)
+        if len(opened) == 1:
+            (tmp_path / LOCK_FILE).unlink()
+            (tmp_path / "other").write_text("")  # so that the inode is not used again
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with Workdir(tmp_path).lock():
+        assert os.stat(tmp_path / LOCK_FILE).st_ino == opened[1] and len(opened) == 2
+
+
+def test_the_lock_of_a_bucket_is_an_object_that_says_how_to_remove_it(bucket):
+    workdir, path = Workdir(bucket), f"{bucket}/run.lock"
+    with workdir.lock():
+        message = rf"is in use by process {os.getpid()} on .*: if it was killed, delete {path}; otherwise wait for its"
+        with pytest.raises(ConfigError, match=message), workdir.lock():
+            pass
+        assert paths.exists(path)
+    assert not paths.exists(path)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"--workdir=.*/file/run cannot be written: Not a directory"):
+        Workdir(tmp_path / "file" / "run").create()
+    with pytest.raises(ConfigError, match="--workdir=hdfs://host/run has the scheme hdfs"):
+        Workdir("hdfs://host/run").create()
+    Workdir(tmp_path / "a" / "b").create()
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_folder_without_a_run_has_nothing(tmp_path):
+    workdir = Workdir(Workdir(tmp_path / "nowhere", named_by="train.init_from"), named_by="train.init_from")
+    assert not workdir.exists and not workdir.has_config and not workdir.has_metrics and not workdir.is_imported
+    assert workdir.steps() == [] and workdir.imported() == {} and not workdir.is_complete
+    with pytest.raises(ConfigError, match=r"^train.init_from=.*/nowhere is not the folder of a run"):
+        workdir.config()
+    assert not (tmp_path / "nowhere").exists() and str(workdir) == os.fspath(workdir) == str(tmp_path / "nowhere")
+
+
+def test_a_finished_run(trained_run):
+    workdir = Workdir(trained_run("decoder_only"))
+    assert workdir.is_complete and workdir.steps() == [2, 4] and workdir.counters(4)["step"] == 4
+    assert [line["step"] for line in workdir.metrics("eval")] == [2, 4]
+    assert workdir.config()["objective"]["name"] == "clm"
+
+
+def test_a_field_that_a_config_lacks_has_its_default_and_a_note_says_so(trained_run, tmp_path, capsys):
+    config = Workdir(trained_run("decoder_only")).config()
+    del config["model"]["norm_epsilon"]
+    workdir = Workdir(tmp_path)
+    workdir.write_config(config)
+    assert workdir.config()["model"]["norm_epsilon"] == 1e-6
+    assert capsys.readouterr().err == f"note: {tmp_path}/config.json lacks model.norm_epsilon: it is 1e-06\n"
+
+
+def test_a_run_without_checkpoints_is_refused_if_it_had_one_and_unless_it_is_discarded(trained_run, tmp_path):
+    run = shutil.copytree(trained_run("decoder_only"), tmp_path / "run")
+    workdir = Workdir(run)
+    workdir.check_not_lost(start_anew=False)
+    with pytest.raises(ConfigError, match=r"^--start_anew=True: .* has a checkpoint of step 4: remove the flag"):
+        workdir.check_not_lost(start_anew=True)
+    shutil.rmtree(run / "checkpoints")
+    message = r"contains a run with metrics up to step 4, but .*/checkpoints has no checkpoint any more: put back"
+    with pytest.raises(ConfigError, match=message) as error:
+        workdir.check_not_lost(start_anew=False)
+    assert str(error.value).endswith("--start_anew=True") and "\n" not in str(error.value)
+    workdir.check_not_lost(start_anew=True)
+    (run / FIRST_CHECKPOINT_MARKER).unlink()  # as of a run that was killed before its first checkpoint
+    workdir.check_not_lost(start_anew=False)
+    (run / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"up to step 4, but .*config\.json does not exist"):
+        workdir.check_not_lost(start_anew=False)

@@ -1,1 +1,0 @@
-"""Where a run writes its metrics, its config and its sample: workdir.tracking.writer alone knows the trackers."""
