@@ -37,7 +37,7 @@ from absl import flags
 from jax.sharding import NamedSharding
 
 from benchmarks import shapes
-from benchmarks.processes import define_peer, peer_lines
+from benchmarks.measuring import define_peer, peer_lines
 from cluster.devices import chip_of
 from command.flags import config_fields, define_config, parse_flags, run_command
 from contract.errors import ConfigError
