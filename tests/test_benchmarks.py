@@ -9,9 +9,9 @@ from benchmarks import compile as compile_benchmark
 from benchmarks import (
     corruption,
     huggingface,
+    measuring,
     pipeline,
     prepare,
-    measuring,
     step,
 )
 from benchmarks.measuring import every_variant, named_config
