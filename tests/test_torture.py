@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.torture import Difference, Trial, check_equal, torture
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
