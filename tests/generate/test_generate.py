@@ -57,18 +57,14 @@ def test_the_command_fills_masks(workdirs, monkeypatch, capsys):
 
 INVALID_COMMANDS = {
     "temperature": ("clm", "a", ["--temperature=-1"], "--temperature=-1.0 must be 0"),
-    "not a number": ("clm", "a", ["--temperature=nan"], "--temperature=nan must be"),
     "top_k": ("clm", "a", ["--top_k=-1"], "--top_k=-1 must be"),
     "top_p 0": ("clm", "a", ["--top_p=0"], "--top_p=0.0 must be above 0"),
-    "top_p 2": ("clm", "a", ["--top_p=2"], "--top_p=2.0 must be above 0"),
     "max_tokens": ("clm", "a", ["--max_tokens=0"], "--max_tokens=0 must be an integer of 1"),
-    "num_samples": ("clm", "a", ["--num_samples=0"], "--num_samples=0 must be an integer of 1"),
     "greedy samples": ("clm", "a", ["--num_samples=2", "--temperature=0"], "all the same"),
     "seed": ("clm", "a", ["--seed=-1"], "--seed=-1 must be"),
     "learned positions": ("clm", "abc", ["--max_tokens=46"], "48 learned positions.*set --max_tokens=45 or less"),
     "step": ("clm", "a", ["--step=7"], "no checkpoint of step 7"),
     "no mask": ("mlm", "a", [], r"--prompt has no \[MASK\]"),
-    "sampling flags": ("mlm", "a[MASK]", ["--top_k=3"], "--top_k does not apply"),
     "too long for masks": ("mlm", "[MASK]" * 47, [], "has 49 tokens.*data.inputs_length=48"),
 }
 
@@ -159,18 +155,6 @@ def test_a_sample_shows_prompt_answer_and_true_text(corpus, monkeypatch, objecti
         text = replace_sentinels(prompt_ids, spans, vocab) if has_sentinels else np.append(prompt_ids, truth_ids)
         assert len(text) > 8 and document.startswith(decode(text))
         assert prompt.count("<extra_id") in ((1, 2) if has_sentinels else (0,))
-
-
-def test_a_sample_is_the_longest_document_where_all_are_too_short(corpus, tmp_path):
-    for n in range(6):
-        (tmp_path / f"{n}.txt").write_text("xyz"[: n // 2 + 1] + str(n))
-    experiment = tiny_experiment(
-        "clm", "decoder_only", data=corpus | {"path": str(tmp_path), "heldout_fraction": 0.5, "inputs_length": 4}
-    )
-    run = make_run(experiment, show_progress=False)
-    lengths = [len(run.heldout_documents.tokens(i)) for i in range(len(run.heldout_documents))]
-    tokens, _ = sample._heldout_text(run, 100)
-    assert len(tokens) == max(lengths)
 
 
 def test_a_sample_can_be_drawn_from_parameters_on_several_devices(corpus):
