@@ -24,7 +24,8 @@ BART_ONE_MASK = {"name": "bart", **BART["text_infilling"], "mask_random": 0.0}
 
 def scored(experiment, params, examples, **options):
     """The scores of `examples`, in order."""
-    found = dict(LanguageModel(experiment, params, make_reading_mesh(params)).score(examples, **options))
+    model = LanguageModel(experiment, params, make_reading_mesh(params))
+    found = {number: scores for number, _, scores in model.score(enumerate(examples), **options)}
     return [found[number] for number in range(len(found))]
 
 

@@ -53,7 +53,7 @@ def test_bytes_are_those_of_the_raw_text_and_unknown_tokens_are_not_scored(model
     assert found.bytes.tolist() == [len(texts[0]), len(texts[1].encode()) - 2]
     assert found.tokens.tolist() == [len(window.tokens) - len(given) - k for k, window in enumerate(windows)]
     # All hidden tokens, the unknown one included, given those before them.
-    [(_, scores)] = model.score_with_bar(hidden_end(windows[1]), 1)
+    [(_, _, scores)] = model.score_with_bar(enumerate(hidden_end(windows[1])), 1)
     is_known = windows[1].tokens[len(given) :] != vocab.unk
     assert found.nats[1] == pytest.approx(scores.nats[is_known].sum()) and not is_known.all()
 
