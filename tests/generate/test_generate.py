@@ -1,7 +1,6 @@
 """The command `python -m train.generate`, and the sample that a run prints at its end."""
 
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from generate import __main__ as generate
 from generate import sample
 from generate.prompts import prompt_batch, read_prompt
 from generate.sampling import Answer
-from generate.texts import Generated, Options, most_tokens
+from generate.texts import most_tokens
 from objectives.prompting import replace_sentinels, spans_by_sentinel
 from run.compiled_run import make_run
 from tests.generate.test_prompts import BART, FIM
@@ -76,17 +75,6 @@ def test_invalid_commands_raise_one_line(workdirs, monkeypatch, capsys, objectiv
     with pytest.raises(ConfigError, match=message) as error:
         run_command(monkeypatch, capsys, workdirs[objective], prompt, *arguments)
     assert "\n" not in str(error.value)
-
-
-def test_an_answer_that_fills_no_span_gives_a_note(capsys):
-    prompting = types.SimpleNamespace(task="infill_spans")
-    request = types.SimpleNamespace(prompt=types.SimpleNamespace(prompting=prompting), max_tokens=9)
-    texts = {"a <extra_id_0> c": "b", "a b c": "<extra_id_0> b"}
-    answers = [Generated("a <extra_id_0> c", answer, text, True, 0, 1) for text, answer in texts.items()]
-    for answer, notes in zip(answers, (1, 0), strict=True):
-        lines = list(generate._generated_lines([answer], request, Options(), "a <extra_id_0> c"))
-        assert lines == [f"answer: {answer.answer}", f"text: {answer.text}"]
-        assert capsys.readouterr().err.count("note: sample 1 fills no span") == notes
 
 
 def test_answers_longer_than_training_rows_give_a_note():

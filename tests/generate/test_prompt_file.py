@@ -104,19 +104,6 @@ def test_flags_that_do_not_go_together(workdirs, monkeypatch, capsys, tmp_path):
         run(monkeypatch, capsys, workdirs["clm"], "--prompts=nowhere")
 
 
-def test_an_error_while_decoding_leaves_no_file(workdirs, monkeypatch, capsys, tmp_path):
-    (tmp_path / "p").write_text("a\nb\n")
-
-    def interrupted(*args):
-        yield []
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(generate, "answer_texts", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(monkeypatch, capsys, workdirs["clm"], f"--prompts={tmp_path}/p", f"--out={tmp_path}/out")
-    assert [path.name for path in tmp_path.iterdir()] == ["p"]
-
-
 @pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])
 def test_a_byte_order_mark_is_not_part_of_the_first_prompt(tmp_path, name):
     line = b'{"prompt": "a"}' if name == "p.jsonl" else b"a"

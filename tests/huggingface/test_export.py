@@ -174,6 +174,8 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
 def test_only_an_earlier_export_of_the_same_run_is_replaced(trained, exported, tmp_path):
     out = tmp_path / "out"
     run_export(f"--workdir={trained}", f"--out={out}", "--all_steps")
+    first, last = (open_folder(out / name, "").tensors for name in ("step_2", "step_4"))
+    assert any((first[name] != last[name]).any() for name in first)
     with pytest.raises(ConfigError, match=r"--out=.* is an earlier export of this run: set --overwrite to replace it"):
         run_export(f"--workdir={trained}", f"--out={out}")
     other, _ = exported("t5")
