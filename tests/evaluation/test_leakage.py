@@ -156,9 +156,10 @@ def test_short_text_that_another_corpus_trains_on_is_counted_and_dropped(corpus,
     """Within one run equal texts are not equal by chance: without them a held-out loss could be that of a copy."""
     lines = [f"word{k} and {k}" for k in range(60)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
-    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines[name == "b" :: 2]))
     sources = {
-        "lines": ("text", tmp_path / "lines.txt", "line", ""),
+        "lines": ("text", tmp_path / "*.txt", "line", ""),
         "rows": ("jsonl", tmp_path / "rows.jsonl", "file", ""),
     }
 
@@ -166,11 +167,10 @@ def test_short_text_that_another_corpus_trains_on_is_counted_and_dropped(corpus,
         sides = [(set(texts(text.train_documents)), set(texts(text.heldout_documents))) for text in corpora.each]
         return [len(sides[0][1] & sides[1][0]), len(sides[1][1] & sides[0][0])]
 
-    options = {"data__split_by": "document"}
-    kept = opened(corpus, sources, **options)
+    kept = opened(corpus, sources)
     assert [text.elsewhere for text in kept.each] == leaked(kept) and min(leaked(kept)) > 5
-    assert leaked(opened(corpus, sources, data__near_duplicates="drop", **options)) == [0, 0]
-    run = make_run(make_experiment(several(corpus, sources, **options)), show_progress=False)
+    assert leaked(opened(corpus, sources, data__near_duplicates="drop")) == [0, 0]
+    run = make_run(make_experiment(several(corpus, sources)), show_progress=False)
     print_summary(run, Display(1, 0), str(tmp_path))
     printed = capsys.readouterr()
     found = re.findall(r"(\d+) of \d+ held-out documents of corpus", " ".join((printed.out + printed.err).split()))
