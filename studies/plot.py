@@ -5,15 +5,18 @@ raw_tokens, scored_tokens, flops or seconds draws over these totals instead of t
 format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
 """
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from absl import flags
 
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
+from studies.statistics import Values, summarize
 from workdir.workdir import Workdir
 
 _FLAGS = flags.FlagValues()
@@ -60,9 +63,7 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
         curves = {run: read_curves(run, metric, split, x=x)[metric] for run in runs}
     if split == "eval" and len(runs) > 1:
         _check_same_heldout(runs)
-    pyplot = import_pyplot("train.plot")
-    with pyplot.rc_context({"svg.hashsalt": "cloze", "font.size": 9}):
-        figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
+    with drawing(out, figsize=(6.4, 4.0)) as axes:
         for name, (places, values) in curves.items():
             is_total = name in (metric, *runs)
             axes.plot(places, values, linewidth=2 if is_total else 1, marker="o", markersize=3)
@@ -74,22 +75,77 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
         for text, name in zip(legend.get_texts(), curves, strict=True):
             text.set_parse_math(False)
             text.set_text(name)
-        write_figure(figure, out)
 
 
-def import_pyplot(command: str) -> Any:
-    """Returns matplotlib.pyplot, which draws into files and opens no windows. command: for the message.
-
-    Raises ConfigError if matplotlib is not installed.
-    """
+def import_pyplot() -> Any:
+    """Returns matplotlib.pyplot, which draws into files. Raises ConfigError if matplotlib is not installed."""
     try:
         import matplotlib
 
         matplotlib.use("agg")
         from matplotlib import pyplot
     except ImportError:
-        raise ConfigError(f"{command} needs matplotlib: pip install -e '.[plot]'") from None
+        raise ConfigError("a figure needs matplotlib: pip install -e '.[plot]'") from None
     return pyplot
+
+
+@contextlib.contextmanager
+def drawing(path: str, flag: str = "--out", columns: int = 1, **options: Any) -> Iterator[Any]:
+    """Yields the axes of a figure, and writes it to `path`, the value of `flag`: equal files for equal figures.
+
+    columns: of axes; more than one: an array of them. options: of pyplot.subplots.
+    """
+    pyplot, suffix = import_pyplot(), os.path.splitext(path)[1].removeprefix(".")
+    with pyplot.rc_context({"svg.hashsalt": "cloze", "font.size": 9}):
+        figure, axes = pyplot.subplots(1, columns, layout="constrained", **options)
+        try:
+            yield axes
+            with writing(path, flag, binary=True) as file:
+                figure.savefig(file, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
+        finally:
+            pyplot.close(figure)
+
+
+def draw_values(path: str, label: str, values: Mapping[str, Values], baseline: str) -> None:
+    """Draws the values of a measure: the mean over seeds with its interval, and each seed, one row a variant."""
+    with drawing(path, figsize=(7.2, 1.0 + 0.32 * len(values))) as axes:
+        for row, of_seeds in enumerate(values.values()):
+            found = summarize(of_seeds)
+            axes.plot([*of_seeds.values()], [row + 0.28] * len(of_seeds), "o", ms=3.5, mfc="none", color="0.35")
+            if found.low is not None:
+                axes.plot([found.low, found.high], [row, row], color=COLOURS[1], linewidth=1.6)
+            if found.mean is not None:
+                axes.plot(found.mean, row, "o", color=COLOURS[1], markeredgecolor="black")
+        axes.set_yticks(range(len(values)), [f"{name} (baseline)" if name == baseline else name for name in values])
+        axes.set_ylim(len(values) - 0.4, -0.6)
+        axes.set_xlabel(label)
+        axes.grid(alpha=0.25)
+
+
+def draw_losses(path: str, curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]]) -> None:
+    """Draws losses over tokens and over FLOPs: each seed, and their mean where all have a loss.
+
+    curves: variant -> "raw_tokens", "flops" and "loss" of each seed.
+    """
+    late: list[float] = []  # losses of the second half of the training set the range of the vertical axis
+    with drawing(path, columns=2, figsize=(9.6, 4.4), sharey=True) as panels:
+        for axes, x in zip(panels, ("raw_tokens", "flops"), strict=True):
+            for place, (variant, seeds) in enumerate(curves.items()):
+                colour, style = COLOURS[place % len(COLOURS)], ("-", "--", ":")[place // len(COLOURS) % 3]
+                places = [np.asarray(curve[x], float) for curve in seeds]
+                losses = [np.asarray(curve["loss"]) for curve in seeds]
+                for at, loss in zip(places, losses, strict=True):
+                    axes.plot(at, loss, color=colour, linewidth=0.5, alpha=0.5)
+                    late += list(loss[at >= at[-1] / 2])
+                grid = np.unique(np.concatenate(places)).clip(max(p[0] for p in places), min(p[-1] for p in places))
+                mean = np.mean([np.interp(grid, *curve) for curve in zip(places, losses, strict=True)], axis=0)
+                axes.plot(grid, mean, color=colour, linestyle=style, linewidth=1.8, label=variant)
+            axes.set_xlabel(_AXES[x])
+            axes.grid(alpha=0.25)
+        margin = 0.05 * (np.ptp(late) or abs(late[0]) or 1.0)
+        panels[0].set_ylim(min(late) - margin, max(late) + margin)
+        panels[0].set_ylabel("held-out loss")
+        panels[0].figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
 
 
 def check_figure(path: str, flag: str = "--out") -> None:
@@ -97,16 +153,6 @@ def check_figure(path: str, flag: str = "--out") -> None:
     if os.path.splitext(path)[1] not in _SUFFIXES:
         raise ConfigError(f"{flag}={path} must end in .svg, .png or .pdf")
     check_output(path, flag)
-
-
-def write_figure(figure: Any, path: str, flag: str = "--out") -> None:
-    """Writes a figure of pyplot, equal for equal figures, in the format of the suffix of `path`, and closes it."""
-    suffix = os.path.splitext(path)[1].removeprefix(".")
-    try:
-        with writing(path, flag, binary=True) as file:
-            figure.savefig(file, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
-    finally:
-        import_pyplot("train.plot").close(figure)
 
 
 def _check_same_heldout(runs: Sequence[str]) -> None:

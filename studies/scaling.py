@@ -34,7 +34,7 @@ from experiment.experiment import make_experiment
 from models.parameters import leaf_name
 from models.transformer import Params
 from run.restore import config_for_reading
-from studies.plot import check_figure, import_pyplot, write_figure
+from studies.plot import check_figure, drawing, import_pyplot
 from studies.report import large
 from studies.results import StudyFolder
 from studies.scaling_law import CONFIDENCE, FLOPS_PER_PARAM_AND_TOKEN, PUBLISHED, Fit, Law, Point, fit, interval
@@ -330,15 +330,14 @@ def draw(points: Sequence[Point], result: Fit, path: str) -> None:
     The budgets are between the smallest and the largest 6 N D of the runs. A point is a run, in the color of its 6 N D,
     and a star is the optimum of a budget, where the runs determine it.
     """
-    pyplot = import_pyplot("--figure")
+    pyplot = import_pyplot()
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm
 
     params, losses, budgets = (np.array([getattr(p, name) for p in points]) for name in ("params", "loss", "flops"))
     norm, colors = LogNorm(budgets.min(), budgets.max()), pyplot.colormaps["viridis"]
     sizes = np.geomspace(params.min() / 2, params.max() * 2, 400)
-    with pyplot.rc_context({"svg.hashsalt": "cloze", "font.size": 9}):
-        figure, axes = pyplot.subplots(figsize=(6.4, 4.4), layout="constrained")
+    with drawing(path, "--figure", figsize=(6.4, 4.4)) as axes:
         for budget in np.geomspace(budgets.min(), budgets.max(), 5):
             curve = result.law.loss(sizes, budget / FLOPS_PER_PARAM_AND_TOKEN / sizes)
             axes.plot(sizes, curve, color=colors(norm(budget)))
@@ -351,8 +350,7 @@ def draw(points: Sequence[Point], result: Fit, path: str) -> None:
         axes.set(xscale="log", xlabel="parameters N", ylabel="held-out loss (nats per token)")
         axes.set_ylim(losses.min() - margin, losses.max() + margin)
         axes.grid(alpha=0.3)
-        figure.colorbar(ScalarMappable(norm, colors), ax=axes, label="FLOPs, C = 6 N D")
-        write_figure(figure, path, "--figure")
+        axes.figure.colorbar(ScalarMappable(norm, colors), ax=axes, label="FLOPs, C = 6 N D")
 
 
 if __name__ == "__main__":
