@@ -1,4 +1,4 @@
-"""Milliseconds of the attention kernels alone: python -m benchmarks.attention [CASE ...] [--kernels=xla,cudnn,triton]
+"""Milliseconds of the attention kernels alone: python -m benchmarks.attention [CASE ...] [--kernels=xla,cudnn]
 
 Prints one JSON line for each case (default: all) and kernel, of the attention of one layer without its projections:
 
@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from benchmarks.timing import alternating_seconds, chosen_names
+from benchmarks.measuring import alternating_seconds, chosen_names
 from command.flags import parse_flags, run_command
 from configs.base import get_config
 from contract.errors import ConfigError
@@ -47,7 +47,7 @@ CASES = {  # of the model and of the rows; `prefix`: half of each segment
 }
 
 _FLAGS = flags.FlagValues()
-_KERNELS = flags.DEFINE_list("kernels", ["xla", "cudnn", "triton"], "Values of model.attention.", flag_values=_FLAGS)
+_KERNELS = flags.DEFINE_list("kernels", ["xla", "cudnn"], "Values of model.attention.", flag_values=_FLAGS)
 _SIZES = {"rows": 32, "length": 512, "heads": 12, "head_dim": 64, "runs": 20}
 for _name, _default in _SIZES.items():
     flags.DEFINE_integer(_name, _default, "Size.", lower_bound=1, flag_values=_FLAGS)

@@ -12,7 +12,7 @@ import sys
 
 from absl import flags
 
-from benchmarks.processes import json_lines
+from benchmarks.measuring import json_lines
 from command.flags import parse_flags, run_command
 
 LAYERS = (4, 12, 48)

@@ -16,7 +16,7 @@ import time
 import numpy as np
 from absl import flags
 
-from benchmarks.named_configs import every_variant, named_config
+from benchmarks.measuring import every_variant, named_config
 from command.flags import parse_flags, run_command
 from contract.windows import Windows
 from data.tokenizers.tokenizer import Tokenizer

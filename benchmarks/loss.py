@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from absl import flags
 
-from benchmarks.timing import alternating_seconds
+from benchmarks.measuring import alternating_seconds
 from command.flags import parse_flags, run_command
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, scored_tokens

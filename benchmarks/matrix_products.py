@@ -23,8 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from benchmarks.processes import json_lines
-from benchmarks.timing import alternating_seconds
+from benchmarks.measuring import alternating_seconds, json_lines
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
 

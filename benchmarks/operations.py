@@ -31,7 +31,7 @@ from absl import flags
 from flax import nnx
 from jax.sharding import SingleDeviceSharding
 
-from benchmarks.timing import alternating_seconds, chosen_names
+from benchmarks.measuring import alternating_seconds, chosen_names
 from command.flags import parse_flags, run_command
 from configs.base import get_config
 from contract.errors import ConfigError

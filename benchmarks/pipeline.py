@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks.named_configs import named_config
-from benchmarks.processes import define_peer, peer_lines
+from benchmarks.measuring import define_peer, named_config, peer_lines
 from command.flags import parse_flags, run_command
 from configs import base
 from configs.base import corpus as a_corpus

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks.named_configs import named_config
+from benchmarks.measuring import named_config
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
 from data.store.checksums import file_checksum, sealed

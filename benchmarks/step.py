@@ -1,8 +1,8 @@
 """Tokens per second of a training step: python -m benchmarks.step [--SHAPE=... | --config=FILE] [--peer='COMMAND']
 
 Prints one JSON line. The step is a run's own (run/compiled_run.py), compiled over the mesh, with donated state: forward
-pass, loss, backward pass and optimizer on one batch of full rows, without dropout. As many positions of a row are scored as
-the objective can score: all of CLM's, and of MLM's those at which the learner computes logits. Tokens are
+pass, loss, backward pass and optimizer on one batch of full rows, without dropout. As many positions of a row are
+scored as the objective can score: all of CLM's, and of MLM's those at which the learner computes logits. Tokens are
 positions, those of both stacks of an encoder-decoder. The time of a step is the median of --steps steps after a
 warm-up. MFU counts FLOPs as models/flops.py does; it is null for devices whose peak is not known (cluster/hardware.py).
 
@@ -37,7 +37,7 @@ from absl import flags
 from jax.sharding import NamedSharding
 
 from benchmarks import shapes
-from benchmarks.processes import define_peer, peer_lines
+from benchmarks.measuring import define_peer, peer_lines
 from cluster.devices import chip_of
 from command.flags import config_fields, define_config, parse_flags, run_command
 from contract.errors import ConfigError

@@ -9,12 +9,12 @@ from benchmarks import compile as compile_benchmark
 from benchmarks import (
     corruption,
     huggingface,
+    measuring,
     pipeline,
     prepare,
-    processes,
     step,
 )
-from benchmarks.named_configs import every_variant, named_config
+from benchmarks.measuring import every_variant, named_config
 from contract.errors import ConfigError
 
 SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 16, "batch_size": 2, "length": 32, "target_length": 16}
@@ -165,7 +165,7 @@ def test_a_config_name_contains_its_preset_and_unknown_names_raise():
 
 def test_arguments_without_peer_omits_the_flags_of_the_peer():
     argv = ["pipeline", "ul2", "--peer=prog --x=1", "--seconds=2", "--pairs", "3", "--threads", "1", "clm"]
-    assert processes.arguments_without_peer(argv) == ["ul2", "--seconds=2", "--threads", "1", "clm"]
+    assert measuring.arguments_without_peer(argv) == ["ul2", "--seconds=2", "--threads", "1", "clm"]
 
 
 def test_peer_lines_alternate_as_the_flags_specify(monkeypatch, capsys):
@@ -174,7 +174,7 @@ def test_peer_lines_alternate_as_the_flags_specify(monkeypatch, capsys):
         assert (peer, pairs, rate) == ("prog --x=1", 3, "tokens_per_second")
         return [{"ratio": 2.0}]
 
-    monkeypatch.setattr(processes, "alternate", alternate)
+    monkeypatch.setattr(measuring, "alternate", alternate)
     arguments = ["--peer=prog --x=1", *ARGUMENTS, "--pairs=3", "--config.seed=1"]
     assert lines_of(step, arguments, monkeypatch, capsys) == [{"ratio": 2.0}]
 
@@ -186,11 +186,11 @@ def test_runs_of_the_benchmark_and_of_the_peer_alternate(tmp_path, monkeypatch):
     (tmp_path / "peer.py").write_text(_program(order, "peer", [10, 10, 20]))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     peer = f"{sys.executable} {tmp_path}/peer.py"
-    (line,) = processes.alternate("ours", [], peer, 3, rate="rate")
+    (line,) = measuring.alternate("ours", [], peer, 3, rate="rate")
     assert order.read_text().split() == ["ours", "peer"] * 3
     assert line == {"rate": 30, "peer_rate": 10, "ratio": 1.5, "ratios": [1.0, 4.0, 1.5], "peer": {"rate": 20}}
     with pytest.raises(ConfigError, match="has no 'speed'"):
-        processes.alternate("ours", [], peer, 1, rate="speed")
+        measuring.alternate("ours", [], peer, 1, rate="speed")
 
 
 def _program(order, name, rates):
@@ -211,7 +211,7 @@ def _program(order, name, rates):
 )
 def test_commands_without_a_json_line_raise(command, message):
     with pytest.raises(ConfigError, match=message):
-        processes.json_lines(command)
+        measuring.json_lines(command)
 
 
 def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):

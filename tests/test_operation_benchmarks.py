@@ -18,13 +18,13 @@ def test_loss_reports_memory_and_time_ratios(monkeypatch, capsys):
 
 def test_attention_measures_each_kernel_or_says_why_not(monkeypatch, capsys):
     sizes = ["--rows=2", "--length=32", "--heads=2", "--head_dim=8", "--runs=1", "--precision=float32"]
-    lines = lines_of(attention, [*sizes, "prefix", "dropout", "--kernels=xla,triton"], monkeypatch, capsys)
+    lines = lines_of(attention, [*sizes, "prefix", "dropout", "--kernels=xla,cudnn"], monkeypatch, capsys)
     assert [(line["case"], line["kernel"]) for line in lines] == [
-        (case, kernel) for case in ("prefix", "dropout") for kernel in ("xla", "triton")
+        (case, kernel) for case in ("prefix", "dropout") for kernel in ("xla", "cudnn")
     ]
-    for of_xla, of_triton in (lines[:2], lines[2:]):
+    for of_xla, of_cudnn in (lines[:2], lines[2:]):
         assert of_xla["milliseconds"] > 0 and of_xla["forward_milliseconds"] > 0 and of_xla["temporary_bytes"] > 0
-        assert of_triton["milliseconds"] is None and "needs an NVIDIA GPU" in of_triton["reason"]
+        assert of_cudnn["milliseconds"] is None and "needs an NVIDIA GPU" in of_cudnn["reason"]
     for argument, message in (("sliding", "case 'sliding' is unknown: use causal"), ("--kernels=cuda", "'cuda' must")):
         with pytest.raises(ConfigError, match=message):
             lines_of(attention, [*sizes, argument], monkeypatch, capsys)

@@ -41,7 +41,7 @@ EXECUTING_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.pop
 # --config of ml_collections is executed, and so are --study and the files of configs/ that it names. Nothing else is.
 OWN_CODE = {
     ("studies/study.py", "spec.loader.exec_module"),
-    ("benchmarks/named_configs.py", "importlib.import_module"),
+    ("benchmarks/measuring.py", "importlib.import_module"),
     ("data/prepare/beam.py", "pickle"),  # of parts that workers of the same command have written
 }
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.train.subprocesses import free_port, run_main, start_main
 
+pytestmark = pytest.mark.slow
+
 HOST = re.escape(socket.gethostname())
 # Several C++ threads of gloo print this message at once, each in pieces whose order varies.
 GLOO_GREETING = re.compile(

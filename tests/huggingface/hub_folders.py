@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from benchmarks.huggingface_models import MODELS, random_model
+from benchmarks.huggingface import MODELS, random_model
 from tests.data import tiny_tokenizers
 
 _TOKENIZERS = {
@@ -22,7 +22,7 @@ ROWS = 40  # learned positions
 
 
 def make_hub_folder(folder: Path, name: str, *, seed: int = 0, extra_rows: int = 0, **options) -> Path:
-    """Writes a folder with the model `name` of benchmarks.huggingface_models and a row for each token of its tokenizer.
+    """Writes a folder with the model `name` of benchmarks.huggingface and a row for each token of its tokenizer.
 
     extra_rows: of the token table, without a token. options: of config.json.
     """

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 
 from benchmarks import huggingface as comparison
-from benchmarks.huggingface_models import MODELS, VOCAB, batch_of, random_inputs, random_model
+from benchmarks.huggingface import MODELS, VOCAB, batch_of, random_inputs, random_model
 from huggingface.families import FAMILIES
 from models.parameters import leaf_name, stacks_layers
 

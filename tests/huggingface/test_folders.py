@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.huggingface_models import MODELS, VOCAB
+from benchmarks.huggingface import MODELS, VOCAB
 from contract.errors import ConfigError
 from huggingface.families import (
     FAMILIES,

@@ -14,6 +14,8 @@ from plan.estimate import Topology, estimate, parse_topology, with_pool
 from run.memory import resolve_memory
 from tests.table import CONFIGS, presets_of
 
+pytestmark = pytest.mark.slow
+
 V5E_HOST = Topology("v5e:2x2", 4, CHIPS["v5e"], ())  # without a compiler
 H100 = Topology("h100:1", 1, with_pool(CHIPS["h100"], 0.75), ())
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.train.subprocesses import run
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import contextlib, dataclasses, functools, json
 import jax, jax.numpy as jnp, numpy as np

@@ -16,6 +16,8 @@ from experiment.experiment import Experiment, make_experiment
 from models.parameters import leaf_name
 from studies.study import Study, load_study
 
+pytestmark = pytest.mark.slow
+
 FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "studies"
 STUDIES = sorted({path.stem for path in FOLDER.glob("[!_]*.py")} - {"base", "common"})
 # Studies whose variants have different numbers of parameters on purpose, as their notes say.

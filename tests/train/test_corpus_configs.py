@@ -14,6 +14,8 @@ from tests.data.tfds_datasets import PUBLIC, read_from, write_dataset
 from tests.table import CONFIGS
 from train import main
 
+pytestmark = pytest.mark.slow
+
 # What a preset of configs/corpora changes in the config that it names.
 DATA = {
     "c4": dict(source="tfds", path="c4/en", heldout_path="validation"),

@@ -21,6 +21,8 @@ from tests.train.subprocesses import ROOT, free_port, run_main, start_main
 from train import main
 from workdir.metrics import read_metrics
 
+pytestmark = pytest.mark.slow
+
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
 # What the sum over devices rounds, and by how much; all other metrics are counts.
 ROUNDED = dict.fromkeys(("loss", "accuracy", "perplexity", "bits_per_byte", "grad_norm", "loss_stderr"), 1e-3)

@@ -16,6 +16,8 @@ from train.init_from import open_origin
 from train.loop import train_and_evaluate
 from workdir.workdir import Workdir
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def bucket(buckets, tmp_path) -> str:

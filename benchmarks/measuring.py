@@ -1,17 +1,74 @@
-"""Runs benchmarks in new processes and reads their JSON lines, alternately with those of another implementation."""
+"""What benchmarks share: configs by name, times of functions that run alternately, and other programs' JSON lines."""
 
+import importlib
 import json
 import os
+import pkgutil
 import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 from absl import flags
+from ml_collections import ConfigDict
 
+import configs
 from contract.errors import ConfigError
+
+_NOT_EXPERIMENTS = {"base", "architectures", "machines", "recipes"}
+
+
+def named_config(name: str, default_preset: str) -> ConfigDict:
+    """Returns the config of `name`, a file of configs/ with or without ":preset".
+
+    Raises ConfigError if there is no such file or preset.
+    """
+    module, _, preset = name.partition(":")
+    try:
+        return importlib.import_module(f"configs.{module}").get_config(preset or default_preset)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"{name!r} must be a file of configs/, optionally with :preset: {error}") from None
+
+
+def every_variant() -> Iterator[str]:
+    """Yields the name of every experiment in configs/: "name", or "name:variant" for each of its variants."""
+    modules = {module.name for module in pkgutil.iter_modules(configs.__path__) if not module.ispkg}
+    for name in sorted(modules - _NOT_EXPERIMENTS):
+        variants = getattr(importlib.import_module(f"configs.{name}"), "VARIANTS", {})
+        yield from (f"{name}:{variant}" for variant in variants) if variants else (name,)
+
+
+def chosen_names(given: Sequence[str], known: Iterable[str], what: str) -> list[str]:
+    """Returns the names `given` on the command line, or all that are known. Raises ConfigError for an unknown one.
+
+    what: what a name is of, for messages.
+    """
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{what} {name!r} is unknown: use {', '.join(known)}")
+    return list(given) or known
+
+
+def alternating_seconds(
+    functions: Mapping[str, Callable[..., Any]], arguments: Sequence[Any], runs: int
+) -> dict[str, list[float]]:
+    """Returns the seconds of each function of the same arguments: `runs` of them, after one run that is not counted.
+
+    The functions run in turn, so that other load of the machine affects all of them alike.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for run in range(runs + 1):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            jax.block_until_ready(function(*arguments))
+            if run:
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
 
 
 def define_peer(flag_values: flags.FlagValues) -> None:
