@@ -399,14 +399,17 @@ def _print_errors_of_orbax_once() -> None:
     """
     orbax, before = f"{os.sep}orbax{os.sep}", sys.unraisablehook
 
+    def is_of_orbax(error: BaseException | None) -> bool:
+        text = "".join(traceback.format_exception(error)) if error is not None else ""
+        return orbax in text or "Event loop is closed" in text
+
     def hook(unraisable: Any) -> None:
-        text = "".join(traceback.format_exception(unraisable.exc_value))
-        if orbax not in text and "Event loop is closed" not in text:
+        if not is_of_orbax(unraisable.exc_value):
             before(unraisable)
 
     sys.unraisablehook = hook
     logging.getLogger("absl").addFilter(lambda record: orbax not in record.pathname)
-    logging.getLogger("asyncio").addFilter(lambda record: orbax not in record.getMessage())
+    logging.getLogger("asyncio").addFilter(lambda record: not (record.exc_info and is_of_orbax(record.exc_info[1])))
 
 
 def _make_record(state: Any, eval_loss: float | None, counters: Mapping[str, Any] | None) -> dict[str, Any]:
