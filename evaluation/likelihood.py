@@ -237,12 +237,11 @@ def _likelihoods(
     model: LanguageModel, texts: Sequence[list[Example]], rows_per_batch: int | None = None
 ) -> list[Likelihood]:
     """Returns the likelihood of each text, whose examples together hide each of its scored tokens once."""
-    owners = [k for k, examples in enumerate(texts) for _ in examples]
     nats, is_greedy = np.zeros(len(texts)), np.ones(len(texts), bool)
-    examples = [example for examples in texts for example in examples]
-    for number, scores in model.score(examples, rows_per_batch=rows_per_batch):
-        nats[owners[number]] += scores.nats.sum()
-        is_greedy[owners[number]] &= scores.is_likeliest.all()
+    numbered = [(k, example) for k, examples in enumerate(texts) for example in examples]
+    for k, _, scores in model.score(numbered, rows_per_batch=rows_per_batch):
+        nats[k] += scores.nats.sum()
+        is_greedy[k] &= scores.is_likeliest.all()
     num_bytes = model.experiment.tokenizer.num_bytes
     return [
         Likelihood(

@@ -94,18 +94,18 @@ class LanguageModel:
 
     def score(
         self,
-        examples: Iterable[Example],
+        examples: Iterable[tuple[int, Example]],
         *,
         text_only: bool = False,
         positions_per_batch: int = _POSITIONS_PER_BATCH,
         rows_per_batch: int | None = None,
-    ) -> Iterator[tuple[int, Scores]]:
-        """Yields the number of each of `examples`, from 0, and its scores; not in order.
+    ) -> Iterator[tuple[int, Example, Scores]]:
+        """Yields each of `examples` with its number and its scores; not in order.
 
         Few examples are in memory at the same time, so `examples` may be a generator of millions.
 
         Args:
-          examples: of the experiment's denoisers.
+          examples: of the experiment's denoisers, each with a number of the caller, such as that of its text.
           text_only: whether probabilities are among the tokens of text (`text_tokens`) in place of all rows of the
             output table, and the likeliest token among them in place of all tokens but pad.
           positions_per_batch: about how many positions a batch has. The scores do not depend on it, but for rounding.
@@ -125,8 +125,8 @@ class LanguageModel:
             yield from _finish(*running)
 
     def score_with_bar(
-        self, examples: Iterable[Example], count: int, *, text_only: bool = False
-    ) -> Iterator[tuple[int, Scores]]:
+        self, examples: Iterable[tuple[int, Example]], count: int, *, text_only: bool = False
+    ) -> Iterator[tuple[int, Example, Scores]]:
         """`score`, with a bar on standard error if it is a terminal. count: the number of examples."""
         return track(
             self.score(examples, text_only=text_only),
@@ -163,7 +163,7 @@ class LanguageModel:
             return _logits(model, self.params, jax.device_put(padded, over_rows))[:rows]
 
     def _batches(
-        self, examples: Iterable[Example], positions: int, most: int | None
+        self, examples: Iterable[tuple[int, Example]], positions: int, most: int | None
     ) -> Iterator[tuple[list[tuple[int, Example]], _Shape, int]]:
         """Yields batches: numbered examples of one padded shape, the shape, and the rows to pad the batch to."""
         model, parts = self.experiment.model, _row_parts(self.mesh)
@@ -175,7 +175,7 @@ class LanguageModel:
             return max(rows // parts, 1) * parts
 
         waiting: dict[_Shape, list[tuple[int, Example]]] = {}
-        for number, example in enumerate(examples):
+        for number, example in examples:
             shape = _padded_shape(model, example)
             waiting.setdefault(shape, []).append((number, example))
             if len(waiting[shape]) == rows_of(shape):
@@ -255,11 +255,11 @@ def _padded_rows(rows: int, mesh: Mesh) -> int:
     return -(-padded_rows(rows) // parts) * parts
 
 
-def _finish(started: list[tuple[int, Example]], outputs: tuple[Array, Array]) -> Iterator[tuple[int, Scores]]:
+def _finish(started: list[tuple[int, Example]], outputs: tuple[Array, Array]) -> Iterator[tuple[int, Example, Scores]]:
     nats_BxK, is_likeliest_BxK = jax.device_get(outputs)
     for (number, example), nats, is_likeliest in zip(started, nats_BxK, is_likeliest_BxK, strict=False):
         count = len(example.hidden)
-        yield number, Scores(nats[:count].astype(np.float64), is_likeliest[:count])
+        yield number, example, Scores(nats[:count].astype(np.float64), is_likeliest[:count])
 
 
 def _padded_shape(model: ModelConfig, example: Example) -> _Shape:

@@ -8,6 +8,7 @@ import numbers
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +16,7 @@ import numpy as np
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, read_object, string_field
 from experiment.experiment import Experiment
-from generate.fill_masks import (
-    Candidate,
-    candidates,
-    mask_probabilities,
-    read_masked_prompt,
-)
+from generate.fill_masks import Candidate, candidates, mask_probabilities, read_masked_prompt
 from generate.prompts import Prompt, max_answer_length, read_prompt
 from generate.sampling import Answer, Request, Sampling, generate_answers
 from models.parameters import Params
@@ -123,16 +119,21 @@ class Filled:
     candidates: list[list[Candidate]]
 
 
-def read_requests(
+def read_texts(
     experiment: Experiment, texts: Sequence[NamedText], options: Options
-) -> tuple[list[Request], list[str]]:
-    """Returns `texts` as prompts for a model with a decoder, and notes for the user, each once.
+) -> tuple[list[Request] | list[np.ndarray], list[str]]:
+    """Returns `texts` as the run's model reads them, for `answer_texts`, and notes for the user, each once.
 
     With several texts a note begins with the number of those that it is about.
 
-    Raises ConfigError as `read_prompt` does, for a prompt that leaves no position for an answer, and for max_tokens
-    that exceed the learned positions.
+    Raises ConfigError, before the parameters are needed, for options that do not suit the model, as `read_prompt` and
+    `read_masked_prompt` do, for a prompt that leaves no position for an answer, and for max_tokens that exceed the
+    learned positions.
     """
+    options.check()
+    if not experiment.model.has_decoder:
+        options.check_fills_masks()
+        return [read_masked_prompt(experiment, text, where) for text, where in texts], []
     requests, notes = [], collections.Counter()
     for text, where in texts:
         prompt, of_prompt = read_prompt(experiment, text, options.mode, where)
@@ -174,7 +175,7 @@ def generate_texts(
     options: Options,
     batch_size: int,
 ) -> Iterator[list[Generated]]:
-    """Yields the answers to each of `texts`. requests: of `read_requests`."""
+    """Yields the answers to each of `texts`. requests: of `read_texts`."""
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     answers = generate_answers(
         experiment,
@@ -206,20 +207,6 @@ def fill_masks(
         yield Filled(text, tokenizer.decode(filled), candidates(tokenizer, of_text, NUM_CANDIDATES))
 
 
-def read_texts(
-    experiment: Experiment, texts: Sequence[NamedText], options: Options
-) -> tuple[list[Request] | list[np.ndarray], list[str]]:
-    """Returns `texts` as the run's model reads them, for `answer_texts`, and notes for the user.
-
-    Raises ConfigError for texts and options that do not suit the model, before its parameters are needed.
-    """
-    options.check()
-    if experiment.model.has_decoder:
-        return read_requests(experiment, texts, options)
-    options.check_fills_masks()
-    return [read_masked_prompt(experiment, text, where) for text, where in texts], []
-
-
 def answer_texts(
     experiment: Experiment,
     params: Params,
@@ -247,7 +234,7 @@ def read_prompts(path: str) -> list[NamedText]:
     is not UTF-8 and for a line of a .jsonl file without a prompt.
     """
     try:
-        content = sys.stdin.buffer.read() if path == "-" else _read(path)
+        content = sys.stdin.buffer.read() if path == "-" else Path(os.path.expanduser(path)).read_bytes()
     except OSError as error:
         raise ConfigError(f"--prompts={path} cannot be read ({error.strerror}): name a file, or - for stdin") from None
     read_line = _prompt_of_object if path.endswith(".jsonl") else _prompt_of_line
@@ -266,11 +253,6 @@ def read_prompts(path: str) -> list[NamedText]:
     if not prompts:
         raise ConfigError(f"--prompts={path} has no prompts: write one in each line")
     return prompts
-
-
-def _read(path: str) -> bytes:
-    with open(os.path.expanduser(path), "rb") as file:
-        return file.read()
 
 
 def _prompt_of_line(line: bytes) -> str:

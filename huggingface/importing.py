@@ -28,8 +28,6 @@ from run.sharding import put_params
 
 # The files of a tokenizer that can be read, in the order of preference.
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer.model")
-# The file of XLM-R and mBART: transformers gives its pieces other ids, because fairseq put special tokens before them.
-_FAIRSEQ_FILE = "sentencepiece.bpe.model"
 
 # Options of config.json about generation, which a model here does not hold; train.export writes them again.
 KEPT_OPTIONS = (
@@ -305,10 +303,7 @@ def _tokenizer_file(folder: HuggingFaceFolder) -> Path:
     for name in TOKENIZER_FILES:
         if (folder.path / name).exists():
             return folder.path / name
-    reason = ""
-    if (folder.path / _FAIRSEQ_FILE).exists():
-        reason = f", and the ids of transformers are not those of its {_FAIRSEQ_FILE}"
     raise ConfigError(
-        f"{folder.where} has no tokenizer.json{reason}: write it there with AutoTokenizer.from_pretrained(MODEL)"
+        f"{folder.where} has no tokenizer.json: write it there with AutoTokenizer.from_pretrained(MODEL)"
         ".save_pretrained(FOLDER) of transformers"
     )

@@ -45,7 +45,6 @@ LONG_FILES = (
     "tests/studies/test_shipped_studies.py",
     "tests/train/test_multitask.py",
     "tests/workdir/test_damaged_checkpoints.py",
-    "tests/train/test_pad_id.py",
     "tests/train/test_init_from.py",
     "tests/huggingface/test_families.py",
     "tests/huggingface/test_convert.py",

@@ -217,24 +217,14 @@ def score_windows(
     text_only: as in TextProbe.
     """
     vocab, num_bytes = model.experiment.vocab, model.experiment.tokenizer.num_bytes
-    owners: list[int] = []  # the window of each example
-    hidden: dict[int, np.ndarray] = {}  # the hidden tokens of the examples that are being scored
-
-    def examples():
-        for k, window in enumerate(windows):
-            for example in hide_in(window):
-                hidden[len(owners)] = example.hidden
-                owners.append(k)
-                yield example
-
+    examples = ((k, example) for k, window in enumerate(windows) for example in hide_in(window))
     nats = np.zeros(len(windows))
     bytes_, tokens, unknown = np.zeros((3, len(windows)), np.int64)
     is_exact = np.ones(len(windows), bool)
-    for number, scores in model.score_with_bar(examples(), per_window * len(windows), text_only=text_only):
-        k, ids = owners[number], hidden.pop(number)
-        is_known = ids != vocab.unk
+    for k, example, scores in model.score_with_bar(examples, per_window * len(windows), text_only=text_only):
+        is_known = example.hidden != vocab.unk
         nats[k] += scores.nats[is_known].sum()
-        bytes_[k] += num_bytes(ids)
+        bytes_[k] += num_bytes(example.hidden)
         tokens[k] += is_known.sum()
         unknown[k] += (~is_known).sum()
         is_exact[k] &= scores.is_likeliest.all()

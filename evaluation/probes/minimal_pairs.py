@@ -9,7 +9,7 @@ and blank lines are ignored:
 import codecs
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -141,22 +141,18 @@ class MinimalPairs(Probe):
         self, model: LanguageModel, score: Score, denoiser: Denoiser, texts: list[np.ndarray]
     ) -> np.ndarray:
         """Returns the score of each text, float64 [n]."""
-        vocab, owners = model.experiment.vocab, []
+        vocab = model.experiment.vocab
 
-        def examples() -> Iterator[Example]:
-            for k, text in enumerate(texts):
-                if score == "log_likelihood":
-                    of_text = [hide(denoiser, text, 0, len(text), vocab)]
-                else:
-                    of_text = hide_each_unit(denoiser, text, self.unit or _UNIT, vocab)
-                for example in of_text:
-                    owners.append(k)
-                    yield example
+        def examples_of(text: np.ndarray) -> Iterable[Example]:
+            if score == "log_likelihood":
+                return [hide(denoiser, text, 0, len(text), vocab)]
+            return hide_each_unit(denoiser, text, self.unit or _UNIT, vocab)
 
+        examples = ((k, example) for k, text in enumerate(texts) for example in examples_of(text))
         count = len(texts) if score == "log_likelihood" else sum(map(len, texts))
         totals = np.zeros(len(texts))
-        for number, scores in model.score_with_bar(examples(), count):
-            totals[owners[number]] -= scores.nats.sum()
+        for k, _, scores in model.score_with_bar(examples, count):
+            totals[k] -= scores.nats.sum()
         return totals
 
 

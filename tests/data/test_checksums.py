@@ -116,23 +116,3 @@ def test_prepare_verifies(tmp_path, large_stores, capsys):
     main(flags)
     with pytest.raises(ConfigError, match=r"digests.npy differs from its checksum\): delete that folder"):
         main([*flags, "--verify"])
-
-
-def test_a_store_is_compared_with_the_files_and_not_with_what_was_in_memory(tmp_path):
-    folder = store_of(tmp_path, ["ab", "cd"]).folder
-    assert TokenStore(folder).verify() > 0
-
-
-def test_a_store_under_the_name_of_another_is_refused(tmp_path):
-    folders = []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        folders.append(store_of(tmp_path / name, [name]).folder)
-    one, two = folders
-    expected, held = two.name, one.name
-    for path in two.iterdir():
-        path.unlink()
-    for path in one.iterdir():
-        path.rename(two / path.name)
-    with pytest.raises(ConfigError, match=f"{expected} contains another corpus, the store {held}, which was renamed"):
-        reopen(tmp_path / "two")

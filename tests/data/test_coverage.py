@@ -9,7 +9,7 @@ from data import train_tokenizer
 from data.prepare.__main__ import main
 from data.store.store import open_or_build
 from data.tokenizers.tokenizer import SentencePieceTokenizer, make_tokenizer
-from data.windows.corpus_statistics import coverage_warnings, describe_coverage
+from data.windows.corpus_statistics import coverage_warnings
 from tests.data.corpus import corpus_config, store_of, write_texts
 
 # SentencePiece's other defaults, with which a model loses text.
@@ -97,14 +97,6 @@ def test_a_model_that_loses_text_is_warned_about(lossy, tmp_path):
     assert (
         "use one that loses no text, which python -m data.train_tokenizer trains" in changed
         and "\n" not in unknown + changed
-    )
-
-
-def test_bytes_lose_nothing(tmp_path):
-    store = store_of(tmp_path, TEXTS)
-    assert store.token_bytes.tolist() == store.text_bytes.tolist() and store.meta["changed_texts"] == []
-    assert describe_coverage(store) == (
-        "0.00% of the corpus's tokens are unknown; the tokens spell 100.00% of its bytes"
     )
 
 

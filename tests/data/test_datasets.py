@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import pickle
 import re
 import shutil
@@ -218,15 +217,6 @@ def test_parts_are_rows(tmp_path, monkeypatch):
     assert [document.text for part in parts for document in part.read(skipped)] == TEXTS[:19]
     assert skipped.empty == 1 and not skipped.lines
     assert source.num_bytes == pytest.approx(sum(len(text.encode()) for text in TEXTS), rel=0.8)
-
-
-def test_a_saved_dataset_that_changes_while_it_is_read(tmp_path):
-    save(tmp_path / "saved", [{"text": text} for text in TEXTS])
-    documents = open_source(hf_config(tmp_path, tmp_path / "saved")).documents(Skipped())
-    next(documents)
-    os.utime(next((tmp_path / "saved").glob("*.arrow")), ns=(1, 1))
-    with pytest.raises(ConfigError, match=r"\.arrow has changed while it was read"):
-        list(documents)
 
 
 def test_what_cannot_be_loaded(tmp_path, capfd):

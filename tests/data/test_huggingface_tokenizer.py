@@ -116,16 +116,6 @@ def test_lossless_tokenizers_keep_every_byte(loaded, kind):
         assert tokenizer.num_bytes(ids) == len(text.encode()) + tokenizer.dummy_bytes * bool(text)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_word_of_a_million_letters(loaded, kind):
-    tokenizer, word = loaded[kind], "thefox" * 170_000
-    ids = tokenizer.encode(word)
-    if kind == "bert":  # as in BERT, a word of more than 100 letters is unknown
-        assert ids.tolist() == [tokenizer.vocab.unk]
-    else:
-        assert tokenizer.decode(ids) == word and tokenizer.num_bytes(ids) == len(word) + tokenizer.dummy_bytes
-
-
 def test_bytes_of_unknown_text_and_of_word_pieces(loaded):
     t5, bert = loaded["t5"], loaded["bert"]
     # T5 has no piece for "@": the space and "the" are spelled, and the space that T5 puts before the text.

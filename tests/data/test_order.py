@@ -141,12 +141,6 @@ def test_a_jump_by_hand():
     assert reader.tolist() == [0, 0, 0, 0, 0, 1, 0, 1]
 
 
-def test_a_ramp_begins_and_ends_at_its_weights():
-    reader = ramp_order().draw(np.arange(20_000)).reader_ids
-    shares = [np.bincount(part, minlength=3) / len(part) for part in (reader[:400], reader[2400:])]
-    np.testing.assert_allclose(shares, [WEIGHTS / 4, FINAL / 4], atol=2 / 400)
-
-
 @settings(deadline=None, max_examples=30)
 @given(begin=st.integers(0, 5000), length=st.integers(100, 5000))
 def test_shares_follow_a_ramp_in_any_consecutive_examples(begin, length):

@@ -76,15 +76,6 @@ def test_training_finds_what_was_prepared(tmp_path, capsys, monkeypatch):
     assert re.search(r"skipped +1 empty documents, 0 unreadable files", printed)
 
 
-def test_help_is_the_usage_and_the_flags(capsys):
-    with pytest.raises(SystemExit) as done:
-        main(["prepare", "--help"])
-    printed = capsys.readouterr().out
-    assert done.value.code == 0 and printed.startswith("python -m data.prepare --source=text")
-    for field in dataclasses.fields(CorpusConfig):
-        assert (f"--{field.name}:" in printed) == (field.name not in NOT_IN_A_STORE | {"filters"})
-
-
 @pytest.mark.parametrize("size", [100, 24_050], ids=["tokens.bin", "offsets.npy"])
 def test_a_full_disk_says_so(tmp_path, size):
     (tmp_path / "lines.txt").write_text("a\n" * 3000)  # offsets.npy, 8 bytes a document, is the largest file

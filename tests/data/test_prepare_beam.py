@@ -16,13 +16,6 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("apache_beam")
 
 
-@pytest.mark.parametrize("filters", [(), ("--filters.remove_duplicates=near", "--filters.min_characters=20")])
-def test_the_store_is_the_same(tmp_path, monkeypatch, filters):
-    monkeypatch.setattr(encode, "_CHUNK_DOCUMENTS", 3)
-    write_texts(tmp_path, [f"text {k % 9} " * (k % 12 + 1) for k in range(40)])
-    same_stores(tmp_path, "--source=text", f"--path={tmp_path}/text", *filters)
-
-
 def same_stores(tmp_path, *flags):
     """Prepares a corpus without and with Beam, compares the two stores and returns what is in meta.json."""
     stores = []

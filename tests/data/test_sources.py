@@ -125,14 +125,6 @@ def test_a_broken_link_is_unreadable_and_not_ignored(tmp_path):
     assert len(documents) == 1 and len(skipped.files) == 1
 
 
-def test_identity_follows_the_files(tmp_path):
-    write_texts(tmp_path, ["a", "b"])
-    before = open_source(corpus_config(tmp_path)).identity
-    assert open_source(corpus_config(tmp_path)).identity == before
-    os.utime(tmp_path / "text" / "001.txt", ns=(1, 1))
-    assert open_source(corpus_config(tmp_path)).identity != before
-
-
 def test_parts_are_read_one_by_one_in_other_processes(tmp_path):
     write_texts(tmp_path, ["a", "", "b\n\nc"])
     corpus = corpus_config(tmp_path, document_per="paragraph", heldout_path=str(tmp_path / "other.txt"))
@@ -211,15 +203,6 @@ def test_no_damage_makes_a_corpus_shorter(tmp_path_factory, ending, data):
         assert skipped.files == [corpus.path] or skipped.lines
     else:
         assert kind == "flipped" and len(documents) == 50  # a flag or a time in the header
-
-
-@pytest.mark.parametrize("ending", COMPRESS)
-def test_what_is_damaged_is_named(tmp_path, ending):
-    for contents, reason in ((b"", "the file is empty"), (COMPRESS[ending](TEXT)[:-9], "Truncated compressed stream")):
-        corpus = compressed(tmp_path, f"a.txt{ending}", contents)
-        message = re.escape(f"a.txt{ending} cannot be read ({reason}): fix the file")
-        with pytest.raises(ConfigError, match=message):
-            read(corpus)
 
 
 MODULE = '''\

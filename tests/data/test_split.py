@@ -18,7 +18,7 @@ from data.windows.split import (
     split_documents,
     unit_of,
 )
-from tests.data.corpus import corpus_config, store_of, write_texts
+from tests.data.corpus import corpus_config, write_texts
 
 
 class Store(SimpleNamespace):
@@ -179,9 +179,3 @@ def test_the_digest_of_held_out_text_is_of_its_contents():
     for split_by in ("auto", "label"):
         digests = {heldout_digest(Documents(s, np.arange(2), "x"), Split(0.5, 0, split_by)) for s in (ours, theirs)}
         assert len(digests) == 2
-
-
-def test_the_sides_of_the_tests_store(tmp_path):
-    store = store_of(tmp_path, ["a", "bc", "def"])
-    train, heldout = split_documents(store, Split(0.3, 0, "auto"))
-    assert len(train) + len(heldout) == 3 and (train.label, heldout.label) == ("training", "held-out")

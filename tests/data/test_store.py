@@ -19,7 +19,6 @@ import data.store.store
 from contract.errors import ConfigError
 from data.sources import open_source
 from data.sources.filters import OFF
-from data.sources.source import Skipped
 from data.store.checksums import sealed
 from data.store.encode import encoded
 from data.store.progress import PrepareProgress
@@ -137,20 +136,6 @@ def test_a_killed_worker_is_one_line_and_leaves_nothing(many_texts, tmp_path, mo
 
 def _kill(corpus, fingerprint, documents, first):
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_an_error_of_a_worker_is_that_of_one_process(many_texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(data.store.encode, "_SMALL_BYTES", 0)
-    source = open_source(many_texts)
-    with pytest.raises(ConfigError, match=r"data\.tokenizer='byte' has changed: run the same command again"):
-        for _ in encoded(source, many_texts, _other_tokenizer(many_texts), Skipped(), workers=2):
-            pass
-
-
-def _other_tokenizer(corpus):
-    tokenizer = make_tokenizer(corpus)
-    tokenizer.fingerprint = "other"
-    return tokenizer
 
 
 @pytest.mark.parametrize("texts", [["ab", "cd"], ["ab", "cx"], ["abc", "d"], ["cd", "ab"], ["ab", "cd", "cd"]])

@@ -14,10 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.base import get_config
-from data.store.store import open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
 from data.train_tokenizer import _FLAGS, main
-from data.windows.split import Split, split_documents
 from tests.data.corpus import corpus_config, write_texts
 from tests.data.tiny_tokenizers import SPECIAL_LOOKING, hostile_texts
 
@@ -138,28 +136,6 @@ def test_wordpiece_loses_white_space_and_what_it_lacks_and_says_so(trained, prin
     assert re.search(r"round trip +0 of \d+ texts are the same", printed["wordpiece"])
     assert re.search(r"the tokens spell [78]\d\.\d\d% of its bytes", printed["wordpiece"])
     assert float(re.search(r"coverage +([\d.]+)%", printed["wordpiece"])[1]) > 0, "the characters after the words"
-
-
-@pytest.mark.parametrize("kind", LOSSLESS)
-def test_the_summary_of_a_lossless_tokenizer(folder, trained, printed, kind):
-    lines = dict(re.split(r"  +", line, maxsplit=1) for line in printed[kind].splitlines())
-    corpus = corpus_config(folder, tokenizer=str(folder / KINDS[kind]))
-    train, heldout = split_documents(open_or_build(corpus, trained[kind], progress=False), Split(0.1, 0, "auto"))
-    num_bytes = [documents.store.text_bytes[documents.index].sum() for documents in (train, heldout)]
-    # Each text has U+2581, of three bytes, which SentencePiece reads as a space.
-    same = "all" if kind == "byte-level bpe" else f"0 of {len(heldout)}"
-    covered = 1 - (kind != "byte-level bpe") * 2 * len(heldout) / num_bytes[1]
-    tokens = sum(len(heldout.tokens(i)) for i in range(len(heldout)))
-    assert lines == {
-        "training on": f"{len(train)} documents, {num_bytes[0]:,} bytes: all training documents",
-        "wrote": f"{folder / KINDS[kind]}: 450 ids, {(folder / KINDS[kind]).stat().st_size:,} bytes",
-        "held out": f"{len(heldout)} documents, {num_bytes[1]:,} bytes",
-        "tokens": f"{tokens / num_bytes[1]:.4f} per byte of held-out text",
-        "coverage": f"0.00% of its tokens are unknown; the tokens spell {covered:.2%} of its bytes",
-        "round trip": f"{same} texts are the same after encoding and decoding",
-        "not in it": "[R], [S], [X]: a run adds these 3 ids (data.append_special_tokens, data.mode_tokens)",
-        "use": f"--config.data.tokenizer={folder / KINDS[kind]}",
-    }
 
 
 def test_another_process_writes_the_same_files(folder, tmp_path):

@@ -151,21 +151,9 @@ REFUSED = {
         "data.num_sentinels=64 gives another vocabulary than the run's data.num_sentinels=100: add "
         '--config.data.num_sentinels="100"',
     ),
-    "modes": (
-        ("clm", "configs/clm.py", "--config.data.mode_tokens=('[R]', '[S]', '[Z]')"),
-        r"data.mode_tokens=\('\[R\]', '\[S\]', '\[Z\]'\) gives another vocabulary than the run's data.mode_tokens=",
-    ),
     "heads": (
         ("clm", "configs/multi_token_prediction.py"),
         r"trains heads in addition to the Transformer, and this run \(clm\) has transformer alone",
-    ),
-    "number of heads": (
-        ("mtp", "configs/multi_token_prediction.py", "--config.objective.num_future_tokens=3"),
-        r"heads/layers/.* is float32\[.*\] in the run and float32\[.*\] for objective.name=.*, and \d+ more arrays",
-    ),
-    "pair classifier": (
-        ("mlm", "configs/sop.py", "--config.data.inputs_length=40"),
-        "objective.name='sop' trains pair_classifier in addition to",
     ),
     "no language model": (
         ("simcse", "configs/mlm.py"),
@@ -179,7 +167,6 @@ REFUSED = {
         ("clm", "configs/clm.py", "--config.model.d_model=64"),
         "--config.model.d_model=64 has no effect, because the model is the run's: remove it",
     ),
-    "mesh": (("clm", "configs/clm.py", "--config.mesh.tensor=2"), "--config.mesh.tensor=2 has no effect, because"),
     "no config": (("clm", None, "--config.data.inputs_length=64"), "--config.data.inputs_length needs --config: name"),
 }
 
@@ -195,8 +182,3 @@ def test_what_cannot_be_scored_is_refused_in_one_line(score, case):
 def test_fields_of_the_model_may_repeat_the_runs(score):
     found, _ = score("clm", small("clm,decoder_only"), "--config.model.d_model=32", "--config.model.attention=xla")
     assert_same_metrics(found, score("clm")[0])
-
-
-def test_learned_positions_may_be_used_in_part(score):
-    found, _ = score("mlm", small("mlm,encoder_only"), "--config.data.inputs_length=24")
-    assert np.isfinite(found["loss"])

@@ -9,7 +9,7 @@ from evaluation.likelihood import Pair, continuations, encode_pair, pseudo, roll
 from evaluation.scorer import LanguageModel
 from models.transformer import apply as apply_op_by_op
 from run.restore import reading_mesh
-from tests.train.tiny_experiments import PREFIX_LM, SPANS, random_params, tiny_experiment
+from tests.train.tiny_experiments import SPANS, random_params, tiny_experiment
 
 apply = jax.jit(apply_op_by_op, static_argnums=0)
 MASS = {"name": "iid_denoising", "noise_density": 0.15, "random_token_rate": 0.0, "inputs": "sentinels"}
@@ -67,15 +67,6 @@ def test_a_causal_model_follows_the_chain_rule_and_equals_a_sum_of_log_softmax(c
     assert [(one.tokens, one.bytes, one.dropped) for one in found] == [(7, 7, 0), (6, 6, 0), (13, 13, 0), (22, 22, 0)]
 
 
-def test_a_likelihood_does_not_depend_on_the_other_texts(causal):
-    texts = pairs_of((CONTEXT, A), (CONTEXT * 4, "pass"), ("", "x"), ("a", "bc" * 20))
-    together = continuations(causal, texts)
-    for pair, expected in zip(texts, together, strict=True):
-        [alone] = continuations(causal, [pair])
-        np.testing.assert_allclose(alone.nats, expected.nats, rtol=1e-5)
-    assert continuations(causal, texts[::-1])[0].tokens == 40
-
-
 def test_whether_a_continuation_is_greedy(causal):
     text = ids(CONTEXT)
     batch = fields("decoder", [causal.experiment.vocab.pad, *text])
@@ -85,15 +76,6 @@ def test_whether_a_continuation_is_greedy(causal):
     likeliest, other = np.argsort(-logits)[:2].astype(np.int32)
     found = continuations(causal, [Pair(text, likeliest[None]), Pair(text, other[None])])
     assert [one.is_greedy for one in found] == [True, False]
-
-
-def test_a_prefix_lm_reads_the_context_as_inputs():
-    model = language_model(PREFIX_LM | {"sentinel": True}, "decoder_only", model={"num_layers": 2})
-    vocab = model.experiment.vocab
-    inputs = [*ids(CONTEXT), vocab.sentinel(0), vocab.eos]
-    expected = decoder_log_probs(model, np.array([*inputs, vocab.sentinel(0), *ids(A)]), prefix=len(inputs) + 1)
-    [found] = continuations(model, pairs_of((CONTEXT, A)))
-    np.testing.assert_allclose(found.log_likelihood, expected[-7:].sum(), rtol=1e-5)
 
 
 def test_an_encoder_decoder_reads_the_context_in_its_encoder():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from configs.bart import VARIANTS as BART
-from contract.errors import ConfigError
 from evaluation.probes.probe import hide_each_unit
 from evaluation.scorer import LanguageModel, find_denoiser, hide, text_tokens
 from generate.prompts import Prompt, max_answer_length
@@ -25,7 +24,8 @@ BART_ONE_MASK = {"name": "bart", **BART["text_infilling"], "mask_random": 0.0}
 
 def scored(experiment, params, examples, **options):
     """The scores of `examples`, in order."""
-    found = dict(LanguageModel(experiment, params, make_reading_mesh(params)).score(examples, **options))
+    model = LanguageModel(experiment, params, make_reading_mesh(params))
+    found = {number: scores for number, _, scores in model.score(enumerate(examples), **options)}
     return [found[number] for number in range(len(found))]
 
 
@@ -64,16 +64,6 @@ def example_of(experiment, side, start=START, stop=STOP, text=TEXT):
     return hide(find_denoiser(experiment, side, None), text, start, stop, experiment.vocab)
 
 
-def test_a_causal_model_is_scored_on_the_whole_sequence_it_was_trained_on():
-    experiment = tiny_experiment("clm", "decoder_only")
-    params = random_params(experiment)
-    expected = nats(decoder_logits(experiment, params, TEXT), TEXT)
-    [found] = scored(experiment, params, [example_of(experiment, "left", 8, len(TEXT))])
-    np.testing.assert_allclose(found.nats, expected[8:], rtol=1e-4)
-    [found] = scored(experiment, params, [example_of(experiment, "left", 0, len(TEXT))])
-    np.testing.assert_allclose(found.nats, expected, rtol=1e-4)
-
-
 @pytest.mark.parametrize("sentinel", [False, True])
 def test_a_prefix_lm_reads_the_first_half_bidirectionally(sentinel):
     # With one layer the states of the prefix would not depend on their attention.
@@ -97,10 +87,7 @@ def sequence_of(name, vocab):
         "span_corruption": ([*before, first, *after, vocab.eos], [first], hidden),
         "ul2": ([vocab.mode("[R]"), *before, first, *after, vocab.eos], [first], hidden),
         "bart": ([*before, vocab.mask, *after, vocab.eos], [*before], hidden),
-        "bart, a mask for each token": ([*before, *[vocab.mask] * 4, *after, vocab.eos], [*before], hidden),
-        "bart, deleted": ([*before, *after, vocab.eos], [*before], hidden),
         "mass": ([*before, *[first] * 4, *after, vocab.eos], [*before], hidden),
-        "dropped": ([*before, *after, vocab.eos], [], hidden),
     }[name]
 
 
@@ -109,10 +96,7 @@ ENCODER_DECODERS = {
     "span_corruption": SPANS,
     "ul2": "ul2",
     "bart": BART_ONE_MASK,
-    "bart, a mask for each token": BART_ONE_MASK | {"mask_length": "token"},
-    "bart, deleted": BART_ONE_MASK | {"replace_length": 0},
     "mass": IID | {"inputs": "sentinels", "targets": "full"},
-    "dropped": IID | {"inputs": "drop", "targets": "noise_tokens"},
 }
 
 
@@ -139,20 +123,6 @@ def test_fill_in_the_middle_reads_prefix_and_suffix_before_the_middle(spm):
     np.testing.assert_allclose(found.nats, nats(decoder_logits(experiment, params, tokens), tokens)[-4:], rtol=1e-4)
 
 
-def test_the_pseudo_log_likelihood_is_that_of_one_forward_pass_for_each_mask():
-    experiment = tiny_experiment("mlm", "encoder_only")
-    params, vocab = random_params(experiment), experiment.vocab
-    expected = []
-    for place, token in enumerate(TEXT):
-        row = np.array([vocab.cls, *TEXT, vocab.sep])
-        row[1 + place] = vocab.mask
-        logits = np.asarray(apply(experiment.model, params, encoder_fields(row)))[0]
-        expected.append(nats(logits[[1 + place]], [token])[0])
-    denoiser = find_denoiser(experiment, "both", None)
-    found = scored(experiment, params, hide_each_unit(denoiser, TEXT, "token", vocab))
-    np.testing.assert_allclose([one.nats[0] for one in found], expected, rtol=1e-4)
-
-
 def test_words_are_hidden_at_once_and_each_token_once():
     experiment = tiny_experiment("mlm", "encoder_only")
     vocab = experiment.vocab
@@ -164,14 +134,6 @@ def test_words_are_hidden_at_once_and_each_token_once():
     assert len(examples) == word_starts(text[None], ordinary[None], vocab)[0].sum() + 1
     masked = [(example.inputs == vocab.mask).sum() for example in examples]
     assert masked == [len(example.hidden) for example in examples] and max(masked) > 1
-
-
-def test_a_model_without_preferences_gives_each_token_the_same_probability():
-    """All logits are 0, so a token costs log(V), V the rows of the output table."""
-    experiment = tiny_experiment("clm", "decoder_only")
-    params = jax.tree.map(np.zeros_like, random_params(experiment))
-    [found] = scored(experiment, params, [example_of(experiment, "left", 8, len(TEXT))])
-    np.testing.assert_allclose(found.nats, np.log(experiment.model.vocab_size), rtol=1e-6)
 
 
 def test_among_tokens_of_text_a_model_without_preferences_has_256_bytes_and_unk():
@@ -266,13 +228,3 @@ def test_a_span_is_exact_where_greedy_decoding_writes_it(objective, architecture
     assert exact.is_likeliest.all()
     assert changed.is_likeliest[:3].tolist() == [True, True, False]
     assert vocab.pad not in answer
-
-
-def test_texts_beyond_the_learned_positions_are_refused():
-    experiment = tiny_experiment("clm", "decoder_only", model={"positions": "learned"})
-    params = random_params(experiment)
-    text = np.full(60, 100, np.int32)
-    with pytest.raises(ConfigError, match="takes 60 positions, special tokens included, and the model has 48 learned"):
-        scored(experiment, params, [example_of(experiment, "left", 30, 60, text)])
-    [found] = scored(experiment, params, [example_of(experiment, "left", 20, 47, text[:47])])
-    assert len(found.nats) == 27

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from contract.errors import ConfigError
-from files.atomic import check_output, writing
 from generate import __main__ as generate
 from generate.texts import read_prompts
 from tests.generate.test_generate import run_command
@@ -67,20 +66,12 @@ def test_masks_have_candidates_with_probabilities(workdirs, monkeypatch, capsys,
 
 FILES = {  # objective, name of the file, its bytes, flags, the error
     "empty": ("clm", "p.txt", b"", [], "p.txt has no prompts: write one in each line"),
-    "blank lines of JSON": ("clm", "p.jsonl", b"\n \n", [], "p.jsonl has no prompts"),
     "not UTF-8": ("clm", "p.txt", b"ab\na\xff", [], r"p.txt, line 2 is not UTF-8 \(byte 1 of the line\)"),
     "no field": ("clm", "p.jsonl", b'{"prompt": "a"}\n{"text": "a"}', [], "p.jsonl, line 2 has no 'prompt': write an"),
-    "not an object": ("clm", "p.jsonl", b'"prompt"', [], "line 1 has no 'prompt'"),
-    "not JSON": ("clm", "p.jsonl", b'{"prompt": ', [], "line 1 is not JSON"),
-    "not text": ("clm", "p.jsonl", b'{"prompt": 3}', [], "line 1 has 3 for 'prompt', which must be a string"),
     "too long": ("clm", "p.txt", b"a\n" + b"a" * 48, [], r"line 2 has 48 tokens.*data\.inputs_length=48"),
     "too long for max_tokens": ("clm", "p.txt", b"a\nabc", ["--max_tokens=46"], "line 2 leaves 45 of them"),
-    "no mask": ("mlm", "p.txt", b"[MASK]\nb", [], r"line 2 has no \[MASK\]"),
-    "too long for masks": ("mlm", "p.txt", b"[MASK]\n" + b"[MASK]" * 47, [], "line 2 has 49 tokens"),
-    "empty prompt": ("ul2", "p.txt", b"a\n\nb", [], "line 2 is empty, and this run"),
     "sentinels": ("ul2", "p.txt", b"<extra_id_1>", [], "line 1 has the sentinels <extra_id_1>: number them"),
     "both": ("clm", "p.txt", b"a", ["--prompt=a"], "--prompt and --prompts exclude each other"),
-    "batch_size": ("clm", "p.txt", b"a", ["--batch_size=0"], "--batch_size=0 must be an integer of 1 or more"),
     "out": ("clm", "p.txt", b"a", ["--out=/nowhere/o"], "--out=/nowhere/o cannot be written: name a file in an ex"),
 }
 
@@ -113,42 +104,8 @@ def test_flags_that_do_not_go_together(workdirs, monkeypatch, capsys, tmp_path):
         run(monkeypatch, capsys, workdirs["clm"], "--prompts=nowhere")
 
 
-def test_an_error_while_decoding_leaves_no_file(workdirs, monkeypatch, capsys, tmp_path):
-    (tmp_path / "p").write_text("a\nb\n")
-
-    def interrupted(*args):
-        yield []
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(generate, "answer_texts", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(monkeypatch, capsys, workdirs["clm"], f"--prompts={tmp_path}/p", f"--out={tmp_path}/out")
-    assert [path.name for path in tmp_path.iterdir()] == ["p"]
-
-
-def test_an_empty_line_is_an_empty_prompt(tmp_path):
-    (tmp_path / "p").write_bytes(b"a\r\n\n b \n")
-    prompts = read_prompts(str(tmp_path / "p"))
-    assert [prompt.text for prompt in prompts] == ["a", "", " b "]
-    assert prompts[1].where == f"--prompts={tmp_path}/p, line 2"
-
-
 @pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])
 def test_a_byte_order_mark_is_not_part_of_the_first_prompt(tmp_path, name):
     line = b'{"prompt": "a"}' if name == "p.jsonl" else b"a"
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + line + b"\n" + line)
     assert [prompt.text for prompt in read_prompts(str(tmp_path / name))] == ["a", "a"]
-
-
-def test_a_link_stays_a_link_and_an_error_leaves_no_file(tmp_path):
-    (tmp_path / "file").write_text("old")
-    (tmp_path / "link").symlink_to("file")
-    with writing(str(tmp_path / "link")) as file:
-        file.write("new")
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
-    with pytest.raises(KeyError), writing(f"{tmp_path}/other") as file:
-        file.write("a")
-        raise KeyError
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
-    with pytest.raises(ConfigError, match="cannot be written: name a file"):
-        check_output(str(tmp_path))

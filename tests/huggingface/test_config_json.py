@@ -1,14 +1,10 @@
 """Options of config.json: names and defaults as in `transformers`, and one line for what is unknown or cannot be."""
 
-import json
-
-import numpy as np
 import pytest
 
 from contract.errors import ConfigError
 from huggingface.config_json import check_options
 from huggingface.families import FAMILIES, family_of_folder_config
-from huggingface.importing import open_model
 
 GPT2 = dict(vocab_size=61, n_positions=24, n_embd=48, n_layer=2, n_head=6)
 T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
@@ -84,33 +80,6 @@ def test_a_value_that_cannot_be_is_one_line(name, changes, message):
     with pytest.raises(ConfigError, match=f"config.json: {message}") as error:
         fields_of(name, **changes)
     assert len(str(error.value).splitlines()) == 1
-
-
-def test_architectures_must_be_a_list():
-    with pytest.raises(ConfigError, match=r"config.json: architectures=5 must be a list with the name of a class"):
-        family_of_folder_config(config_of("BertForMaskedLM", architectures=5))
-
-
-def test_activations_that_transformers_writes_are_read():
-    """T5's own config.json has the derived options too."""
-    given = {"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu_new", "is_gated_act": True}
-    assert fields_of("T5ForConditionalGeneration", **given)["mlp"] == "gated_gelu"
-
-
-def test_other_names_of_options_in_a_folder(tmp_path):
-    """The check of unknown options knows them too. A folder with fairseq's file of pieces needs a tokenizer.json."""
-    safetensors = pytest.importorskip("safetensors.numpy")
-    config = config_of("GPT2LMHeadModel", n_head=None, num_attention_heads=4)
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    safetensors.save_file({"a": np.zeros(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"^--from=f has no tokenizer.json: write it there"):
-        open_model(tmp_path, "--from=f")
-    (tmp_path / "sentencepiece.bpe.model").touch()
-    message = (
-        r"^--from=f has no tokenizer.json, and the ids of transformers are not those of its sentencepiece.bpe.model: w"
-    )
-    with pytest.raises(ConfigError, match=message):
-        open_model(tmp_path, "--from=f")
 
 
 @pytest.mark.parametrize("name", FAMILIES)

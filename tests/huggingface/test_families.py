@@ -108,24 +108,6 @@ def test_every_parameter_matters(name):
             assert np.abs(logits(index, replacement) - expected).max() > 10 * TOLERANCE, leaf_path
 
 
-@pytest.mark.parametrize("name", ["t5_v1_1", "gpt2", "llama", "bart"])
-def test_packed_rows_equal_rows_of_their_own(name):
-    """Segments of one row have the logits that `transformers` computes for each segment alone."""
-    ours, torch_model = models(name)
-    architecture = ours.model.architecture
-    inputs = random_inputs(torch_model.config.to_dict(), architecture, seed=5)
-    expected, _ = comparison.their_logits(torch_model, inputs)
-    separate = batch_of(inputs, architecture)
-    rows, width, packed = [0, 2, 3], 24, {}  # of the separate rows; they fit the tables of learned positions
-    for field, value in separate.items():
-        mask = separate[f"{field.partition('_')[0]}_segment_ids"] > 0
-        segments = [value[k][mask[k]] * (k + 1 if field.endswith("segment_ids") else 1) for k in rows]
-        packed[field] = np.pad(np.concatenate(segments), (0, width - sum(map(len, segments))))[None]
-    logits = np.asarray(comparison.our_logits(ours.model, ours.params, packed)["logits"])[0]
-    mask = inputs.get("decoder_attention_mask", inputs["attention_mask"])[rows] > 0
-    np.testing.assert_allclose(logits[: mask.sum()], expected["logits"][rows][mask], atol=TOLERANCE)
-
-
 def test_the_written_config_is_read_by_the_class_as_the_same_options():
     """Options that change no logits: dropout, ids, the start token."""
     ours = models("bart")[0]
@@ -134,23 +116,3 @@ def test_the_written_config_is_read_by_the_class_as_the_same_options():
     assert (config.dropout, config.attention_dropout, config.activation_dropout) == (0.25, 0.25, 0.25)
     assert (config.pad_token_id, config.eos_token_id, config.bos_token_id) == (VOCAB.pad, VOCAB.eos, VOCAB.bos)
     assert config.decoder_start_token_id == VOCAB.pad
-
-
-@pytest.mark.parametrize("base", ["bert", "roberta"])
-def test_an_own_output_table_has_a_bias_of_its_own(base):
-    """transformers 5 adds the bias of the table (decoder.bias), and not the other one, whichever values they have."""
-    class_name, options = MODELS[base]
-    torch_model = random_model(class_name, options | SMALL | {"num_hidden_layers": 1, "tie_word_embeddings": False}, 0)
-    head = torch_model.cls.predictions if base == "bert" else torch_model.lm_head
-    assert (head.bias != head.decoder.bias).all()
-    ours = comparison.read(torch_model)
-    assert_equal(comparison.compare(ours, torch_model, seed=1, greedy=False))
-    # A folder of transformers 4 has the one bias by one name.
-    tensors = {name: tensor.numpy() for name, tensor in torch_model.state_dict().items()}
-    bias = ours.family.head_names[2]
-    one = {name: array for name, array in tensors.items() if name not in ours.family.head_names[3]}
-    params = ours.family.to_params(one, ours.model, torch_model.config.to_dict())
-    np.testing.assert_array_equal(params["transformer"]["prediction_head"]["bias"], tensors[bias])
-    # comparison.write raises ValueError for a missing decoder.bias.
-    ours = comparison.random_params(ours, seed=2)
-    assert_equal(comparison.compare(ours, comparison.write(ours), seed=3, greedy=False))

@@ -66,19 +66,13 @@ def truncate(path):
     ("change", "message"),
     [
         (lambda f: (f / "config.json").unlink(), "has no config.json: name a folder that"),
-        (
-            lambda f: (f / "config.json").write_text("{}"),
-            "config.json has no model_type, so the architecture",
-        ),
-        (lambda f: (f / "config.json").write_text("[]"), "config.json contains no JSON object"),
+        (lambda f: (f / "config.json").write_text("{}"), "config.json has no model_type, so the architecture"),
         (lambda f: (f / "config.json").write_text('{"model_type": "t5"'), "config.json cannot be read: Expecting"),
         (lambda f: truncate(f / "model.safetensors"), "model.safetensors is truncated or not a safetensors file"),
         (
             lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
-            "has weights in pytorch_model.bin alone, and no model.safetensors; pickled files can run any code when "
-            "they are read, so only safetensors are: convert the folder with transformers' from_pretrained",
+            "has weights in pytorch_model.bin alone, and no model.safetensors; pickled files can run any code",
         ),
-        (lambda f: (f / "model.safetensors").rename(f / "model.pt"), "has weights in model.pt alone"),
         (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors and no model.safetensors.index.json"),
     ],
 )
@@ -89,25 +83,6 @@ def test_what_cannot_be_read_is_one_line(tmp_path, change, message):
         open_folder(folder, "--from=f")
     assert str(error.value).startswith("--from=f") and message in str(error.value)
     assert len(str(error.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda f: (f / "model-00002-of-00002.safetensors").unlink(), "has no model-00002-of-00002.safetensors, which"),
-        (lambda f: truncate(f / "model-00002-of-00002.safetensors"), "model-00002-of-00002.safetensors is truncated"),
-        (
-            lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../secret"}}'),
-            "has no weight_map of tensors to files of this folder",
-        ),
-        (lambda f: (f / "model.safetensors.index.json").write_text("{}"), "has no weight_map of tensors to files"),
-    ],
-)
-def test_damaged_shards_are_named(tmp_path, change, message):
-    folder = make_folder(tmp_path / "f", max_file_bytes=30)
-    change(folder)
-    with pytest.raises(ConfigError, match=message):
-        open_folder(folder, "--from=f")
 
 
 def test_8_bit_floats_are_one_line(tmp_path):

@@ -19,11 +19,6 @@ def test_of_a_repeated_text_each_occurrence_has_its_own_row():
     assert (shared.num_new, shared.num_dropped) == (1, 1)
 
 
-def test_nothing_in_common():
-    shared = match_tokens(["a"], ["b"])
-    assert len(shared.here) == len(shared.there) == 0 and shared.here.dtype == np.int32
-
-
 def test_differences_name_the_first_two_ids():
     assert describe_differences(["a", "b"], ["a", "b"]) == ""
     assert describe_differences(["a", "b"], ["a", "c"]) == "id 1 is 'c' there and 'b' here"

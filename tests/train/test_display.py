@@ -104,10 +104,6 @@ def test_only_the_rows_of_the_display_are_printed():
     assert rows == ["eval", "loss", "web", "books"]
 
 
-def test_one_denoiser_needs_no_table():
-    assert shown(lambda display: display.eval(1, {"loss": 2.0, "loss/clm": 2.0})) == "eval at step 1:  loss 2.0000\n"
-
-
 def test_other_metrics_are_in_a_line_below_the_loss():
     metrics = {"loss": 2.5, "loss/nsp": 2.5, "pair_accuracy": 0.75, "unknown_fraction": 0.0}
     lines = shown(lambda display: display.eval(10, metrics)).splitlines()
@@ -132,12 +128,6 @@ def test_messages_keep_their_brackets(terminal):
     assert "WARNING: JAX runs on the CPU" in text
 
 
-def test_only_a_terminal_breaks_long_lines():
-    long = "word " * 40
-    assert long.strip() in shown(lambda display: display.message(long))
-    assert long.strip() not in shown(lambda display: display.message(long), terminal=True)
-
-
 @pytest.mark.parametrize("total", [1000, 524288])
 def test_bar_metrics_and_denoisers_fit_the_width_of_a_terminal(total):
     def use(display):
@@ -150,10 +140,6 @@ def test_bar_metrics_and_denoisers_fit_the_width_of_a_terminal(total):
     assert last[1] == "loss 5.2500  perplexity 191  acc 0.125  lr 4.00e-03  grad norm 1.5"
     assert last[2].split() == ["r_short", "4.000", "[S]", "6.000"]
     assert max(map(len, lines)) <= 80
-
-
-def test_the_bar_of_a_continued_run_starts_at_its_step():
-    assert "400/1000" in shown(lambda display: None, terminal=True, start=400)
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -11,13 +11,10 @@ import pytest
 
 from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
-from generate import __main__ as generate
 from huggingface import export
-from plan import __main__ as plan
 from show import __main__ as show
-from studies import plot
 from tests.three_corpora import RATES
-from tests.train.subprocesses import ROOT, free_port, run_main, start_main
+from tests.train.subprocesses import ROOT, free_port, start_main
 from train import main
 from workdir.metrics import read_metrics
 
@@ -104,20 +101,6 @@ def wait_for_lines(workdir, count, processes):
         time.sleep(0.05)
 
 
-def test_a_killed_run_continues_to_the_same_lines(flags, runs, tmp_path):
-    """Equal losses of every step, bit for bit, are equal batches."""
-    process = start_main(*flags["example"], f"--workdir={tmp_path / 'run'}")
-    try:
-        wait_for_lines(tmp_path / "run", 37, [process])
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    status, out, err = run_main(*flags["example"], f"--workdir={tmp_path / 'run'}")
-    assert status == 0 and re.search(r"continuing from step [1-5]0\b", out), out + err
-    assert lines_of(tmp_path / "run") == lines_of(runs["example"])
-
-
 def test_two_processes_one_of_them_killed_read_the_same(flags, runs, tmp_path):
     """Equal counts of tokens of every corpus, and the losses of one process to its precision: equal batches."""
     for is_killed in (True, False):
@@ -165,30 +148,6 @@ def test_evaluate(runs, capsys):
         assert printed[name] == pytest.approx(logged[name], rel=1e-6), name
 
 
-def test_evaluate_on_one_of_the_corpora(runs, corpus, capsys):
-    """The line of another config has its own corpus, and the note that the run was trained on some of it."""
-    fields = {
-        "path": corpus / "labelled.jsonl",
-        "source": "jsonl",
-        "cache_dir": corpus / "cache",
-        "split_by": "document",
-    }
-    run_here(
-        evaluate,
-        "train.evaluate",
-        f"--workdir={runs['token']}",
-        f"--config={ROOT}/tests/small_config.py:clm,decoder_only",
-        *(f"--config.data.{name}={value}" for name, value in fields.items()),
-    )
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["loss"] > 0 and not any("labelled" in name for name in printed)
-
-
-def test_generate(runs, capsys):
-    run_here(generate, "train.generate", f"--workdir={runs['example']}", "--prompt=def read(", "--max_tokens=5")
-    assert capsys.readouterr().out.strip()
-
-
 def test_show(flags, capsys):
     run_here(show, "train.show", *flags["token"], "--num_examples=3")
     out = " ".join(capsys.readouterr().out.split())
@@ -202,17 +161,3 @@ def test_export(runs, tmp_path, capsys):
     assert {"config.json", "model.safetensors", "README.md"} <= set(os.listdir(tmp_path / "export"))
     card = (tmp_path / "export" / "README.md").read_text()
     assert all(name in card for name in RATES)
-
-
-@pytest.mark.parametrize("metric", ["loss", "loss/pairs"])
-def test_plot(runs, tmp_path, metric):
-    pytest.importorskip("matplotlib")
-    for folders in (list(runs.values())[:1], list(runs.values())):
-        out = tmp_path / f"{len(folders)}.svg"
-        run_here(plot, "train.plot", *folders, f"--out={out}", f"--metric={metric}", "--split=train")
-        assert out.read_text().startswith("<?xml")
-
-
-def test_plan(flags, capsys):
-    run_here(plan, "train.plan", *flags["example"], "--topology=cpu:2")
-    assert "parameters" in capsys.readouterr().out

@@ -56,13 +56,6 @@ def test_an_accuracy_is_resampled_as_a_ratio_over_pairs_is_and_many_pairs_by_per
     assert mean_interval(values, np.zeros(150, int)) == pytest.approx(expected, abs=0.02)
 
 
-def test_intervals_are_the_same_in_every_call_and_scale_with_the_unit():
-    nats = np.random.default_rng(3).random(12)
-    interval = ratio_interval(nats, np.ones(12))
-    assert interval == ratio_interval(nats, np.ones(12)) and interval.low < nats.mean() < interval.high
-    assert ratio_interval(2 * nats, np.ones(12)) == pytest.approx([2 * end for end in interval])
-
-
 def test_data_that_do_not_determine_a_spread_have_no_interval():
     values = np.tile([0.0, 1.0, 1.0], 3)
     for n, has_interval in {1: False, 2: False, 7: False, 8: True}.items():

@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import pytest
 
 from contract.errors import ConfigError
-from generate.texts import Options
 from run.restore import load_experiment
 from tests.command.test_program import command
 from workdir.checkpoint import Checkpoints
-from workdir.run_config import read_config
 
 _FAILING_SAVE = """
 import os, resource, signal
@@ -39,19 +37,8 @@ def test_a_failed_save_is_one_line_within_seconds_and_keeps_the_last_checkpoint(
     checkpoints.close()
 
 
-@pytest.mark.parametrize("field", ["top_k", "max_tokens", "num_samples"])
-def test_numbers_beyond_reason_are_refused(field):
-    with pytest.raises(ConfigError, match=f"--{field}=99999999999 must be at most "):
-        Options(**{field: 99999999999}).check()
-
-
 @pytest.mark.parametrize("contents", ["null", "[]", "{}", '{"data": {}}', '{"data": 1}', "9" * 5000])
 def test_a_config_json_that_is_no_config_is_refused(contents, tmp_path):
     (tmp_path / "config.json").write_text(contents)
     with pytest.raises(ConfigError, match=r"config.json(: the config has no section '| is damaged| cannot be read)"):
         load_experiment(str(tmp_path))
-
-
-def test_a_missing_run_is_named_as_it_was_given(tmp_path):
-    with pytest.raises(ConfigError, match=r"^train.init_from=/nope is not the folder of a run"):
-        read_config("/nope", named_by="train.init_from")
