@@ -227,14 +227,13 @@ class Checkpoints:
         """Returns name -> each array of a checkpoint, verified, on this process's first device. Raises as `restore`."""
         saved = self._in_all_processes(self._find(step), lambda: self._record(step))["arrays"]
         device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        wanted: dict[str, Any] = {}
-        for name, array in saved.items():
-            *modules, leaf = name.split("/")
-            parent = wanted
-            for module in modules:
-                parent = parent.setdefault(module, {})
-            dtype, _, shape = array["type"].partition("[")
-            parent[leaf] = jax.ShapeDtypeStruct(json.loads("[" + shape), jax.numpy.dtype(dtype), sharding=device)
+
+        def read_shapes() -> Any:
+            with self._arrays_folder(step) as folder:
+                return self._arrays.metadata(epath.Path(folder)).tree
+
+        shapes = self._in_all_processes(step, read_shapes)
+        wanted = abstract(shapes, jax.tree.map(lambda _: device, shapes))
         arrays = self._read(step, wanted, saved)
         return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)}
 
