@@ -205,13 +205,17 @@ def copy_file(source: PathLike, target: PathLike) -> None:
 
 
 def copy_folder(folder: PathLike, target: PathLike) -> None:
-    """Writes the files of a local folder, at any depth, to the folder `target`."""
-    for parent, _, names in os.walk(folder):
-        place = os.path.normpath(os.path.relpath(parent, folder))
-        for name in names:
-            copy = os.path.join(target, *([] if place == "." else [place]), name)
-            make_folder(os.path.dirname(copy))
-            copy_file(os.path.join(parent, name), copy)
+    """Writes the files of a folder, at any depth, to the folder `target`, of which one at most is in a bucket."""
+    if in_bucket(folder):
+        root = absolute(folder).partition("://")[2]
+        names = [key.removeprefix(f"{root}/") for key in _call("find", folder)]
+    else:
+        paths = (os.path.join(parent, name) for parent, _, files in os.walk(folder) for name in files)
+        names = [os.path.relpath(path, folder) for path in paths]
+    for name in names:
+        copy = os.path.join(target, name)
+        make_folder(os.path.dirname(copy))
+        copy_file(os.path.join(folder, name), copy)
 
 
 def rename_folder(folder: PathLike, target: PathLike) -> None:

@@ -1,31 +1,37 @@
-"""Checkpoints of the training state: written in the background, complete or absent, and verified when they are read.
+"""Checkpoints of the training state, which Orbax writes in the background: complete or absent, and verified when read.
 
-    checkpoints/600/record.json          eval loss, counters, and the type and checksum of each array
-    checkpoints/600/params/.../kernel/   an array as JAX and TensorStore write it: zarr, one chunk for each shard
+    checkpoints/600/state/                arrays, as Orbax and TensorStore write them: zarr, one file for each shard
+    checkpoints/600/record/record.json    eval loss, counters, and the type and checksum of each array
 
-A local checkpoint gets its name after everything is on disk: until then its folder is 600.tmp. Nothing can be renamed
-in a bucket, where record.json is written last, and a folder without this file is no checkpoint.
+A local checkpoint is renamed to its step after everything is on disk. Nothing can be renamed in a bucket, where the
+file commit_success.txt is written last, and a folder without it is no checkpoint. Orbax writes to gs:// itself. It has
+no driver for s3://: a run of one process writes to a temporary folder and uploads it, and readers download.
 """
 
 import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import json
+import logging
 import math
 import os
-import re
+import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import tensorstore
-from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
+import orbax.checkpoint as ocp
+from etils import epath
 
 from cluster.cluster import Cluster
 from contract.errors import ConfigError
-from files.atomic import write_json
+from files.atomic import write_bytes
 from files.paths import (
     absolute,
+    copy_folder,
     describe_os_error,
     exists,
     in_bucket,
@@ -43,10 +49,11 @@ from models.parameters import array_types, leaf_name
 from workdir.checksums import checksums
 
 _RECORD = "record.json"
-_UNFINISHED = ".tmp"
-# In the errors of TensorStore for a checkpoint that may be intact.
+_UNFINISHED = ocp.utils.TMP_DIR_SUFFIX
+_COMMITTED = "commit_success.txt"  # Orbax's name
+_UPLOADED = ("s3://",)  # where Orbax cannot write
+# In the errors of TensorStore and JAX for a checkpoint that may be intact.
 _NOT_DAMAGE = ("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Permission denied")
-_READERS = 16  # arrays that are read at the same time
 _SAVE_SECONDS = 3600  # for the slowest process
 
 
@@ -88,11 +95,23 @@ class Checkpoints:
             raise ConfigError(
                 f"train.keep_checkpoints={keep} must be 1 or more: a run continues from the newest checkpoint"
             )
+        _print_errors_of_orbax_once()
         self._directory, self._keep, self._after_commit = absolute(directory), keep, after_commit
-        self._manager = GlobalAsyncCheckpointManager(timeout_secs=_SAVE_SECONDS)
+        self._uploads = self._directory.startswith(_UPLOADED)
+        # Not OCDBT, which packs arrays into common files: here damage of a file is damage of one array.
+        self._arrays = ocp.PyTreeCheckpointHandler(use_ocdbt=False)
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)
+        self._pending: concurrent.futures.Future[None] | None = None
         self._saving = -1  # the newest step that was given to `save`
         self._eval_losses: dict[int, float] = {}
         if keep is not None:
+            by_file = in_bucket(self._directory) and not self._uploads
+            mode = ocp.options.AtomicityMode.COMMIT_FILE if by_file else ocp.options.AtomicityMode.ATOMIC_RENAME
+            self._checkpointer = ocp.AsyncCheckpointer(
+                ocp.CompositeCheckpointHandler(state=self._arrays, record=ocp.JsonCheckpointHandler(_RECORD)),
+                async_options=ocp.AsyncOptions(timeout_secs=_SAVE_SECONDS),
+                atomicity_options=ocp.options.AtomicityOptions(mode=mode),
+            )
             with Cluster().check_equal(), self._errors_in_one_line():
                 if jax.process_index() == 0:
                     make_folder(self._directory)
@@ -125,27 +144,31 @@ class Checkpoints:
         if step <= max(self._saving, *self.steps(), -1):
             return
         state = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jax.numpy.asarray(leaf), state)
-        record = _make_record(state, eval_loss, counters)
-        folder = self._folder(step)
-        written = folder if in_bucket(folder) else folder + _UNFINISHED
-        arrays = _named(state)
+        args = ocp.args.Composite(
+            state=ocp.args.PyTreeSave(state), record=ocp.args.JsonSave(_make_record(state, eval_loss, counters))
+        )
+        with self._errors_in_one_line():
+            copy = tempfile.TemporaryDirectory() if self._uploads else None
+            self._checkpointer.save(self._folder(step) if copy is None else os.path.join(copy.name, str(step)), args)
+        self._saving, self._pending = step, self._thread.submit(self._finish, step, copy)
 
-        def commit() -> None:  # in process 0, once the arrays of all processes are on disk
-            write_json(os.path.join(written, _RECORD), record)
-            if written != folder:
-                os.rename(written, folder)
+    def _finish(self, step: int, copy: tempfile.TemporaryDirectory | None) -> None:
+        """Waits until a save is on disk, uploads it if it is in the folder `copy`, and deletes old checkpoints."""
+        with copy or contextlib.nullcontext():
+            self._checkpointer.wait_until_finished()
+            if copy is not None:
+                copy_folder(os.path.join(copy.name, str(step)), self._folder(step))
+                write_bytes(os.path.join(self._folder(step), _COMMITTED), b"")
+        if jax.process_index() == 0:
             self._delete_old()
             self._after_commit()
 
-        with self._errors_in_one_line():
-            specs = [_spec(written, name) for name in arrays]
-            self._manager.serialize(list(arrays.values()), specs, on_commit_callback=commit)
-        self._saving = step
-
     def wait(self) -> None:
         """Returns when every save is on disk. Raises ConfigError if a save failed."""
+        pending, self._pending = self._pending, None
         with self._errors_in_one_line():
-            self._manager.wait_until_finished()
+            if pending is not None:
+                pending.result()
 
     close = wait
 
@@ -202,18 +225,17 @@ class Checkpoints:
 
     def arrays(self, step: int) -> dict[str, jax.Array]:
         """Returns name -> each array of a checkpoint, verified, on this process's first device. Raises as `restore`."""
-        folder, saved = (
-            self._folder(self._find(step)),
-            self._in_all_processes(step, lambda: self._record(step))["arrays"],
-        )
+        saved = self._in_all_processes(self._find(step), lambda: self._record(step))["arrays"]
         device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
-        def read() -> list[jax.Array]:
-            return _read_arrays(folder, dict.fromkeys(saved, (None, device)))
+        def read_shapes() -> Any:
+            with self._arrays_folder(step) as folder:
+                return self._arrays.metadata(epath.Path(folder)).tree
 
-        arrays = dict(zip(saved, self._in_all_processes(step, read), strict=True))
-        self._verify(step, arrays, saved)
-        return arrays
+        shapes = self._in_all_processes(step, read_shapes)
+        wanted = abstract(shapes, jax.tree.map(lambda _: device, shapes))
+        arrays = self._read(step, wanted, saved)
+        return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)}
 
     def set_aside(self, steps: Sequence[int]) -> list[str]:
         """Renames the folders of damaged checkpoints, so that runs no longer read them, and returns the new names.
@@ -237,18 +259,17 @@ class Checkpoints:
 
     def _read(self, step: int, wanted: Any, saved: Mapping[str, Mapping[str, str]]) -> Any:
         """Returns the tree `wanted` with the saved arrays, verified. saved: name -> {"type", "checksum"}."""
-        folder, leaves = self._folder(step), _named(wanted)
-        _check_same_arrays(folder, {name: array["type"] for name, array in saved.items()}, array_types(wanted))
+        # Orbax would convert dtypes silently.
+        types = {name: array["type"] for name, array in saved.items()}
+        _check_same_arrays(self._folder(step), types, array_types(wanted))
+        restore_args = ocp.checkpoint_utils.construct_restore_args(wanted)
+        args = ocp.args.PyTreeRestore(wanted, restore_args=restore_args, partial_restore=True)
 
-        def read() -> list[jax.Array]:
-            return _read_arrays(folder, {name: (leaf.shape, leaf.sharding) for name, leaf in leaves.items()})
+        def read() -> Any:
+            with self._arrays_folder(step) as folder:
+                return self._arrays.restore(epath.Path(folder), args=args)
 
-        arrays = jax.tree.unflatten(jax.tree.structure(wanted), self._in_all_processes(step, read))
-        self._verify(step, arrays, saved)
-        return arrays
-
-    def _verify(self, step: int, arrays: Any, saved: Mapping[str, Mapping[str, str]]) -> None:
-        """Raises DamagedCheckpointError unless a tree of arrays is what was saved."""
+        arrays = self._in_all_processes(step, read)
         sums = checksums(arrays)  # communicates, so it is not a part of `check`
 
         def check() -> None:
@@ -258,14 +279,30 @@ class Checkpoints:
                 raise ValueError(f"{differing[0]} differs from its checksum{more}")
 
         self._in_all_processes(step, check)
+        return arrays
+
+    @contextlib.contextmanager
+    def _arrays_folder(self, step: int) -> Iterator[str]:
+        """Yields the folder of a checkpoint's arrays, or a copy on this machine where Orbax cannot read."""
+        folder = os.path.join(self._folder(step), "state")
+        with tempfile.TemporaryDirectory() if self._uploads else contextlib.nullcontext() as copy:
+            if copy is not None:
+                copy_folder(folder, copy)
+            yield copy or folder
 
     def _in_all_processes(self, step: int, read: Callable[[], Any]) -> Any:
         """Returns what `read` returns, or raises DamagedCheckpointError in all processes if it fails in one."""
         result, what, failure = None, None, None
         try:
             result = read()
-        except (ValueError, OSError) as error:
-            what, failure = _in_one_line(str(error)), error
+        except MemoryError:
+            raise
+        except Exception as error:  # those of Orbax and TensorStore for a damaged file have many types
+            root = error
+            while root.__cause__ is not None:
+                root = root.__cause__
+            reason = str(root).partition(" [tensorstore_spec")[0].replace(f"{self._folder(step)}/", "")
+            what, failure = _in_one_line(reason or type(root).__name__), error
         for reason in Cluster().all_gather(what):
             if reason is None:
                 continue
@@ -278,7 +315,7 @@ class Checkpoints:
     def _record(self, step: int) -> dict[str, Any]:
         """Returns record.json of a checkpoint. Raises ValueError or OSError if it is not what was written."""
         try:
-            record = json.loads(read_text(os.path.join(self._folder(step), _RECORD)))
+            record = json.loads(read_text(os.path.join(self._folder(step), "record", _RECORD)))
             digest = record.pop("digest")
         except FileNotFoundError:
             raise ValueError(f"{_RECORD} is missing") from None
@@ -314,7 +351,7 @@ class Checkpoints:
         for step in set(self.steps()) - kept:
             folder = self._folder(step)
             if in_bucket(folder):
-                remove(os.path.join(folder, _RECORD))
+                remove(os.path.join(folder, _COMMITTED))
             else:
                 os.rename(folder, folder := folder + _UNFINISHED)  # half of a checkpoint must not look like one
             remove_folder(folder)
@@ -322,19 +359,19 @@ class Checkpoints:
     def _delete_unfinished(self) -> None:
         """Deletes what killed processes left of saves and deletions."""
         for name in list_names(self._directory) if is_folder(self._directory) else ():
-            step = name.removesuffix(_UNFINISHED)
+            step = name.partition(_UNFINISHED)[0]
             if step.isdecimal() and (step != name or not self._is_complete(int(step))):
                 remove_folder(os.path.join(self._directory, name))
 
     def _is_complete(self, step: int) -> bool:
-        return not in_bucket(self._directory) or is_file(os.path.join(self._folder(step), _RECORD))
+        return not in_bucket(self._directory) or is_file(os.path.join(self._folder(step), _COMMITTED))
 
     def _folder(self, step: int) -> str:
         return os.path.join(self._directory, str(step))
 
     @contextlib.contextmanager
     def _errors_in_one_line(self) -> Iterator[None]:
-        """Raises errors of this context, which have many types in TensorStore, as a ConfigError in one line."""
+        """Raises errors of this context, which have many types in Orbax, as a ConfigError in one line."""
         try:
             yield
         except ConfigError:
@@ -352,42 +389,26 @@ def abstract(state: Any, shardings: Any) -> Any:
     )
 
 
-def _spec(folder: str, name: str) -> dict[str, Any]:
-    """Returns TensorStore's specification of an array in the folder of a checkpoint."""
-    if not in_bucket(folder):
-        return {"driver": "zarr", "kvstore": {"driver": "file", "path": os.path.join(folder, name)}}
-    scheme, bucket, key = re.fullmatch(r"(gs|s3)://([^/]+)/(.*)", f"{folder}/{name}").groups()
-    kvstore = {"driver": {"gs": "gcs", "s3": "s3"}[scheme], "bucket": bucket, "path": key}
-    if scheme == "s3":  # the gcs driver reads its variables itself
-        if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
-            kvstore["endpoint"] = endpoint
-        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        if region or endpoint:  # a store other than Amazon's accepts any region
-            kvstore["aws_region"] = region or "us-east-1"
-        if "AWS_ACCESS_KEY_ID" in os.environ:  # otherwise lines on standard error about other places of credentials
-            kvstore["aws_credentials"] = {"type": "environment"}
-    return {"driver": "zarr", "kvstore": kvstore}
+@functools.cache
+def _print_errors_of_orbax_once() -> None:
+    """Hides tracebacks of errors that Orbax also raises.
 
-
-def _read_arrays(folder: str, wanted: Mapping[str, tuple[Any, jax.sharding.Sharding]]) -> list[jax.Array]:
-    """Returns the arrays of a checkpoint with these names, shapes (None: the saved one) and shardings.
-
-    Each process reads its own shards. Raises ValueError for files that are damaged or missing.
+    It logs them. It closes its event loop after the first one, and Python prints the errors of the other reads and
+    writes, which nobody awaits any more.
     """
+    orbax, before = f"{os.sep}orbax{os.sep}", sys.unraisablehook
 
-    def read(name: str, shape: tuple[int, ...] | None, sharding: jax.sharding.Sharding) -> jax.Array:
-        store = tensorstore.open(_spec(folder, name), open=True).result()
-        if shape not in (None, store.shape):
-            raise ValueError(f"{name} has the shape {store.shape} in place of {shape}")
-        return jax.make_array_from_callback(store.shape, sharding, lambda index: store[index].read().result())
+    def is_of_orbax(error: BaseException | None) -> bool:
+        text = "".join(traceback.format_exception(error)) if error is not None else ""
+        return orbax in text or "Event loop is closed" in text
 
-    with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
-        return list(pool.map(lambda name: read(name, *wanted[name]), wanted))
+    def hook(unraisable: Any) -> None:
+        if not is_of_orbax(unraisable.exc_value):
+            before(unraisable)
 
-
-def _named(tree: Any) -> dict[str, Any]:
-    """Returns name (models.parameters.leaf_name) -> leaf."""
-    return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    sys.unraisablehook = hook
+    logging.getLogger("absl").addFilter(lambda record: orbax not in record.pathname)
+    logging.getLogger("asyncio").addFilter(lambda record: not (record.exc_info and is_of_orbax(record.exc_info[1])))
 
 
 def _make_record(state: Any, eval_loss: float | None, counters: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -405,7 +426,7 @@ def _digest(fields: Mapping[str, Any]) -> str:
 
 
 def _check_same_arrays(folder: str, saved: dict[str, str], expected: dict[str, str]) -> None:
-    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as models.parameters.array_types."""
+    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as models.parameters has them."""
     differing = [name for name in {**expected, **saved} if expected.get(name) != saved.get(name)]
     if differing:
         name = differing[0]

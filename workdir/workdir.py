@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
+
 from contract.errors import ConfigError
 from data.tokenizers.base import Tokenizer
 from files.atomic import read_json, write_bytes, write_json
@@ -71,7 +73,15 @@ class Workdir:
         return is_folder(self.path)
 
     def create(self) -> None:
-        """Makes the folder; a bucket needs none. Raises ConfigError if it cannot be written."""
+        """Makes the folder; a bucket needs none. Raises ConfigError if it cannot be written.
+
+        Also raises it for s3:// with several processes, which Orbax cannot write a checkpoint to together.
+        """
+        if self.path.startswith("s3://") and jax.process_count() > 1:
+            raise ConfigError(
+                f"--workdir={self}: {jax.process_count()} processes cannot write checkpoints to s3://, for which Orbax "
+                "has no driver: choose gs:// or a folder that all processes share, or start one process"
+            )
         check_writable(self.path, f"--workdir={self}")
         try:
             make_folder(self.path)

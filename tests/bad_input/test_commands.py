@@ -132,8 +132,8 @@ def test_metrics(own, monkeypatch):
 def test_checkpoint(own, monkeypatch):
     evaluate = row(main_of("train.evaluate"), f"--workdir={own}/run", names="checkpoints")
     folder = own / "run" / "checkpoints" / "2"
-    array = max((folder / "params").rglob("0.0"), key=lambda path: path.stat().st_size)
-    for path in (folder / "record.json", array, array.with_name(".zarray")):
+    array = max((folder / "state").glob("params.*/0.0"), key=lambda path: path.stat().st_size)
+    for path in (folder / "record" / "record.json", array, array.with_name(".zarray")):
         check_damaged(path, ANY, evaluate, monkeypatch)
 
 

@@ -143,7 +143,7 @@ def flip(path):
 
 def damage(workdir, *steps):
     for step in steps:
-        flip(workdir / "checkpoints" / str(step) / "record.json")
+        flip(workdir / "checkpoints" / str(step) / "record" / "record.json")
 
 
 def test_a_run_continues_from_the_newest_intact_checkpoint(copy, train, uninterrupted):

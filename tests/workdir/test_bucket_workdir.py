@@ -47,7 +47,7 @@ def test_a_run_in_a_bucket_equals_a_local_one_and_continues(bucket, corpus, tmp_
     assert set(paths.list_names(bucket)) == found
     assert metrics_of(bucket) == metrics_of(local)
 
-    write_bytes(f"{bucket}/checkpoints/3/record.json", b"damaged")
+    write_bytes(f"{bucket}/checkpoints/3/record/record.json", b"damaged")
     capsys.readouterr()
     train_and_evaluate(experiment, bucket)
     printed = " ".join(capsys.readouterr().out.split())
@@ -90,12 +90,18 @@ def test_a_wrong_address_is_one_line_before_the_corpus_is_read(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_processes_that_share_a_bucket_alone_train_and_one_continues(bucket, corpus, tmp_path, monkeypatch):
-    """Each has a home folder of its own, and no common folder; then this process continues their run."""
+def test_several_processes_cannot_write_to_s3(bucket, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ConfigError, match=f"--workdir={bucket}: 2 processes cannot write checkpoints to s3://"):
+        Workdir(bucket).create()
+
+
+def test_two_processes_whose_corpus_is_in_a_bucket_train_and_one_continues(bucket, corpus, tmp_path, monkeypatch):
+    """Each has a home folder of its own; then this process continues their run from a checkpoint before a damage."""
     for path in sorted((corpus / "text").iterdir())[:10]:
         write_bytes(f"{bucket}/text/{path.name}", path.read_bytes())
     fields = {"path": f"{bucket}/text", "cache_dir": f"{bucket}/cache"}
-    arguments = [*(f"--config.data.{name}={value}" for name, value in fields.items()), f"--workdir={bucket}/run"]
+    arguments = [*(f"--config.data.{name}={value}" for name, value in fields.items()), f"--workdir={tmp_path}/run"]
     arguments += ["--config.train.checkpoint_every=2", "--config.train.steps=4"]
     arguments += [f"--coordinator_address=localhost:{free_port()}", "--num_processes=2"]
     started = []
@@ -110,13 +116,13 @@ def test_two_processes_that_share_a_bucket_alone_train_and_one_continues(bucket,
             process.kill()
     assert [process.returncode for process in started] == [0, 0], printed
     assert "4 x cpu (cpu, 2 processes)" in printed[0][0]
-    workdir = Workdir(f"{bucket}/run")
+    workdir = Workdir(f"{tmp_path}/run")
     assert workdir.steps() == [2, 4] and not paths.exists(f"{workdir}/run.lock")
     lines = metrics_of(workdir)
     assert [line["step"] for line in lines if line["split"] == "train"] == [1, 2, 3, 4]
 
-    # The last save was interrupted: its checkpoint is none, and is deleted.
-    paths.remove(f"{workdir}/checkpoints/4/record.json")
+    # The last checkpoint is damaged: the run continues from the one before it.
+    paths.remove(f"{workdir}/checkpoints/4/state/step/0")
     experiment = experiment_of(
         corpus, train__steps=4, train__checkpoint_every=2, train__keep_checkpoints=1,
         **{f"data__{name}": value for name, value in fields.items()},

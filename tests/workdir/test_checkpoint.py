@@ -1,14 +1,17 @@
 """Checkpoints: restored bit for bit, complete or absent, and never a wrong value from a damaged file."""
 
+import errno
 import json
 import os
 import random
 import shutil
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 
 from contract.errors import ConfigError
@@ -110,12 +113,13 @@ def test_a_half_written_checkpoint_is_ignored_and_deleted_when_the_run_continues
     first = Checkpoints(tmp_path, keep=3)
     first.save(1, state_of(1))
     first.close()
-    (tmp_path / "2.tmp" / "params").mkdir(parents=True)
-    (tmp_path / "2.tmp" / "params" / "0.0").write_bytes(b"half")
+    unfinished = tmp_path / f"2{ocp.utils.TMP_DIR_SUFFIX}"
+    (unfinished / "state").mkdir(parents=True)
+    (unfinished / "state" / "0.0").write_bytes(b"half")
     assert reader(tmp_path).latest_step() == 1
-    assert (tmp_path / "2.tmp").exists(), "a reader may run during a save"
+    assert unfinished.exists(), "a reader may run during a save"
     second = Checkpoints(tmp_path, keep=3)
-    assert second.latest_step() == 1 and not (tmp_path / "2.tmp").exists()
+    assert second.latest_step() == 1 and not unfinished.exists()
     second.save(2, state_of(2))
     second.close()
     assert sorted(os.listdir(tmp_path)) == ["1", "2"]
@@ -139,7 +143,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="keep_checkpoints=0"):
         Checkpoints(tmp_path, keep=0)
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
-    monkeypatch.setattr("workdir.checkpoint.write_json", lambda *_: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr("orbax.checkpoint.JsonCheckpointHandler.finalize", Mock(side_effect=full), raising=False)
     checkpoints.save(1, state_of(1))
     with pytest.raises(ConfigError, match="could not be written: No space left on device: free space"):
         checkpoints.wait()
@@ -193,21 +198,21 @@ def test_no_damage_of_a_file_changes_a_value_or_ends_in_a_traceback(saved, tmp_p
                 assert "\n" not in message and len(message) < 500, (path, name)
                 assert message.startswith(f"checkpoint {directory}/6 is damaged ("), (path, name)
                 assert message.endswith(": use the one before it, --step=5"), (path, name)
-    arrays = {"params/dense/kernel/0.0", "params/dense/kernel/.zarray", "step/0", "ema_params/dense/half/0"}
-    assert refused >= arrays | {"record.json"}
+    arrays = {"params.dense.kernel/0.0", "params.dense.kernel/.zarray", "step/0", "ema_params.dense.half/0"}
+    assert refused >= {f"state/{name}" for name in arrays} | {"record/record.json"}
     assert outcomes(directory, 6) == [None, None]
     assert capfd.readouterr().err == "", "TensorStore prints no tracebacks"
 
 
 def test_a_flipped_bit_of_an_array_is_named_and_of_the_record_is_never_the_best(saved, tmp_path):
     directory = shutil.copytree(saved, tmp_path / "copy")
-    path = directory / "6" / "params" / "dense" / "bias" / "0"
+    path = directory / "6" / "state" / "params.dense.bias" / "0"
     contents = bytearray(path.read_bytes())
     contents[-1] ^= 1
     path.write_bytes(contents)
     state, params = outcomes(directory, 6)
     assert "params/dense/bias" in state and params is None
-    record = directory / "3" / "record.json"
+    record = directory / "3" / "record" / "record.json"
     record.write_text(record.read_text().replace('"eval_loss": 1.0', '"eval_loss": 0.5'))
     assert reader(directory).best_step() == 5
     with pytest.raises(
@@ -220,7 +225,7 @@ def test_errors_of_access_are_no_damage(saved, monkeypatch):
     def refuse(*_, **__):
         raise ValueError("PERMISSION_DENIED: Error reading local file")
 
-    monkeypatch.setattr("workdir.checkpoint._read_arrays", refuse)
+    monkeypatch.setattr("orbax.checkpoint.PyTreeCheckpointHandler.restore", refuse)
     with pytest.raises(ConfigError, match="/6 cannot be read: PERMISSION_DENIED") as error:
         reader(saved).restore(abstract_of(state_of(0)))
     assert not isinstance(error.value, DamagedCheckpointError)
@@ -238,12 +243,9 @@ def test_a_renamed_checkpoint_is_no_longer_read_and_its_step_can_be_saved_again(
 
 
 def test_checkpoints_in_a_bucket(bucket, monkeypatch):
-    """They are saved, restored and deleted as local ones, and are complete once they have record.json."""
-    spec = checkpoint_module._spec
+    """They are saved, restored and deleted as local ones, and are complete once they have commit_success.txt."""
     if bucket.startswith("gs"):  # no server of this machine answers the requests of TensorStore's gcs driver
-        kvstore = {"driver": "gcs", "bucket": "b", "path": "run/checkpoints/3/params/w"}
-        assert spec("gs://b/run/checkpoints/3", "params/w") == {"driver": "zarr", "kvstore": kvstore}
-        monkeypatch.setattr(checkpoint_module, "_spec", lambda path, name: spec(f"s3{path[2:]}", name))
+        monkeypatch.setattr(checkpoint_module, "_UPLOADED", ("gs://",))
     checkpoints = Checkpoints(bucket, keep=2)
     for step in (1, 2, 3, 4):
         checkpoints.save(step, state_of(step), eval_loss=float(step), counters=COUNTERS)
@@ -251,11 +253,11 @@ def test_checkpoints_in_a_bucket(bucket, monkeypatch):
     assert (checkpoints.steps(), checkpoints.best_step()) == ([1, 3, 4], 1)
     assert paths.list_names(bucket) == ["1", "3", "4"]
     assert outcomes(bucket, 4) == outcomes(bucket, 1) == [None, None]
-    paths.remove(f"{bucket}/4/record.json")
+    paths.remove(f"{bucket}/4/commit_success.txt")
     assert reader(bucket).steps() == [1, 3] and "4" in paths.list_names(bucket), "a reader deletes nothing"
     checkpoints = Checkpoints(bucket, keep=2)
     assert paths.list_names(bucket) == ["1", "3"]
-    write_bytes(f"{bucket}/3/params/dense/bias/0", b"damaged")
+    write_bytes(f"{bucket}/3/state/params.dense.bias/0", b"damaged")
     assert outcomes(bucket, 3)[0].startswith(f"checkpoint {bucket}/3 is damaged (")
     assert checkpoints.set_aside([3]) == ["damaged-3"] and paths.list_names(bucket) == ["1", "damaged-3"]
 
@@ -280,7 +282,7 @@ checkpoints.save(1, state, counters={})
 for truncates in (True, False):
     checkpoints.save(2, state, counters={})
     checkpoints.wait()
-    path = pathlib.Path(DIRECTORY, "2", "x", "1.0")  # the shard of process 1
+    path = pathlib.Path(DIRECTORY, "2", "state", "x", "1.0")  # the shard of process 1
     if jax.process_index() == 0:
         contents = bytearray(path.read_bytes())
         contents[-1] ^= 1
@@ -310,4 +312,4 @@ def test_two_processes_save_together_find_the_damage_that_one_reads_and_one_devi
         assert message.startswith(f"checkpoint {tmp_path}/2 is damaged (") and message.endswith("--step=1")
     expected = jnp.arange(6000, dtype=jnp.float32).reshape(2, 3000)
     assert_same_bits(reader(tmp_path).restore(abstract_of({"x": jnp.zeros((2, 3000))}), 1), {"x": expected})
-    assert json.loads((tmp_path / "1" / "record.json").read_text())["counters"] == {}
+    assert json.loads((tmp_path / "1" / "record" / "record.json").read_text())["counters"] == {}
