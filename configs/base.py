@@ -84,8 +84,9 @@ def get_config() -> ConfigDict:
     # are counted at the start in both cases, and the held-out documents are the same. See data/windows/leak_guard.py.
     config.data.near_duplicates = "keep"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
-    # Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values). 0: off. A
-    # document with a prompt is prompt, space and text. The corpus' own held-out text (heldout_path) is never filtered.
+    # Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values).
+    # 0: off. A document with a prompt is prompt, space and text. The corpus' own held-out text (heldout_path) is never
+    # filtered.
     config.data.filters = ConfigDict()
     config.data.filters.min_characters = 0  # least number of characters
     config.data.filters.max_characters = 0  # greatest number of characters
@@ -161,7 +162,7 @@ def get_config() -> ConfigDict:
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor", "lion", "muon"; see experiment/optimizer.py
-    # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt" or "constant"; see experiment/schedules.py.
+    # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt", "constant"; see experiment/schedules.py.
     config.optimizer.schedule = "cosine"
     # The first and the last step of each cycle of warm-up and schedule, as in "0-600,600-1000"; "": one cycle of all
     # steps, "0-train.steps". From the end of a cycle to the next one cosine, linear and wsd stay at their last rate.

@@ -209,7 +209,7 @@ def flash_attention(
     has_bias = bias_BxHxQxS is not None
     query = pad(query_BxHxQxK * scale, 2, padded_Q)  # not `sm_scale`, by which the kernel multiplies the bias too
     keys, values = (pad(x, 2, padded_S) for x in keys_values)
-    if has_bias:
+    if bias_BxHxQxS is not None:
         arrays, dimensions = [pad(pad(bias_BxHxQxS, 2, padded_Q), 3, padded_S, _TPU_MASK_VALUE)], ["BHQS"]
     else:
         arrays = [pad(query_segment_ids_BxQ, 1, padded_Q), pad(key_segment_ids_BxS, 1, padded_S)]

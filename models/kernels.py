@@ -5,6 +5,7 @@ the layers of a stack call. Decoding with a cache always uses XLA's operations.
 """
 
 import functools
+from typing import Any
 
 from jax import Array
 
@@ -129,7 +130,7 @@ def make_attention_fn(
     # A mask that does not follow from segments and causality; a kernel's queries begin with the first key of the row.
     needs_mask = per_row_masks or (causal and position_parts() > 1)
     if kernel in _FUSED_KERNELS["tpu"]:
-        options = {
+        options: dict[str, Any] = {
             "query_segment_ids_BxQ": query_segment_ids_BxQ,
             "key_segment_ids_BxS": key_segment_ids_BxS,
             "causal": causal,

@@ -42,7 +42,6 @@ EXECUTING_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.pop
 OWN_CODE = {
     ("studies/study.py", "spec.loader.exec_module"),
     ("benchmarks/measuring.py", "importlib.import_module"),
-    ("data/prepare/beam.py", "pickle"),  # of parts that workers of the same command have written
 }
 
 

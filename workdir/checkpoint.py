@@ -287,7 +287,12 @@ class Checkpoints:
         folder = os.path.join(self._folder(step), "state")
         with tempfile.TemporaryDirectory() if self._uploads else contextlib.nullcontext() as copy:
             if copy is not None:
-                copy_folder(folder, copy)
+                try:
+                    copy_folder(folder, copy)
+                except FileNotFoundError:  # a part of the checkpoint is gone
+                    raise
+                except Exception as error:  # of the network, with many types; the checkpoint may be intact
+                    raise ConfigError(f"{folder} cannot be downloaded: {_in_one_line(str(error))}") from error
             yield copy or folder
 
     def _in_all_processes(self, step: int, read: Callable[[], Any]) -> Any:
@@ -295,7 +300,7 @@ class Checkpoints:
         result, what, failure = None, None, None
         try:
             result = read()
-        except MemoryError:
+        except (MemoryError, ConfigError):
             raise
         except Exception as error:  # those of Orbax and TensorStore for a damaged file have many types
             root = error

@@ -17,8 +17,7 @@ from tests.train.subprocesses import run_main
         (["--config=configs/ult2.py:base"], "did you mean --config=configs/ul2.py:base?"),
         (
             ["--config.objective.noise_density=0.3"],
-            "unknown config field in --config.objective.noise_density=0.3: a mixture's denoisers have this field, "
-            "objective.denoisers.r1.noise_density, objective.denoisers.r2.noise_density, objective.denoisers.x1",
+            "unknown config field in --config.objective.noise_density=0.3: did you mean objective.denoisers.",
         ),
         (["--config.objective.noise_densty", "0.3"], "unknown config field in --config.objective.noise_densty"),
         (["--config=configs/ul2.py:huge"], "unknown preset 'huge': use 'tiny', "),
