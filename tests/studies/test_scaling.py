@@ -74,6 +74,7 @@ def test_the_estimate_is_the_minimum_that_least_squares_with_the_huber_loss_find
     np.testing.assert_allclose(ours[[0, 3, 4]], theta[[0, 3, 4]], atol=0.01)
 
 
+@pytest.mark.slow
 def test_intervals_contain_the_coefficients():
     """12 studies of 20 runs: with a coverage of 95% fewer than 9 hits have a probability of 0.2%."""
     true = {name: getattr(LAW, name) for name in NAMES}

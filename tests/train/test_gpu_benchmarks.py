@@ -51,6 +51,8 @@ def products(text):
 T5_STATES = "tensor<32x12x512x64xbf16>"
 GPT_STATES = "tensor<8x16x2048x128xbf16>"
 WORKSPACE = "tensor<0xui8>"
+# Before JAX 0.11.1 the public call for cuDNN returns the gradient of a mask as well.
+MASK = ["tensor<8x1x2048x2048xbf16>"] if jax.__version_info__ < (0, 11, 1) else []
 CASES = {
     "encoder_decoder": {
         "sizes": (768, 12, 12, 2048, 32, 512),
@@ -68,7 +70,7 @@ CASES = {
     },
     "decoder_only": {
         "sizes": (2048, 20, 16, 8192, 8, 2048),
-        "backward": [("fmhaScaleBiasSoftmaxBackward", "CAUSAL", [*[GPT_STATES] * 3, WORKSPACE])],
+        "backward": [("fmhaScaleBiasSoftmaxBackward", "CAUSAL", [*[GPT_STATES] * 3, *MASK, WORKSPACE])],
         "float32_products": 0,
     },
 }

@@ -81,9 +81,9 @@ import json
 from jax.sharding import NamedSharding, PartitionSpec as P
 distributed()
 import jax.numpy as jnp, numpy as np
-from train.checksums import checksums
-from train.config import MeshConfig
-from train.sharding import make_mesh
+from workdir.checksums import checksums
+from experiment.config import MeshConfig
+from run.sharding import make_mesh
 from train import checksums as module
 
 mesh = make_mesh(MeshConfig("jit", data=1, fsdp=2, context=1, tensor=2))
