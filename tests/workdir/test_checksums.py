@@ -84,7 +84,7 @@ import jax.numpy as jnp, numpy as np
 from workdir.checksums import checksums
 from experiment.config import MeshConfig
 from run.sharding import make_mesh
-from train import checksums as module
+from workdir import checksums as module
 
 mesh = make_mesh(MeshConfig("jit", data=1, fsdp=2, context=1, tensor=2))
 host = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
