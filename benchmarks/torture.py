@@ -123,7 +123,7 @@ class Trial:
             is_json = path.suffix == ".json"  # whose order of fields may differ
             found[f"{path.name} of the store"] = json.loads(path.read_bytes()) if is_json else path.read_bytes()
         last = self.folder / "workdir" / "checkpoints" / str(STEPS)
-        for path in sorted(last.rglob("*")):
+        for path in sorted(path for path in last.rglob("*") if path.name != "_CHECKPOINT_METADATA"):  # has times
             if path.is_file() and path.name != "record.json":
                 found[f"{path.relative_to(last)} of the checkpoint"] = path.read_bytes()
         return found

@@ -11,7 +11,6 @@ from data.prepare.__main__ import main
 from data.store import encode
 from tests.data.corpus import write_texts
 
-
 pytest.importorskip("apache_beam")
 
 
