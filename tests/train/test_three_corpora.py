@@ -119,7 +119,8 @@ def test_two_processes_one_of_them_killed_read_the_same(flags, runs, tmp_path):
         finally:
             for process in started:
                 process.kill()
-        assert [process.returncode for process in started] == ([1, -signal.SIGKILL] if is_killed else [0, 0]), printed
+        ends = [[1, -signal.SIGKILL], [-signal.SIGABRT, -signal.SIGKILL]] if is_killed else [[0, 0]]  # JAX may abort
+        assert [process.returncode for process in started] in ends, printed
     assert re.search(r"continuing from step [1-5]0\b", printed[0][0])
     assert shares_of(tmp_path / "run", "token") == shares_of(runs["token"], "token")
     for one, two in zip(lines_of(runs["token"]), lines_of(tmp_path / "run"), strict=True):
