@@ -27,7 +27,7 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objec
 
 @dataclasses.dataclass(frozen=True)
 class MixtureFields:
-    """Fields of `config.objective` of a mixture, beside its table `denoisers`."""
+    """Fields of `config.objective` of a mixture, besides its table `denoisers`."""
 
     mix_by: Literal["example", "token"]
     schedule: Literal["constant", "linear"]
@@ -43,7 +43,7 @@ class LinearMixtureFields(MixtureFields):
 
 @dataclasses.dataclass(frozen=True)
 class RowFields:
-    """Fields of a row of a mixture's table, beside those of its objective."""
+    """Fields of a row of a mixture's table, besides those of its objective."""
 
     weight: Weight
     mode: str
