@@ -89,9 +89,9 @@ def _with_class_names(table: Any, names: tuple[str, ...]) -> Any:
 def _parse(path: str) -> _Address:
     """Returns what data.path names. Raises ConfigError for what is neither a folder nor a name."""
     where = f"data.path={path!r}"
-    check_path(path, where)
     if in_bucket(path):
         raise ConfigError(f"{where} is in a bucket: copy the dataset to this machine, or read its files with 'parquet'")
+    check_path(path, where)
     for folder, split in ((path, ""), path.rpartition(":")[::2]):
         folder = expand_home(folder, where)
         if os.path.isdir(folder):

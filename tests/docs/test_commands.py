@@ -15,8 +15,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 PLACEHOLDERS = ("configs/OTHER.py", "...")  # in place of a config
 # What the guides add: their commands are accepted once the guide has been followed.
 OF_GUIDES = ("every_nth", "squared_relu", "qk_norm")
-# Values that exist on the reader's machine alone, in place of which any tokenizer checks the config.
-ON_THIS_MACHINE = {"data.tokenizer": "byte"}
+# Values that exist on the reader's machine alone, such as a bucket, each with one that every machine has.
+ON_THIS_MACHINE = {"data.tokenizer": "byte", "data.cache_dir": "stores"}
 
 
 def commands():
