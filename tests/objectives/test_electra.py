@@ -7,13 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from objectives.losses.replaced_tokens import (
-    Texts,
-    replace_tokens,
-    replaced_token_loss,
-    sample_tokens,
-    sampling_keys,
-)
+from objectives.losses.replaced_tokens import Texts, replace_tokens, replaced_token_loss, sample_tokens, sampling_keys
 from tests.objectives.helpers import random_windows, sequence, vocab
 from tests.table import objective_of
 
