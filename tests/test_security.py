@@ -39,10 +39,7 @@ EXECUTING_MODULES = {
 }
 EXECUTING_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "np.fromregex"}
 # --config of ml_collections is executed, and so are --study and the files of configs/ that it names. Nothing else is.
-OWN_CODE = {
-    ("studies/study.py", "spec.loader.exec_module"),
-    ("benchmarks/measuring.py", "importlib.import_module"),
-}
+OWN_CODE = {("studies/study.py", "spec.loader.exec_module"), ("benchmarks/measuring.py", "importlib.import_module")}
 
 
 def sources():

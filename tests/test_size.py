@@ -44,14 +44,7 @@ CODE = {
     "workdir": 970,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
-MORE_FILES = {
-    "benchmarks": 15,
-    "configs": 25,
-    "configs/studies": 20,
-    "models": 16,
-    "objectives": 22,
-    "train": 19,
-}
+MORE_FILES = {"benchmarks": 15, "configs": 25, "configs/studies": 20, "models": 16, "objectives": 22, "train": 19}
 
 
 def code_lines(source: str) -> int:

@@ -114,10 +114,7 @@ def test_a_missing_extra_is_one_line(monkeypatch):
         ("hdfs://host/x", "has the scheme hdfs: use a folder of this machine, or gs:// or s3://"),
         ("gs:/bucket/x", "names no bucket: write gs://BUCKET/FOLDER"),
         (" gs://bucket/x", "names no bucket"),
-        (
-            "s3://bucket/a/../x",
-            r"has the component '\.\.', which has no meaning in a bucket: write the address",
-        ),
+        ("s3://bucket/a/../x", r"has the component '\.\.', which has no meaning in a bucket: write the address"),
     ],
 )
 def test_an_address_that_is_not_supported_is_one_line(path, message):

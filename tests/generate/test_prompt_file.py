@@ -78,15 +78,7 @@ FILES = {  # objective, name of the file, its bytes, flags, the error
 
 @pytest.mark.parametrize(("objective", "name", "content", "arguments", "message"), FILES.values(), ids=FILES)
 def test_invalid_files_raise_one_line_before_the_checkpoint_is_read(
-    workdirs,
-    monkeypatch,
-    capsys,
-    tmp_path,
-    objective,
-    name,
-    content,
-    arguments,
-    message,
+    workdirs, monkeypatch, capsys, tmp_path, objective, name, content, arguments, message
 ):
     (tmp_path / name).write_bytes(content)
     monkeypatch.setattr(generate, "load_params", None)

@@ -9,23 +9,13 @@ from configs.bart import VARIANTS
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
-from generate.fill_masks import (
-    candidates,
-    candidates_line,
-    mask_probabilities,
-    read_masked_prompt,
-    token_text,
-)
+from generate.fill_masks import candidates, candidates_line, mask_probabilities, read_masked_prompt, token_text
 from generate.prompts import max_answer_length, prompt_batch, read_prompt
 from objectives.prompting import replace_sentinels, spans_by_sentinel
 from tests.objectives.helpers import sequence, vocab
 from tests.train.tiny_experiments import PREFIX_LM, random_params, tiny_experiment
 
-OWN_FLAGS = {
-    "normalization_rule_name": "identity",
-    "remove_extra_whitespaces": False,
-    "add_dummy_prefix": False,
-}
+OWN_FLAGS = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "add_dummy_prefix": False}
 VOCAB = vocab()
 S = [int(VOCAB.sentinel(k)) for k in range(5)]
 

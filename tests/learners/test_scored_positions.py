@@ -87,8 +87,7 @@ def test_a_batch_with_more_scored_positions_than_the_bound_has_no_finite_loss():
 
 
 @pytest.mark.parametrize(
-    ("name", "architecture"),
-    [("clm", "decoder_only"), ("prefix_lm", "decoder_only"), ("ul2:equal", "encoder_decoder")],
+    ("name", "architecture"), [("clm", "decoder_only"), ("prefix_lm", "decoder_only"), ("ul2:equal", "encoder_decoder")]
 )
 def test_an_objective_that_may_score_most_of_a_row_has_logits_at_all_positions(name, architecture):
     assert (name, architecture) in CASES

@@ -308,7 +308,4 @@ def test_kernels_for_tpus_name_the_dimensions_of_their_arguments_for_over_device
         with compiled_for("tpu", over_devices):
             changed = dataclasses.replace(config, has_prefix=has_prefix)
             jax.eval_shape(lambda params, config=changed: apply(config, params, batch), shapes_of(config))
-    assert dimensions == [
-        ("BHQK", "BGSK", "BGSK", "BQ", "BS", "BHQK"),
-        ("BHQK", "BGSK", "BGSK", "BHQS", "BHQK"),
-    ]
+    assert dimensions == [("BHQK", "BGSK", "BGSK", "BQ", "BS", "BHQK"), ("BHQK", "BGSK", "BGSK", "BHQS", "BHQK")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from configs.bart import VARIANTS
 from contract.errors import ConfigError
 from objectives import BART
-from objectives.algebra.infilling import cover, covered_share, insert, poisson_cdf, span_lengths
+from objectives.algebra.infilling import cover, insert, poisson_cdf, span_lengths
 from objectives.algebra.sequences import Sequences
 from tests.objectives.helpers import byte_ids, random_keys, sequence, vocab
 
@@ -46,33 +46,24 @@ def infilled(monkeypatch, replace_length, spans, starts, empty=0, inserted_at=()
     return sequence(examples.inputs)
 
 
-def test_each_span_becomes_one_mask(monkeypatch):
-    assert infilled(monkeypatch, 1, [1, 3], [6, 1]) == [10, MASK, 14, 15, MASK, 17, EOS]
-
-
-def test_adjacent_spans_have_a_mask_each_and_overlapping_spans_share_one(monkeypatch):
-    assert infilled(monkeypatch, 1, [2, 2], [2, 4]) == [10, 11, MASK, MASK, 16, 17, EOS]
-    assert infilled(monkeypatch, 1, [3, 1], [2, 4]) == [10, 11, MASK, 15, 16, 17, EOS]
-    assert infilled(monkeypatch, 1, [2, 3], [2, 3]) == [10, 11, MASK, 16, 17, EOS]
-
-
-def test_a_span_is_cut_at_the_end_of_the_text(monkeypatch):
-    assert infilled(monkeypatch, 1, [5], [6]) == [10, 11, 12, 13, 14, 15, MASK, EOS]
-
-
-def test_replace_length_0_deletes_spans(monkeypatch):
-    assert infilled(monkeypatch, 0, [1, 3], [6, 1]) == [10, 14, 15, 17, EOS]
-
-
-def test_empty_spans_become_inserted_masks(monkeypatch):
-    assert infilled(monkeypatch, 1, [3], [1], 2, [0, 4]) == [MASK, 10, MASK, 14, MASK, 15, 16, 17, EOS]
-
-
-def test_no_more_masks_are_inserted_than_tokens_are_removed(monkeypatch):
-    """So inputs are never longer than the text. Two of the three empty spans of the first case are omitted, and both
-    of the second case."""
-    assert infilled(monkeypatch, 1, [2], [1], 3, [8 - 1]) == [10, MASK, 13, 14, 15, 16, 17, MASK, EOS]
-    assert infilled(monkeypatch, 1, [1], [7], 2) == [10, 11, 12, 13, 14, 15, 16, MASK, EOS]
+@pytest.mark.parametrize(
+    ("arguments", "inputs"),
+    [
+        ((1, [1, 3], [6, 1]), [10, MASK, 14, 15, MASK, 17, EOS]),  # each span becomes one mask
+        ((1, [2, 2], [2, 4]), [10, 11, MASK, MASK, 16, 17, EOS]),  # adjacent spans have a mask each
+        ((1, [3, 1], [2, 4]), [10, 11, MASK, 15, 16, 17, EOS]),  # overlapping spans share one
+        ((1, [2, 3], [2, 3]), [10, 11, MASK, 16, 17, EOS]),
+        ((1, [5], [6]), [10, 11, 12, 13, 14, 15, MASK, EOS]),  # cut at the end of the text
+        ((0, [1, 3], [6, 1]), [10, 14, 15, 17, EOS]),  # replace_length=0 deletes spans
+        ((1, [3], [1], 2, [0, 4]), [MASK, 10, MASK, 14, MASK, 15, 16, 17, EOS]),  # empty spans are inserted masks
+        # No more masks are inserted than tokens are removed, so inputs are never longer than the text: two of three
+        # empty spans are omitted, and both of two.
+        ((1, [2], [1], 3, [8 - 1]), [10, MASK, 13, 14, 15, 16, 17, MASK, EOS]),
+        ((1, [1], [7], 2), [10, 11, 12, 13, 14, 15, 16, MASK, EOS]),
+    ],
+)
+def test_spans_become_masks(arguments, inputs, monkeypatch):
+    assert infilled(monkeypatch, *arguments) == inputs
 
 
 def test_poisson_cdf_is_the_cumulative_distribution_up_to_probabilities_of_1e_7():
@@ -87,21 +78,6 @@ def test_the_poisson_cdf_of_a_large_mean_is_complete():
     """fairseq's table ends at the first length rarer than 1e-7, which is length 0 for means above 16."""
     law = np.diff(poisson_cdf(20.0), prepend=0)
     assert law @ np.arange(len(law)) == pytest.approx(20, abs=1e-4)
-
-
-def test_span_lengths_follow_poissons_law_before_the_last_span_is_cut():
-    n, budget, rate = 4000, 60, 3.0
-    spans, empty = span_lengths(random_keys(n), np.full(n, budget), rate)
-    assert (np.where(np.arange(spans.tokens.shape[1]) < spans.lengths[:, None], spans.tokens, 0).sum(1) == budget).all()
-    # The first three lengths above zero end long before the budget, so they follow Poisson's law given "not 0".
-    first = spans.tokens[:, :3].ravel()
-    pmf = np.exp(-rate) * rate ** np.arange(30) / np.asarray([math.factorial(k) for k in range(30)], float)
-    pmf[0] = 0
-    pmf /= pmf.sum()
-    shares = np.bincount(first, minlength=30)[:30] / len(first)
-    assert (np.abs(shares - pmf) < 4.5 * np.sqrt(pmf / len(first)) + 1e-6).all()
-    # Of all drawn spans, e^-3 are empty.
-    assert empty.sum() / (empty.sum() + spans.lengths.sum()) == pytest.approx(math.exp(-rate), rel=0.06)
 
 
 def reference_spans(generator, budget, rate):
@@ -137,15 +113,6 @@ def test_infilling_agrees_with_fairseqs_procedure_on_average(length, rate):
     error = 4.5 * np.std(reference, axis=0) * np.sqrt(1 / len(reference) + 1 / n)
     assert (np.abs(measured.mean(axis=0) - np.mean(reference, axis=0)) <= error).all()
     np.testing.assert_allclose(measured.std(axis=0), np.std(reference, axis=0), rtol=0.08)
-
-
-def test_covered_share_predicts_the_share_of_covered_tokens():
-    n, length = 300, 1000
-    for budget, rate in ((0.3, 3.0), (0.5, 3.5), (0.15, 10.0)):
-        spans, _ = span_lengths(random_keys(n), np.full(n, round(budget * length)), rate)
-        heads, tails = cover(random_keys(n, 1), spans, np.full(n, length), length)
-        assert (heads | tails).mean() == pytest.approx(covered_share(budget, rate), rel=0.02)
-    assert covered_share(0.3, 3.0) == pytest.approx(0.267, abs=0.001)
 
 
 @settings(deadline=None, max_examples=50)
@@ -189,16 +156,6 @@ def test_the_number_of_masks_is_rounded_up():
     for length, masked in ((1, 1), (3, 1), (4, 2), (10, 3), (11, 4), (50, 16)):
         examples = corrupt(variant("token_masking", mask_random=0.0), range(10, 10 + length))
         assert sequence(examples.inputs).count(MASK) == masked
-
-
-def test_sentence_permutation_changes_the_order_of_real_lines():
-    """fairseq's implementation once had no effect (issue 2692)."""
-    text = byte_ids("def f(x):\n    return x + 1\n\nprint(f(2)). And so on. Yes!\n")
-    examples = corrupt(BARTS["sentence_permutation"], text, 200)
-    inputs, targets = examples.inputs.tokens[:, :-1], examples.targets.tokens[:, :-1]
-    assert (targets == text).all()
-    assert (np.sort(inputs, axis=1) == np.sort(text)).all()
-    assert (inputs != targets).any(axis=1).mean() > 0.95  # one of 120 orders is the original order
 
 
 def test_rotation_begins_at_every_token_equally_often():

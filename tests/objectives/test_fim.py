@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.batch import check_batch
 from contract.errors import ConfigError
 from objectives import FIM
-from tests.objectives.helpers import byte_ids, collator, random_keys, random_windows, sequence, vocab
+from tests.objectives.helpers import byte_ids, collator, random_keys, sequence, vocab
 
 VOCAB = vocab()
 EOS = VOCAB.eos
@@ -91,22 +90,6 @@ def test_the_pieces_of_a_window_fit_its_output_lengths(data):
     tokens[-1, lengths[-1] - 1] = 7
     examples = objective.corrupt(tokens, lengths, random_keys(len(pieces)), VOCAB)
     assert examples.targets.lengths.sum() <= objective.output_lengths(np.asarray([lengths.sum()])).targets[0]
-
-
-def test_each_packed_document_of_a_row_is_reordered_separately():
-    collate = collator(FIM(1.0, 0.5, 8), "decoder_only", inputs=64, documents="pack")
-    raw = collate.batch_spec.windows[0].raw_length
-    lengths = np.asarray([20, raw - 20, 5, raw - 5])
-    windows = random_windows(np.random.default_rng(0), lengths, row_ids=[0, 0, 1, 1])
-    windows.tokens[[0, 2], lengths[[0, 2]] - 1] = EOS
-    batch = collate(windows, 2)
-    check_batch(batch, "decoder_only")
-    targets, segments = batch["decoder_target_tokens"], batch["decoder_segment_ids"]
-    assert (batch["decoder_loss_weights"] == (segments > 0)).all()  # every token is scored
-    for row, segment, length, reordered in ((0, 1, 20, True), (0, 2, raw - 20, True), (1, 1, 5, False)):
-        tokens = targets[row][segments[row] == segment]
-        assert (tokens[0] == PRE) == reordered
-        assert len(tokens) == length + (3 + (segment == 2) if reordered else 0)
 
 
 def test_a_length_that_no_document_has_is_refused():

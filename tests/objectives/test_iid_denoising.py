@@ -41,13 +41,6 @@ def test_inputs_and_targets_equal_the_literals_of_t5(objective, inputs, targets,
     assert corrupted_example(objective, monkeypatch) == (inputs, targets)
 
 
-def test_bert_style_inputs_replace_noise_alone(monkeypatch):
-    inputs, targets = corrupted_example(IIDDenoising(0.15, "sentinels", 1.0, "full"), monkeypatch)
-    assert targets == [10, 11, 12, 13, 14, 15, EOS]
-    assert inputs[2:4] + inputs[5:] == [12, 13, 15, EOS]
-    assert all(3 <= token < 259 for token in inputs[:-1])
-
-
 def test_bert_style_noise_is_90_percent_sentinels_and_10_percent_random_tokens():
     n, length = 300, 400
     tokens = np.full((n, length), 300, np.int32)  # not an ordinary token, so a random token always differs

@@ -69,17 +69,6 @@ def test_ordinary_tokens_are_selected_equally_often_and_special_tokens_never(mlm
     assert np.abs(np.delete(selected.mean(axis=0)[1:-1], 50) - 30.3 / 199).max() < 0.09
 
 
-def test_roberta_selects_the_mask_rate_on_average():
-    """0.15 * (99 tokens + 2 special tokens) = 15.15: RoBERTa selects 16 tokens in 15% of the examples and 15 in the
-    others. BERT always selects 15."""
-    n = 4000
-    tokens, lengths = random_text((n, 99)), np.full(n, 99)
-    counts = ROBERTA.corrupt(tokens, lengths, random_keys(n), VOCAB).selected.sum(axis=1)
-    assert set(counts.tolist()) == {15, 16}
-    assert (counts == 16).mean() == pytest.approx(0.15, abs=0.025)
-    assert (BERT.corrupt(tokens, lengths, random_keys(n), VOCAB).selected.sum(axis=1) == 15).all()
-
-
 def test_roberta_rounds_its_count_by_a_random_draw_and_selects_at_least_one(monkeypatch):
     """20 positions: int(3 + 0.99) = 3. 21 positions: int(3.15 + 0.84) = 3 and int(3.15 + 0.86) = 4.
     3 positions: int(0.45 + 0.5) = 0, raised to 1."""
@@ -111,10 +100,3 @@ def test_the_only_ordinary_token_is_selected_and_special_tokens_are_not(mlm):
 def test_invalid_fields_raise(fields, message):
     with pytest.raises(ConfigError, match=message):
         dataclasses.replace(BERT, **fields).check("objective")
-
-
-def test_unusual_mask_rates_give_a_warning():
-    assert BERT.check("objective") == []
-    for rate in (0.04, 0.41):
-        (warning,) = dataclasses.replace(BERT, mask_rate=rate).check("objective")
-        assert f"objective.mask_rate={rate}" in warning

@@ -48,13 +48,6 @@ def test_future_tokens_of_a_packed_row_end_with_their_document():
     assert future.target_tokens.dtype == jnp.int32 and future.loss_weights.dtype == jnp.float32
 
 
-def test_future_tokens_of_a_full_row_do_not_wrap_around():
-    full = {name: values[:5] for name, values in PACKED.items()}
-    future = future_tokens(batch_of(full), 7)
-    assert future.target_tokens[:, 0, 3].tolist() == [8, 1, 0, 0, 0, 0, 0]
-    assert future.loss_weights[5:].sum() == 0 and future.input_tokens[5:].sum() == 0
-
-
 @settings(deadline=None, max_examples=15)
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4),

@@ -38,16 +38,6 @@ def test_span_corruption_gives_the_example_of_the_t5_code(monkeypatch):
     assert sequence(examples.targets) == [32099, c, d, 32098, h, 32097, j, EOS]
 
 
-def test_span_corruption_accepts_a_mask_that_starts_with_noise_and_ends_without(monkeypatch):
-    mask = np.asarray([[1, 0, 0, 1, 0]], bool)
-    monkeypatch.setattr("objectives.span_corruption.random_spans_noise_mask", lambda *_, **__: mask)
-    examples = DENOISERS["rolled"].corrupt(
-        np.arange(10, 15, dtype=np.int32)[None], np.asarray([5]), random_keys(1), VOCAB
-    )
-    assert sequence(examples.inputs) == [399, 11, 12, 398, 14, EOS]
-    assert sequence(examples.targets) == [399, 10, 398, 13, EOS]
-
-
 def test_prefix_lm_splits_the_text_with_and_without_a_sentinel():
     tokens = np.arange(10, 18, dtype=np.int32)[None]
     examples = DENOISERS["fixed"].corrupt(tokens, np.asarray([8]), random_keys(1), VOCAB)

@@ -178,27 +178,6 @@ def test_labels_are_balanced_and_independent_of_lengths_and_line_ends(objective)
         assert means[0] == pytest.approx(means[1], rel=0.02, abs=0.02), name
 
 
-@pytest.mark.parametrize("objective", [NSP, SOP])
-def test_examples_do_not_depend_on_pair_weight(objective):
-    other = "x\nyy\nzzz" if objective is NSP else None
-    weighted, ablated = (
-        corrupt(make_objective(objective, pair_weight=weight), "a\nbb\nccc", other, n=50) for weight in (1.0, 0.0)
-    )
-    for array, same in zip(
-        [*weighted.inputs, *weighted[1:4], weighted.labels],
-        [*ablated.inputs, *ablated[1:4], ablated.labels],
-        strict=True,
-    ):
-        np.testing.assert_array_equal(array, same)
-
-
-def test_cls_and_sep_are_never_selected():
-    examples = corrupt(make_objective(), "a\nbb\nccc\n", "x\nyy\nzzz\nwwww")
-    special = np.isin(examples.targets, [CLS, SEP])
-    assert examples.selected.any() and not (examples.selected & special).any()
-    assert (examples.inputs.tokens == examples.targets)[special].all()
-
-
 def test_a_row_of_a_batch_contains_a_pair_its_token_types_and_its_label():
     collate = collator(make_objective(**UNMASKED), "encoder_only", inputs=10, documents="split")
     [spec] = collate.batch_spec.windows

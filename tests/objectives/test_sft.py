@@ -1,7 +1,5 @@
 """Prompt-masked fine-tuning: examples, packed rows and capacities."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ from contract.errors import ConfigError
 from contract.windows import Windows
 from objectives import SFT, denoisers_of
 from objectives.rows.lengths import RowShape
-from objectives.rows.window_specs import make_batch_spec
 from tests.objectives.helpers import make_collator, sequence, vocab
 
 VOCAB = vocab()
@@ -77,17 +74,6 @@ def test_capacities_count_the_positions_of_examples(inputs_eos, positions):
     examples = SFT(inputs_eos).corrupt(TOKENS, LENGTHS, np.zeros(3, np.uint64), VOCAB, prompt_lengths=PROMPTS)
     assert (examples.inputs.lengths + examples.targets.lengths).tolist() == positions[0]
     assert examples.inputs.lengths.tolist() == positions[1] and examples.targets.lengths.tolist() == positions[2]
-
-
-@pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
-def test_a_mode_token_takes_a_position(architecture):
-    [denoiser] = denoisers_of(SFT(False), "sft")
-    shape = RowShape(architecture, 12, 12, 1)
-    without_mode, with_mode = (
-        make_batch_spec([row], shape, VOCAB, documents="whole")[0].windows[0].capacities
-        for row in (denoiser, dataclasses.replace(denoiser, mode="[S]"))
-    )
-    assert with_mode == (without_mode[0]._replace(special=without_mode[0].special + 1), *without_mode[1:])
 
 
 def test_rows_too_short_for_a_document_and_several_examples_per_row_raise():

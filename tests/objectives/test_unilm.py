@@ -71,11 +71,6 @@ def test_a_prompt_has_the_attention_order_of_the_runs_pattern(attention, order):
     assert batch["encoder_attention_order"][0, :4].tolist() == order
 
 
-def test_a_prompt_of_a_mixture_is_read_bidirectionally():
-    experiment = make_experiment(get_config("unilm").to_dict())
-    assert "encoder_attention_order" not in masked_batch(experiment, [read_masked_prompt(experiment, "[MASK]")])
-
-
 def test_every_cut_is_equally_likely():
     n = 4000
     examples = UNILMS["sequence_to_sequence"].corrupt(

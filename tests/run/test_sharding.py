@@ -14,14 +14,7 @@ from experiment.config import MeshConfig
 from models.config import ModelConfig
 from models.parameters import leaf_name
 from models.transformer import init_params
-from run.sharding import (
-    batch_sharding,
-    local_rows,
-    make_mesh,
-    mesh_shape,
-    order_devices,
-    shardings,
-)
+from run.sharding import batch_sharding, local_rows, make_mesh, mesh_shape, order_devices, shardings
 from tests.experiment.test_optimizer import optimizer
 
 ONE = MeshConfig(backend="jit", data=-1, fsdp=1, context=1, tensor=1)

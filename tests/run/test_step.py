@@ -14,13 +14,7 @@ import pytest
 from learners.learner import LossConfig
 from models.transformer import init_params
 from objectives.losses.cross_entropy import target_side
-from run.step import (
-    TrainState,
-    init_state,
-    make_eval_step,
-    make_train_step,
-    useful_token_fraction,
-)
+from run.step import TrainState, init_state, make_eval_step, make_train_step, useful_token_fraction
 from tests.table import random_windows, small_experiment
 
 PLAIN = LossConfig(z_loss=0.0, label_smoothing=0.0, chunk_size=0)

@@ -33,11 +33,7 @@ def run(program: str, *, devices: int, processes: int = 1, timeout: float = 120)
         "def distributed():\n"
         f"    jax.distributed.initialize('localhost:{port}', {processes}, int(sys.argv[1]))\n"
     )
-    environment = os.environ | {
-        "XLA_FLAGS": _xla_flags(devices),
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(ROOT),
-    }
+    environment = os.environ | {"XLA_FLAGS": _xla_flags(devices), "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
     end = time.monotonic() + timeout
     with contextlib.ExitStack() as files:
         # Files instead of pipes: a process that blocks on a full pipe would block the other processes too.
@@ -118,10 +114,7 @@ def start_main(
     config = [f"--config={ROOT / 'tests' / 'small_config.py'}"] if module == "train.main" else []
     if any(argument.startswith("--config=") for argument in arguments):
         config = []
-    environment = os.environ | {
-        "XLA_FLAGS": _xla_flags(devices),
-        "PYTHONPATH": str(code),
-    }
+    environment = os.environ | {"XLA_FLAGS": _xla_flags(devices), "PYTHONPATH": str(code)}
     return subprocess.Popen(
         [sys.executable, "-m", module, *config, *arguments],
         cwd=cwd,

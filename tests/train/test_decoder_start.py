@@ -11,7 +11,6 @@ from tests.table import random_windows, small_experiment
 
 PACKED = {"data__examples_per_row": 3}
 CASES = {
-    "clm": ("clm", "decoder_only", {}),
     "clm, packed": ("clm", "decoder_only", PACKED),
     "prefix_lm, packed": ("prefix_lm", "decoder_only", PACKED),
     "span_corruption, packed": ("span_corruption", "encoder_decoder", PACKED),
@@ -27,7 +26,7 @@ def test_every_segment_starts_with_the_token(case, start):
         small_experiment(name, architecture, data__decoder_start_token=token, **overrides) for token in ("pad", start)
     )
     windows = random_windows(pad, 4, same_keys=False)
-    if case in ("clm", "clm, packed", "bart"):  # rows with padding
+    if case in ("clm, packed", "bart"):  # rows with padding
         windows = windows._replace(lengths=windows.lengths - 1)
     expected, found = batch_of(pad, windows), batch_of(other, windows)
     check_batch(found, architecture)

@@ -48,20 +48,6 @@ def test_without_a_terminal_training_is_one_aligned_line_each_time():
     )
 
 
-def test_time_left_is_estimated_from_the_steps_done():
-    now = 0.0
-
-    def use(display):
-        nonlocal now
-        for step in (1, 2, 3):  # the slow first step, with compilation, is not counted
-            now = 50.0 + 10.0 * step
-            display.update(step)
-        display.train(3, {"loss": 1.0})
-
-    # 10 s per step and 997 steps left.
-    assert shown(use, clock=lambda: now) == "step    3/1000  loss 1.0000  2:46:10 left\n"
-
-
 def test_an_evaluation_is_a_table_with_the_change_since_the_last():
     def use(display):
         display.eval(250, {"loss": 3.0, "perplexity": 20.086, "accuracy": 0.25, "loss/r": 2.0, "loss/[S]": 5.0})
@@ -94,14 +80,6 @@ def test_names_are_never_cut(terminal):
     text = Text.from_ansi(shown(use, terminal=terminal)).plain
     for name in names:
         assert text.count(f"{name}  ") == 2
-
-
-def test_only_the_rows_of_the_display_are_printed():
-    def use(display):
-        display.eval(1, {"loss": 2.0, "loss/clm": 2.0, "loss/web": 1.5, "loss/books": 3.0})
-
-    rows = [line.split()[0] for line in shown(use, rows=("web", "books")).splitlines()]
-    assert rows == ["eval", "loss", "web", "books"]
 
 
 def test_other_metrics_are_in_a_line_below_the_loss():

@@ -1,7 +1,5 @@
 """Starting with another run's Transformer: the same arrays, or one line that names what differs."""
 
-import os
-
 import jax
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from experiment.experiment import make_experiment
 from run.compiled_run import make_run
 from run.restore import language_model, load_experiment, load_params
 from tests.table import reads_corpus, small_config
+from tests.train.small_runs import save_random_run
 from train.init_from import start_from
 from train.loop import train_and_evaluate
 from workdir.checkpoint import Checkpoints
@@ -22,20 +21,23 @@ def fields(corpus, name="clm", architecture="decoder_only", **overrides):
     return small_config(name, architecture, **(text | overrides))
 
 
-@pytest.fixture(scope="module")
-def clm(corpus, tmp_path_factory):
-    """The workdir of a causal language model, trained for two steps."""
-    workdir = str(tmp_path_factory.mktemp("clm") / "run")
-    train_and_evaluate(make_experiment(fields(corpus)), workdir)
-    return workdir
+def initial(run):
+    """Zeros, because initializers take seconds to compile."""
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), run.state_shapes.params)
+
+
+@pytest.fixture
+def clm(trained_run):
+    """The workdir of a causal language model, trained for four steps."""
+    return str(trained_run("decoder_only"))
 
 
 def test_another_objective_starts_with_the_arrays_of_the_newest_checkpoint(corpus, clm):
     run = make_run(make_experiment(fields(corpus, "fim")), show_progress=False)
-    before = run.init_state().params
+    before = initial(run)
     params, from_step = start_from(run, before, clm)
     saved, step = load_params(load_experiment(clm), clm)
-    assert from_step == step == 2
+    assert from_step == step == 4
     jax.tree.map(np.testing.assert_array_equal, params, saved)
     assert any(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a != b).any()), params, before)))
 
@@ -43,7 +45,7 @@ def test_another_objective_starts_with_the_arrays_of_the_newest_checkpoint(corpu
 def test_the_loop_starts_there_once_and_then_continues_its_own_run(corpus, clm, tmp_path, capsys):
     config = fields(corpus, "clm", train__init_from=clm, optimizer__learning_rate=1e-12, train__steps=2)
     train_and_evaluate(make_experiment(config), str(tmp_path / "tuned"))
-    line = f"     start  parameters of {clm}, step 2\n"
+    line = f"     start  parameters of {clm}, step 4\n"
     assert line in capsys.readouterr().out
     saved = load_params(load_experiment(clm), clm)[0]
     tuned = load_params(load_experiment(tmp_path / "tuned"), tmp_path / "tuned")[0]
@@ -54,41 +56,26 @@ def test_the_loop_starts_there_once_and_then_continues_its_own_run(corpus, clm, 
     assert "continuing from step 2" in printed and line not in printed
 
 
-@pytest.mark.parametrize("name", ["mlm", "electra"])
-def test_classification_starts_with_the_encoder_of_other_learners(corpus, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("mlm", "encoder_only"), ("electra", "encoder_only"), ("ul2", "encoder_decoder"), ("bart", "encoder_decoder")],
+)
+def test_classification_starts_with_the_transformer_of_other_learners(corpus, tmp_path, name, architecture):
     """ELECTRA's encoder is its discriminator's, whose output head is a new one."""
-    model = {"model__tie_embeddings": True, "model__prediction_head": "bert"}
-    pretrained = make_run(make_experiment(fields(corpus, name, "encoder_only", **model)), show_progress=False)
-    state = pretrained.init_state()
-    write_config(tmp_path, pretrained.experiment.config)
-    checkpoints = Checkpoints(os.path.join(tmp_path, "checkpoints"), keep=1)
-    checkpoints.save(1, state)
-    checkpoints.close()
+    model = {"model__tie_embeddings": True, "model__prediction_head": "bert"} if architecture == "encoder_only" else {}
+    save_random_run(fields(corpus, name, architecture, **model), str(tmp_path))
+    pretrained = load_experiment(tmp_path)
+    saved = load_params(pretrained, tmp_path)[0]["transformer"]
 
-    config = fields(corpus, "classification", "encoder_only", **model, **reads_corpus("classification", corpus))
+    config = fields(corpus, "classification", architecture, **model, **reads_corpus("classification", corpus))
+    if architecture == "encoder_decoder":
+        config["model"], config["data"]["targets_length"] = pretrained.config["model"], 1
     run = make_run(make_experiment(config), show_progress=False)
-    before = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), run.state_shapes.params)
+    before = initial(run)
     params, _ = start_from(run, before, str(tmp_path))
     assert params["classifier"] is before["classifier"]
     assert jax.tree.structure(params) == jax.tree.structure(before)
-    found = {module: params["transformer"][module] for module in state.params["transformer"]}
-    jax.tree.map(np.testing.assert_array_equal, found, state.params["transformer"])
-
-
-@pytest.mark.parametrize("name", ["span_corruption", "ul2", "bart", "iid_denoising"])
-def test_classification_starts_with_an_encoder_decoder(corpus, tmp_path, name):
-    pretrained = make_run(make_experiment(fields(corpus, name, "encoder_decoder")), show_progress=False)
-    state = pretrained.init_state()
-    write_config(tmp_path, pretrained.experiment.config)
-    checkpoints = Checkpoints(os.path.join(tmp_path, "checkpoints"), keep=1)
-    checkpoints.save(1, state)
-    checkpoints.close()
-
-    config = fields(corpus, "classification", "encoder_decoder", **reads_corpus("classification", corpus))
-    config["model"], config["data"]["targets_length"] = pretrained.experiment.config["model"], 1
-    run = make_run(make_experiment(config), show_progress=False)
-    params, _ = start_from(run, run.init_state().params, str(tmp_path))
-    jax.tree.map(np.testing.assert_array_equal, params["transformer"], state.params["transformer"])
+    jax.tree.map(np.testing.assert_array_equal, {name: params["transformer"][name] for name in saved}, saved)
 
 
 @pytest.mark.parametrize(
@@ -107,14 +94,8 @@ def test_classification_starts_with_an_encoder_decoder(corpus, tmp_path, name):
 def test_a_transformer_with_other_arrays_is_refused_in_one_line(corpus, clm, overrides, message):
     run = make_run(make_experiment(fields(corpus, **overrides)), show_progress=False)
     with pytest.raises(ConfigError, match=message) as error:
-        start_from(run, run.init_state().params, clm)
+        start_from(run, initial(run), clm)
     assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_folder_that_is_not_a_runs_is_named(corpus, tmp_path):
-    run = make_run(make_experiment(fields(corpus)), show_progress=False)
-    with pytest.raises(ConfigError, match="is not the folder of a run"):
-        start_from(run, {}, str(tmp_path))
 
 
 def test_a_run_is_read_with_an_attention_kernel_for_this_machine(clm, tmp_path):

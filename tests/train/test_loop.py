@@ -84,12 +84,7 @@ def evaluations(*losses):
         ("clm", "decoder_only", [3.0], None),
         ("clm", "decoder_only", [], None),
         ("clm", "decoder_only", [7.0, math.log(366) - 0.001], None),
-        (
-            "clm",
-            "decoder_only",
-            [7.0, 5.91],
-            "the held-out loss at step 20, 5.910, is above 5.903, the logarithm",
-        ),
+        ("clm", "decoder_only", [7.0, 5.91], "the held-out loss at step 20, 5.910, is above 5.903, the logarithm"),
         ("classification", "encoder_only", [9.0, 8.0], None),  # its loss is not of tokens
         ("electra", "encoder_only", [9.0, 8.0], "the held-out loss at step 20, 8.000, is above"),
         ("clm", "decoder_only", [3.0, None], "the held-out loss at step 20 is not finite: lower optimizer.learning_"),

@@ -91,12 +91,6 @@ def test_a_resumed_run_writes_the_same_lines(corpus, tmp_path):
     assert {"epochs/text", "window_share/pairs", "raw_tokens/text"} <= lines_of(tmp_path / "whole")[-2].keys()
 
 
-def test_rates_of_a_run_cannot_change(corpus, tmp_path):
-    train_and_evaluate(experiment_of(corpus, "replay", steps=2), str(tmp_path))
-    with pytest.raises(ConfigError, match=r"data\.sources\.pairs\.weight: 0\.9 -> 0\.3"):
-        train_and_evaluate(experiment_of(corpus, "replay", "--config.data.sources.pairs.weight=0.3"), str(tmp_path))
-
-
 def test_overrides_of_corpora_that_are_not_there(corpus):
     for override, message in {
         "--config.data.sources.paris.weight=0.3": r"\.paris\.weight=0\.3: did you mean data\.sources\.pairs",

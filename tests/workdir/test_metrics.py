@@ -158,11 +158,7 @@ class Broken:
 @pytest.mark.parametrize(
     ("how", "written", "warning"),
     [
-        (
-            "write",
-            [1],
-            "at step 2, and receives nothing more: OSError: [Errno 28] No space left on device: ",
-        ),
+        ("write", [1], "at step 2, and receives nothing more: OSError: [Errno 28] No space left on device: "),
         ("hang", [1], "at step 2, and receives nothing more: TimeoutError: no answer within 0.5 seconds"),
         ("close", [1, 2, 3, "sample"], "at the end of the run, and receives nothing more: TimeoutError: not uploaded"),
     ],

@@ -99,17 +99,6 @@ def test_span_lengths_are_distributed_as_in_t5(law):
         assert (run_lengths == k).mean() == pytest.approx(law[f"p_length_{k}"], abs=0.5 * reference_error + 0.005)
 
 
-def test_rolled_masks_have_noise_at_every_position_equally_often():
-    n, length = 8000, 20
-    rolled = {}
-    for roll in (False, True):
-        mask = random_spans_noise_mask(random_keys(n), np.full(n, length), length, noise_density=0.25,
-                                       mean_noise_span_length=5.0, random_roll=roll)  # fmt: skip
-        rolled[roll] = mask.mean(axis=0)
-    assert rolled[False][0] == 0 and rolled[False][-1] == 1
-    assert np.abs(rolled[True] - 0.25).max() < 0.025
-
-
 # Other distributions of the span lengths
 
 DISTRIBUTIONS = get_args(Distribution)
@@ -210,12 +199,3 @@ def test_no_mask_exceeds_the_bounds(lengths, density, mean, distribution, roll, 
 def test_the_bound_grows_with_the_number_of_noise_tokens(distribution, mean, noise):
     first, second = most_spans(np.asarray([noise, noise + 1]), distribution, mean)
     assert 1 <= first <= second <= noise + 1 and first <= noise
-
-
-@pytest.mark.parametrize("distribution", ["composition", *DISTRIBUTIONS])
-def test_a_mask_does_not_depend_on_the_other_masks_of_a_batch(distribution):
-    keys, lengths = random_keys(3), np.asarray([30, 12, 45])
-    options = dict(noise_density=0.3, mean_noise_span_length=3.0, distribution=distribution)
-    together = random_spans_noise_mask(keys, lengths, 45, **options)
-    alone = random_spans_noise_mask(keys[1:2], lengths[1:2], 12, **options)
-    np.testing.assert_array_equal(together[1, :12], alone[0])

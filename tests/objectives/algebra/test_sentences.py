@@ -72,10 +72,6 @@ def test_a_random_share_of_the_sentences_is_permuted():
     assert all(count == pytest.approx(500, abs=110) for count in by_order.values())
 
 
-def test_a_text_of_one_sentence_is_unchanged():
-    assert permute([["abc"], ["a", "b"]], 1.0)[0] == "abc"
-
-
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.lists(st.text("xyz", min_size=1, max_size=5), min_size=1, max_size=7), min_size=1, max_size=4),

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from contract.vocab import Vocab
 from contract.windows import RowPlan
 from objectives import CLM, Denoiser, PrefixLM, SpanCorruption, denoisers_of
 from objectives.algebra.sequences import Sequences
@@ -96,21 +95,6 @@ def test_a_denoiser_makes_the_same_examples_beside_all_others(name):
             assert [sequence(both, place) for place in places] == [sequence(one, e) for e in range(len(places))]
 
 
-class Understated(SpanCorruption):
-    """Span corruption that declares one input less than it makes."""
-
-    def output_lengths(self, raw):
-        inputs, targets, both = super().output_lengths(raw)
-        return OutputLengths(inputs - 1, targets, both)
-
-
-def test_the_objective_of_a_group_that_makes_more_than_it_declares_is_named():
-    understated = Understated(**vars(UL2[1].objective))
-    table = [UL2[0], dataclasses.replace(UL2[1], objective=understated), UL2[3]]
-    with pytest.raises(TypeError, match=r"^Understated.corrupt makes \d+ inputs of a window of \d+ tokens, and"):
-        collator_of(table).examples(windows_of([0, 1, 2, 0, 1, 2]))
-
-
 class Reversed(PrefixLM):
     """Prefix LM of the reversed text, by a `corrupt` of its own."""
 
@@ -138,20 +122,6 @@ def test_an_objective_with_a_corrupt_of_its_own_is_corrupted_by_it_with_every_mo
         tokens, lengths, keys = windows.tokens[places], windows.lengths[places], windows.keys[places]
         alone = table[k].objective.corrupt(tokens, lengths, keys, vocab())
         assert [sequence(together.targets, place) for place in places] == [sequence(alone.targets, e) for e in range(4)]
-
-
-class Varied(SpanCorruption):
-    """Span corruption whose second variant shows its targets in another way."""
-
-    def variants(self, count):
-        return SpanCorruption(**vars(self)), objective_of("iid_denoising:iid_15_m_f")
-
-
-def test_variants_with_different_views_are_in_different_groups():
-    varied = dataclasses.replace(UL2[0], objective=Varied(**vars(UL2[0].objective)))
-    plan = RowPlan(*np.array([[[0, 0, 1, 1]], [[9, 9, 9, 9]], [[0, 1, 0, 0]]]))
-    kinds = call_groups([varied, UL2[1]], plan)
-    assert kinds.groups == ((0, 2), (2, 3)) and kinds.of_variants.tolist() == [[0, 2], [1, 0]]
 
 
 # Examples that are longer than their objective declares
@@ -210,22 +180,6 @@ def test_more_tokens_than_declared_are_one_line(objective, message):
     one_collator(Overlong(**fixed), "encoder_decoder")(windows, 2)
     with pytest.raises(TypeError, match=f"^{objective.__name__}.corrupt {message}"):
         one_collator(overlong, "encoder_decoder")(windows, 2)
-
-
-class Eager(type(BERT)):
-    """MLM that selects more than its inherited bound allows: two more tokens."""
-
-    def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab, whole: np.ndarray | None = None) -> np.ndarray:
-        selected = super().select(text, keys, vocab, whole)
-        selected[:, 1:3] = True
-        return selected
-
-
-def test_an_objective_that_scores_more_than_it_declares_raises_one_line():
-    eager = Eager(**{field.name: getattr(BERT, field.name) for field in dataclasses.fields(BERT)})
-    windows = random_windows(np.random.default_rng(0), [4])
-    with pytest.raises(TypeError, match=r"^Eager.corrupt selects . positions of a window of 4 tokens, .* 1: define"):
-        one_collator(eager, "encoder_only")(windows, 1)
 
 
 class Longer(type(BERT)):

