@@ -56,11 +56,6 @@ def cycles_of(config: OptimizerConfig, steps: int) -> tuple[Cycle, ...]:
     return tuple(cycles)
 
 
-def cycles_text(cycles: Sequence[Cycle]) -> str:
-    """Returns the value of `optimizer.cycles` for these cycles."""
-    return ",".join(map(str, cycles))
-
-
 def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
     """Returns the learning rate as a function of the number of updates already made: int or int32 [] -> float32 [].
 

@@ -67,11 +67,6 @@ def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
 
 
-def is_imported(workdir: str | os.PathLike) -> bool:
-    """Returns whether train.convert wrote the folder `workdir`: no run, but a model whose training text is unknown."""
-    return exists(os.path.join(workdir, IMPORTED_FILE))
-
-
 def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> dict[str, Any]:
     """Returns what `write_config` wrote, with the folder's path for IN_WORKDIR.
 
