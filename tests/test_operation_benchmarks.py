@@ -30,20 +30,6 @@ def test_attention_measures_each_kernel_or_says_why_not(monkeypatch, capsys):
             lines_of(attention, [*sizes, argument], monkeypatch, capsys)
 
 
-def test_operations_run_beside_their_plain_forms(monkeypatch, capsys):
-    sizes = ["--rows=2", "--length=8", "--d_model=16", "--heads=2", "--d_ff=32", "--vocab_size=64", "--runs=1"]
-    lines = lines_of(operations, sizes, monkeypatch, capsys)
-    assert [line["operation"] for line in lines] == ["queries_keys_values", "gated_maps", "cross_entropy"]
-    for line in lines:
-        assert line["ratio"] == pytest.approx(line["ours_milliseconds"] / line["plain_milliseconds"], rel=0.05)
-    for argument, message in (
-        ("x", "operation 'x' is unknown: use queries_keys_values, gated_maps, cross_entropy"),
-        ("--topology=h100:8", "--topology=h100:8 must be a TPU's"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            lines_of(operations, [*sizes, argument], monkeypatch, capsys)
-
-
 PRODUCT_SIZES = [
     "--batch_size=2",
     "--length=8",
@@ -75,26 +61,6 @@ def test_matrix_products_are_those_of_a_layer_and_their_gradients(library):
         for form, values in expected.items():
             computed = matrix_products.LIBRARIES[library](form, product)()
             np.testing.assert_allclose(np.asarray(computed), values, rtol=1e-4, atol=1e-4)
-
-
-def test_matrix_products_compare_the_processes_of_a_pair(monkeypatch, capsys):
-    pytest.importorskip("torch")
-    milliseconds = iter([4.0, 2.0, 4.0, 8.0, 1.0, 3.0])  # JAX and PyTorch, in each of three pairs
-
-    def process(command):
-        assert command[3] in ("--library=jax", "--library=torch") and command[4:] == [*PRODUCT_SIZES, "--pairs=3"]
-        time = next(milliseconds)
-        return [line | {"milliseconds": time} for line in everything]
-
-    everything = lines_of(matrix_products, [*PRODUCT_SIZES, "--library=jax"], monkeypatch, capsys)
-    assert len(everything) == 21
-    monkeypatch.setattr(matrix_products, "json_lines", process)
-    matrix_products._FLAGS["library"].unparse()
-    *lines, total = lines_of(matrix_products, [*PRODUCT_SIZES, "--pairs=3"], monkeypatch, capsys)
-    for line in lines:
-        assert (line["jax_milliseconds"], line["torch_milliseconds"]) == (4.0, 3.0)
-        assert line["ratios"] == [0.5, 2.0, 3.0] and line["ratio"] == 2.0
-    assert total["product"] == "sum" and total["jax_milliseconds"] == 84.0 and total["ratio"] == 2.0
 
 
 @pytest.mark.parametrize("name", operations.OPERATIONS)

@@ -23,12 +23,6 @@ def test_dropout_rescales_kept_entries_and_may_share_its_draw_between_positions(
     assert y.mean() == pytest.approx(1, abs=4 * np.sqrt(0.25 / 0.75 / num_draws))
 
 
-def test_no_dropout_without_a_key_or_with_rate_0():
-    x = jnp.arange(6.0).reshape(1, 2, 3)
-    assert dropout(x, 0.5, None, broadcast_positions=True) is x
-    assert dropout(x, 0.0, jax.random.key(0), broadcast_positions=False) is x
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_norms_of_one_vector(dtype):
     # (1, 7) has mean square 25. Minus its mean, 4, it is (-3, 3).

@@ -17,10 +17,8 @@ from tests.table import reads_corpus, small_config
 CASES = {
     "clm": ("decoder_only", {"data__documents": "pack"}),
     "ul2": ("encoder_decoder", {"data__examples_per_row": 2}),
-    "prefix_lm": ("decoder_only", {}),
     "nsp": ("encoder_only", {}),
     "classification": ("encoder_only", {}),
-    "sft": ("decoder_only", {}),
     "multi_token_prediction": ("decoder_only", {}),
 }
 
