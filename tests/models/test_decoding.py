@@ -80,16 +80,3 @@ def test_a_step_beyond_the_capacity_gives_nan():
     logits, cache = decode(config, params, whole_rows("decoder_only", False))
     assert np.isfinite(logits).all()
     assert np.isnan(decode_step(config, params, jnp.asarray([1, 1]), cache)[0]).all()
-
-
-def test_impossible_caches_and_prompts_raise():
-    batch = whole_rows("decoder_only", False)
-    encoder_only = tiny.config(architecture="encoder_only")
-    with pytest.raises(ValueError, match="no decoder"):
-        decoding.init_cache(encoder_only, tiny.params(encoder_only), batch, 4)
-    learned = tiny.config(architecture="decoder_only", positions="learned", max_length=12)
-    with pytest.raises(ValueError, match="decode at most 12 positions, or train with"):
-        decoding.init_cache(learned, tiny.params(learned), batch, 13)
-    cache = decoding.init_cache(learned, tiny.params(learned), batch, LENGTH - 1)
-    with pytest.raises(ValueError, match="prompt of 9 tokens is longer than the cache of 8 positions"):
-        decoding.prefill(learned, tiny.params(learned), batch, cache)

@@ -29,15 +29,6 @@ def test_a_classifier_is_dense_tanh_dense(params):
     np.testing.assert_allclose(logits, pooled @ classes["kernel"] + classes["bias"], atol=1e-4)
 
 
-def test_bfloat16_states_give_float32_logits_and_dropout_needs_a_key(params):
-    config = tiny.config(dtype="bfloat16", dropout_rate=0.5)
-    classifier, states = bind_classifier(config, 3, params), jnp.ones((2, D), jnp.bfloat16)
-    without, dropped = classifier(states), classifier(states, dropout_key=jax.random.key(0))
-    assert without.dtype == dropped.dtype == jnp.float32
-    np.testing.assert_array_equal(without[0], without[1])
-    assert (dropped[0] != dropped[1]).any()  # each row has its own draw
-
-
 def test_state_at_takes_one_position_of_each_row():
     hidden = np.arange(2 * 3 * 4).reshape(2, 3, 4)
     np.testing.assert_array_equal(state_at(hidden, jnp.asarray([2, 0])), [hidden[0, 2], hidden[1, 0]])

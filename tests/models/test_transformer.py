@@ -1,7 +1,5 @@
 """The Transformer: names of parameters, dtypes, dropout, and the size of the compiled program."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,25 +60,6 @@ def test_a_model_that_predicts_no_tokens_has_no_output_parameters():
     assert jax.eval_shape(lambda: bind(config, params).hidden(ENCODER)).shape == (1, 5, 16)
     with pytest.raises(ValueError, match="predicts_tokens=False has no logits"):
         bind(config, params)(ENCODER)
-
-
-def test_bfloat16_computes_in_bfloat16_with_float32_parameters_logits_and_gradients():
-    config, reference = tiny.config(dtype="bfloat16"), tiny.config()
-    params = tiny.params(config)
-    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
-
-    @jax.jit
-    @functools.partial(jax.grad, has_aux=True)
-    def gradients_and_logits(params):
-        logits = apply(config, params, BATCH)
-        return logits[0, :3].sum(), logits
-
-    gradients, logits = gradients_and_logits(params)
-    assert logits.dtype == jnp.float32
-    assert {leaf.dtype for leaf in jax.tree.leaves(gradients)} == {jnp.dtype("float32")}
-    assert jax.eval_shape(lambda params: bind(config, params).hidden(BATCH), params).dtype == jnp.bfloat16
-    expected = tiny.run(reference, params, BATCH)
-    assert 0 < np.abs(logits - expected)[0, :3].max() < 0.1 * np.abs(expected).max()
 
 
 def test_logits_of_hidden_equal_the_call_for_any_positions():

@@ -100,17 +100,6 @@ def standard_error(loss, weight, documents, shared=()):
     return metrics["loss"], metrics["loss_stderr"]
 
 
-def test_the_standard_error_is_that_of_other_documents():
-    """The spread of the loss over independent sets of 40 documents, of lengths and losses that differ and correlate."""
-    random, found = np.random.default_rng(0), []
-    for _ in range(400):
-        weight = random.integers(1, 60, 40)
-        loss = weight * (2 + random.normal(0, 0.3, 40) + weight / 100)
-        found.append(standard_error(loss, weight, np.arange(40)))
-    losses, errors = zip(*found, strict=True)
-    assert np.mean(errors) == pytest.approx(np.std(losses), rel=0.1)
-
-
 def test_the_standard_error_where_windows_join_documents():
     """Sixty documents of 130 tokens in windows of 100: with documents as independent clusters it was 0.82 of this."""
     random, found, length, raw_length = np.random.default_rng(0), [], 130, 100
