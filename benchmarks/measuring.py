@@ -2,14 +2,13 @@
 
 import importlib
 import json
-import os
 import pkgutil
 import shlex
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -42,18 +41,6 @@ def every_variant() -> Iterator[str]:
         yield from (f"{name}:{variant}" for variant in variants) if variants else (name,)
 
 
-def chosen_names(given: Sequence[str], known: Iterable[str], what: str) -> list[str]:
-    """Returns the names `given` on the command line, or all that are known. Raises ConfigError for an unknown one.
-
-    what: what a name is of, for messages.
-    """
-    known = list(known)
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"{what} {name!r} is unknown: use {', '.join(known)}")
-    return list(given) or known
-
-
 def alternating_seconds(
     functions: Mapping[str, Callable[..., Any]], arguments: Sequence[Any], runs: int
 ) -> dict[str, list[float]]:
@@ -79,30 +66,14 @@ def define_peer(flag_values: flags.FlagValues) -> None:
     )
 
 
-def peer_lines(module: str, flag_values: flags.FlagValues, *, rate: str) -> list[dict[str, Any]]:
-    """Returns the lines of `alternate` for --peer, --pairs and the other arguments of this command line."""
-    peer, pairs = flag_values["peer"].value, flag_values["pairs"].value
-    return alternate(module, arguments_without_peer(sys.argv), peer, pairs, rate=rate)
-
-
-def arguments_without_peer(argv: Sequence[str]) -> list[str]:
-    """Returns the arguments of a command line, whose first item is the program, without --peer and --pairs."""
-    peer_flags = flags.FlagValues()
-    define_peer(peer_flags)
-    peer_flags.set_gnu_getopt()
-    return peer_flags(argv, known_only=True)[1:]
-
-
-def json_lines(command: Sequence[str], environment: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+def json_lines(command: Sequence[str]) -> list[dict[str, Any]]:
     """Runs `command` and returns the JSON objects that it prints, one a line. Standard error is not captured.
-
-    environment: variables to set in addition to those of this process.
 
     Raises ConfigError if the command cannot be run, fails or prints no JSON line.
     """
     name = shlex.join(command)
     try:
-        process = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {}))
+        process = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     except OSError as error:
         raise ConfigError(f"{name}: cannot be run ({error.strerror}): check the path of the program") from None
     if process.returncode:
@@ -113,17 +84,13 @@ def json_lines(command: Sequence[str], environment: Mapping[str, str] | None = N
     return lines
 
 
-def alternate(module: str, arguments: Sequence[str], peer: str, pairs: int, *, rate: str) -> list[dict[str, Any]]:
-    """Runs `python -m module` and then the command `peer`, each in a new process, `pairs` times in all.
+def peer_lines(module: str, flag_values: flags.FlagValues, *, rate: str) -> list[dict[str, Any]]:
+    """Runs `python -m module` and then the command of --peer, each in a new process, --pairs times in all.
 
-    The two runs of a pair follow each other, so that other work of the machine slows down both; only the ratios of
-    pairs are compared.
+    `python -m module` has the other arguments of this command line. The two runs of a pair follow each other, so that
+    other work of the machine slows down both; only the ratios of pairs are compared.
 
-    Args:
-      module, arguments: our benchmark. All lines that it prints are compared.
-      peer: the command of another implementation. The last line that it prints is compared.
-      pairs: the number of runs of each, 1 or more.
-      rate: the field of the lines that is compared.
+    rate: the field of the lines that is compared: of all lines that we print, and the last one of the peer.
 
     Returns each of our lines, from the run with the median `rate` (the lower of two), with these fields added:
       peer_<rate>: the median over the peer's runs.
@@ -133,8 +100,9 @@ def alternate(module: str, arguments: Sequence[str], peer: str, pairs: int, *, r
 
     Raises ConfigError if a command fails or the peer's line does not contain `rate`.
     """
-    our_runs, peer_runs = [], []
-    for _ in range(pairs):
+    peer, our_runs, peer_runs = flag_values["peer"].value, [], []
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith(("--peer=", "--pairs="))]
+    for _ in range(flag_values["pairs"].value):
         our_runs.append(json_lines([sys.executable, "-m", module, *arguments]))
         peer_runs.append(json_lines(shlex.split(peer))[-1])
     if rate not in peer_runs[0]:

@@ -1,24 +1,34 @@
-"""Milliseconds of single operations of a step next to their plain forms: python -m benchmarks.operations [NAME ...]
+"""Single operations of a step in two forms: python -m benchmarks.operations [NAME ...] [--vocab_size=32128] ...
 
 Prints one JSON line for each operation (default: all), its forward and backward pass with all gradients:
 
-    queries_keys_values    one product for the three projections; plain: three products
-    gated_maps             a gated feed-forward block with a product for each of its two maps; plain: one product for
-                           both
-    cross_entropy          logits, loss and accuracy, with the gradient in the compute dtype; plain: JAX's own gradient
-                           of jax.nn.log_softmax, and an argmax
+    queries_keys_values    ours: one product for the three projections; plain: three products
+    gated_maps             ours: a gated feed-forward block with a product for each of its two maps; plain: one product
+                           for both
+    cross_entropy          ours: logits, loss and accuracy, with the gradient in the compute dtype; plain: JAX's own
+                           gradient of jax.nn.log_softmax, and an argmax
+    chunked_loss           chunked: the loss in chunks of 32 tokens (objectives/losses/chunked_cross_entropy.py);
+                           plain: all logits at once
+    attention_causal       cudnn and xla: the attention kernels alone, without projections. GPT-2's: causal, packed rows
+                           of four segments
+    attention_one_segment  T5's encoder: a relative bias, one segment in a row
+    attention_packed       T5's encoder: a relative bias, packed rows
+    attention_prefix       a causal decoder with a relative bias; half of each segment is its prefix
+    attention_dropout      BERT's: one segment in a row, dropout of 0.1
 
-Both forms run alternately. Milliseconds are medians, and ratio is the median over the pairs of runs of our time divided
-by the plain form's. On one GPU, at the sizes of T5 base:
+Both forms run alternately. Milliseconds are medians, and ratio is the median over the pairs of runs of the first form's
+time divided by the second's. MiB are those of temporary arrays, of results, and those that the program reads and
+writes, as the compiler counts them. A kernel that does not support the case or this machine is left out. On one
+GPU, at the sizes of T5 base:
 
     python -m benchmarks.operations
 
-With --topology, nothing runs: the TPU compiler compiles both forms for one chip, which needs no TPU (extra "tpu"). The
-lines then have the MiB of temporary arrays and those that the program reads and writes, as the compiler counts them.
+With --topology, nothing runs: the TPU compiler compiles both forms for one chip, which needs no TPU (extra "tpu").
 
-    python -m benchmarks.operations --topology=v5e:1x1
+    python -m benchmarks.operations queries_keys_values gated_maps cross_entropy --topology=v5e:1x1
 """
 
+import contextlib
 import functools
 import json
 import statistics
@@ -27,18 +37,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from absl import flags
 from flax import nnx
 from jax.sharding import SingleDeviceSharding
 
-from benchmarks.measuring import alternating_seconds, chosen_names
+from benchmarks.measuring import alternating_seconds
 from command.flags import parse_flags, run_command
 from configs.base import get_config
 from contract.errors import ConfigError
-from models.attention import Attention
+from models.attention import Attention, KeysValues
 from models.config import ModelConfig
+from models.kernels import choose_attention, make_attention_fn
 from models.layers import MLP, activation, linear_maps, logits_product, recomputed
 from models.placement import compiled_for, target_platform
+from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, ScoredTokens, cross_entropy
 from plan.estimate import parse_topology
 
@@ -51,16 +64,18 @@ _PRECISION = flags.DEFINE_enum(
 )
 _TOPOLOGY = flags.DEFINE_string("topology", "", "Compile for one TPU chip, as v5e:1x1, instead of running.", _FLAGS)
 
-Forms = tuple[dict[str, Callable[..., Any]], tuple[Any, ...]]  # "ours" and "plain", and the arguments of both
+Forms = tuple[dict[str, Callable[..., Any]], tuple[Any, ...]]  # the two forms, and the arguments of both
+SEGMENTS = 4  # of a packed row
+CHUNK_SIZE = 32
 
 
-def _model_config() -> ModelConfig:
+def _model_config(**fields: Any) -> ModelConfig:
     length, d_model, heads, d_ff = (_FLAGS[name].value for name in ("length", "d_model", "heads", "d_ff"))
     if d_model % heads:
         raise ConfigError(f"--d_model={d_model} must be a multiple of --heads={heads}")
     model = get_config().model.to_dict() | {"d_model": d_model, "d_ff": d_ff, "mlp": "gated_gelu"}
     model |= {"num_heads": heads, "num_kv_heads": heads, "head_dim": d_model // heads}
-    return ModelConfig(**model | {"vocab_size": 1, "max_length": length}, dtype=_PRECISION.value)
+    return ModelConfig(**model | {"vocab_size": 1, "max_length": length, "dtype": _PRECISION.value} | fields)
 
 
 def _states() -> jax.Array:
@@ -101,76 +116,138 @@ def gated_maps() -> Forms:
     return {name: jax.grad(form, (0, 1)) for name, form in forms.items()}, (params, _states())
 
 
+def _loss_arguments() -> tuple[jax.Array, jax.Array, ScoredTokens]:
+    """Returns states [B, L, D], an output table [D, V] and the targets."""
+    states, vocab_size = _states(), _FLAGS["vocab_size"].value
+    table_key, target_key = jax.random.split(jax.random.key(1))
+    table = jax.random.normal(table_key, (states.shape[-1], vocab_size)) * states.shape[-1] ** -0.5
+    targets = jax.random.randint(target_key, states.shape[:2], 0, vocab_size)
+    return states, table, ScoredTokens(targets, jnp.ones(targets.shape), jnp.zeros(targets.shape, jnp.int32))
+
+
 def cross_entropy_loss() -> Forms:
     """Returns functions to the summed loss, the correct tokens, and the gradients of states and output table."""
-    rows, length, d_model, vocab_size = (_FLAGS[name].value for name in ("rows", "length", "d_model", "vocab_size"))
-    state_key, table_key, target_key = jax.random.split(jax.random.key(0), 3)
-    states = jax.random.normal(state_key, (rows * length, d_model)).astype(_PRECISION.value)
-    table = jax.random.normal(table_key, (d_model, vocab_size)) * d_model**-0.5
-    targets = jax.random.randint(target_key, (rows, length), 0, vocab_size)
 
-    def ours(states: jax.Array, table: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        logits = logits_product(states, table).reshape(rows, length, vocab_size)
-        scored = ScoredTokens(targets, jnp.ones(targets.shape), jnp.zeros(targets.shape, jnp.int32))
-        sums = cross_entropy(logits, scored, LossOptions(num_groups=1, z_loss=0.0, label_smoothing=0.0))
+    def logits(product: Callable[..., jax.Array], states: jax.Array, table: jax.Array) -> jax.Array:
+        return product(states.reshape(-1, states.shape[-1]), table).reshape(*states.shape[:2], -1)
+
+    def ours(states: jax.Array, table: jax.Array, scored: ScoredTokens) -> tuple[jax.Array, jax.Array]:
+        options = LossOptions(num_groups=1, z_loss=0.0, label_smoothing=0.0)
+        sums = cross_entropy(logits(logits_product, states, table), scored, options)
         return sums.minimized_sum, sums.correct_sum
 
-    def plain(states: jax.Array, table: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        product = jnp.matmul(states, table.astype(states.dtype), preferred_element_type=jnp.float32)
-        logits = product.reshape(rows, length, vocab_size)
-        log_probabilities = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)
-        return -log_probabilities.sum(), (logits.argmax(-1) == targets).sum()
+    def plain(states: jax.Array, table: jax.Array, scored: ScoredTokens) -> tuple[jax.Array, jax.Array]:
+        product = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
+        logits_BxLxV = logits(product, states, table.astype(states.dtype))
+        log_probabilities = jnp.take_along_axis(jax.nn.log_softmax(logits_BxLxV), scored.targets_BxL[..., None], -1)
+        return -log_probabilities.sum(), (logits_BxLxV.argmax(-1) == scored.targets_BxL).sum()
 
     forms = {"ours": ours, "plain": plain}
     gradients = {name: jax.value_and_grad(form, (0, 1), has_aux=True) for name, form in forms.items()}
-    return gradients, (states, table, targets)
+    return gradients, _loss_arguments()
 
 
-OPERATIONS = {
+def chunked_loss() -> Forms:
+    """Returns functions to the mean loss with T5's z-loss, and the gradients of states and output table."""
+
+    def loss(states: jax.Array, table: jax.Array, scored: ScoredTokens, *, chunk_size: int) -> jax.Array:
+        def logits_of(table: jax.Array, states: jax.Array) -> jax.Array:
+            return (states.reshape(-1, states.shape[-1]) @ table).reshape(*states.shape[:-1], -1)
+
+        options = LossOptions(num_groups=1, z_loss=1e-4, label_smoothing=0.0)
+        sums = chunked_cross_entropy(logits_of, table, states, scored, options, chunk_size=chunk_size)
+        return sums.minimized_sum / sums.weight_sum
+
+    forms = {name: functools.partial(loss, chunk_size=size) for name, size in (("chunked", CHUNK_SIZE), ("plain", 0))}
+    return {name: jax.value_and_grad(form, (0, 1)) for name, form in forms.items()}, _loss_arguments()
+
+
+def attention(
+    *, causal: bool = False, packed: bool = False, prefix: bool = False, relative: bool = False, dropout: float = 0.0
+) -> Forms:
+    """Returns functions to the gradients of queries, keys, values and bias, for each kernel.
+
+    The last eighth of a row is padding. prefix: half of each segment. relative: with a bias.
+    """
+    B, L, H, D = (_FLAGS[name].value for name in ("rows", "length", "heads", "d_model"))
+    K, index, used = D // H, np.arange(L), L - L // 8
+    size = -(-used // (SEGMENTS if packed else 1))
+    segments_BxL = jnp.broadcast_to(np.where(index < used, 1 + index // size, 0), (B, L))
+    prefix_BxL = jnp.broadcast_to(index % size < size // 2, (B, L)) if prefix else None
+    shapes = [(B, H, L, K)] * 3 + [(1, H, L, L)] * relative
+    keys = jax.random.split(jax.random.key(0), len(shapes))
+    arrays = [jax.random.normal(key, shape, jnp.float32) for key, shape in zip(keys, shapes, strict=True)]
+    arrays = [x.astype(_PRECISION.value) for x in arrays[:3]] + arrays[3:]
+    fields = {"positions": "relative" if relative else "learned", "dropout_rate": dropout, "one_segment": not packed}
+
+    def loss(query: jax.Array, keys: jax.Array, values: jax.Array, bias=None, *, config: ModelConfig) -> jax.Array:
+        attend = make_attention_fn(
+            config, segments_BxL, segments_BxL, causal=causal, bidirectional_mask_BxS=prefix_BxL, bias_1xHxQxS=bias
+        )
+        options = {"dropout_rate": dropout, "dropout_key": jax.random.key(1)} if dropout else {}
+        return attend(query, KeysValues(keys, values), scale=K**-0.5, **options).astype(jnp.float32).sum()
+
+    forms = {}
+    for kernel in ("cudnn", "xla"):
+        config = _model_config(attention=kernel, **fields)
+        with contextlib.suppress(ValueError):  # of a kernel that does not support the case or this machine
+            choose_attention(config, target_platform(), length=L, per_row_masks=prefix)
+            forms[kernel] = jax.value_and_grad(functools.partial(loss, config=config), tuple(range(len(arrays))))
+    return forms, tuple(arrays)
+
+
+OPERATIONS: dict[str, Callable[[], Forms]] = {
     "queries_keys_values": queries_keys_values,
     "gated_maps": gated_maps,
     "cross_entropy": cross_entropy_loss,
+    "chunked_loss": chunked_loss,
+    "attention_causal": functools.partial(attention, causal=True, packed=True),
+    "attention_one_segment": functools.partial(attention, relative=True),
+    "attention_packed": functools.partial(attention, relative=True, packed=True),
+    "attention_prefix": functools.partial(attention, relative=True, packed=True, causal=True, prefix=True),
+    "attention_dropout": functools.partial(attention, dropout=0.1),
 }
 
 
-def measure(make_forms: Callable[[], Forms]) -> dict[str, float]:
-    """Returns the milliseconds of both forms and their ratio."""
+def measure(make_forms: Callable[[], Forms], topology: str = "") -> dict[str, Any]:
+    """Returns the MiB of both forms and, without a TPU `topology`, their milliseconds and the ratio of these."""
     functions, arguments = make_forms()
-    compiled = {name: jax.jit(function).lower(*arguments).compile() for name, function in functions.items()}
-    seconds = alternating_seconds(compiled, arguments, _FLAGS["runs"].value)
-    pairs = zip(seconds["ours"], seconds["plain"], strict=True)
-    line = {f"{name}_milliseconds": round(1000 * statistics.median(seconds[name]), 3) for name in ("ours", "plain")}
-    return line | {"ratio": round(statistics.median(ours / plain for ours, plain in pairs), 3)}
-
-
-def compiled_size(make_forms: Callable[[], Forms], topology: str) -> dict[str, float]:
-    """Returns the MiB of both forms' temporary arrays, and of what they read and write, on a TPU chip of `topology`."""
-    devices = parse_topology(topology).devices
-    if not devices:
-        raise ConfigError(f"--topology={topology} must be a TPU's, such as v5e:1x1: there is no compiler for others")
-    sharding = SingleDeviceSharding(devices[0])
-    functions, arguments = make_forms()
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), arguments)
-    line = {}
+    shapes, platform = arguments, target_platform()
+    if topology:
+        devices, platform = parse_topology(topology).devices, "tpu"
+        if not devices:
+            raise ConfigError(f"--topology={topology} must be a TPU's, such as v5e:1x1: others have no compiler")
+        sharding = SingleDeviceSharding(devices[0])
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), arguments)
+    line, compiled = {}, {}
     for name, function in functions.items():
-        with compiled_for("tpu", lambda function, *_: function):
-            compiled = jax.jit(function).lower(*shapes).compile()
-        line[f"{name}_temporary_mib"] = round(compiled.memory_analysis().temp_size_in_bytes / 2**20, 1)
-        line[f"{name}_accessed_mib"] = round(compiled.cost_analysis()["bytes accessed"] / 2**20, 1)
+        with compiled_for(platform, lambda function, *_: function):
+            compiled[name] = jax.jit(function).lower(*shapes).compile()
+        memory = compiled[name].memory_analysis()
+        line[f"{name}_temporary_mib"] = round(memory.temp_size_in_bytes / 2**20, 1)
+        line[f"{name}_results_mib"] = round(memory.output_size_in_bytes / 2**20, 1)
+        line[f"{name}_accessed_mib"] = round(compiled[name].cost_analysis()["bytes accessed"] / 2**20, 1)
+    if topology:
+        return line
+    seconds = alternating_seconds(compiled, arguments, _FLAGS["runs"].value)
+    line |= {f"{name}_milliseconds": round(1000 * statistics.median(times), 3) for name, times in seconds.items()}
+    if len(seconds) == 2:
+        line["ratio"] = round(statistics.median(a / b for a, b in zip(*seconds.values(), strict=True)), 3)
     return line
 
 
 def main() -> None:
     """Measures or compiles each operation and prints its line."""
-    names = chosen_names(parse_flags(_FLAGS, __doc__, positional=str), OPERATIONS, "operation")
-    sizes = {name: _FLAGS[name].value for name in _SIZES} | {"precision": _PRECISION.value}
-    topology = _TOPOLOGY.value
-    if topology:
-        jax.config.update("jax_platforms", "cpu")  # nothing runs on this machine's accelerator
+    names = parse_flags(_FLAGS, __doc__, positional=str) or list(OPERATIONS)
     for name in names:
-        result = compiled_size(OPERATIONS[name], topology) if topology else measure(OPERATIONS[name])
-        line = {"benchmark": "operations", "operation": name} | result | sizes
-        print(json.dumps(line | {"device": topology or jax.devices()[0].device_kind}), flush=True)
+        if name not in OPERATIONS:
+            raise ConfigError(f"operation {name!r} is unknown: use {', '.join(OPERATIONS)}")
+    if _TOPOLOGY.value:
+        jax.config.update("jax_platforms", "cpu")  # nothing runs on this machine's accelerator
+    sizes = {name: _FLAGS[name].value for name in _SIZES} | {"precision": _PRECISION.value}
+    for name in names:
+        line = {"benchmark": "operations", "operation": name} | measure(OPERATIONS[name], _TOPOLOGY.value) | sizes
+        print(json.dumps(line | {"device": _TOPOLOGY.value or jax.devices()[0].device_kind}), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,32 +8,25 @@ latter with an empty cache folder each:
                  start and the reading of the corpus are included
   tokenizers     byte, and each of those that were trained
   filters        each alone, at the value of its paper, and all together
-  --copies=N     the corpus once and N times, where letters are changed so that copies are other texts
 
 "peak_mb" is the largest resident memory of any one process, in MB. The default corpus is the source of the running
 Python's library with its folders of tests.
 """
 
-import itertools
 import json
 import os
 import pathlib
 import re
-import string
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
 
 from absl import flags
 
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from data.prepare.flags import parse_flags as corpus_of
-from data.sources import open_source
-from data.sources.source import Skipped
 
 _FLAGS = flags.FlagValues()
 _SOURCE = flags.DEFINE_string("source", "text", "The corpus, as for data.prepare.", flag_values=_FLAGS)
@@ -47,7 +40,6 @@ _TRAINING = flags.DEFINE_integer(
     lower_bound=1,
     flag_values=_FLAGS,
 )
-_COPIES = flags.DEFINE_integer("copies", 8, "0: do not measure memory.", lower_bound=0, flag_values=_FLAGS)
 
 _FILTERS = {
     "min_characters": 100,
@@ -91,11 +83,6 @@ def main() -> None:
             _measure(folder, {"measured": "filter", "filter": flag.removeprefix("--filters.")}, [*corpus, most, flag])
         every = [flag for flag in given if not flag.endswith("exact")]
         _measure(folder, {"measured": "filter", "filter": "all"}, [*corpus, most, *every])
-        for copies in sorted({1, _COPIES.value} - {0}) if _COPIES.value else ():
-            path = _copied(folder, corpus, copies)
-            for flag in ("--filters.remove_duplicates=none", "--filters.remove_duplicates=near"):
-                fields = {"measured": "copies", "copies": copies, "filter": flag.removeprefix("--filters.")}
-                _measure(folder, fields, ["--source=jsonl", f"--path={path}", most, flag])
 
 
 def _measure(folder: pathlib.Path, fields: dict[str, object], arguments: list[str]) -> None:
@@ -137,23 +124,6 @@ def _print_line(fields: dict[str, object], num_bytes: int, counts: dict, measure
     line = {"benchmark": "prepare", **fields, "mb": round(num_bytes / 1e6, 1), **counts, "seconds": round(seconds, 2)}
     print(json.dumps(line | {"mb_per_second": round(num_bytes / 1e6 / seconds, 2), "peak_mb": round(peak / 1e6)}))
     sys.stdout.flush()
-
-
-def _texts(corpus: list[str]) -> Iterator[str]:
-    """Yields the documents' texts."""
-    for document in open_source(corpus_of(["", *corpus], "").corpus).documents(Skipped()):
-        yield document.prompt + document.text
-
-
-def _copied(folder: pathlib.Path, corpus: list[str], copies: int) -> pathlib.Path:
-    """Writes `copies` of the corpus as JSON lines; in copy k each letter is the k-th one after it in the alphabet."""
-    path = folder / f"copies-{copies}.jsonl"
-    with open(path, "w", encoding="utf-8") as file:
-        for k, text in itertools.product(range(copies), list(_texts(corpus))):
-            letters = string.ascii_lowercase
-            shifted = text.translate(str.maketrans(letters, letters[k:] + letters[:k]))
-            file.write(json.dumps({"text": shifted}) + "\n")
-    return path
 
 
 if __name__ == "__main__":

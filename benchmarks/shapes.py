@@ -26,6 +26,8 @@ SHAPE = {
 def get_config(preset: str = "") -> ConfigDict:
     """Returns the experiment of a shape. preset: the values that differ from SHAPE, as in "d_model=512,num_heads=8"."""
     shape = SHAPE | _values(preset)
+    if shape["d_model"] % shape["num_heads"]:
+        raise ValueError(f"d_model={shape['d_model']} must be a multiple of num_heads={shape['num_heads']}")
     config = CONFIGS[shape["architecture"]].get_config("base")
     config.model.update({name: shape[name] for name in ("d_model", "num_layers", "num_heads", "d_ff")})
     config.model.num_kv_heads = shape["num_heads"]

@@ -5,20 +5,19 @@ does what training does before its first step, without compiling: it opens the s
 copies of held-out documents, makes the lines of the summary, and reads the first batches.
 
   "anonymous_mb"    the most anonymous memory of the process: RssAnon of /proc/PID/status
-  "bytes_per_document"   by how much that exceeds the same with few documents, for each further document: until the run
-                         is open, or after that, whichever is more. The few have text enough for the trigram model of
-                         the summary, whose memory grows with the text up to a limit
-  "seconds"         from the opening of the store to the first batch
+  "bytes_per_document"   by how much that exceeds the same with few documents, for each further document. The few have
+                         text enough for the trigram model of the summary, whose memory grows with it up to a limit
+  "opened_seconds", "seconds"    from the opening of the store until it is open, and to the first batch
 
 The pages of mapped files are not anonymous memory: the system drops them where memory is short. A second process reads
 these numbers each millisecond, so the benchmark needs Linux.
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -42,7 +41,6 @@ FEW_TOKENS = 12 << 20  # of few documents
 _BLOCK = 1 << 18  # documents that are written at once
 _DIGESTS = ("digests", "text_digests", "file_digests")
 _SAMPLE_SECONDS = 0.001
-_OPENED = "opened"  # a file that the measured process makes
 
 _FLAGS = flags.FlagValues()
 _DOCUMENTS = flags.DEFINE_integer("documents", 5_000_000, "Documents.", lower_bound=1, flag_values=_FLAGS)
@@ -57,27 +55,11 @@ _START_IN = flags.DEFINE_string(
 )
 
 
-@dataclasses.dataclass
-class Peak:
-    """The most bytes that a process had at the same time: until its run was open, and after that."""
-
-    opening: int = 0
-    open: int = 0
-
-    def sample(self, pid: int, *, is_open: bool) -> None:
-        """Reads what the process `pid` has now."""
-        with contextlib.suppress(OSError, StopIteration, IndexError):
-            status = pathlib.Path(f"/proc/{pid}/status").read_text()
-            fields = next(line for line in status.splitlines() if line.startswith("RssAnon")).split()
-            phase = "open" if is_open else "opening"
-            setattr(self, phase, max(getattr(self, phase), int(fields[1]) << 10))
-
-
 def main() -> None:
     """Measures a start with few documents and one with --documents, and prints a line."""
     parse_flags(_FLAGS, __doc__)
     if _START_IN.value:
-        print(json.dumps(start(_experiment(_START_IN.value), pathlib.Path(_START_IN.value, _OPENED))))
+        print(json.dumps(start(_experiment(_START_IN.value))))
         return
     if not os.path.exists("/proc/self/status"):
         raise ConfigError("benchmarks.start reads /proc/PID/status, which this system lacks: run it on Linux")
@@ -89,27 +71,17 @@ def main() -> None:
         )
     few, _ = _measured(num_few)
     peak, times = _measured(_DOCUMENTS.value)
-    line = {
-        "benchmark": "start",
-        "objective": _OBJECTIVE.value,
-        "handling": _HANDLING.value,
-        "documents": _DOCUMENTS.value,
-    }
-    line["anonymous_mb"] = round(max(peak.opening, peak.open) / 1e6, 1)
-    growth = max(peak.opening - few.opening, peak.open - few.open)
-    line["bytes_per_document"] = round(growth / (_DOCUMENTS.value - num_few), 1)
+    line = {"benchmark": "start"} | {flag.name: flag.value for flag in (_OBJECTIVE, _HANDLING, _DOCUMENTS)}
+    line["anonymous_mb"] = round(peak / 1e6, 1)
+    line["bytes_per_document"] = round((peak - few) / (_DOCUMENTS.value - num_few), 1)
     print(json.dumps(line | times), flush=True)
 
 
-def start(experiment: Experiment, opened_file: pathlib.Path) -> dict[str, float]:
-    """Starts a run as training does, and reads its first batches. Returns seconds until it was open, and in all.
-
-    opened_file: is made when the run is open.
-    """
+def start(experiment: Experiment) -> dict[str, float]:
+    """Starts a run as training does, and reads its first batches. Returns seconds until it was open, and in all."""
     began = time.perf_counter()
     run = make_run(experiment, show_progress=False)
     opened = time.perf_counter() - began
-    opened_file.touch()
     summary_lines(run, "")
     batches = run.train_batches(0)
     next(batches)
@@ -158,9 +130,9 @@ def _experiment(folder: str) -> Experiment:
     return make_experiment(config.to_dict())
 
 
-def _measured(documents: int) -> tuple[Peak, dict[str, Any]]:
-    """Starts a run with so many documents in a new process, and returns its peak and what it printed."""
-    peak = Peak()
+def _measured(documents: int) -> tuple[int, dict[str, Any]]:
+    """Starts a run with so many documents in a new process, and returns its peak in bytes and what it printed."""
+    peak = 0
     with tempfile.TemporaryDirectory(prefix="cloze-start-", dir=_FOLDER.value or None) as folder:
         text = pathlib.Path(folder, "text")
         text.mkdir()
@@ -174,9 +146,10 @@ def _measured(documents: int) -> tuple[Peak, dict[str, Any]]:
         environment = os.environ | {"HOME": folder, "TMPDIR": folder, "JAX_PLATFORMS": "cpu"}
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
             while process.poll() is None:
-                peak.sample(process.pid, is_open=os.path.exists(os.path.join(folder, _OPENED)))
+                with contextlib.suppress(OSError, TypeError):  # the process is ending
+                    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+                    peak = max(peak, int(re.search(r"RssAnon:\s+(\d+)", status)[1]) << 10)
                 time.sleep(_SAMPLE_SECONDS)
-            assert process.stdout is not None
             printed = process.stdout.read()
         if process.returncode:
             raise ConfigError(f"the start of a run ended with status {process.returncode}: see the messages above")

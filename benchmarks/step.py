@@ -1,4 +1,4 @@
-"""Tokens per second of a training step: python -m benchmarks.step [--SHAPE=... | --config=FILE] [--peer='COMMAND']
+"""Tokens per second of a training step: python -m benchmarks.step [--config=FILE] [--vocab_size=N] [--peer='COMMAND']
 
 Prints one JSON line. The step is a run's own (run/compiled_run.py), compiled over the mesh, with donated state: forward
 pass, loss, backward pass and optimizer on one batch of full rows, without dropout. As many positions of a row are
@@ -6,18 +6,17 @@ scored as the objective can score: all of CLM's, and of MLM's those at which the
 positions, those of both stacks of an encoder-decoder. The time of a step is the median of --steps steps after a
 warm-up. MFU counts FLOPs as models/flops.py does; it is null for devices whose peak is not known (cluster/hardware.py).
 
-A shape is GPT-2, BERT or T5 v1.1 with the given sizes, plain AdamW, and no z-loss or clipping:
+The default config is benchmarks/shapes.py: GPT-2, BERT or T5 v1.1 with any sizes, plain AdamW, no z-loss or clipping:
 
-    python -m benchmarks.step --architecture=decoder_only --d_model=256 --num_layers=4 --num_heads=4 --d_ff=1024
-        --vocab_size=512 --batch_size=8 --length=256 [--target_length=64] [--precision=bfloat16]
+    python -m benchmarks.step --config=benchmarks/shapes.py:architecture=decoder_only,d_model=256,num_heads=4
+        --vocab_size=512 [--config.a.b=value ...]
 
-With --config the experiment is that of the file, and --vocab_size replaces a tokenizer whose file is not available.
-Both forms take --config.a.b=value. On one GPU: T5-base as UL2 trains it, and a decoder of 1.1B parameters:
+On one GPU: T5-base as UL2 trains it, and a decoder of 1.1B parameters:
 
     python -m benchmarks.step --config=configs/ul2.py:base --vocab_size=32128 --config.train.batch_size=32
         --config.train.grad_accum_steps=1 --config.model.remat=none --config.optimizer.name=adamw
-    python -m benchmarks.step --architecture=decoder_only --d_model=2048 --num_layers=20 --num_heads=16 --d_ff=8192
-        --vocab_size=32128 --batch_size=8 --length=2048 --precision=bfloat16
+    python -m benchmarks.step --config=benchmarks/shapes.py:d_model=2048,num_layers=20,num_heads=16,d_ff=8192,
+        batch_size=8,length=2048,precision=bfloat16 --vocab_size=32128
 
 With --peer, this benchmark and the command of another implementation alternate, --pairs runs each. The other JSON line
 must have "tokens_per_second".
@@ -28,7 +27,6 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -39,7 +37,7 @@ from jax.sharding import NamedSharding
 from benchmarks import shapes
 from benchmarks.measuring import define_peer, peer_lines
 from cluster.devices import chip_of
-from command.flags import config_fields, define_config, parse_flags, run_command
+from command.flags import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from experiment.optimizer import make_optimizer
@@ -54,54 +52,21 @@ from run.compiled_run import (
 from run.memory import abstract_batch, resolve_memory, this_machine
 
 WARM_UP_STEPS = 3
-SHAPE_VOCAB_SIZE = 512
 
 _FLAGS = flags.FlagValues()
+define_config(_FLAGS)
 define_peer(_FLAGS)
-_CONFIG = flags.DEFINE_string("config", "", "Experiment instead of a shape: a file, as in configs/ul2.py:base.", _FLAGS)
 _STEPS = flags.DEFINE_integer("steps", 15, "Timed steps.", lower_bound=1, flag_values=_FLAGS)
-_VOCAB_SIZE = flags.DEFINE_integer(
-    "vocab_size",
-    None,
-    f"Ids of the vocabulary. Default: {SHAPE_VOCAB_SIZE} for a shape, the tokenizer's with --config.",
-    lower_bound=1,
-    flag_values=_FLAGS,
-)
-for _name, _default in shapes.SHAPE.items():
-    if _name == "architecture":
-        flags.DEFINE_enum(_name, _default, list(shapes.CONFIGS), "Shape of GPT-2, BERT or T5 v1.1.", _FLAGS)
-    elif isinstance(_default, int):
-        flags.DEFINE_integer(_name, _default, "Part of the shape.", lower_bound=1, flag_values=_FLAGS)
-    else:
-        flags.DEFINE_string(_name, _default, "Part of the shape.", _FLAGS)
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 512, "Ids of the vocabulary.", lower_bound=1, flag_values=_FLAGS)
 
 
-def parse(argv: Sequence[str], usage: str = __doc__) -> list[str]:
-    """Parses a command line, whose first item is the program, and returns its overrides, --config.a.b=value.
-
-    usage: printed by --help. Raises ConfigError if the command line is invalid.
-    """
-    overrides = [argument for argument in argv if argument.startswith("--config.")]
-    parse_flags(_FLAGS, usage, [argument for argument in argv if argument not in overrides])
-    shape = _FLAGS.flag_values_dict()
-    given = [name for name in shapes.SHAPE if _FLAGS[name].present]
-    if _CONFIG.value and given:
-        raise ConfigError(f"--{given[0]} is part of a shape: with --config, override the config's field instead")
-    if shape["d_model"] % shape["num_heads"]:
-        raise ConfigError(f"--d_model={shape['d_model']} must be a multiple of --num_heads={shape['num_heads']}")
-    return overrides
-
-
-def make_benchmark_experiment(overrides: Sequence[str]) -> Experiment:
-    """Returns the experiment of the parsed flags with `overrides`. Raises ConfigError if it cannot work."""
-    config, vocab_size = _CONFIG.value, _VOCAB_SIZE.value
-    if not config:
-        preset = ",".join(f"{name}={_FLAGS[name].value}" for name in shapes.SHAPE)
-        config, vocab_size = f"{shapes.__file__}:{preset}", vocab_size or SHAPE_VOCAB_SIZE
-    argv, config_values = ["benchmarks.step", f"--config={config}", *overrides], flags.FlagValues()
-    define_config(config_values, argv)
-    parse_flags(config_values, __doc__, argv)
-    experiment = make_experiment(config_fields(config_values), vocab_size=vocab_size)
+def parsed_experiment() -> Experiment:
+    """Parses the command line and returns its experiment. Raises ConfigError if it cannot work."""
+    argv = sys.argv
+    if not any(argument.startswith("--config=") for argument in argv):  # overrides can only follow the config
+        argv = [argv[0], f"--config={shapes.__file__}", *argv[1:]]
+    parse_flags(_FLAGS, __doc__, argv)
+    experiment = make_experiment(config_fields(_FLAGS), vocab_size=_VOCAB_SIZE.value)
     if experiment.mesh.backend == "pmap":
         raise ConfigError("mesh.backend='pmap' cannot be measured here: set mesh.backend='jit'")
     return experiment
@@ -151,6 +116,7 @@ def measure(experiment: Experiment, steps: int) -> dict[str, Any]:
         seconds.append(time.perf_counter() - start)
     median = statistics.median(seconds[1 + WARM_UP_STEPS :])
     device = jax.devices()[0]
+    chip = chip_of(device.device_kind)
     positions = sum(array.size for name, array in batch.items() if name.endswith("_segment_ids"))
     memory = device.memory_stats() or {}
     return {
@@ -158,26 +124,19 @@ def measure(experiment: Experiment, steps: int) -> dict[str, Any]:
         "tokens_per_second": round(positions / median),
         "step_milliseconds": round(1000 * median, 3),
         "first_step_seconds": round(seconds[0], 3),
-        "mfu": _mfu(experiment, median, device.device_kind),
+        "mfu": chip and round(experiment.train_step_flops / (median * chip.peak_flops * jax.device_count()), 4),
         "peak_memory_gib": round(memory["peak_bytes_in_use"] / 2**30, 2) if "peak_bytes_in_use" in memory else None,
         "device": device.device_kind,
         "num_devices": jax.device_count(),
     }
 
 
-def _mfu(experiment: Experiment, seconds: float, device_kind: str) -> float | None:
-    chip = chip_of(device_kind)
-    if chip is None:
-        return None
-    return round(experiment.train_step_flops / (seconds * chip.peak_flops * jax.device_count()), 4)
-
-
-def settings(experiment: Experiment, overrides: Sequence[str]) -> dict[str, Any]:
+def settings(experiment: Experiment) -> dict[str, Any]:
     """Returns the fields of the JSON line that are needed to repeat the measurement."""
     model, data = experiment.model, experiment.data
     return {
-        "config": _CONFIG.value,
-        "overrides": list(overrides),
+        "config": config_name(_FLAGS),
+        "overrides": config_overrides(_FLAGS),
         "architecture": model.architecture,
         "batch_size": experiment.train.batch_size,
         "grad_accum_steps": experiment.train.grad_accum_steps,
@@ -193,13 +152,12 @@ def settings(experiment: Experiment, overrides: Sequence[str]) -> dict[str, Any]
 
 def main() -> None:
     """Measures the step, or alternates with --peer, and prints the line."""
-    overrides = parse(sys.argv)
-    experiment = make_benchmark_experiment(overrides)  # raises before anything is measured
+    experiment = parsed_experiment()  # raises before anything is measured
     if _FLAGS["peer"].value:
         (line,) = peer_lines("benchmarks.step", _FLAGS, rate="tokens_per_second")
     else:
         experiment = resolve_memory(experiment, this_machine())
-        line = {"benchmark": "step"} | settings(experiment, overrides) | measure(experiment, _STEPS.value)
+        line = {"benchmark": "step"} | settings(experiment) | measure(experiment, _STEPS.value)
     print(json.dumps(line), flush=True)
 
 

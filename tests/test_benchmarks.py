@@ -5,20 +5,11 @@ import sys
 
 import pytest
 
-from benchmarks import compile as compile_benchmark
-from benchmarks import (
-    corruption,
-    huggingface,
-    measuring,
-    pipeline,
-    prepare,
-    step,
-)
+from benchmarks import corruption, huggingface, measuring, pipeline, prepare, step
 from benchmarks.measuring import every_variant, named_config
 from contract.errors import ConfigError
 
-SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 16, "batch_size": 2, "length": 32, "target_length": 16}
-ARGUMENTS = [f"--{name}={value}" for name, value in SHAPE.items()] + ["--steps=1"]
+SHAPE = "benchmarks/shapes.py:d_model=16,num_layers=1,num_heads=2,d_ff=16,batch_size=2,length=32,target_length=16"
 
 
 def lines_of(module, arguments, monkeypatch, capsys):
@@ -40,51 +31,48 @@ def lines_of(module, arguments, monkeypatch, capsys):
 )
 def test_step_reports_parameters_speed_and_overrides(architecture, params, positions, monkeypatch, capsys):
     override = "--config.optimizer.learning_rate=1e-3"
-    arguments = [*ARGUMENTS, f"--architecture={architecture}", override]
+    arguments = [f"--config={SHAPE},architecture={architecture}", "--steps=1", override]
     (line,) = lines_of(step, arguments, monkeypatch, capsys)
     assert line["benchmark"] == "step" and line["architecture"] == architecture
     assert line["params"] == params
     assert line["tokens_per_second"] * line["step_milliseconds"] == pytest.approx(1000 * positions, rel=0.05)
-    assert line["overrides"] == [override] and line["mfu"] is None
+    assert line["overrides"] == {"optimizer.learning_rate": 1e-3} and line["mfu"] is None
     assert line["first_step_seconds"] > 0.001 * line["step_milliseconds"]
 
 
-def test_step_accepts_a_config_with_overrides():
-    overrides = step.parse(["step", "--config=configs/ul2.py:base", "--vocab_size=600", "--config.train.batch_size=16"])
-    experiment = step.make_benchmark_experiment(overrides)
+def parsed_experiment(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["step", *arguments])
+    return step.parsed_experiment()
+
+
+def test_step_has_the_shapes_of_a_preset_or_another_config(monkeypatch):
+    arguments = ["--config=configs/ul2.py:base", "--vocab_size=600", "--config.train.batch_size=16"]
+    experiment = parsed_experiment(monkeypatch, *arguments)
     assert (experiment.objective_name, experiment.train.batch_size, experiment.model.vocab_size) == ("mixture", 16, 640)
-
-
-def test_the_shape_of_step_is_its_flags_and_their_defaults():
-    overrides = step.parse(["step", "--architecture=encoder_decoder", "--d_model=24", "--config.model.num_layers=3"])
-    experiment = step.make_benchmark_experiment(overrides)
+    experiment = parsed_experiment(monkeypatch, "--config.model.num_layers=3")
     model, data = experiment.model, experiment.data
-    assert (model.architecture, model.d_model, model.head_dim, model.num_layers) == ("encoder_decoder", 24, 6, 3)
-    assert (model.vocab_size, model.d_ff, data.inputs_length, data.targets_length) == (512, 1024, 256, 64)
+    assert (model.architecture, model.d_model, model.head_dim, model.num_layers) == ("decoder_only", 256, 64, 3)
+    assert (model.vocab_size, model.d_ff, data.inputs_length) == (512, 1024, 256)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config=configs/ul2.py", "--d_model=8"], "--d_model is part of a shape: with --config, override"),
-        (["--d_model=9", "--num_heads=2"], "--d_model=9 must be a multiple of --num_heads=2"),
-        (["--architecture=transformer"], "--architecture=transformer: value should be one of"),
-        (["--steps=0"], "--steps=0"),
-        (["--width=8"], "Unknown command line flag 'width'"),
-        (["--config=configs/ul2.py", "--config.train.batch=4"], r"unknown config field in --config\.train\.batch=4"),
+        (["--config=benchmarks/shapes.py:d_model=9,num_heads=2"], "d_model=9 must be a multiple of num_heads=2"),
+        (["--config=benchmarks/shapes.py:width=8"], "unknown part of a shape 'width'"),
         (["--config.train.batch=4"], r"unknown config field in --config\.train\.batch=4"),
         (["--config.mesh.backend=pmap"], "mesh.backend='pmap' cannot be measured here"),
     ],
 )
-def test_invalid_command_lines_of_step_raise(arguments, message):
+def test_invalid_command_lines_of_step_raise(arguments, message, monkeypatch):
     with pytest.raises(ConfigError, match=message):
-        step.make_benchmark_experiment(step.parse(["step", *arguments]))
+        parsed_experiment(monkeypatch, *arguments)
 
 
 @pytest.mark.parametrize(("architecture", "scored"), [("decoder_only", 32), ("encoder_only", 5)])
-def test_full_batches_score_every_position_that_has_logits(architecture, scored):
+def test_full_batches_score_every_position_that_has_logits(architecture, scored, monkeypatch):
     """All 32 of a row of CLM, and 0.15 * 32 of MLM."""
-    experiment = step.make_benchmark_experiment(step.parse(["step", *ARGUMENTS, f"--architecture={architecture}"]))
+    experiment = parsed_experiment(monkeypatch, f"--config={SHAPE},architecture={architecture}")
     batch = step.full_batch(experiment, step.sharding.batch_sharding(step.sharding.make_mesh(experiment.mesh)))
     side = architecture.removesuffix("_only")
     assert batch[f"{side}_loss_weights"].sum() == 2 * scored and batch[f"{side}_segment_ids"].min() == 1
@@ -106,21 +94,6 @@ def test_pipeline_counts_raw_tokens(corpus):
     data = {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache"), "reader_threads": 0}
     batch = next(pipeline.train_batches(pipeline.make_benchmark_experiment("span_corruption", **data)))
     assert batch["raw_tokens"].tolist() == [568] * pipeline.ROWS  # T5's raw length for rows of 512 and 114
-
-
-def test_compile_compares_the_first_steps_of_new_processes(monkeypatch, capsys):
-    seconds = iter([2.0, 3.0, 2.0, 2.5, 4.0, 5.0])  # three rounds of two depths
-
-    def json_lines(command, environment):
-        assert environment == {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-        depths.append(step.make_benchmark_experiment(step.parse(command[2:])).model.num_layers)
-        return [{"first_step_seconds": next(seconds)}]
-
-    depths = []
-    monkeypatch.setattr(compile_benchmark, "json_lines", json_lines)
-    (line,) = lines_of(compile_benchmark, ["1", "3"], monkeypatch, capsys)
-    assert depths == [1, 3] * 3
-    assert line["first_step_seconds"] == [2.0, 3.0] and line["ratio"] == 1.25
 
 
 def test_corruption_reports_the_speed_of_each_named_config(monkeypatch, capsys):
@@ -163,41 +136,28 @@ def test_a_config_name_contains_its_preset_and_unknown_names_raise():
             named_config(name, "tiny")
 
 
-def test_arguments_without_peer_omits_the_flags_of_the_peer():
-    argv = ["pipeline", "ul2", "--peer=prog --x=1", "--seconds=2", "--pairs", "3", "--threads", "1", "clm"]
-    assert measuring.arguments_without_peer(argv) == ["ul2", "--seconds=2", "--threads", "1", "clm"]
-
-
-def test_peer_lines_alternate_as_the_flags_specify(monkeypatch, capsys):
-    def alternate(module, arguments, peer, pairs, *, rate):
-        assert (module, arguments) == ("benchmarks.step", [*ARGUMENTS, "--config.seed=1"])
-        assert (peer, pairs, rate) == ("prog --x=1", 3, "tokens_per_second")
-        return [{"ratio": 2.0}]
-
-    monkeypatch.setattr(measuring, "alternate", alternate)
-    arguments = ["--peer=prog --x=1", *ARGUMENTS, "--pairs=3", "--config.seed=1"]
-    assert lines_of(step, arguments, monkeypatch, capsys) == [{"ratio": 2.0}]
-
-
 def test_runs_of_the_benchmark_and_of_the_peer_alternate(tmp_path, monkeypatch):
     """The benchmark prints 10, 40, 30; the peer 10, 10, 20."""
     order = tmp_path / "order"
     (tmp_path / "ours.py").write_text(_program(order, "ours", [10, 40, 30]))
     (tmp_path / "peer.py").write_text(_program(order, "peer", [10, 10, 20]))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    peer = f"{sys.executable} {tmp_path}/peer.py"
-    (line,) = measuring.alternate("ours", [], peer, 3, rate="rate")
+    values = measuring.flags.FlagValues()
+    measuring.define_peer(values)
+    monkeypatch.setattr(sys, "argv", ["pipeline", f"--peer={sys.executable} {tmp_path}/peer.py", "--pairs=3"])
+    values(sys.argv)
+    (line,) = measuring.peer_lines("ours", values, rate="rate")
     assert order.read_text().split() == ["ours", "peer"] * 3
     assert line == {"rate": 30, "peer_rate": 10, "ratio": 1.5, "ratios": [1.0, 4.0, 1.5], "peer": {"rate": 20}}
     with pytest.raises(ConfigError, match="has no 'speed'"):
-        measuring.alternate("ours", [], peer, 1, rate="speed")
+        measuring.peer_lines("ours", values, rate="speed")
 
 
 def _program(order, name, rates):
     return (
         f"order = open({str(order)!r}, 'a+')\norder.seek(0)\n"
         f"turn = order.read().count({name!r})\nprint({name!r}, file=order)\n"
-        f"print('a warning')\nprint('{{\"rate\": %d}}' % {[*rates, 1]}[turn])\n"
+        f"print('a warning')\nprint('{{\"rate\": %d}}' % {[*rates, 1, 1, 1]}[turn])\n"
     )
 
 
@@ -225,14 +185,10 @@ def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):
     assert line["removed"] == {"exact_duplicates": 2} and line["mb_per_second"] >= 0 and line["peak_mb"] > 10
     with pytest.raises(ConfigError, match=r"-m data\.prepare .* failed: \['error: .*--filters\.jaccard=2"):
         prepare._measure(tmp_path, {}, [*arguments, "--filters.jaccard=2"])
-    copies = prepare._copied(tmp_path, arguments[:2], 3).read_text().splitlines()
-    texts = [json.loads(copy)["text"] for copy in copies]
-    assert len(texts) == 9 and len(set(texts)) == 3 and texts[-1].startswith("vjg ucog")  # two letters on
 
 
-@pytest.mark.parametrize("name", ["bpe.model", "wordpiece.json"])
-def test_prepare_measures_the_training_of_a_tokenizer(name, tmp_path, capsys):
-    pytest.importorskip("sentencepiece")
+def test_prepare_measures_the_training_of_a_tokenizer(tmp_path, capsys):
+    name = "wordpiece.json"
     pytest.importorskip("tokenizers")
     prepare.parse_flags(prepare._FLAGS, "", ["x", "--vocab_size=500", "--training_bytes=20000"])
     (tmp_path / "text").mkdir()

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import inspect
 import io
+import json
 import re
 import textwrap
 import tokenize
@@ -14,11 +15,8 @@ from typing import Any
 
 from configs import base
 from contract.ranges import range_in_words
-from data.sources.config import CorpusConfig
-from data.sources.filters import FilterConfig
 from experiment.config import ExperimentConfig
 from models.config import ModelConfig
-from objectives import OBJECTIVES
 
 # Fields of ModelConfig that are no config fields: the trainer derives them (experiment/experiment.py).
 DERIVED = ("dtype", "has_prefix", "one_segment", "predicts_tokens")
@@ -101,7 +99,7 @@ def type_text(hint: Any) -> str:
     if origin is typing.Annotated:
         return f"{type_text(arguments[0])}, {escaped(range_in_words(hint))}"
     if origin is typing.Literal:
-        return ", ".join(f"`{double_quoted(choice)}`" for choice in arguments)
+        return ", ".join(f"`{json.dumps(choice)}`" for choice in arguments)
     if origin is tuple:
         return f"tuple of {type_text(arguments[0])}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -109,72 +107,34 @@ def type_text(hint: Any) -> str:
     return f"{hint.__name__}"
 
 
-def double_quoted(value: Any) -> str:
-    """Returns `repr(value)`, with the quotes that this project uses."""
-    if isinstance(value, tuple):
-        return f"({', '.join(map(double_quoted, value))}{',' * (len(value) == 1)})"
-    return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
-
-
 def as_markdown(lines: Iterable[str]) -> str:
-    """Returns lines of a comment or a docstring as Markdown: prose is escaped, blocks with columns stay as they are."""
-    blocks: list[str] = []
-    for is_block, group in _groups(list(lines)):
-        if is_block:
-            text = textwrap.dedent("\n".join(group))
-            blocks.append(f"```text\n{text}\n```")
-        else:
-            blocks.append(escaped(" ".join(line.strip() for line in group)))
-    return "\n\n".join(blocks)
+    """Returns lines of a comment or a docstring as Markdown: escaped, but for paragraphs with columns."""
+    paragraphs = [part for part in re.split(r"\n\s*\n", "\n".join(lines)) if part.strip()]
+    return "\n\n".join(
+        f"```text\n{textwrap.dedent(part)}\n```"
+        if any(_LAST_COLUMN.search(line.strip("# ")) for line in part.split("\n"))
+        else escaped(" ".join(part.split()))
+        for part in paragraphs
+    )
 
 
 def escaped(text: str) -> str:
     """Returns prose with Markdown's characters escaped, and paths and dotted fields as code."""
     parts = re.split(r"(`[^`]*`)", _CODE.sub(lambda match: match[0] if match[1] else f"`{match[0]}`", text))
-    return "".join(part if part.startswith("`") else _escape(part) for part in parts)
+    for k in range(0, len(parts), 2):  # the others are code
+        parts[k] = re.sub(r"[\\*\[\]|]", r"\\\g<0>", parts[k].replace("&", "&amp;").replace("<", "&lt;"))
+    return "".join(parts)
 
 
-def _escape(text: str) -> str:
-    return re.sub(r"[\\*\[\]|]", r"\\\g<0>", text.replace("&", "&amp;").replace("<", "&lt;"))
-
-
-def _groups(lines: list[str]) -> list[tuple[bool, list[str]]]:
-    """Returns (whether the lines have columns, lines) of each paragraph and of each block with columns."""
-    groups: list[tuple[bool, list[str]]] = []
-    paragraphs = [part.split("\n") for part in re.split(r"\n\s*\n", "\n".join(lines)) if part.strip()]
-    for paragraph in paragraphs:
-        begin = next((k for k, line in enumerate(paragraph) if _LAST_COLUMN.search(line.strip("# ") or "")), None)
-        if begin is None:
-            groups.append((False, paragraph))
-        else:
-            groups += [(False, paragraph[:begin])] * bool(begin) + [(True, paragraph[begin:])]
-    return groups
-
-
-def _types() -> dict[str, str]:
-    """Returns the type of every field of configs/base.py, as Markdown."""
-    types: dict[str, str] = {}
-    for name, hint in typing.get_type_hints(ExperimentConfig, include_extras=True).items():
-        if name == "objective":
-            continue
-        section = ModelConfig if name == "model" else hint
-        if not dataclasses.is_dataclass(section):
-            types[name] = type_text(hint)
-            continue
-        types |= _types_of(section, name)
-    return types
-
-
-def _types_of(section: type, prefix: str) -> dict[str, str]:
+def _types(section: type = ExperimentConfig, prefix: str = "") -> dict[str, str]:
     """Returns the type of every field of a section, and of the sections in it, as Markdown."""
     types: dict[str, str] = {}
-    hints = typing.get_type_hints(section, include_extras=True)
-    for field in dataclasses.fields(section):
-        name, hint = f"{prefix}.{field.name}", hints[field.name]
+    for name, hint in typing.get_type_hints(section, include_extras=True).items():
+        hint = ModelConfig if (section, name) == (ExperimentConfig, "model") else hint
         if dataclasses.is_dataclass(hint):
-            types |= _types_of(typing.cast(type, hint), name)
-        elif section is not ModelConfig or field.name not in DERIVED:
-            types[name] = type_text(hint)
+            types |= _types(typing.cast(type, hint), f"{prefix}{name}.")
+        elif (section, name) != (ExperimentConfig, "objective") and (section is not ModelConfig or name not in DERIVED):
+            types[f"{prefix}{name}"] = type_text(hint)
     return types
 
 
@@ -223,10 +183,3 @@ def _described(docstring: str, names: Iterable[str]) -> dict[str, tuple[str, ...
         else:
             current = ()
     return found
-
-
-def config_dataclasses() -> tuple[type, ...]:
-    """Returns the dataclasses whose fields are config fields, for tests."""
-    hints = typing.get_type_hints(ExperimentConfig)
-    sections = [hint for hint in hints.values() if dataclasses.is_dataclass(hint)]
-    return (ExperimentConfig, *sections, CorpusConfig, FilterConfig, ModelConfig, *OBJECTIVES.values())

@@ -54,14 +54,14 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Rewrites links to files of the repository."""
-    del files
+    del config, files
     from docs.site import links, pages
 
     path = page.file.src_uri
     source = {on_site: source for source, on_site in links.ROOT_PAGES.items() if source.endswith(".md")}.get(path)
     if source is None or f"docs/{path}" == _HOME:
         source = f"docs/{path}"
-    return links.rewrite(markdown, path, source, set(pages.config_names()), config.repo_url)
+    return links.rewrite(markdown, path, source, set(pages.config_names()))
 
 
 def on_page_content(html, page, config, files):

@@ -17,14 +17,13 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`|^ {4}[^\n]*$)", re.DOTALL | re.MULTILINE)
 
 
-def rewrite(markdown: str, page: str, source: str, configs: set[str], repo_url: str | None) -> str:
-    """Returns `markdown` with links to files outside docs/ made links to pages of the site, to the repository, or code.
+def rewrite(markdown: str, page: str, source: str, configs: set[str]) -> str:
+    """Returns `markdown` with links to files outside docs/ made links to pages of the site, or code.
 
     Args:
       page: the page on the site, relative to docs/, as in "objectives/clm.md".
       source: the file that links are relative to, relative to the repository, as in "docs/running.md".
       configs: the configs that have a page.
-      repo_url: the repository on the web; None: a link to a file becomes the file's path as code.
     """
 
     def link(match: re.Match) -> str:
@@ -39,8 +38,6 @@ def rewrite(markdown: str, page: str, source: str, configs: set[str], repo_url: 
             return f"{image}[{text}]({relative}{hash_}{anchor})"
         if not (ROOT / path).exists():
             return match[0]  # mkdocs --strict reports it
-        if repo_url:
-            return f"[{text}]({repo_url.rstrip('/')}/blob/main/{path})"
         plain = text.strip("`")
         return f"`{path}`" if plain in (path, target, posixpath.basename(path)) else f"{text} (`{path}`)"
 

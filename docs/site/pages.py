@@ -2,15 +2,14 @@
 
 import importlib
 import inspect
-import json
-import re
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from docs.site import examples
-from docs.site.fields import Field, as_markdown, base_fields, double_quoted, escaped, objective_fields
+from docs.site.fields import Field, base_fields, escaped, objective_fields
 from objectives import OBJECTIVES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,17 +41,17 @@ def objective_page(name: str) -> str:
     """Returns the page of a config as Markdown: what the model sees, the config's docstring, the objective's fields."""
     module = importlib.import_module(f"configs.{name}")
     objective = module.get_config().objective.to_dict()
-    about = [
+    first, _, rest = (inspect.getdoc(module) or "").partition("\n\n")
+    lines = [
         f"# {title(name)}",
         "",
-        escaped(_first_line(module)),
+        escaped(" ".join(first.split())),
         "",
         f"    python -m train.main --config=configs/{name}.py",
         "",
         f"Objective: `objectives/{objective['name']}.py`. Config: `configs/{name}.py`. References, architectures and "
         "held-out losses: [all objectives](../objectives.md).",
-    ]
-    shown = [
+        "",
         "## What the model sees",
         "",
         "Examples of a fixed text, as this command prints them:",
@@ -60,9 +59,31 @@ def objective_page(name: str) -> str:
         textwrap.indent(examples.command(name), "    "),
         "",
         EXAMPLES,
+        "",
+        "## The config",
+        "",
+        *(["```text", rest, "```"] if rest else []),
+        "",
+        "## The fields of `objective`",
+        "",
+        "```yaml",
+        yaml.safe_dump(_plain(objective), sort_keys=False, default_flow_style=None, width=110).strip(),
+        "```",
+        "",
+        *_fields_table(OBJECTIVES[objective["name"]]),
     ]
-    sections = [about, shown, _config_section(module), _fields_section(objective)]
-    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+    if "denoisers" in objective:
+        lines += ["", "The fields of a denoiser are those of its objective."]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value of a config with lists in place of tuples, and floats of six digits, as YAML has them."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def configs_page() -> str:
@@ -83,7 +104,8 @@ def configs_page() -> str:
         heading, intro = _SECTIONS[section]
         lines += ["", f"## {heading}", "", intro]
         for field in fields:
-            lines += ["", f"### `{field.name}` {{ #{field.name} }}", "", *_field(field)]
+            kind = f"One of {field.type}" if field.type.startswith("`") else field.type
+            lines += ["", f"### `{field.name}` {{ #{field.name} }}", "", f"{kind}. {field.markdown}"]
     lines += [
         "",
         "## objective",
@@ -93,91 +115,16 @@ def configs_page() -> str:
         "",
     ]
     for name, objective in OBJECTIVES.items():
-        fields = objective_fields(objective)
-        lines += [f"### Objective `{name}` {{ #objective.{name} }}", ""]
-        lines += [*_fields_table(fields, {}), ""] if fields else ["No fields.", ""]
+        lines += [f"### Objective `{name}` {{ #objective.{name} }}", "", *_fields_table(objective), ""]
     return "\n".join(lines)
 
 
-def _field(field: Field) -> list[str]:
-    kind = f"One of {field.type}" if field.type.startswith("`") else field.type
-    return [f"{kind}. {field.markdown}"]
-
-
-def _config_section(module: Any) -> list[str]:
-    """The docstring of a config: presets, variants, deviations."""
-    _, *rest = (inspect.getdoc(module) or "").split("\n\n")
-    return ["## The config", "", escaped(_first_line(module)), "", docstring_markdown("\n\n".join(rest))]
-
-
-def _first_line(module: Any) -> str:
-    return " ".join((inspect.getdoc(module) or "").split("\n\n")[0].split())
-
-
-def docstring_markdown(text: str) -> str:
-    """Returns a config's docstring as Markdown: commands as code, lists of names with descriptions as tables."""
-    blocks = []
-    for part in text.split("\n\n"):
-        lines = part.split("\n")
-        if all(line.startswith("    ") for line in lines):
-            blocks.append(part)
-            continue
-        first = next((k for k, line in enumerate(lines) if re.match(r"  \S", line)), len(lines))
-        last = next((k for k in range(first, len(lines)) if not lines[k].startswith("  ")), len(lines))
-        for group in (lines[:first], lines[first:last], lines[last:]):
-            if group and group[0].startswith("  "):
-                blocks.append(_named_table(group))
-            elif group:
-                blocks.append(as_markdown(group))
-    return "\n\n".join(blocks)
-
-
-def _named_table(lines: list[str]) -> str:
-    rows: list[list[str]] = []
-    for line in lines:
-        match = re.match(r"  (\S.*?)\s{2,}(\S.*)", line)
-        if match:
-            is_name = re.fullmatch(r"[\w.]+(, [\w.]+)*", match[1])
-            rows.append([f"`{match[1]}`" if is_name else escaped(match[1]), match[2]])
-        elif rows:
-            rows[-1][1] += f" {line.strip()}"
-    return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {escaped(text)} |" for name, text in rows)
-
-
-def _fields_section(objective: dict[str, Any]) -> list[str]:
-    """The fields of config.objective with the config's values; of a mixture, its table of denoisers."""
-    name = objective["name"]
-    lines = ["## The fields of `objective`", "", f"`objective.name` is `{json.dumps(name)}`."]
-    fields = objective_fields(OBJECTIVES[name])
-    if "denoisers" not in objective:
-        return [*lines, "", *_fields_table(fields, objective)] if fields else [*lines, "It has no other fields."]
-    own = [field for field in fields if field.name in objective and field.name != "denoisers"]
-    common = {"name", "mode", "weight", "final_weight"}
-    lines += ["", *_fields_table(own, objective), "", "The table of denoisers, `objective.denoisers`:", ""]
-    lines += ["| denoiser | mode | weight | objective | fields |", "|---|---|---|---|---|"]
-    for row_name, row in objective["denoisers"].items():
-        weight = f"{row['weight']:.4g}" + (f" → {row['final_weight']:.4g}" if "final_weight" in row else "")
-        values = ", ".join(f"`{key}={double_quoted(value)}`" for key, value in row.items() if key not in common)
-        mode = f"`{row['mode']}`" if row["mode"] else "none"
-        lines.append(f"| `{row_name}` | {mode} | {weight} | `{row['name']}` | {values} |")
-    return [*lines, "", "The fields of a denoiser are those of its objective."]
-
-
-def _fields_table(fields: list[Field], values: Mapping[str, Any]) -> list[str]:
+def _fields_table(objective: type) -> list[str]:
     groups: dict[tuple[str, ...], list[Field]] = {}
-    for field in fields:  # fields that a docstring describes together are in one row
+    for field in objective_fields(objective):  # fields that a docstring describes together are in one row
         groups.setdefault(field.lines, []).append(field)
-    head = ["| field | type | value here | meaning |", "|---|---|---|---|"]
-    rows = head if values else ["| field | type | meaning |", "|---|---|---|"]
+    rows = ["| field | type | meaning |", "|---|---|---|"] if groups else ["It has no other fields."]
     for lines, group in groups.items():
-        cells = [", ".join(f"`{field.name}`" for field in group), group[0].type]
-        cells += [", ".join(f"`{_short(values[field.name])}`" for field in group)] if values else []
-        rows.append(f"| {' | '.join(cells)} | {escaped(' '.join(line.strip() for line in lines))} |")
+        names = ", ".join(f"`{field.name}`" for field in group)
+        rows.append(f"| {names} | {group[0].type} | {escaped(' '.join(line.strip() for line in lines))} |")
     return rows
-
-
-def _short(value: Any) -> str:
-    """Returns a value as source, with floats to six digits."""
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_short, value))}{',' * (len(value) == 1)})"
-    return f"{value:.6g}" if isinstance(value, float) and value != int(value) else double_quoted(value)

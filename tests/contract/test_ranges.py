@@ -9,9 +9,13 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.ranges import check_ranges, intervals_of, range_in_words
-from docs.site.fields import DERIVED, config_dataclasses
-from experiment.config import from_mapping
+from data.sources.config import CorpusConfig
+from data.sources.filters import FilterConfig
+from docs.site.fields import DERIVED
+from experiment.config import ExperimentConfig, from_mapping
 from experiment.objective import LinearMixtureFields, LinearRowFields
+from models.config import ModelConfig
+from objectives import OBJECTIVES
 from objectives.mixture import Mixture, TableRow
 
 
@@ -29,7 +33,9 @@ def number_fields(cls):
     }
 
 
-CLASSES = (*config_dataclasses(), LinearMixtureFields, LinearRowFields, Mixture, TableRow)
+SECTIONS = [hint for hint in typing.get_type_hints(ExperimentConfig).values() if dataclasses.is_dataclass(hint)]
+CLASSES = (ExperimentConfig, *SECTIONS, CorpusConfig, FilterConfig, ModelConfig, *OBJECTIVES.values())
+CLASSES += (LinearMixtureFields, LinearRowFields, Mixture, TableRow)
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

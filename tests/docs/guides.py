@@ -35,23 +35,16 @@ def apply_diff(source: str, diff: str, path: str) -> str:
         if mark == "+":
             if position is None:  # before the first line that the diff shows
                 shown = next(one[1:] for one in diff.split("\n") if one[:1] in (" ", "-"))
-                position = _find(lines, shown, 0, path)
+                position = lines.index(shown)
             lines.insert(position, text)
             position += 1
         elif text.strip() == "...":
-            closing = next(k for k in range(position, len(lines)) if lines[k] == "}")
-            position = closing
+            position = lines.index("}", position)
         else:
-            at = _find(lines, text, position or 0, path)
-            if position is not None and at != position:
+            at = lines.index(text, position or 0)
+            if position not in (None, at):
                 raise ValueError(f"{path}: {text!r} does not follow the line before it")
             if mark == "-":
                 del lines[at]
             position = at + (mark == " ")
     return "\n".join(lines)
-
-
-def _find(lines: list[str], text: str, begin: int, path: str) -> int:
-    if text not in lines[begin:]:
-        raise ValueError(f"{path} has no line {text!r}")
-    return lines.index(text, begin)

@@ -31,7 +31,6 @@ def test_a_field_has_type_default_and_both_comments():
         "Default `128`: tokens of a row: the encoder's positions, or all positions of a single stack."
     )
     assert by_name["model.norm"].type == '`"rms"`, `"layer"`'
-    assert by_name["optimizer.no_decay"].type == "tuple of str"
     heldout = by_name["data.heldout_fraction"].markdown
     assert heldout.startswith("Default `0.1`: expected share of the units that is held out")
     assert "\n\nThe split into training and held-out text." in heldout
@@ -59,12 +58,6 @@ def test_a_field_that_no_docstring_describes_is_an_error():
 
     with pytest.raises(ValueError, match="Undocumented does not describe extra"):
         fields.objective_fields(Undocumented)
-
-
-def test_fields_are_described_by_the_nearest_class():
-    by_name = {field.name: field.markdown for field in fields.objective_fields(OBJECTIVES["electra"])}
-    assert by_name["mask_rate"].startswith("selected share of the sequence's length")  # MLM's
-    assert by_name["temperature"].startswith("of sampling from the generator's predictions")
 
 
 def test_prose_is_escaped_and_paths_and_fields_are_code():

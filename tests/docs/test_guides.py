@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tests.docs.guides import apply_diff, copy_with_changes
+from tests.docs.guides import copy_with_changes
 
 _LEARNER = """
 import jax, numpy as np
@@ -97,13 +97,3 @@ def test_a_guide_works_as_printed(guide, code, tmp_path):
         [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
-
-
-def test_a_diff_that_does_not_fit_is_an_error():
-    assert apply_diff("a\nb\nc\n", " a\n+x\n", "f") == "a\nx\nb\nc\n"
-    assert apply_diff("a\nb\nc\n", "-b\n+x\n", "f") == "a\nx\nc\n"
-    assert apply_diff("a\nb\nc\n", "+x\n b\n", "f") == "a\nx\nb\nc\n"
-    with pytest.raises(ValueError, match="f has no line 'd'"):
-        apply_diff("a\nb\nc\n", " d\n+x\n", "f")
-    with pytest.raises(ValueError, match="'c' does not follow the line before it"):
-        apply_diff("a\nb\nc\n", " a\n c\n+x\n", "f")

@@ -12,14 +12,11 @@ CONFIGS = {"clm"}
     [
         ("docs/running.md", "running.md", "[c](comparing.md#x)", "[c](comparing.md#x)"),
         ("docs/running.md", "running.md", "[clm](../configs/clm.py)", "[clm](objectives/clm.md)"),
-        ("docs/objectives/clm.md", "objectives/clm.md", "[all](../objectives.md)", "[all](../objectives.md)"),
         ("docs/running.md", "running.md", "[base](../configs/base.py)", "[base](configs.md)"),
         ("docs/running.md", "running.md", "[the store](../data/store/store.py)", "the store (`data/store/store.py`)"),
         ("docs/running.md", "running.md", "[data/store/store.py](../data/store/store.py)", "`data/store/store.py`"),
-        ("docs/running.md", "running.md", "[store.py](../data/store/store.py)", "`data/store/store.py`"),
         ("docs/data.md", "data.md", "[docs/examples/pairs.jsonl](examples/pairs.jsonl)", "`docs/examples/pairs.jsonl`"),
         ("CONTRIBUTING.md", "contributing.md", "[a](docs/running.md)", "[a](running.md)"),
-        ("docs/results/README.md", "results/README.md", "[r](span_length/report.md)", "[r](span_length/report.md)"),
         ("docs/running.md", "running.md", "[missing](../nowhere.py)", "[missing](../nowhere.py)"),
         ("docs/running.md", "running.md", "[web](https://x.org/a.py)", "[web](https://x.org/a.py)"),
         ("docs/running.md", "running.md", "`[code](../data/store/store.py)`", "`[code](../data/store/store.py)`"),
@@ -27,21 +24,14 @@ CONFIGS = {"clm"}
         ("docs/running.md", "running.md", "[[R]](../data/store/store.py)", "[R] (`data/store/store.py`)"),
     ],
 )
-def test_links_without_a_repository_on_the_web(source, page, link, expected):
-    assert rewrite(link, page, source, CONFIGS, None) == expected
-
-
-def test_links_to_files_lead_to_the_repository_if_there_is_one():
-    link = rewrite(
-        "[the store](../data/store/store.py)", "running.md", "docs/running.md", CONFIGS, "https://x.org/cloze/"
-    )
-    assert link == "[the store](https://x.org/cloze/blob/main/data/store/store.py)"
+def test_a_link_leads_to_a_page_or_becomes_code(source, page, link, expected):
+    assert rewrite(link, page, source, CONFIGS) == expected
 
 
 def test_links_after_a_code_block_are_rewritten():
     link = "(../data/store/store.py)"
     text = f"```python\nx = a[0](1)\n```\n[s]{link}\n\n    [t]{link}\n\n[u]{link}"
-    rewritten = rewrite(text, "running.md", "docs/running.md", CONFIGS, None)
+    rewritten = rewrite(text, "running.md", "docs/running.md", CONFIGS)
     assert rewritten == text.replace("[s](../data/store/store.py)", "s (`data/store/store.py`)").replace(
         "[u](../data/store/store.py)", "u (`data/store/store.py`)"
     )

@@ -12,7 +12,7 @@ pytest.importorskip("libtpu", reason="the TPU compiler is not installed: pip ins
 
 def compiled(name, *flags):
     operations.parse_flags(operations._FLAGS, "", ["x", *flags])
-    return operations.compiled_size(operations.OPERATIONS[name], "v5e:1x1")
+    return operations.measure(operations.OPERATIONS[name], "v5e:1x1")
 
 
 def test_the_gradient_of_the_logits_is_never_an_array_of_its_own():

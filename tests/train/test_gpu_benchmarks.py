@@ -31,7 +31,8 @@ def lowered(arguments, monkeypatch):
     """The experiment of the command and its step, lowered for an NVIDIA GPU of the Hopper generation."""
     monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
     monkeypatch.setattr("run.compiled_run.platform_of", lambda device: "hopper")
-    experiment = step.make_benchmark_experiment(step.parse(["step", *arguments]))
+    monkeypatch.setattr("sys.argv", ["step", *arguments])
+    experiment = step.parsed_experiment()
     mesh = sharding.make_mesh(experiment.mesh)
     rows = sharding.batch_sharding(mesh)
     state = abstract_state(experiment, mesh)
