@@ -6,7 +6,6 @@ A run has one such cycle, or those of `optimizer.cycles`.
 import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
 
 import jax.numpy as jnp
 import optax

@@ -9,7 +9,7 @@ from typing import Any
 from configs.base import get_config
 from contract.errors import ConfigError
 from files.atomic import write_json
-from files.paths import check_access, check_path, exists, make_folder, read_text
+from files.paths import check_access, check_path, make_folder, read_text
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
 #   train.steps, train.epochs, optimizer.cycles: train/continued_schedule.py checks the learning rate after the change.
