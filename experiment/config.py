@@ -90,7 +90,7 @@ class TrainConfig:
     steps: Annotated[int, "[0, 2**31)"]  # 0 until train.epochs is resolved (run/corpus.py)
     epochs: Annotated[float, "[0, inf)"]
     batch_size: Annotated[int, "[1, 2**24]"]
-    grad_accum_steps: Annotated[int, "[0, 2**24]"]  # 0 until it is chosen (plan/memory_choice.py)
+    grad_accum_steps: Annotated[int, "[0, 2**24]"]  # 0 until it is chosen (run/memory.py)
     ema_decay: Annotated[float, "[0, 1)"]
     log_every: Annotated[int, "[1, inf)"]
     eval_every: Annotated[int, "[1, inf)"]

@@ -86,13 +86,13 @@ class Experiment:
 
     @property
     def tasks_of_denoisers(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of each denoiser's tasks, by its name."""
+        """The task indices of each denoiser, by its name."""
         fields = [task.field for task in self.tasks]
         return {row.name: tuple(k for k, field in enumerate(fields) if field == row.field) for row in self.denoisers}
 
     @property
     def tasks_of_corpora(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of each corpus' tasks, by its name in data.sources; empty in a run of one corpus."""
+        """The task indices of each corpus, by its name in data.sources; empty in a run of one corpus."""
         of_tasks = [task.corpus for task in self.tasks]
         return {
             name: tuple(k for k, of_task in enumerate(of_tasks) if of_task == corpus)
@@ -101,7 +101,7 @@ class Experiment:
 
     @property
     def metric_groups(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of the tasks that the metrics of each name are of: the denoisers, then the corpora."""
+        """The task indices of each group of metrics, by its name: the denoisers, then the corpora."""
         return self.tasks_of_denoisers | self.tasks_of_corpora
 
     @property

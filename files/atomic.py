@@ -122,11 +122,6 @@ def check_output(path: str, flag: str = "--out") -> None:
         raise ConfigError(f"{flag}={path} cannot be written: name a file in an existing folder")
 
 
-def is_replaced(path: str) -> bool:
-    """Returns whether `writing` replaces what is at `path`, so that the last of several writes remains."""
-    return _destination(path)[1]
-
-
 @contextlib.contextmanager
 def writing(path: str, flag: str = "--out", *, binary: bool = False) -> Iterator[Any]:
     """Yields a file that is renamed to `path`, the value of `flag`, at the end, and removed after an exception.

@@ -1,6 +1,6 @@
-"""The devices that a model is traced for, the sharding of its activations, and its rows: all are set by the caller.
+"""Context managers by which the caller of a model says how it is sharded, and for which devices it is traced.
 
-Models name no mesh axis. The caller traces the model within the context managers of this file.
+Models name no mesh axis.
 """
 
 import contextlib

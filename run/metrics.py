@@ -108,11 +108,11 @@ class Totals:
     that is continued between two lines therefore writes the same next line as an uninterrupted one.
 
     Args:
-      denoisers: the numbers of each denoiser's tasks (experiment/tasks.py), by its name. The counts are in their order.
+      denoisers: the task indices (experiment/tasks.py) of each denoiser, by its name. The counts are in their order.
       step_flops: model FLOPs of a step.
       count_windows: (first batch, number of batches) -> the examples and raw tokens of these batches.
       saved: what `state` returned at the checkpoint that the run continues from; None at the start of a run.
-      corpora: the numbers of each corpus' tasks, by its name; empty in a run of one corpus.
+      corpora: the task indices of each corpus, by its name; empty in a run of one corpus.
       epoch_tokens: int [number of tasks], the raw tokens of one pass of each task over its corpus; read for `corpora`.
     """
 

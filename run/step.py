@@ -1,6 +1,6 @@
 """The training and evaluation steps: one body each, pure functions of a pytree state, to be compiled by `jax.jit`.
 
-Below them, what a step does beside the gradient: dynamic loss scaling for float16, in which small gradients underflow
+Below them: dynamic loss scaling for float16, in which small gradients underflow
 to 0, and the exponential moving average of the parameters (Polyak averaging), which evaluations read in their place.
 """
 

@@ -1,6 +1,5 @@
 """The toy objective that docs/adding_an_objective.md prints passes the tests of every objective."""
 
-import inspect
 import pathlib
 import re
 import sys
@@ -11,6 +10,7 @@ import pytest
 import objectives
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from objectives.algebra.noise import valid_positions
 from tests import test_table
 
 GUIDE = (pathlib.Path(__file__).parent.parent / "docs" / "adding_an_objective.md").read_text()
@@ -36,16 +36,28 @@ def test_the_guide_prints_two_files(toy):
     assert list(FILES) == ["objectives/every_nth.py", "configs/every_nth.py"]
 
 
-def is_of_every_objective(test) -> bool:
-    return inspect.isfunction(test) and list(inspect.signature(test).parameters) == ["objective"]
+OF_EVERY_OBJECTIVE = [
+    test_table.test_restored_text_equals_the_raw_text_and_lengths_and_sentinels_keep_their_bounds,
+    test_table.test_inputs_do_not_depend_on_hidden_tokens_and_contain_all_other_tokens,
+    test_table.test_an_example_does_not_depend_on_the_other_examples_of_its_batch,
+    test_table.test_measured_corruption_rates_agree_with_the_expected_ones,
+]
 
 
-@pytest.mark.parametrize(
-    "test",
-    [name for name, test in vars(test_table).items() if name.startswith("test_") and is_of_every_objective(test)],
-)
+@pytest.mark.parametrize("test", OF_EVERY_OBJECTIVE, ids=lambda test: test.__name__)
 def test_the_toy_objective_passes_the_tests_of_every_objective(toy, test):
-    getattr(test_table, test)(objective=toy["objectives.every_nth"].EveryNth(4))
+    objective = toy["objectives.every_nth"].EveryNth(4)
+    test(objective=objective)
+    assert test_table.examples_of(objective, "random")[1].any(), "it hides tokens, so there was something to test"
+
+
+def test_an_objective_whose_inputs_show_what_they_hide_fails(toy):
+    """So the test above can fail."""
+    objective = toy["objectives.every_nth"].EveryNth(4)
+    everything = lambda self, tokens, lengths, *_: valid_positions(lengths, tokens.shape[1])  # noqa: E731
+    wrong = type("Wrong", (type(objective),), {"hidden_mask": everything})(4)
+    with pytest.raises(AssertionError):
+        test_table.test_inputs_do_not_depend_on_hidden_tokens_and_contain_all_other_tokens(objective=wrong)
 
 
 def test_the_toy_config_is_valid_on_both_architectures(toy):

@@ -67,14 +67,11 @@ def sentence_piece(folder: pathlib.Path, documents: list[str]) -> str:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
-    """Name -> (documents, data.tokenizer). The shuffled texts are the control: whatever reveals the label there is an
-    artefact. In the others the text itself may say which of two sentences is first."""
+    """Name -> (documents, data.tokenizer). The texts are shuffled, so whatever reveals the label is an artefact."""
     modules, docstrings = code(), english()
     pieces = sentence_piece(tmp_path_factory.mktemp("pieces"), docstrings)
     line, stop = r"(?<=\n)", r"(?<=[.!?])(?=\s)"
     return {
-        "code": (modules, "byte"),
-        "English": (docstrings, pieces),
         "shuffled code": (shuffled(modules, line, 3_000_000, (100, 300)), "byte"),
         "shuffled English": (shuffled(docstrings, stop, 6_000_000, (1, 12)), pieces),
     }
@@ -94,13 +91,12 @@ def pairs_of(config, documents, tokenizer, folder, num_pairs):
     return {name: np.concatenate([of_batch[name] for of_batch in edges]) for name in edges[0]}, np.concatenate(labels)
 
 
-@pytest.mark.parametrize("name", ["shuffled code", "shuffled English", "code", "English"])
+@pytest.mark.parametrize("name", ["shuffled code", "shuffled English"])
 @pytest.mark.parametrize("config", [nsp, sop], ids=["nsp", "sop"])
 def test_lengths_and_edge_tokens_do_not_reveal_the_label(config, name, texts, tmp_path):
     """Classifiers are fitted on the pairs of one half of the documents and tested on those of the other half."""
     documents, tokenizer = texts[name]
-    num_pairs = 2500 if name == "English" else 6000  # about one epoch of the documents
-    sides = [pairs_of(config, documents[k::2], tokenizer, tmp_path / str(k), num_pairs) for k in (0, 1)]
+    sides = [pairs_of(config, documents[k::2], tokenizer, tmp_path / str(k), 6000) for k in (0, 1)]
     noise = 0.5 / np.sqrt(len(sides[1][1]))
     best, accuracy = max(probe(*sides).items(), key=lambda item: item[1])
     assert accuracy < 0.5 + 4.5 * noise, best

@@ -128,12 +128,12 @@ def _windows_line(experiment: Experiment) -> str:
 
 
 def _describe_vocabulary(experiment: Experiment) -> str:
-    """Returns the numbers of ids and of rows in the tables of tokens, whose last rows are no token."""
+    """Returns the number of ids, and of rows in the embedding tables, which are padded."""
     size, rows = experiment.vocab.size, experiment.model.vocab_size
     appended = len(appended_names(experiment.vocab))
     return (
-        f"{size:,} ids, {appended:,} of them appended to the tokenizer's; tables of {rows:,} rows, the last "
-        f"{rows - size:,} of no token"
+        f"{size:,} ids, {appended:,} of them appended to the tokenizer's; embedding tables padded from {size:,} to "
+        f"{rows:,} rows"
     )
 
 

@@ -134,7 +134,7 @@ class Checkpoints:
           state: the same tree in all processes.
           eval_loss: nats per token on held-out data at this step. A checkpoint with None, or with a loss that is not
             finite, is never the best.
-          counters: the state of run.metrics.Totals, JSON values. Those of process 0 are written.
+          counters: the state of run.metrics.Totals, JSON values. The values of process 0 are written.
 
         Raises ConfigError if the previous save failed, and ValueError if `directory` was opened for reading.
         """

@@ -223,8 +223,8 @@ class Workdir:
     def lock(self) -> Iterator[str]:
         """Within this context no other process that takes the lock writes to the folder. Yields the lock's id.
 
-        The lock of a local folder is flock's, which ends with its process, however it is killed. That of a bucket is an
-        object, which a killed process leaves there.
+        The lock of a local folder is flock's, which ends with its process, however it is killed. The lock of a bucket
+        is an object, which a killed process leaves there.
 
         Raises ConfigError, one line that names the other process and its host, if the folder is in use.
         """

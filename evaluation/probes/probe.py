@@ -57,7 +57,7 @@ class Probe(abc.ABC):
 
     @property
     def chosen_sides(self) -> tuple[Side, ...]:
-        """Those of `sides` that the fields of the probe choose; all by default."""
+        """The sides among `sides` that the fields of the probe choose; all by default."""
         return self.sides
 
     def denoisers(self, experiment: Experiment) -> dict[Side, Denoiser]:

@@ -56,22 +56,14 @@ def test_flags(command, place, monkeypatch):
     ("command", "flag", "value"),
     [
         ("train.generate", "--max_tokens", "x"),
-        ("train.generate", "--max_tokens", ""),
-        ("train.generate", "--temperature", "nan"),
         ("train.generate", "--mode", "no such value"),
         ("train.evaluate", "--probe", "none"),
         ("train.main", "--process_id", "1.5"),
         ("data.train_tokenizer", "--vocab_size", "300"),
-        ("data.train_tokenizer", "--kind", "wordpiece"),
-        ("data.train_tokenizer", "--special_tokens", "</s>"),
-        ("data.train_tokenizer", "--heldout_fraction", "1"),
         ("data.train_tokenizer", "--filters.min_characters", "-1"),
-        ("data.prepare.__main__", "--document_per", "word"),
         ("data.prepare.__main__", "--tokenizer", "none"),
         ("data.prepare.__main__", "--cache_dir", ""),
-        ("data.prepare.__main__", "--workers", "0"),
         ("data.prepare.__main__", "--filters.jaccard", "2.0"),
-        ("data.prepare.__main__", "--source", "none"),
     ],
 )
 def test_values_of_flags(command, flag, value, place, monkeypatch):

@@ -211,7 +211,9 @@ def test_the_first_signal_requests_a_stop_and_the_second_is_as_before(number, mo
         signal.signal(number, previous)
 
 
-def test_a_deferred_signal_arrives_at_the_end():
+def test_a_deferred_signal_arrives_at_the_end(request):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore SIGINT
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(KeyboardInterrupt):
         with signals_deferred():
             os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The contents of a token store, whoever writes it, and that it is complete or absent: kills, races, damage."""
+"""The contents of a token store, by every writer, which is complete or absent: kills, races, damage."""
 
 import dataclasses
 import functools

@@ -21,13 +21,8 @@ def assert_refused(message, name="ul2", architecture="encoder_decoder", **overri
         ("data__input_length", 5, r"unknown config field data.input_length: did you mean data.inputs_length\?"),
         ("model__has_prefix", True, r"config field model.has_prefix cannot be set: it is derived from the objective"),
         ("model__vocab_size", 5, r"model.vocab_size=5 must be at least \d+, the number of the tokenizer's ids, or 0"),
-        ("model__vocab_size", -5, r"model.vocab_size=-5 must be from 0 to"),
-        ("model__num_layer", 5, r"unknown config field model.num_layer: did you mean model.num_layers\?"),
         ("optimizer__learning_rate", "fast", r"optimizer.learning_rate='fast' must be of type float, not str"),
         ("train__steps", 2.5, r"train.steps=2.5 must be of type int, not float"),
-        ("train__steps", True, r"train.steps=True must be of type int, not bool"),
-        ("train__steps", 0, r"train.steps=0 must be 1 or more"),
-        ("train__log_every", 0, r"train.log_every=0 must be 1 or more"),
         ("train__grad_accum_steps", 3, r"train.batch_size=8 must be a multiple of train.grad_accum_steps=3"),
         ("data__source", "stdlob", r"data.source='stdlob' must be one of .* did you mean 'stdlib'\?"),
         ("data__mode_tokens", ("[R]", "[S]"), r"mode token '\[X\]' is not in data.mode_tokens=\('\[R\]', '\[S\]'\)"),
@@ -43,11 +38,7 @@ def assert_refused(message, name="ul2", architecture="encoder_decoder", **overri
             r"model.architecture='decoder' must be one of .* did you mean 'decoder_only'",
         ),
         ("model__num_kv_heads", 3, r"model.num_kv_heads=3 must divide model.num_heads=2"),
-        ("model__dropout_rate", 1.0, r"model.dropout_rate=1.0 must be in \[0, 1\)"),
         ("optimizer__warmup_steps", 9, r"optimizer.warmup_steps=9 .*train.steps"),
-        ("loss__chunk_size", -1, r"loss.chunk_size=-1 must be from 0 to"),
-        ("loss__label_smoothing", 1.0, r"loss.label_smoothing=1.0 must be in \[0, 1\)"),
-        ("mesh__backend", "pjit", r"mesh.backend='pjit' must be one of"),
     ],
 )
 def test_invalid_fields_raise_one_line(field, value, message):
@@ -151,13 +142,6 @@ def test_a_model_has_a_prefix_exactly_if_its_batches_have_one(name):
         experiment = small_experiment(name, "decoder_only", data__bidirectional_inputs=bidirectional)
         batch = experiment.collate(random_windows(experiment, 8, same_keys=False), 8)
         assert experiment.model.has_prefix == batch["decoder_bidirectional_mask"].any()
-
-
-def test_unusual_rates_give_a_warning():
-    config = small_config("mlm", "encoder_only")
-    config["objective"]["mask_rate"] = 0.5
-    (warning,) = make_experiment(config).warnings
-    assert "objective.mask_rate=0.5" in warning
 
 
 def test_an_attention_kernel_for_other_hardware_raises():

@@ -81,14 +81,6 @@ def test_adafactor_equals_optaxs_without_stacked_layers():
     )
 
 
-def test_adafactors_first_step_by_hand():
-    # At n = 0 the decay is 0, so v = g^2 and the direction is sign(g), of RMS 1: not clipped. RMS([3, 4]) = 3.535534.
-    (update,) = updates_of(
-        optimizer(name="adafactor"), {"a": jnp.array([3.0, 4.0])}, [{"a": jnp.array([0.01, -100.0])}]
-    )
-    np.testing.assert_allclose(update["a"], [-0.5 * 12.5**0.5, 0.5 * 12.5**0.5], rtol=1e-5)
-
-
 def test_lion_by_hand():
     # Momentum 0, then 0.02 * (1, -1) = (0.02, -0.02). Second: 0.9 * 0.02 - 0.1 * 0.1 > 0, 0.9 * -0.02 + 0.1 * 0.2 > 0.
     gradients = [{"a": jnp.array([1.0, -1.0])}, {"a": jnp.array([-0.1, 0.2])}]
@@ -266,12 +258,9 @@ def test_every_array_of_the_state_is_named_after_its_parameter(name):
     ("changes", "named"),
     [
         ({"b1": 1.0}, "b1=1.0"),
-        ({"b2": -0.1}, "b2=-0.1"),
         ({"eps": 0.0}, "eps=0.0"),
-        ({"weight_decay": -0.1}, "weight_decay=-0.1"),
         ({"clip_norm": float("nan")}, "clip_norm=nan"),
         ({"no_decay": ("norm", "(bias")}, r"'\(bias'"),
-        ({"warmup_steps": 100}, "warmup_steps=100"),
     ],
 )
 def test_values_that_cannot_work_are_named(changes, named):

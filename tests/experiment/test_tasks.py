@@ -62,13 +62,6 @@ def test_a_schedule_of_denoisers_does_not_change_the_rates():
         assert np.bincount([spec.corpus for spec in specs], values) / sum(values) == pytest.approx([3 / 4, 1 / 4])
 
 
-def test_one_objective_on_all_corpora():
-    experiment = make_experiment(config_of("clm"))
-    assert [task.name for task in experiment.tasks] == ["clm/a", "clm/c"] and experiment.denoiser_names == ("clm",)
-    assert experiment.metric_groups == {"clm": (0, 1), "a": (0,), "c": (1,)}
-    assert experiment.printed_groups == ("a", "c")
-
-
 def test_a_corpus_has_the_token_store_that_it_has_alone(corpus):
     own = {"source": "text", "path": str(corpus / "text")}
     both = {"t": a_corpus(**own), "p": a_corpus(source="jsonl", path=str(corpus / "pairs.jsonl"))}
@@ -109,14 +102,6 @@ WRONG = {
         config_of(mixture({"r": ROW | SPANS | {"corpora": ("a",)}}), {}, data__source="stdlib"),
         r"^objective\.denoisers\.r\.corpora names 'a', .*: data\.sources is empty$",
     ),
-    "a corpus twice": (
-        config_of(mixture({"r": ROW | SPANS | {"corpora": ("a", "a", "c")}})),
-        r"^objective\.denoisers\.r\.corpora=\('a', 'a', 'c'\) must name each corpus once$",
-    ),
-    "corpora that are no names": (
-        config_of(mixture({"r": ROW | SPANS | {"corpora": 1}})),
-        r"^objective\.denoisers\.r\.corpora=1 must be a tuple$",
-    ),
     "a corpus that no denoiser reads": (
         config_of(mixture({"r": ROW | SPANS | {"corpora": ("a",)}})),
         r"^data\.sources\.c is read by no denoiser: name it in the corpora of one, or remove it",
@@ -140,45 +125,17 @@ WRONG = {
         config_of(sources={"a/b": CORPORA["a"]}),
         r"^data\.sources names a corpus 'a/b', and the command line has no fields of that name: use letters",
     ),
-    "a name that is a method of the table": (
-        config_of(sources={"items": CORPORA["a"]}),
-        r"^data\.sources names a corpus 'items', .*: use letters, .* no attribute of a ConfigDict$",
-    ),
-    "an unknown source": (
-        config_of(sources={"a": CORPORA["a"] | {"source": "txt"}}),
-        r"^corpus 'a': data\.sources\.a\.source='txt' must be one of .*text",
-    ),
     "the same documents": (
         config_of(sources={"a": CORPORA["a"], "b": CORPORA["a"] | {"weight": 9.0}}),
         r"^data\.sources\.a and data\.sources\.b are the same documents of the same files, .*: remove one of them$",
-    ),
-    "a weight of 0": (
-        config_of(sources={"a": CORPORA["a"] | {"weight": 0.0}}),
-        r"^data\.sources\.a\.weight=0\.0 must be in \[1e-30, 1e30\]",
-    ),
-    "a weight that is not a number": (
-        config_of(sources={"a": CORPORA["a"] | {"weight": float("nan")}}),
-        r"^data\.sources\.a\.weight=nan must be in \[1e-30, 1e30\]",
     ),
     "a path of one corpus": (
         config_of(data__path="corpus/"),
         r"^data\.path='corpus/' is not read, because data\.sources names the corpora: set it to '', and",
     ),
-    "a source of one corpus": (
-        config_of(data__source="stdlib"),
-        r"^data\.source='stdlib' is not read, .* set it to ''",
-    ),
     "rates of one corpus": (
         config_of(sources={}, data__source="stdlib", data__rates="num_examples"),
         r"^data\.rates='num_examples' is for several corpora, and data\.sources is empty: set it to 'weight'$",
-    ),
-    "a limit that is not read": (
-        config_of(data__rates_maximum=9),
-        r"^data\.rates_maximum=9 is read with data\.rates='num_examples': set that, or data\.rates_maximum=0$",
-    ),
-    "a temperature out of range": (
-        config_of(data__rates_temperature=0.0),
-        r"^data\.rates_temperature=0\.0 must be in \[0\.001, 1e9\]",
     ),
     "planned rows by numbers of documents": (
         config_of(data__rates="num_examples", data__packing="planned", data__examples_per_row=2),
@@ -195,10 +152,6 @@ WRONG = {
     "documents that an objective cannot read": (
         config_of(mixture({"p": ROW | SFT | {"corpora": ("a",)}, "r": ROW | SPANS | {"corpora": ("c",)}})),
         r"^data\.sources\.a\.documents='' and so data\.documents='join' does not go with objective\.denoisers\.p",
-    ),
-    "documents of a corpus that an objective cannot read": (
-        config_of(SFT, {"a": CORPORA["a"] | {"documents": "split"}}),
-        r"^data\.sources\.a\.documents='split' does not go with objective \(SFT\): use 'whole'$",
     ),
 }
 
@@ -233,19 +186,6 @@ def test_corpora_that_cannot_be_read(corpus, tmp_path):
         experiment = make_experiment(config_of(objective, sources, data__cache_dir=str(corpus / "cache")))
         with pytest.raises(ConfigError, match=message):
             open_corpora(experiment, show_progress=False)
-
-
-def test_texts_of_a_run_that_reads_prompts_and_texts(corpus):
-    from evaluation.texts import text_windows
-
-    rows = {"p": ROW | SFT | {"corpora": ("a",)}, "r": ROW | SPANS}
-    sources = {"a": CORPORA["a"] | {"documents": "whole"}, "c": CORPORA["c"]}
-    rows["r"]["corpora"] = ("c",)
-    experiment = make_experiment(config_of(mixture(rows), sources))
-    with pytest.raises(ConfigError, match=r"^denoiser=None must be one of 'p', 'r': a text of 'p' is a pair"):
-        text_windows(experiment, ["a text"])
-    assert text_windows(experiment, ["a text"], denoiser="r").windows.denoiser_ids.tolist() == [1]
-    assert text_windows(experiment, [("a prompt", "a text")], denoiser="p").windows.denoiser_ids.tolist() == [0]
 
 
 def test_a_text_needs_a_denoiser_where_the_shares_depend_on_the_corpora():

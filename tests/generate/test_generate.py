@@ -14,7 +14,6 @@ from generate.texts import most_tokens
 from objectives.prompting import replace_sentinels, spans_by_sentinel
 from run.compiled_run import make_run
 from tests.generate.test_prompts import BART, FIM
-from tests.train import subprocesses
 from tests.train.tiny_experiments import random_params, tiny_experiment
 
 
@@ -56,11 +55,8 @@ def test_the_command_fills_masks(workdirs, monkeypatch, capsys):
 
 INVALID_COMMANDS = {
     "temperature": ("clm", "a", ["--temperature=-1"], "--temperature=-1.0 must be 0"),
-    "top_k": ("clm", "a", ["--top_k=-1"], "--top_k=-1 must be"),
     "top_p 0": ("clm", "a", ["--top_p=0"], "--top_p=0.0 must be above 0"),
-    "max_tokens": ("clm", "a", ["--max_tokens=0"], "--max_tokens=0 must be an integer of 1"),
     "greedy samples": ("clm", "a", ["--num_samples=2", "--temperature=0"], "all the same"),
-    "seed": ("clm", "a", ["--seed=-1"], "--seed=-1 must be"),
     "learned positions": ("clm", "abc", ["--max_tokens=46"], "48 learned positions.*set --max_tokens=45 or less"),
     "step": ("clm", "a", ["--step=7"], "no checkpoint of step 7"),
     "no mask": ("mlm", "a", [], r"--prompt has no \[MASK\]"),
@@ -99,10 +95,7 @@ def corpus(tmp_path_factory):
 
 SAMPLES = [
     ("ul2", "encoder_decoder"),
-    ("span_corruption", "decoder_only"),
-    ("clm", "encoder_decoder"),
     ("clm", "decoder_only"),
-    ("prefix_lm", "encoder_decoder"),
     ("prefix_lm", "decoder_only"),
     ("mlm", "encoder_only"),
     (FIM, "decoder_only"),
@@ -143,22 +136,3 @@ def test_a_sample_shows_prompt_answer_and_true_text(corpus, monkeypatch, objecti
         text = replace_sentinels(prompt_ids, spans, vocab) if has_sentinels else np.append(prompt_ids, truth_ids)
         assert len(text) > 8 and document.startswith(decode(text))
         assert prompt.count("<extra_id") in ((1, 2) if has_sentinels else (0,))
-
-
-def test_a_sample_can_be_drawn_from_parameters_on_several_devices(corpus):
-    program = f"""
-import json
-import jax
-from tests.train.tiny_experiments import random_params, tiny_experiment
-from generate.sample import sample_for_display
-from run.compiled_run import make_run
-
-mesh = {{"backend": "jit", "data": 1, "fsdp": 2, "context": 1, "tensor": 2}}
-experiment = tiny_experiment("ul2", "encoder_decoder", data={corpus!r}, mesh=mesh)
-run = make_run(experiment, show_progress=False)
-params = jax.device_put({{"transformer": random_params(experiment)}}, run.state_shardings.params)
-embedding = params["transformer"]["token_embedder"]["embedding"]
-print(json.dumps([len(embedding.sharding.device_set), sample_for_display(run, params)]))
-"""
-    [[devices, sample]] = subprocesses.run(program, devices=4)
-    assert devices == 4 and "| " in sample and "truth" in sample

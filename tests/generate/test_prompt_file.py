@@ -69,8 +69,6 @@ FILES = {  # objective, name of the file, its bytes, flags, the error
     "not UTF-8": ("clm", "p.txt", b"ab\na\xff", [], r"p.txt, line 2 is not UTF-8 \(byte 1 of the line\)"),
     "no field": ("clm", "p.jsonl", b'{"prompt": "a"}\n{"text": "a"}', [], "p.jsonl, line 2 has no 'prompt': write an"),
     "too long": ("clm", "p.txt", b"a\n" + b"a" * 48, [], r"line 2 has 48 tokens.*data\.inputs_length=48"),
-    "too long for max_tokens": ("clm", "p.txt", b"a\nabc", ["--max_tokens=46"], "line 2 leaves 45 of them"),
-    "sentinels": ("ul2", "p.txt", b"<extra_id_1>", [], "line 1 has the sentinels <extra_id_1>: number them"),
     "both": ("clm", "p.txt", b"a", ["--prompt=a"], "--prompt and --prompts exclude each other"),
     "out": ("clm", "p.txt", b"a", ["--out=/nowhere/o"], "--out=/nowhere/o cannot be written: name a file in an ex"),
 }
@@ -85,15 +83,6 @@ def test_invalid_files_raise_one_line_before_the_checkpoint_is_read(
     with pytest.raises(ConfigError, match=message) as error:
         run(monkeypatch, capsys, workdirs[objective], f"--prompts={tmp_path}/{name}", *arguments)
     assert "\n" not in str(error.value)
-
-
-def test_flags_that_do_not_go_together(workdirs, monkeypatch, capsys, tmp_path):
-    with pytest.raises(ConfigError, match="--prompt and --prompts are both missing: write --prompt=TEXT or --prompts"):
-        run(monkeypatch, capsys, workdirs["clm"])
-    with pytest.raises(ConfigError, match="--out needs --prompts"):
-        run(monkeypatch, capsys, workdirs["clm"], "--prompt=a", "--out=o")
-    with pytest.raises(ConfigError, match="--prompts=nowhere cannot be read"):
-        run(monkeypatch, capsys, workdirs["clm"], "--prompts=nowhere")
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generate.prompts import make_prompt, prompt_batch
-from generate.sampling import Sampling, allowed_tokens, decode, sample_token
+from generate.sampling import Sampling, decode, sample_token
 from models.transformer import apply
 from objectives.algebra.sequences import Sequences
 from objectives.objective import InputsTargets
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
-from tests.objectives.helpers import vocab
 from tests.train.tiny_experiments import random_params, tiny_experiment
 
 GREEDY = Sampling(temperature=0.0, top_k=0, top_p=1.0)
@@ -73,11 +72,6 @@ def test_tokens_that_are_not_allowed_are_never_drawn_and_do_not_count_in_top_k()
         drawn_frequencies(probabilities, allowed=allowed, top_k=2), [0, 1 / 3, 2 / 3, 0, 0], atol=0.03
     )
     np.testing.assert_array_equal(drawn_frequencies(probabilities, allowed=allowed, temperature=0.0), [0, 0, 1, 0, 0])
-
-
-def test_pad_and_the_padding_rows_of_the_embedding_table_are_not_allowed():
-    allowed = np.asarray(allowed_tokens(vocab(size=400), 512))
-    assert not allowed[0] and allowed[1:400].all() and not allowed[400:].any()
 
 
 @settings(deadline=None, max_examples=20)
@@ -195,13 +189,3 @@ def test_a_larger_max_tokens_begins_with_the_same_tokens_and_another_seed_differ
     np.testing.assert_array_equal(short, long[:, :5])
     other = decode_prompt(experiment, params, prompt, sampling, 24, num_rows=64, seed=1).tokens_BxT
     assert (np.asarray(other) != np.asarray(long)).any()
-
-
-def test_more_tokens_than_learned_positions_raise():
-    experiment = tiny_experiment("clm", "decoder_only", model={"positions": "learned"})
-    batch = prompt_batch(experiment, [prompt_of(experiment, 8, 0)])
-    keys, limits = jax.random.split(jax.random.key(0), 1), np.array([40], np.int32)
-    arguments = experiment.model, random_params(experiment), batch, keys, limits, GREEDY
-    decode.lower(*arguments, vocab=experiment.vocab, max_tokens=40)  # positions 0..47
-    with pytest.raises(ValueError, match=r"a row of 49 positions is longer than .*: decode at most 48 positions"):
-        decode.lower(*arguments, vocab=experiment.vocab, max_tokens=41)

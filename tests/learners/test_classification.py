@@ -58,13 +58,6 @@ def test_macro_f1_over_batches_is_that_of_all_their_rows():
     assert summarize(added, ["x"])["macro_f1"] == pytest.approx((2 / 3 + 6 / 8 + 2 / 3) / 3, rel=1e-6)
 
 
-def test_the_whole_transformer_can_be_replaced():
-    learner = experiment_of("encoder_only").learner
-    params, other = params_of(learner), params_of(learner, seed=1)
-    replaced = learner.replace_transformer(params, learner.transformer(other))
-    assert replaced["transformer"] is other["transformer"] and replaced["classifier"] is params["classifier"]
-
-
 def test_dropout_is_for_training_only():
     learner = experiment_of("encoder_only", model__dropout_rate=0.5).learner
     params, batch = params_of(learner), batch_of(experiment_of("encoder_only"))

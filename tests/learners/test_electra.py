@@ -16,8 +16,6 @@ from learners.electra import generator_config
 from learners.learner import TokenPredictionLearner
 from models.config import ModelConfig
 from models.parameters import leaf_name
-from models.transformer import init_params
-from run.metrics import summarize
 from tests.table import random_windows, small_experiment
 
 OFF = np.float32(np.inf)  # as the denominator of a term: the term and its gradient are 0
@@ -110,21 +108,6 @@ def test_the_discriminators_loss_trains_the_embeddings_and_nothing_else_of_the_g
         gradients_of_both = generators["transformer"][name], discriminators["transformer"][name]
         assert min(map(largest, gradients_of_both)) > 1e-4
         assert_close(both["transformer"][name], jax.tree.map(np.add, *gradients_of_both))
-
-
-def test_both_learn_a_batch(params, batch):
-    weights = electra().learner.weights(batch)
-    history = []
-    for _ in range(80):
-        grads, sums = gradients()(params, batch, weights)
-        params = jax.tree.map(lambda p, g: np.asarray(p) - 3e-3 * np.sign(np.asarray(g)), params, grads)
-        history.append(summarize(sums, ["electra"]))
-    first, last = history[0], history[-1]
-    assert last["loss"] < 0.5 * first["loss"]
-    assert last["discriminator_loss"] < 0.5 * first["discriminator_loss"]
-    assert (
-        last["discriminator_accuracy"] > 1 - last["replaced_fraction"]
-    )  # better than predicting "original" everywhere
 
 
 def test_gradients_of_parts_add_up_to_those_of_the_batch(params, batch):
@@ -239,22 +222,6 @@ def test_a_row_by_hand(monkeypatch):
     assert (first != second).any()
     jax.eval_shape(lambda: learner.loss(params, batch, weights, key=jax.random.key(0), train=False))
     assert stub.keys[2:] == [None, None]
-
-
-def test_its_transformer_is_the_discriminators_with_a_new_output_head(params):
-    learner = electra().learner
-    assert not {"prediction_head", "logits_dense"} & params["transformer"].keys()
-    transformer = jax.jit(learner.transformer)(params)
-    shapes = lambda tree: jax.tree.map(jnp.shape, tree)  # noqa: E731
-    assert shapes(transformer) == shapes(
-        jax.eval_shape(functools.partial(init_params, learner.model), jax.random.key(0))
-    )
-    assert_close({name: transformer[name] for name in params["transformer"]}, params["transformer"])
-    doubled = jax.tree.map(lambda leaf: 2 * leaf, transformer)
-    replaced = learner.replace_transformer(params, doubled)
-    assert shapes(replaced) == shapes(params)
-    assert replaced["generator"] is params["generator"]
-    assert_close(replaced["transformer"], {name: doubled[name] for name in params["transformer"]})
 
 
 def shape(name, **changes):

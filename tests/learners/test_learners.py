@@ -7,20 +7,13 @@ import jax
 import pytest
 
 from learners import LEARNERS, make_learner
-from learners.electra import ElectraLearner
-from learners.learner import Learner, TokenPredictionLearner
 from models.parameters import array_types
 from models.transformer import init_params
-from objectives import CLM, ELECTRA, OBJECTIVES
+from objectives import CLM
 from tests.table import PAIRS, objective_of, small_experiment
 
 KEY = jax.random.key(0)
 CASES = {(objective_of(name).learner, architecture): name for name, architecture in PAIRS}
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_objective_names_a_learner(name):
-    assert OBJECTIVES[name].learner in LEARNERS
 
 
 def test_every_learner_is_that_of_an_objective():
@@ -35,25 +28,6 @@ def test_an_unknown_learner_is_refused_with_the_known_ones():
     learner = small_experiment("clm", "decoder_only").learner
     with pytest.raises(ValueError, match=r"Misnamed.learner='token_predictions' must be one of 'classification', "):
         make_learner(Misnamed(), learner.model, learner.setup)
-
-
-def test_a_subclass_of_an_objective_keeps_its_learner():
-    @dataclasses.dataclass(frozen=True)
-    class Variant(ELECTRA):
-        pass
-
-    learner = small_experiment("electra", "encoder_only").learner
-    variant = Variant(**vars(learner.objective))
-    assert type(make_learner(variant, learner.model, learner.setup)) is ElectraLearner
-
-
-@pytest.mark.parametrize("method", ["init_params", "weights", "loss", "forward_flops"])
-def test_a_learner_without_an_abstract_method_cannot_be_made(method):
-    methods = {name: getattr(TokenPredictionLearner, name) for name in Learner.__abstractmethods__ - {method}}
-    incomplete = type("Incomplete", (Learner,), methods)
-    learner = small_experiment("clm", "decoder_only").learner
-    with pytest.raises(TypeError, match=rf"Incomplete.*{method}"):
-        incomplete.make(learner.objective, learner.model, learner.setup)
 
 
 @pytest.mark.parametrize(("learner", "architecture"), CASES)

@@ -153,16 +153,6 @@ def test_logits_of_all_heads_take_the_memory_of_one():
     assert logits < temporary[1] < temporary[0] < temporary[1] + logits / 4
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_its_transformer_can_be_taken_and_replaced(kind):
-    learner, params = experiment_of(kind).learner, params_of(kind)
-    other = jax.tree.map(lambda x: x + 1, learner.transformer(params))
-    replaced = learner.replace_transformer(params, other)
-    assert learner.transformer(replaced) is other and replaced["heads"] is params["heads"]
-    assert learner.language_model(params) == (learner.model, params["transformer"])
-    assert learner.model.num_layers == len(params["transformer"]["decoder"]["layers"]["mlp"]["wo"]["kernel"]) == 2
-
-
 def test_heads_are_sharded_as_layers_are():
     shapes = jax.eval_shape(experiment_of("sequential").learner.init_params, jax.random.key(0))
     placed = shardings(make_mesh(MeshConfig(backend="jit", data=-1, fsdp=1, context=1, tensor=1)), shapes)

@@ -78,14 +78,6 @@ def test_the_whole_step_of_mlm_in_evaluation_and_training():
     jax.tree.map(close, run(learner), run(logits_at_all_positions(learner)))
 
 
-def test_a_batch_with_more_scored_positions_than_the_bound_has_no_finite_loss():
-    experiment = small_experiment("mlm:bert", "encoder_only")
-    params, hidden, batch = inputs(experiment)
-    batch = batch | {"encoder_loss_weights": jnp.ones_like(batch["encoder_loss_weights"])}
-    sums = experiment.learner.token_loss({"transformer": params}, hidden, batch)
-    assert jnp.isnan(sums.minimized_sum) and jnp.isnan(sums.loss_sum) and jnp.isnan(sums.loss_sum_by_group).any()
-
-
 @pytest.mark.parametrize(
     ("name", "architecture"), [("clm", "decoder_only"), ("prefix_lm", "decoder_only"), ("ul2:equal", "encoder_decoder")]
 )

@@ -5,15 +5,12 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from models.parameters import array_types
 from run.metrics import summarize
-from show.examples import Chunk
-from show.rows import rows_of
 from tests.learners.row_learners import batch_of, class_logits, gradients_of, nll, params_of
-from tests.table import random_windows, small_experiment
+from tests.table import small_experiment
 
 KEY = jax.random.key(0)
 
@@ -75,30 +72,6 @@ def test_microbatches_add_up_to_the_batch(params, batch):
     parts = [gradients(learner, params, half, learner.weights(batch)) for half in halves]
     added = jax.tree.map(jnp.add, *parts)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), added, ((loss, sums), grads))
-
-
-def test_both_labels_can_be_learned(params, batch):
-    learner, optimizer = experiment_of().learner, optax.adam(3e-3)
-    update = jax.jit(lambda grads, state, params: optimizer.update(grads, state, params))
-    apply_updates, state = jax.jit(optax.apply_updates), jax.jit(optimizer.init)(params)
-    for _ in range(60):
-        (_, sums), grads = gradients(learner, params, batch)
-        updates, state = update(grads, state, params)
-        params = apply_updates(params, updates)
-    assert summarize(sums, ["nsp"])["pair_accuracy"] == 1.0
-    assert summarize(sums, ["nsp"])["pair_loss"] < 0.2
-
-
-def test_a_pair_is_shown_with_the_meaning_of_its_label():
-    experiment = experiment_of()
-    windows = random_windows(experiment, 8, same_keys=False)
-    batch = experiment.collate(windows, 8)
-    rows = rows_of(experiment, Chunk(windows, batch), 0, np.arange(8), 1)
-    for row, types, label in zip(rows, batch["encoder_token_types"], batch["sentence_labels"], strict=True):
-        second = types.sum()
-        first = (batch["encoder_segment_ids"][row.row] > 0).sum() - second
-        says = ("label 0: B follows A", "label 1: B is of another document", "label -1: no pair")[label]
-        assert row.examples[0].facts.endswith(f"sentence A {first} positions, B {second}, {says}")
 
 
 def test_fine_tuning_may_start_from_it():

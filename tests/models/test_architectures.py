@@ -29,26 +29,15 @@ def test_every_shape_sets_all_fields_that_define_a_model():
 @pytest.mark.parametrize(
     "family, size, parameters",
     [
-        ("T5_V1_1", "small", "77.0M"),
         ("T5_V1_1", "base", "247.6M"),
-        ("T5_V1_1", "large", "783.2M"),
-        ("T5_V1_1", "xl", "2.850B"),
         ("T5_V1_1", "xxl", "11.135B"),
-        ("T5_V1_0", "small", "60.5M"),
         ("T5_V1_0", "base", "222.9M"),
-        ("T5_V1_0", "large", "737.7M"),
-        ("T5_V1_0", "3b", "2.852B"),
         ("T5_V1_0", "11b", "11.307B"),
     ],
 )
 def test_t5(family, size, parameters):
     number = count(getattr(architectures, family)[size], 32128)
     assert parameters == (f"{number / 1e6:.1f}M" if number < 1e9 else f"{number / 1e9:.3f}B")
-
-
-@pytest.mark.parametrize("tied, parameters", [(True, "19.46B"), (False, "19.59B")])
-def test_ul2(tied, parameters):
-    assert f"{count(architectures.UL2['20b'], 32128, tie_embeddings=tied) / 1e9:.2f}B" == parameters
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Decoding with a cache gives the logits of a single pass over the whole row."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,41 +74,9 @@ def test_unused_capacity_and_padding_before_the_prompt_change_nothing():
     np.testing.assert_allclose(logits[1], tiny.run(config, params, alone)[0, PROMPT - 3 :], atol=2e-5, rtol=2e-5)
 
 
-def test_bfloat16_decodes_with_a_bfloat16_cache_and_float32_logits():
-    config = tiny.config(architecture="decoder_only", dtype="bfloat16")
-    logits, cache = decode(config, tiny.params(config), whole_rows("decoder_only", False))
-    assert cache.keys_values.keys.dtype == jnp.bfloat16
-    assert logits.dtype == jnp.float32 and np.isfinite(logits).all()
-
-
 def test_a_step_beyond_the_capacity_gives_nan():
     config = tiny.config(architecture="decoder_only")
     params = tiny.params(config)
     logits, cache = decode(config, params, whole_rows("decoder_only", False))
     assert np.isfinite(logits).all()
     assert np.isnan(decode_step(config, params, jnp.asarray([1, 1]), cache)[0]).all()
-
-
-def test_impossible_caches_and_prompts_raise():
-    batch = whole_rows("decoder_only", False)
-    encoder_only = tiny.config(architecture="encoder_only")
-    with pytest.raises(ValueError, match="no decoder"):
-        decoding.init_cache(encoder_only, tiny.params(encoder_only), batch, 4)
-    learned = tiny.config(architecture="decoder_only", positions="learned", max_length=12)
-    with pytest.raises(ValueError, match="decode at most 12 positions, or train with"):
-        decoding.init_cache(learned, tiny.params(learned), batch, 13)
-    cache = decoding.init_cache(learned, tiny.params(learned), batch, LENGTH - 1)
-    with pytest.raises(ValueError, match="prompt of 9 tokens is longer than the cache of 8 positions"):
-        decoding.prefill(learned, tiny.params(learned), batch, cache)
-
-
-def test_a_step_costs_about_one_position_of_a_whole_pass():
-    config = tiny.config(d_model=64, d_ff=256)
-    params, batch = tiny.params(config), whole_rows("encoder_decoder", False)
-    cache = jax.eval_shape(functools.partial(decoding.init_cache, config, length=LENGTH), params, batch)
-    tokens = jax.ShapeDtypeStruct((2,), jnp.int32)
-
-    def flops(function, *args):
-        return jax.jit(functools.partial(function, config)).lower(params, *args).compile().cost_analysis()["flops"]
-
-    assert flops(decoding.decode_step, tokens, cache) < 2 / LENGTH * flops(tiny.apply, batch)

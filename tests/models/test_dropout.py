@@ -15,14 +15,9 @@ BATCH = tiny.rows("encoder", [[1, 1, 1, 1, 1]], [[3] * 5]) | tiny.rows("decoder"
 BATCH["decoder_bidirectional_mask"] = jnp.zeros((1, 5), bool)
 SHAPES = {
     "T5 v1.1": (architectures.T5_V1_1["base"], False),
-    "T5 v1.0": (architectures.T5_V1_0["base"], False),
-    "UL2": (architectures.UL2["20b"], False),
     "BERT": (architectures.BERT["base"], True),
-    "ELECTRA": (architectures.ELECTRA["small"], True),
     "BART": (architectures.BART["base"], True),
     "GPT-2": (architectures.GPT2["small"], True),
-    "Llama": (architectures.LLAMA["7b"], True),
-    "tiny encoder": (architectures.TINY_ENCODER, True),
 }
 
 

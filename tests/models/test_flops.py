@@ -22,14 +22,6 @@ def test_flops_of_a_decoder_by_hand():
     assert logits_flops(config, 7) == 2 * 7 * 16 * 50
 
 
-def test_factorized_embeddings_and_berts_head_add_their_projections():
-    plain = tiny.config(architecture="encoder_only")
-    factorized = tiny.config(architecture="encoder_only", embedding_size=10, prediction_head="bert")
-    projection = 2 * 40 * 10 * 16
-    assert hidden_flops(factorized, LENGTH, 0) == hidden_flops(plain, LENGTH, 0) + projection
-    assert logits_flops(factorized, LENGTH) == projection + 2 * 40 * 10 * 50
-
-
 def test_flops_are_close_to_xlas_count():
     """The forward pass of an encoder-decoder. One layer in each stack: XLA counts a loop's body once.
 

@@ -79,15 +79,3 @@ def test_gpt2_divides_the_initial_outputs_into_the_residual_stream_by_the_root_o
             assert_std(array, 0.05 / np.sqrt(6) if path in residual_outputs else 0.05)
         else:
             assert (array == (1 if path.endswith("scale") else 0)).all(), path
-
-
-def test_normal_initializer_is_the_same_for_every_matrix_and_table():
-    config = tiny.config(
-        **SIZES, initializer="normal", initializer_range=0.05, use_bias=True, norm="layer", positions="learned"
-    )
-    params = initial_params(config)
-    for path, array in params.items():
-        if path.endswith(("kernel", "embedding")):
-            assert_std(array, 0.05)
-        else:
-            assert (array == (1 if path.endswith("scale") else 0)).all(), path

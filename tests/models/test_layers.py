@@ -8,7 +8,6 @@ from flax import nnx
 
 from models.layers import Embedding, Linear, Norm, activation, affine, dropout, linear_maps
 from models.placement import compiled_for
-from models.transformer import bind, init_params
 from tests.models import tiny
 
 
@@ -21,12 +20,6 @@ def test_dropout_rescales_kept_entries_and_may_share_its_draw_between_positions(
     assert len({position.tobytes() for position in y.reshape(-1, 50)}) == (200 if broadcast_positions else 600)
     num_draws = 200 * 50 * (1 if broadcast_positions else 3)
     assert y.mean() == pytest.approx(1, abs=4 * np.sqrt(0.25 / 0.75 / num_draws))
-
-
-def test_no_dropout_without_a_key_or_with_rate_0():
-    x = jnp.arange(6.0).reshape(1, 2, 3)
-    assert dropout(x, 0.5, None, broadcast_positions=True) is x
-    assert dropout(x, 0.0, jax.random.key(0), broadcast_positions=False) is x
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -108,26 +101,6 @@ def test_linear_maps_computed_by_one_product_equal_separate_ones(use_bias):
         with compiled_for(platform, lambda function, *_: function, splits_outputs=splits_outputs):
             found = value_and_gradients(linear_maps)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
-
-
-@pytest.mark.parametrize(("splits_outputs", "products"), [(False, 5), (True, 7)])
-def test_a_layer_lowers_to_fewer_products_unless_kernels_are_split(splits_outputs, products, monkeypatch):
-    """For CUDA: queries, keys and values in one or three, the output, and three of a gated feed-forward block.
-
-    Attention itself is cuDNN's kernel.
-    """
-    monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
-    config = tiny.config(architecture="encoder_only", dtype="bfloat16", head_dim=16, predicts_tokens=False)
-    batch = tiny.rows("encoder", [[1, 1, 1]], [[3, 4, 5]])
-
-    def forward(params):
-        return bind(config, params).hidden(batch)
-
-    with compiled_for("cuda", lambda function, *_: function, splits_outputs=splits_outputs):
-        traced = jax.jit(forward).trace(jax.eval_shape(lambda: init_params(config, jax.random.key(0))))
-    text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    in_layers = [line for line in text.splitlines() if "dot_general" in line and "bf16" in line]
-    assert len(in_layers) == products
 
 
 def test_the_gradient_of_a_bias_is_summed_in_float32_and_rounded_once():

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from models.layers import logits_product
-from models.transformer import apply, init_params
-from tests.models import tiny
 
 N, C, V = 24, 16, 40
 
@@ -29,44 +27,3 @@ def test_values_and_gradients_against_float64(dtype, unit):
         # Each factor is rounded once, and the result once more.
         bound = 3 * unit * (np.abs(left) @ np.abs(right)) + 1e-6
         assert (np.abs(np.asarray(found, np.float64) - left @ right) <= bound).all()
-
-
-def test_float32_gradients_equal_those_of_jax():
-    states, table, bar = arguments("float32")
-    expected = jax.vjp(lambda x, w: jnp.matmul(x, w, preferred_element_type=jnp.float32), states, table)[1](bar)
-    for found, right in zip(jax.vjp(logits_product, states, table)[1](bar), expected, strict=True):
-        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("tie_embeddings", [True, False])
-def test_every_product_of_a_bfloat16_model_has_bfloat16_factors(tie_embeddings):
-    config = tiny.config(
-        architecture="decoder_only",
-        dtype="bfloat16",
-        tie_embeddings=tie_embeddings,
-        scale_logits=False,
-        has_prefix=False,
-    )
-    params, batch = init_params(config, jax.random.key(0)), tiny.rows("decoder", [[1, 1, 1, 2]], [[3, 4, 5, 6]])
-
-    def loss(params):
-        return jax.nn.logsumexp(apply(config, params, batch), axis=-1).sum()
-
-    vocabulary_products = [
-        tuple(str(factor.aval.dtype) for factor in equation.invars)
-        for equation in _products(jax.make_jaxpr(jax.grad(loss))(params).jaxpr)
-        if any(config.vocab_size in value.aval.shape for value in (*equation.invars, *equation.outvars))
-    ]
-    assert len(vocabulary_products) == 3  # forward, and the gradients of states and table
-    assert set(vocabulary_products) == {("bfloat16", "bfloat16")}
-
-
-def _products(jaxpr):
-    """Yields the dot_general equations of a jaxpr and of those within it."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            yield equation
-        for value in jax.tree.leaves(equation.params, is_leaf=lambda value: hasattr(value, "jaxpr")):
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                yield from _products(inner)

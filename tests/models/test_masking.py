@@ -100,15 +100,3 @@ def test_gradients_are_nonzero_for_exactly_the_unmasked_tokens(architecture, pre
         through_cross = np.zeros((8, 6))
         through_cross[:4, :3] = through_cross[4:7, 3:5] = 1
         np.testing.assert_array_equal(jacobian[:, batch["encoder_input_tokens"][0]] != 0, through_cross)
-
-
-def test_an_encoder_attends_in_the_order_of_encoder_attention_order():
-    config = tiny.config(architecture="encoder_only")
-    params, batch = tiny.params(config), packed_batch(FIRST, SECOND)
-    same_order = {**batch, "encoder_attention_order": jnp.full_like(batch["encoder_segment_ids"], 3)}
-    np.testing.assert_array_equal(tiny.run(config, params, batch), tiny.run(config, params, same_order))
-    left_to_right = {**batch, "encoder_attention_order": jnp.tile(jnp.arange(6), (3, 1))}
-    changed = {**left_to_right, "encoder_input_tokens": batch["encoder_input_tokens"].at[0, 2].set(40)}
-    before, after = tiny.run(config, params, left_to_right), tiny.run(config, params, changed)
-    np.testing.assert_array_equal(before[0, :2], after[0, :2])
-    assert (before[0, 2] != after[0, 2]).any()

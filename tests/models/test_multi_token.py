@@ -123,15 +123,6 @@ def test_changing_one_heads_parameters_changes_only_its_states(kind, config):
     assert (changed[2] != states[2]).any()
 
 
-def test_names_and_shapes_of_parameters():
-    layers = head_shapes(ROPE, "sequential")["layers"]
-    assert layers["projection"]["kernel"].shape == (NUM_HEADS, 32, 16)
-    assert layers["self_attention"]["query"]["kernel"].shape == (NUM_HEADS, 16, 24)
-    assert set(layers) - set(head_shapes(ROPE, "independent")["layers"]) == {
-        "projection", "hidden_norm", "embedding_norm", "final_norm"}  # fmt: skip
-    assert "final_norm" not in head_shapes(POST_NORM, "sequential")["layers"]
-
-
 def test_a_sequential_head_projects_the_states_before_the_embedding():
     """A projection of [I, 2 I] gives norm(h) + 2 norm(e). The root mean square of (6, 8, 14 zeros) is 2.5."""
     heads = bind_heads(ROPE, "sequential", NUM_HEADS, head_params(ROPE, "sequential"))

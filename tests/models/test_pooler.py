@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.heads import bind_classifier, bind_pooler, init_classifier, init_pooler, state_at
+from models.heads import bind_classifier, bind_pooler, init_classifier, state_at
 from tests.models import tiny
 
 D = tiny.FIELDS["d_model"]
@@ -27,20 +27,6 @@ def test_a_classifier_is_dense_tanh_dense(params):
     np.testing.assert_allclose(bind_pooler(tiny.config(), params["pooler"])(states), pooled, atol=1e-5)
     logits = bind_classifier(tiny.config(), 3, params)(states)
     np.testing.assert_allclose(logits, pooled @ classes["kernel"] + classes["bias"], atol=1e-4)
-
-
-def test_a_pooler_has_the_parameters_of_a_classifiers_pooler(params):
-    pooler = jax.eval_shape(lambda: init_pooler(tiny.config(), jax.random.key(0)))
-    assert jax.tree.map(jnp.shape, params["pooler"]) == jax.tree.map(lambda leaf: leaf.shape, pooler)
-
-
-def test_bfloat16_states_give_float32_logits_and_dropout_needs_a_key(params):
-    config = tiny.config(dtype="bfloat16", dropout_rate=0.5)
-    classifier, states = bind_classifier(config, 3, params), jnp.ones((2, D), jnp.bfloat16)
-    without, dropped = classifier(states), classifier(states, dropout_key=jax.random.key(0))
-    assert without.dtype == dropped.dtype == jnp.float32
-    np.testing.assert_array_equal(without[0], without[1])
-    assert (dropped[0] != dropped[1]).any()  # each row has its own draw
 
 
 def test_state_at_takes_one_position_of_each_row():

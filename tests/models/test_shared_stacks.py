@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.flops import hidden_flops
 from models.transformer import apply
 from tests.models import tiny
 
@@ -33,19 +32,6 @@ def test_the_parameters_are_those_of_the_decoder_and_the_encoders_norm_and_biase
     }
 
 
-def test_shared_t5_base_has_half_the_layers_of_t5_base():
-    """Each of T5 v1.1 base's 24 layers has 4 projections and a gated MLP; 12 of them have cross-attention too."""
-    attention, mlp, norm = 4 * 768 * 768, 3 * 768 * 2048, 768
-
-    def count(share):
-        fields = tiny.FIELDS | tiny.T5_V1_1["base"] | dict(share_stacks=share, vocab_size=32128)
-        return sum(int(np.prod(shape)) for shape in tiny.shapes(tiny.config(**fields)).values())
-
-    assert count(False) - count(True) == 12 * (attention + mlp + 2 * norm)
-    assert round(count(False) / 1e6, 1) == 247.6
-    assert round(count(True) / 1e6, 1) == 162.6
-
-
 @pytest.mark.parametrize("positions", ["relative", "rope"])
 def test_two_stacks_with_equal_layers_have_the_same_logits(positions):
     shared, separate = (tiny.config(share_stacks=share, positions=positions) for share in (True, False))
@@ -68,11 +54,6 @@ def test_gradients_are_the_sums_of_both_uses():
     for name, gradients in encoder.items():
         both["decoder"]["layers"][name] = jax.tree.map(jnp.add, both["decoder"]["layers"][name], gradients)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), ours, both)
-
-
-def test_sharing_costs_no_flops_and_saves_none():
-    shared, separate = (hidden_flops(tiny.config(share_stacks=share), 10, 6) for share in (True, False))
-    assert shared == separate
 
 
 @pytest.mark.parametrize("architecture", ["decoder_only", "encoder_only"])

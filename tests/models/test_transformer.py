@@ -1,7 +1,5 @@
 """The Transformer: names of parameters, dtypes, dropout, and the size of the compiled program."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,41 +38,6 @@ def test_names_and_shapes_of_parameters():
     }
 
 
-def test_all_optional_parameters_and_a_layer_axis_for_layers_only():
-    config = tiny.config(
-        num_layers=3, mlp="gelu", positions="learned", norm="layer", norm_position="post", use_bias=True,
-        tie_embeddings=True, embedding_norm=True, prediction_head="bert", num_token_types=2,
-    )  # fmt: skip
-    shapes = tiny.shapes(config)
-    assert shapes["decoder_position_embedder/embedding"] == (12, 16)
-    assert shapes["token_type_embedder/embedding"] == (2, 16)
-    assert shapes["prediction_head/bias"] == (50,)
-    assert {path for path in shapes if "/layers/" not in path} == {
-        "token_embedder/embedding",
-        "token_type_embedder/embedding",
-        *(f"{stack}_position_embedder/embedding" for stack in ("encoder", "decoder")),
-        *(f"{stack}_embedding_norm/{leaf}" for stack in ("encoder", "decoder") for leaf in ("scale", "bias")),
-        *(f"prediction_head/{leaf}" for leaf in ("dense/kernel", "dense/bias", "norm/scale", "norm/bias", "bias")),
-    }
-    assert all(shape[0] == 3 for path, shape in shapes.items() if "/layers/" in path)
-    assert {"wi", "wo"} == {path.split("/")[3] for path in shapes if "/mlp/" in path}
-
-
-def test_stacks_have_their_own_positions_and_embedding_norm_unless_they_share_their_layers():
-    changes = dict(positions="learned", embedding_norm=True)
-    own, shared = (tiny.shapes(tiny.config(**changes, share_stacks=share)) for share in (False, True))
-    assert {path: shape for path, shape in own.items() if "position" in path or "embedding_norm" in path} == {
-        "encoder_position_embedder/embedding": (12, 16),
-        "decoder_position_embedder/embedding": (12, 16),
-        "encoder_embedding_norm/scale": (16,),
-        "decoder_embedding_norm/scale": (16,),
-    }
-    assert {path: shape for path, shape in shared.items() if "position" in path or "embedding_norm" in path} == {
-        "position_embedder/embedding": (12, 16),
-        "embedding_norm/scale": (16,),
-    }
-
-
 def test_each_stack_reads_its_own_positions_and_embedding_norm():
     config = tiny.config(positions="learned", embedding_norm=True)
     params = tiny.params(config)
@@ -85,23 +48,6 @@ def test_each_stack_reads_its_own_positions_and_embedding_norm():
         assert (encode(changed["decoder"]) == encode(params)).all()
         assert (encode(changed["encoder"]) != encode(params)).any()
         assert (tiny.run(config, changed["decoder"], BATCH) != tiny.run(config, params, BATCH)).any()
-
-
-def test_factorized_embeddings_have_an_input_projection_and_a_projecting_head():
-    changes = dict(
-        architecture="encoder_only", positions="learned", embedding_norm=True, prediction_head="bert", embedding_size=10
-    )
-    tied, untied = (tiny.shapes(tiny.config(**changes, tie_embeddings=tie)) for tie in (True, False))
-    assert {path: shape for path, shape in tied.items() if "/layers/" not in path and "final_norm" not in path} == {
-        "token_embedder/embedding": (50, 10),
-        "position_embedder/embedding": (12, 10),
-        "embedding_norm/scale": (10,),
-        "input_projection/kernel": (10, 16),
-        "prediction_head/dense/kernel": (16, 10),
-        "prediction_head/norm/scale": (10,),
-    }
-    assert untied == tied | {"logits_dense/kernel": (10, 50)}
-    assert tiny.shapes(tiny.config(embedding_size=10))["logits_dense/kernel"] == (16, 50)
 
 
 def test_a_model_that_predicts_no_tokens_has_no_output_parameters():
@@ -116,46 +62,6 @@ def test_a_model_that_predicts_no_tokens_has_no_output_parameters():
         bind(config, params)(ENCODER)
 
 
-def test_without_token_types_all_are_0():
-    config = tiny.config(architecture="encoder_only", num_token_types=2)
-    types = jnp.zeros_like(ENCODER["encoder_segment_ids"])
-    plain, first, second = (
-        tiny.run(config, tiny.params(config), ENCODER | fields)
-        for fields in ({}, {"encoder_token_types": types}, {"encoder_token_types": types + 1})
-    )
-    np.testing.assert_array_equal(plain, first)
-    assert (plain != second).any()
-
-
-@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only", "encoder_only"])
-def test_an_architecture_reads_only_its_own_fields(architecture):
-    config = tiny.config(architecture=architecture)
-    batch = {"encoder_decoder": BATCH, "encoder_only": ENCODER}.get(architecture) or {
-        **DECODER,
-        "decoder_bidirectional_mask": jnp.zeros((1, 4), bool),
-    }
-    assert tiny.run(config, tiny.params(config), batch).shape == (1, 5 if architecture == "encoder_only" else 4, 50)
-
-
-def test_bfloat16_computes_in_bfloat16_with_float32_parameters_logits_and_gradients():
-    config, reference = tiny.config(dtype="bfloat16"), tiny.config()
-    params = tiny.params(config)
-    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
-
-    @jax.jit
-    @functools.partial(jax.grad, has_aux=True)
-    def gradients_and_logits(params):
-        logits = apply(config, params, BATCH)
-        return logits[0, :3].sum(), logits
-
-    gradients, logits = gradients_and_logits(params)
-    assert logits.dtype == jnp.float32
-    assert {leaf.dtype for leaf in jax.tree.leaves(gradients)} == {jnp.dtype("float32")}
-    assert jax.eval_shape(lambda params: bind(config, params).hidden(BATCH), params).dtype == jnp.bfloat16
-    expected = tiny.run(reference, params, BATCH)
-    assert 0 < np.abs(logits - expected)[0, :3].max() < 0.1 * np.abs(expected).max()
-
-
 def test_logits_of_hidden_equal_the_call_for_any_positions():
     config = tiny.config(tie_embeddings=True, scale_logits=True)
     params = tiny.params(config)
@@ -164,12 +70,6 @@ def test_logits_of_hidden_equal_the_call_for_any_positions():
     table = np.asarray(params["token_embedder"]["embedding"])
     np.testing.assert_allclose(logits, np.asarray(hidden) @ table.T / 4, atol=1e-5)
     np.testing.assert_allclose(bind(config, params).logits(hidden[0, 1]), logits[0, 1], atol=1e-5)
-
-
-def test_rows_longer_than_the_table_of_learned_positions_raise():
-    config = tiny.config(positions="learned", max_length=4)
-    with pytest.raises(ValueError, match=r"5 tokens is longer than .* to 4 tokens, or .*model\.max_length"):
-        jax.eval_shape(lambda params: apply(config, params, BATCH), tiny.params(config))
 
 
 def count_equations(jaxpr):

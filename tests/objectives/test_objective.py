@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives import CLM, Objective, PrefixLM
-from objectives.algebra.noise import iid_noise_mask, valid_positions
+from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.algebra.views import (
     ALL_TOKENS,
@@ -147,21 +147,6 @@ def test_inputs_that_show_the_noise_need_a_hidden_mask_of_their_own():
         RandomNoise.with_views(ALL_TOKENS, NOISE_TOKENS).hidden_mask(
             windows.tokens, windows.lengths, windows.keys, VOCAB
         )
-
-
-def test_views_draw_independently_of_the_mask():
-    """Half of the noise is random although mask and view draw from the same example's key."""
-
-    class Half(RandomNoise):
-        def noise_mask(self, lengths, keys, width):
-            return iid_noise_mask(keys, lengths, width, noise_density=0.5)
-
-    objective = Half.with_views(sentinel_or_random(0.5), ALL_TOKENS)
-    windows = random_windows(np.random.default_rng(0), [200] * 50)
-    examples = objective.corrupt(windows.tokens, windows.lengths, windows.keys, VOCAB)
-    noise = objective.hidden_mask(windows.tokens, windows.lengths, windows.keys, VOCAB)
-    is_sentinel = examples.inputs.tokens[:, :200][noise] == VOCAB.sentinel(0)
-    assert is_sentinel.mean() == pytest.approx(0.5, abs=0.03)  # 5,000 draws: four deviations
 
 
 def test_prompting_follows_from_the_views():

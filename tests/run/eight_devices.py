@@ -38,10 +38,6 @@ FOLDER = pathlib.Path(os.environ.get("RUNS", ""))  # the test that runs this fil
 TEXT = {"data__source": "text", "data__path": os.environ.get("TEXT", ""), "data__cache_dir": str(FOLDER / "cache")}
 
 
-def test_there_are_eight_devices():
-    assert jax.device_count() == 8
-
-
 # Updates and evaluations of a batch.
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import optax
 import pytest
 
-from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from run.compiled_run import make_run
 from run.evaluation import evaluate
@@ -16,7 +15,6 @@ from run.restore import load_experiment, load_params
 from run.step import averaged, init_state, make_train_step
 from tests.run.test_loss_scale import Product
 from tests.table import random_windows, small_config, small_experiment
-from train.init_from import start_from
 from train.loop import train_and_evaluate
 from workdir.checkpoint import Checkpoints
 
@@ -52,12 +50,6 @@ def test_the_decay_rises_to_the_one_that_is_set():
     assert weight_of_the_old_average(8000, 0.999) == pytest.approx(8001 / 8010)
     for num_updates in (9000, 10**9):
         assert 1 - weight_of_the_old_average(num_updates, 0.999) == pytest.approx(0.001, rel=1e-4)
-
-
-def test_a_run_without_averages_has_no_copy():
-    state = states_of_product([1.0], ema_decay=0.0)[-1]
-    assert state.ema_params is None and state.eval_params is state.params
-    assert state.starting_with({"w": jnp.zeros(())}).ema_params is None
 
 
 def test_the_average_starts_with_the_parameters_of_another_run_in_arrays_of_its_own():
@@ -109,17 +101,3 @@ def test_a_run_is_evaluated_and_read_with_its_average_alone(averaging_run, corpu
         logged = [line for line in map(json.loads, file) if line["split"] == "eval"][-1]["loss"]
     assert evaluate(run, params)["loss"] == pytest.approx(logged, rel=1e-6)
     assert evaluate(run, state.params)["loss"] != pytest.approx(logged, rel=1e-4)
-
-
-def test_a_run_starts_with_the_average_of_another(averaging_run, corpus):
-    run = make_run(make_experiment(fields(corpus, train__ema_decay=0.0)), show_progress=False)
-    started, _ = start_from(run, run.init_state().params, averaging_run)
-    jax.tree.map(np.testing.assert_array_equal, started, load_params(load_experiment(averaging_run), averaging_run)[0])
-
-
-def test_the_decay_belongs_to_the_run_and_to_an_interval(averaging_run, corpus):
-    with pytest.raises(ConfigError, match=r"train.ema_decay: 0.9 -> 0.99"):
-        train_and_evaluate(make_experiment(fields(corpus, train__ema_decay=0.99)), averaging_run)
-    for decay in (1.0, -0.1):
-        with pytest.raises(ConfigError, match=rf"train.ema_decay={decay} must be in \[0, 1\)"):
-            make_experiment(fields(corpus, train__ema_decay=decay))

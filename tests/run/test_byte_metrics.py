@@ -108,18 +108,6 @@ def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigra
     assert "trigram" not in summary_lines(run_of(corpus, "classification"), "")
 
 
-@pytest.mark.parametrize(
-    ("name", "is_scored"), [("multi_token_prediction", True), ("prefix_lm", False), ("fim", False)]
-)
-def test_the_summary_says_where_the_objective_does_not_score_what_the_trigram_model_does(corpus, name, is_scored):
-    line = summary_lines(run_of(corpus, name), "")["trigram"]
-    assert line.endswith("; not comparable with this objective's loss") == (not is_scored)
-
-
-def test_small_numbers_of_tokens_are_in_full():
-    assert [count_text(n) for n in (0, 3214, 99_999, 100_000, 4_194_304)] == ["0", "3,214", "99,999", "0.1M", "4.2M"]
-
-
 def test_a_run_drops_near_identical_training_documents_and_keeps_the_held_out_ones(corpus, tmp_path):
     (tmp_path / "text").mkdir()
     for path in (corpus / "text").glob("*.txt"):

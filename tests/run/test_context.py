@@ -36,13 +36,3 @@ def test_context_is_not_combined_with_two_axes_of_parameters():
     experiment = make_experiment(small_config("clm", "decoder_only", mesh__context=2, mesh__fsdp=2, mesh__tensor=2))
     with pytest.raises(ConfigError, match=r"mesh.context=2 must be 1 with mesh.fsdp=2 and mesh.tensor=2"):
         estimate(experiment, Topology("some:8", 8, None, ()))
-
-
-@pytest.mark.parametrize("remat", ["none", "dots", "full"])
-def test_the_estimate_of_activations_falls_with_the_positions_of_a_device(remat):
-    """4 devices share each row instead of having a row each: 4 rows of a quarter, so as many positions."""
-    fields = {"model__remat": remat, "mesh__data": 1, "train__batch_size": 1}
-    one = estimate(
-        make_experiment(small_config("clm", "decoder_only", **fields)), Topology("some:1", 1, None, ())
-    ).activation_bytes
-    assert plan_of(4, **fields).activation_bytes < 0.3 * one

@@ -15,8 +15,7 @@ from run.compiled_run import make_run
 from run.corpus import steps_of
 from run.restore import load_experiment
 from tests.run.test_devices import printed
-from tests.table import reads_corpus, small_config, small_experiment
-from tests.train.subprocesses import run_main
+from tests.table import reads_corpus, small_config
 from train.loop import train_and_evaluate
 from workdir.run_config import read_config
 
@@ -57,15 +56,6 @@ def test_steps_by_hand(epochs, windows, batch_size, steps, corpus, monkeypatch):
     assert steps_of(experiment, None) == steps
 
 
-def test_a_row_of_several_windows_counts_each(corpus):
-    one, four = (
-        run_of(corpus, name="clm", data__documents="join", data__examples_per_row=n, data__inputs_length=10 * n)
-        for n in (1, 4)
-    )
-    steps = [steps_of(run.experiment, run.train_documents) for run in (one, four)]
-    assert steps[1] == -(-steps[0] // 4)
-
-
 def test_a_run_of_epochs_and_its_continuation(corpus, tmp_path, capsys):
     experiment = make_experiment(fields(corpus, optimizer__schedule="cosine", train__epochs=2))
     train_and_evaluate(experiment, str(tmp_path))
@@ -102,10 +92,7 @@ def test_a_run_of_epochs_and_its_continuation(corpus, tmp_path, capsys):
     ("overrides", "message"),
     [
         ({"train__steps": 5}, r"train\.steps=5 and train\.epochs=3\.0 both set the length of the run: set one"),
-        ({"train__steps": -5}, r"train\.steps=-5 must be from 0 to"),
         ({"train__epochs": 0.0}, r"train\.steps=0 must be 1 or more, or 0 with train\.epochs above 0"),
-        ({"train__epochs": -1.0}, r"train\.epochs=-1\.0 must be 0 or more, and finite"),
-        ({"train__epochs": float("nan")}, r"train\.epochs=nan must be 0"),
         ({"train__epochs": float("inf")}, r"train\.epochs=inf must be 0"),
         ({"name": "ul2r:clm_then_ul2r"}, r"train\.epochs=3\.0 does not go with objective\.schedule='linear'"),
         ({"optimizer__b2": 1.0}, r"optimizer\.b2=1\.0 must be in"),  # checked before the corpus is read
@@ -123,11 +110,6 @@ def test_what_only_the_corpus_shows_is_refused_before_the_first_step(corpus):
         run_of(corpus, optimizer__warmup_steps=1000)
 
 
-def test_a_run_of_steps_is_not_changed(corpus):
-    experiment = small_experiment("clm", "decoder_only", **reads_corpus("clm", corpus))
-    assert make_run(experiment, show_progress=False).experiment is experiment
-
-
 @pytest.mark.parametrize(("preset", "epochs", "rate"), [("small", 3, 2e-5), ("7b", 3, 2e-5), ("13b", 5, 1e-5)])
 def test_sft_beyond_tiny_is_alpacas_recipe(preset, epochs, rate):
     config = sft.get_config(preset)
@@ -137,11 +119,3 @@ def test_sft_beyond_tiny_is_alpacas_recipe(preset, epochs, rate):
     assert (optimizer.eps, optimizer.weight_decay, optimizer.clip_norm) == (1e-8, 0.0, 1.0)
     assert (optimizer.schedule, optimizer.final_learning_rate_fraction) == ("cosine", 0.0)
     assert make_experiment(config.to_dict()).train.epochs == epochs
-
-
-def test_a_plan_says_that_the_steps_are_not_known():
-    config = ["--config=configs/sft.py:small", "--config.model.num_layers=1"]
-    status, stdout, stderr = run_main(*config, "--topology=cpu:1", module="train.plan")
-    assert status == 0, stderr
-    assert "on cpu:1: 1 device, mesh" in stdout
-    assert "positions per step" in stdout and "train.epochs=3: steps are known once train.main has read" in stdout

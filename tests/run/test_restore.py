@@ -6,9 +6,6 @@ import pytest
 import tensorstore as ts
 
 from contract.errors import ConfigError
-from experiment.experiment import make_experiment
-from run.restore import load_params, reading_mesh
-from tests.small_fields import small_config
 from workdir.checkpoint import Checkpoints, abstract
 
 
@@ -64,10 +61,3 @@ def test_modules_that_are_not_read_may_be_missing_or_damaged(tmp_path):
         reader.restore_params({"classifier": wanted["heads"]})
     with pytest.raises(ConfigError, match="no checkpoint of step 4"):
         reader.restore_params(wanted, 4)
-
-
-def test_parameters_alone_are_put_on_the_devices(tmp_path):
-    experiment = make_experiment(small_config("mlm", "encoder_only"))
-    assert reading_mesh(experiment).size == jax.device_count()
-    with pytest.raises(ConfigError, match="no checkpoint in"):
-        load_params(experiment, str(tmp_path))

@@ -66,16 +66,6 @@ def test_keeps_the_newest_and_the_best(saved):
     assert (reader(saved).latest_step(), reader(saved).best_step()) == (6, 3)
 
 
-def test_without_a_finite_eval_loss_there_is_no_best(tmp_path):
-    checkpoints = Checkpoints(tmp_path, keep=1)
-    for step in (1, 2):
-        checkpoints.save(step, state_of(step), eval_loss=float("inf"))
-    checkpoints.wait()
-    assert checkpoints.best_step() is None and os.listdir(tmp_path) == ["2"]
-    with pytest.raises(ConfigError, match="has no counters"):
-        checkpoints.counters(2)
-
-
 @pytest.mark.parametrize("step", [None, 3])
 def test_restores_every_bit_and_the_counters_exactly(saved, step):
     assert_same_bits(reader(saved).restore(abstract_of(state_of(0)), step), state_of(step or 6))

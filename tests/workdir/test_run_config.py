@@ -31,13 +31,6 @@ def test_a_written_config_is_read_back_as_the_same_run(tmp_path):
     assert os.listdir(tmp_path / "new" / "run") == ["config.json"]
 
 
-def test_a_failed_write_keeps_the_earlier_config(tmp_path):
-    write_config(tmp_path, CONFIG)
-    with pytest.raises(TypeError):
-        write_config(tmp_path, {"seed": object()})
-    assert check_same_run(read_config(tmp_path), CONFIG) == []
-
-
 def test_every_field_that_matters_is_named_with_both_values():
     current = changed(seed=1, model__d_model=256, data__mode_tokens=["[R]"], train__steps=200)
     with pytest.raises(ConfigError) as error:

@@ -176,8 +176,3 @@ def test_a_hugging_face_tokenizer_is_copied_with_the_files_next_to_it(tmp_path):
 def fixture_config_with(tokenizer):
     config = paragraph_experiment(2, "nowhere").config
     return {**config, "data": {**config["data"], "tokenizer": tokenizer}}
-
-
-def test_bytes_need_no_copy(tmp_path):
-    Workdir(tmp_path).write_tokenizer(paragraph_experiment(2, "nowhere").tokenizer)
-    assert list(tmp_path.iterdir()) == []

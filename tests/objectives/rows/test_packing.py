@@ -19,7 +19,6 @@ from objectives.deshuffling import Deshuffling
 from objectives.objective import Denoiser
 from objectives.rows.lengths import RowShape
 from objectives.rows.packing import plan_cycle, warnings_about
-from run.memory import abstract_batch
 from tests.objectives.helpers import vocab
 from tests.table import objective_of, reads_corpus, small_config, small_experiment
 
@@ -54,18 +53,6 @@ def test_small_plans_have_the_expected_rows(
     assert planned.rows.raw_lengths.tolist() == raw_lengths
     assert not planned.rows.variant_ids.any() and planned.rows.lengths_of(0).tolist() == [9]
     assert planned.filled == pytest.approx(filled) and planned.targets_length == recommended
-
-
-def test_a_row_is_filled_by_longer_and_shorter_windows():
-    """The nominal lengths of the two denoisers have 11 targets; here a row has 10 or 13."""
-    for targets in (10, 13):
-        shape = RowShape("encoder_decoder", 16, targets, 2)
-        planned = plan_cycle([FEW_TARGETS, MANY_TARGETS], shape, mix_by="example")
-        [few], [many] = planned.rows.lengths_of(0), planned.rows.lengths_of(1)
-        outputs = [d.output_lengths(np.asarray([n])) for d, n in ((FEW_TARGETS, few), (MANY_TARGETS, many))]
-        assert sum(int(lengths.inputs[0]) for lengths in outputs) == 16 and planned.filled[0] == 1.0
-        assert sum(int(lengths.targets[0]) for lengths in outputs) == targets and planned.filled[1] == 1.0
-        assert (few > 9 and many < 7) if targets == 10 else (few < 9 and many > 7)
 
 
 MIXED = (
@@ -241,16 +228,3 @@ def test_a_partly_empty_stack_gives_a_warning_with_a_remedy():
     shape = RowShape("encoder_decoder", 16, 9, 2)
     [warning] = warnings_about(plan_cycle(mixed, shape, mix_by="example"), mixed, shape, mix_by="example")
     assert warning.endswith("of the decoder's positions; a larger data.examples_per_row with longer rows fills more")
-
-
-def test_window_lengths_and_batch_shapes_follow_the_plan():
-    experiment = small_experiment("ul2:packed", "encoder_decoder", **{"data__inputs_length": 512}
-                                  | {"data__targets_length": 288})  # fmt: skip
-    lengths = [experiment.batch_spec.plan.lengths_of(k) for k in range(7)]
-    assert [experiment.window_length(k) for k in range(7)] == [
-        f"{planned.min()}-{planned.max()}" if len(planned) > 1 else f"{planned[0]}" for planned in lengths
-    ]
-    assert [spec.raw_length for spec in experiment.window_specs] == [planned.max() for planned in lengths]
-    assert [spec.weight for spec in experiment.window_specs] == pytest.approx([1 / 7] * 7)
-    shapes = {name: array.shape for name, array in abstract_batch(experiment, None).items()}
-    assert shapes["encoder_input_tokens"] == (8, 512) and shapes["decoder_target_tokens"] == (8, 288)
