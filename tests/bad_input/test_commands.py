@@ -46,12 +46,6 @@ def arguments_of(command, place, without=""):
     return [argument for argument in needed if argument.partition("=")[0] != without]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_flags(command, place, monkeypatch):
-    needed = arguments_of(command, place)
-    check_rows([row(main_of(command), *needed, "--no_such_flag=1", names="no_such_flag")], monkeypatch)
-
-
 @pytest.mark.parametrize(
     ("command", "flag", "value"),
     [
@@ -201,13 +195,3 @@ def test_corpus(name, own, monkeypatch):
         kinds = {kind: value for kind, value in CORPORA[name].items() if kind != "two values"}
         check_damaged(path, kinds, prepare_row(own, *flags, names=str(path)), monkeypatch)
     assert not list(own.glob("new_cache/*"))
-
-
-def test_corpora_that_are_not_there(own, monkeypatch):
-    rows = [
-        prepare_row(own, "--source=text", f"--path={path}", names=path)
-        for path in (f"{own}/nowhere", f"{own}/empty", f"{own}/*.none", "hdfs://host/x")
-    ]
-    rows.append(prepare_row(own, "--source=tfds", "--path=no_such", names="no_such"))
-    rows.append(prepare_row(own, "--source=stdlib", "--text_key=b", names="--text_key"))
-    check_rows(rows, monkeypatch)
