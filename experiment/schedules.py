@@ -6,7 +6,6 @@ A run has one such cycle, or those of `optimizer.cycles`.
 import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
 
 import jax.numpy as jnp
 import optax
@@ -54,11 +53,6 @@ def cycles_of(config: OptimizerConfig, steps: int) -> tuple[Cycle, ...]:
             f"optimizer.cycles={config.cycles!r}: the first cycle must begin at 0, and each later than the one before"
         )
     return tuple(cycles)
-
-
-def cycles_text(cycles: Sequence[Cycle]) -> str:
-    """Returns the value of `optimizer.cycles` for these cycles."""
-    return ",".join(map(str, cycles))
 
 
 def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -122,11 +122,6 @@ def check_output(path: str, flag: str = "--out") -> None:
         raise ConfigError(f"{flag}={path} cannot be written: name a file in an existing folder")
 
 
-def is_replaced(path: str) -> bool:
-    """Returns whether `writing` replaces what is at `path`, so that the last of several writes remains."""
-    return _destination(path)[1]
-
-
 @contextlib.contextmanager
 def writing(path: str, flag: str = "--out", *, binary: bool = False) -> Iterator[Any]:
     """Yields a file that is renamed to `path`, the value of `flag`, at the end, and removed after an exception.
@@ -153,7 +148,7 @@ def writing(path: str, flag: str = "--out", *, binary: bool = False) -> Iterator
                 os.remove(name)
 
 
-def check_new_folder(path: str | os.PathLike, flag: str, *, replaces: Callable[[Path], str] | None = None) -> None:
+def check_new_folder(path: str | os.PathLike, flag: str) -> None:
     """Raises ConfigError unless `atomic_folder` with the same arguments can make `path`."""
     target, where = Path(path), f"{flag}={path}"
     if not str(path):
@@ -163,48 +158,36 @@ def check_new_folder(path: str | os.PathLike, flag: str, *, replaces: Callable[[
         if target.is_symlink() or (target.exists() and not target.is_dir()):
             raise ConfigError(f"{where} is a file or a link: name a new folder")
         if target.is_dir() and os.listdir(target):
-            problem = "exists and is not empty: name a new folder" if replaces is None else replaces(target)
-            if problem:
-                raise ConfigError(f"{where} {problem}")
+            raise ConfigError(f"{where} exists and is not empty: name a new folder")
     except OSError as error:
         raise ConfigError(f"{where} cannot be read: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
-def atomic_folder(
-    path: str | os.PathLike, flag: str, *, replaces: Callable[[Path], str] | None = None
-) -> Iterator[Path]:
+def atomic_folder(path: str | os.PathLike, flag: str) -> Iterator[Path]:
     """Yields an empty temporary folder next to `path`, which gets the name `path` at the end of the context.
 
     An error within the context removes the temporary folder, and leaves what is at `path` as it was.
 
     Args:
-      path: does not exist, is an empty folder, or is a folder that `replaces` accepts. Folders above it are made.
+      path: does not exist, or is an empty folder. Folders above it are made.
       flag: the flag that names `path`, for messages.
-      replaces: an existing folder that is not empty -> why it may not be replaced, and what to do; "" if it may. None:
-        no such folder may be replaced.
 
     Raises ConfigError where `path` exists otherwise, or where a file cannot be written.
     """
-    check_new_folder(path, flag, replaces=replaces)
+    check_new_folder(path, flag)
     target = Path(os.path.abspath(path))
-    names = [target.with_name(f".{target.name}.{kind}-{uuid.uuid4().hex[:8]}") for kind in ("new", "old")]
-    building, replaced = names
+    building = target.with_name(f".{target.name}.new-{uuid.uuid4().hex[:8]}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         building.mkdir()
         yield building
-        check_new_folder(path, flag, replaces=replaces)  # it may have been made since
-        if target.exists():
-            target.rename(replaced)
+        check_new_folder(path, flag)  # it may have been made since
         building.rename(target)
     except OSError as error:
         raise ConfigError(f"{flag}={path} cannot be written: {error.strerror or error}") from error
     finally:
-        if replaced.exists() and not target.exists():  # after an error or a signal between the two renames
-            replaced.rename(target)
-        for folder in names:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(building, ignore_errors=True)
 
 
 def _destination(path: str) -> tuple[str, bool]:

@@ -9,7 +9,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from huggingface.config_json import Options
-from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, linear, norm
+from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, holds, linear, norm
 from models.config import ModelConfig
 
 
@@ -36,19 +36,10 @@ class GPT2(Family):
         "num_hidden_layers": "n_layer",
     }  # fmt: skip
     required: ClassVar = {"scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
-    fields: ClassVar = {
-        "architecture": ("decoder_only",),
-        "positions": ("learned",),
-        "norm": ("layer",),
-        "norm_position": ("pre",),
-        "mlp": ("gelu", "exact_gelu", "relu", "silu"),
-        "use_bias": (True,),
-        "embedding_norm": (False,),
-        "prediction_head": ("linear",),
-        "scale_logits": (False,),
-        "predicts_tokens": (True,),
-        "has_prefix": (False,),
-    }
+    fields: ClassVar = holds(
+        architecture="decoder_only", positions="learned", norm="layer", norm_position="pre", use_bias=True,
+        mlp=("gelu", "exact_gelu", "relu", "silu"), scale_attention=(True, False), has_prefix=False,
+    )  # fmt: skip
     equal = ALL_HEADS
     names: ClassVar = {
         "vocab_size": "vocab_size", "num_layers": "n_layer", "d_model": "n_embd", "num_heads": "n_head",
@@ -110,20 +101,10 @@ class Llama(Family):
         "mlp_bias": False, "head_dim": None, "partial_rotary_factor": 1.0, "bos_token_id": 1,
     }  # fmt: skip
     required: ClassVar = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
-    fields: ClassVar = {
-        "architecture": ("decoder_only",),
-        "positions": ("rope",),
-        "norm": ("rms",),
-        "norm_position": ("pre",),
-        "mlp": ("gated_silu", "gated_gelu"),
-        "use_bias": (False,),
-        "embedding_norm": (False,),
-        "prediction_head": ("linear",),
-        "scale_attention": (True,),
-        "scale_logits": (False,),
-        "predicts_tokens": (True,),
-        "has_prefix": (False,),
-    }
+    fields: ClassVar = holds(
+        architecture="decoder_only", positions="rope", norm="rms", norm_position="pre", use_bias=False,
+        mlp=("gated_silu", "gated_gelu"), has_prefix=False,
+    )  # fmt: skip
     equal: ClassVar = {"embedding_width": lambda model: model.d_model}
     names: ClassVar = {
         "vocab_size": "vocab_size", "num_layers": "num_hidden_layers", "d_model": "hidden_size",

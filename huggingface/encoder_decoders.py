@@ -8,7 +8,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from huggingface.config_json import Options
-from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, linear, norm
+from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, holds, linear, norm
 from models.config import ModelConfig
 from models.parameters import Params
 
@@ -47,20 +47,11 @@ class T5(Family):
         "num_hidden_layers": "num_layers",
     }  # fmt: skip
     required: ClassVar = {"is_encoder_decoder": True}
-    fields: ClassVar = {
-        "architecture": ("encoder_decoder",),
-        "positions": ("relative",),
-        "norm": ("rms",),
-        "norm_position": ("pre",),
-        "mlp": tuple(dict.fromkeys(_MLP.values())),
-        "use_bias": (False,),
-        "embedding_norm": (False,),
-        "prediction_head": ("linear",),
-        "scale_attention": (False,),
-        "share_stacks": (False,),
-        "num_token_types": (0,),
-        "predicts_tokens": (True,),
-    }
+    fields: ClassVar = holds(
+        architecture="encoder_decoder", positions="relative", norm="rms", norm_position="pre", use_bias=False,
+        mlp=tuple(dict.fromkeys(_MLP.values())), scale_attention=False, scale_logits=(False, True),
+        share_stacks=False, num_token_types=0,
+    )  # fmt: skip
     equal: ClassVar = {"num_kv_heads": lambda model: model.num_heads, "embedding_width": lambda model: model.d_model}
     names: ClassVar = {
         "vocab_size": "vocab_size", "num_layers": "num_layers", "d_model": "d_model", "num_heads": "num_heads",
@@ -186,23 +177,11 @@ class Bart(Family):
         "num_hidden_layers": "encoder_layers",
     }  # fmt: skip
     required: ClassVar = {"scale_embedding": False, "is_encoder_decoder": True, "tie_word_embeddings": True}
-    fields: ClassVar = {
-        "architecture": ("encoder_decoder",),
-        "positions": ("learned",),
-        "norm": ("layer",),
-        "norm_position": ("post",),
-        "norm_epsilon": (1e-5,),
-        "mlp": ("exact_gelu", "gelu", "relu", "silu"),
-        "use_bias": (True,),
-        "embedding_norm": (True,),
-        "prediction_head": ("linear",),
-        "tie_embeddings": (True,),
-        "scale_attention": (True,),
-        "scale_logits": (False,),
-        "share_stacks": (False,),
-        "num_token_types": (0,),
-        "predicts_tokens": (True,),
-    }
+    fields: ClassVar = holds(
+        architecture="encoder_decoder", positions="learned", norm="layer", norm_position="post", norm_epsilon=1e-5,
+        mlp=("exact_gelu", "gelu", "relu", "silu"), use_bias=True, embedding_norm=True, tie_embeddings=True,
+        share_stacks=False, num_token_types=0,
+    )  # fmt: skip
     equal = ALL_HEADS
     names: ClassVar = {
         "vocab_size": "vocab_size", "num_layers": "encoder_layers", "d_model": "d_model",

@@ -9,7 +9,7 @@ from jax import Array
 
 from contract.vocab import Vocab
 from huggingface.config_json import Options
-from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Renamed, Tensor, linear, norm
+from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, holds, linear, norm
 from models.config import ModelConfig
 from models.heads import init_classifier, init_head
 from models.parameters import Params
@@ -34,19 +34,10 @@ class Encoder(Family):
         "is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute",
     }  # fmt: skip
     required: ClassVar = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
-    fields: ClassVar = {
-        "architecture": ("encoder_only",),
-        "positions": ("learned",),
-        "norm": ("layer",),
-        "norm_position": ("post",),
-        "mlp": ("gelu", "exact_gelu", "relu", "silu"),
-        "use_bias": (True,),
-        "embedding_norm": (True,),
-        "prediction_head": ("bert",),
-        "scale_attention": (True,),
-        "scale_logits": (False,),
-        "predicts_tokens": (True,),
-    }
+    fields: ClassVar = holds(
+        architecture="encoder_only", positions="learned", norm="layer", norm_position="post", use_bias=True,
+        mlp=("gelu", "exact_gelu", "relu", "silu"), embedding_norm=True, prediction_head="bert",
+    )  # fmt: skip
     equal: ClassVar = ALL_HEADS
     names: ClassVar = {
         "vocab_size": "vocab_size", "num_layers": "num_hidden_layers", "d_model": "hidden_size",
@@ -120,32 +111,18 @@ class Encoder(Family):
         rows += linear(f"{theirs}.output.dense", f"{ours}/mlp/wo", bias=True)
         return rows + norm(f"{theirs}.output.LayerNorm", f"{ours}/mlp_norm", bias=True)
 
-    def to_tensors(self, params: Params, model: ModelConfig, hf_config: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """See Family. The bias of an own output table is there by all its names: transformers 5 does not share it."""
-        tensors = super().to_tensors(params, model, hf_config)
-        if model.predicts_tokens and not model.tie_embeddings:
-            _, _, bias, copies = self.head_names
-            tensors |= {copy: tensors[bias].copy() for copy in copies}
-        return tensors
-
-    def to_params(self, tensors: Mapping[str, np.ndarray], model: ModelConfig, hf_config: Mapping[str, Any]) -> Params:
-        """See Family. The bias of an own output table is the table's, as in transformers 5: the other one is unused."""
-        tensors = self._named(tensors)
-        if model.predicts_tokens and not model.tie_embeddings:
-            _, _, bias, copies = self.head_names
-            names = {name: name for name in tensors if name not in copies}
-            for copy in tensors.keys() & set(copies):
-                names[bias] = copy
-            tensors = Renamed(tensors, names)
-        return super().to_params(tensors, model, hf_config)
-
     def head_rows(self, model: ModelConfig) -> list[Tensor]:
         """Returns the rows of the heads: here of the head that predicts masked tokens."""
         dense, head_norm, bias, copies = self.head_names
         rows = linear(dense, "transformer/prediction_head/dense", bias=True)
         rows += norm(head_norm, "transformer/prediction_head/norm", bias=True)
-        rows.append(Tensor(bias, ("transformer/prediction_head/bias",), copies=copies))
-        if not model.tie_embeddings:
+        # The bias of an own output table is that of the table's module. transformers 5 does not share it, and reads no
+        # other one.
+        own = not model.tie_embeddings
+        first, *others = (*copies, bias) if own else (bias, *copies)
+        bias_path = ("transformer/prediction_head/bias",)
+        rows.append(Tensor(first, bias_path, copies=tuple(others), is_repeated=own))
+        if own:
             rows.append(Tensor(self.output_table, ("transformer/logits_dense/kernel",), transposed=True))
         return rows
 

@@ -7,11 +7,9 @@ folder for each checkpoint, named by its step. ELECTRA has two folders, generato
 """
 
 import dataclasses
-import json
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -47,7 +45,6 @@ _ARCHITECTURE = flags.DEFINE_string(
     flag_values=_FLAGS,
 )
 _ALL_STEPS = flags.DEFINE_bool("all_steps", False, "Export every checkpoint, each into a folder of its own.", _FLAGS)
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace an earlier export of the same run.", _FLAGS)
 _LANGUAGE_MODEL_ONLY = flags.DEFINE_bool(
     "language_model_only", False, "Leave out what the run trains besides its language model.", _FLAGS
 )
@@ -58,6 +55,7 @@ _DISCRIMINATOR_ONLY = flags.DEFINE_bool(
     _FLAGS,
 )
 
+AroundText = tuple[tuple[int, ...], tuple[int, ...]]  # ids before and after a text
 # By the end of the name of a class of transformers: the class that loads it.
 _AUTO_CLASSES = {
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
@@ -66,14 +64,6 @@ _AUTO_CLASSES = {
     "ForMaskedLM": "AutoModelForMaskedLM",
     "ForPreTraining": "AutoModelForPreTraining",
 }
-_RECORD = "cloze.json"  # of the whole --out: the run's config, the steps, and the files, which --overwrite replaces
-
-
-class AroundText(NamedTuple):
-    """The ids that the exported tokenizer puts before and after a text."""
-
-    begin: tuple[int, ...]
-    end: tuple[int, ...]
 
 
 def main() -> None:
@@ -90,15 +80,13 @@ def main() -> None:
         note = "The run trained a generator too, which is not in this folder."
     exporter = Exporter(workdir, experiment, _DTYPE.value, _ARCHITECTURE.value, note, _DISCRIMINATOR_ONLY.value)
     exporter.check(language_model_only=_LANGUAGE_MODEL_ONLY.value)
-    replaces = _replaces(experiment)
-    check_new_folder(_OUT.value, "--out", replaces=replaces)
+    check_new_folder(_OUT.value, "--out")
     folders = {step: f"step_{step}" if _ALL_STEPS.value else "" for step in _steps(workdir)}
-    with atomic_folder(_OUT.value, "--out", replaces=replaces) as out:
+    with atomic_folder(_OUT.value, "--out") as out:
         for step, name in folders.items():
             (out / name).mkdir(exist_ok=True)
             exporter.write(out / name, step)
-        record = {"config": _portable(experiment.config), "steps": list(folders), "files": _files(out)}
-        write_json(out / _RECORD, record)
+        write_json(out / "cloze.json", {"config": experiment.config, "steps": list(folders)})
     for step, name in folders.items():
         print(f"exported step {step} to {os.path.join(_OUT.value, name).rstrip(os.sep)}")
 
@@ -203,8 +191,8 @@ class Exporter:
         write_huggingface_tokenizer(
             experiment.tokenizer,
             folder,
-            begin=around and around.begin,
-            end=around and around.end,
+            begin=around and around[0],
+            end=around and around[1],
             bos=None if model.has_encoder else vocab.decoder_start,
             token_types=model.num_token_types > 1,
             max_length=model.max_length if model.positions == "learned" else None,
@@ -253,20 +241,20 @@ class Exporter:
 
 
 def around_text(experiment: Experiment) -> AroundText:
-    """Returns what rows of training have around a text.
+    """Returns the ids that rows of training have before and after a text, which the exported tokenizer adds.
 
     The end is what the prompts of all denoisers end with: in a mixture of span corruption, whose inputs end with EOS,
     and CLM on a decoder, it is empty.
     """
     vocab, model = experiment.vocab, experiment.model
     if not model.has_decoder:
-        return AroundText((vocab.cls,), (vocab.sep,))
+        return (vocab.cls,), (vocab.sep,)
     ends = [_end_of_prompt(denoiser, experiment) for denoiser in experiment.denoisers if denoiser.objective.prompting]
     end = ends[0] if ends else ()
     for other in ends[1:]:
         while end != other[len(other) - len(end) :]:
             end = end[1:]
-    return AroundText(() if model.has_encoder else (vocab.decoder_start,), end)
+    return () if model.has_encoder else (vocab.decoder_start,), end
 
 
 def _end_of_prompt(denoiser: Denoiser, experiment: Experiment) -> tuple[int, ...]:
@@ -291,37 +279,6 @@ def _steps(workdir: Workdir) -> list[int]:
     if step not in steps:
         raise ConfigError(f"--step={step} has no checkpoint in {workdir}: choose one of the steps {steps}")
     return [step]
-
-
-def _replaces(experiment: Experiment) -> Callable[[Path], str]:
-    """Returns atomic_folder's `replaces`: earlier exports of this run, with --overwrite."""
-
-    def reason(folder: Path) -> str:
-        try:
-            record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-            is_ours = record["config"] == json.loads(json.dumps(_portable(experiment.config)))
-            others = sorted({*_files(folder)} - {*record["files"], _RECORD})
-        except (OSError, ValueError, KeyError, TypeError):
-            is_ours, others = False, []
-        if not is_ours:
-            return "exists and is no export of this run: name a new folder"
-        if others:
-            return f"has {others[0]}, which the earlier export did not write: name a new folder"
-        return "" if _OVERWRITE.value else "is an earlier export of this run: set --overwrite to replace it"
-
-    return reason
-
-
-def _files(folder: Path) -> list[str]:
-    """Returns the paths of all files below `folder`, relative to it, and of its empty folders."""
-    found = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir() or not any(path.iterdir())]
-    return sorted(str(path.relative_to(folder)) for path in found)
-
-
-def _portable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `config` without the fields of the machine alone and of the length, which a continued run changes."""
-    data = {name: value for name, value in config["data"].items() if name != "cache_dir"}
-    return {**config, "data": data, "train": {**config["train"], "steps": 0, "epochs": 0.0}}
 
 
 if __name__ == "__main__":

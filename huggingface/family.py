@@ -57,6 +57,8 @@ ALL_HEADS: dict[str, Callable[[ModelConfig], int]] = {
     "embedding_width": lambda model: model.d_model,
 }
 _SHOWN = 4  # names in a message
+# Values of the fields of config.model that most classes can hold alone.
+_USUAL = {"embedding_norm": False, "prediction_head": "linear", "scale_attention": True, "scale_logits": False}
 _DERIVED = ("has_prefix", "one_segment", "predicts_tokens")  # fields of the model that are not fields of config.model
 
 
@@ -72,6 +74,13 @@ class Tensor:
     transposed: bool = False  # whether the tensor is the transposed parameter
     extra_rows: int = 0  # rows before the parameter's: tables of positions that begin after a padding index
     copies: tuple[str, ...] = ()  # other names of the same tensor, for modules that share it
+    is_repeated: bool = False  # whether a folder has the copies too, and the first name that is there counts
+
+
+def holds(**fields: Any) -> dict[str, tuple[Any, ...]]:
+    """Returns `Family.fields`: the values that a class can hold, one or a tuple of several, of each field."""
+    every = fields | {name: value for name, value in (_USUAL | {"predicts_tokens": True}).items() if name not in fields}
+    return {name: value if isinstance(value, tuple) else (value,) for name, value in every.items()}
 
 
 class Renamed(Mapping[str, np.ndarray]):
@@ -268,7 +277,7 @@ def _current(name: str) -> str:
 
 
 def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]:
-    """Returns the tensors of `params` by name, float32. Copies are not there: `transformers` shares them again.
+    """Returns the tensors of `params` by name, float32. Shared copies are not there: `transformers` makes them.
 
     Arrays are in C order. Extra rows are 0. Raises ValueError if the paths of the table and of `params` differ.
     """
@@ -276,12 +285,14 @@ def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]
     _check_paths(leaves.keys(), table)
     tensors = {}
     for row in table:
-        for name, arrays in _by_layer(row, leaves):
-            array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
+        arrays = np.concatenate([leaves[path] for path in row.paths], axis=-1)
+        arrays = arrays if stacks_layers(row.paths[0]) else arrays[None]
+        for (name, *copies), array in zip(_names(row, len(arrays)), arrays, strict=True):
             array = array.T if row.transposed else array
             array = np.pad(array, ((row.extra_rows, 0), *[(0, 0)] * (array.ndim - 1))) if row.extra_rows else array
             # In C order: safetensors writes an array's memory as it is, so a transposed view would be written wrongly.
             tensors[name] = np.array(array, np.float32, order="C")
+            tensors |= {copy: tensors[name].copy() for copy in copies if row.is_repeated}
     return tensors
 
 
@@ -319,20 +330,8 @@ def _check_paths(paths: Iterator[str], table: Sequence[Tensor]) -> None:
         raise ValueError(f"the table and the parameters differ in {sorted(set(mapped) ^ set(paths))}")
 
 
-def _by_layer(row: Tensor, leaves: Mapping[str, np.ndarray]) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Yields the name and the parameters of each of the row's tensors: one, or one for each layer."""
-    arrays = [leaves[path] for path in row.paths]
-    if not stacks_layers(row.paths[0]):
-        yield row.name, arrays
-        return
-    for layer in range(len(arrays[0])):
-        yield row.name.format(layer), [array[layer] for array in arrays]
-
-
 def _names(row: Tensor, num_layers: int) -> list[tuple[str, ...]]:
     """Returns, for each of the row's tensors, its names: the first is its own, the others are those of its copies."""
-    if not stacks_layers(row.paths[0]):
-        return [(row.name, *row.copies)]
     return [tuple(name.format(layer) for name in (row.name, *row.copies)) for layer in range(num_layers)]
 
 
@@ -364,7 +363,7 @@ def _parts(
     """Returns the parameters, of these `shapes`, that one tensor holds."""
     present = [name for name in names if name in tensors]
     array = tensors[present[0]]
-    for copy in present[1:]:
+    for copy in present[1:] if not row.is_repeated else ():
         if not np.array_equal(array, tensors[copy]):
             raise ConfigError(f"tensors {present[0]} and {copy} must be equal: by config.json the model shares them")
     whole = functools.reduce(lambda a, b: (*a[:-1], a[-1] + b[-1]), shapes)

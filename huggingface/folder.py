@@ -17,7 +17,6 @@ from data.sources.files import expand_home
 from files.paths import check_local, list_names, read_text
 
 WeightsDtype = Literal["float32", "bfloat16", "float16"]
-MAX_FILE_BYTES = 5 * 10**9  # as save_pretrained of transformers 4; a larger tensor has a file of its own
 
 _DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 _WEIGHTS = "model.safetensors"
@@ -113,48 +112,22 @@ def open_folder(path: str | os.PathLike, where: str) -> HuggingFaceFolder:
     return HuggingFaceFolder(folder, where, config, Tensors(where, files))
 
 
-def write_weights(
-    folder: Path,
-    tensors: Mapping[str, np.ndarray],
-    dtype: WeightsDtype,
-    *,
-    max_file_bytes: int = MAX_FILE_BYTES,
-) -> None:
-    """Writes `tensors`, float32 by name, to `folder` as `dtype`, rounded to the nearest.
+def write_weights(folder: Path, tensors: Mapping[str, np.ndarray], dtype: WeightsDtype) -> None:
+    """Writes `tensors`, float32 by name, to model.safetensors in `folder` as `dtype`, rounded to the nearest.
 
-    One file is model.safetensors. Several are model-00001-of-00002.safetensors and so on, with the file of each tensor
-    in model.safetensors.index.json, as `transformers` reads them. A file holds at most `max_file_bytes` of tensors, or
-    one larger tensor.
-
-    Raises ConfigError for a finite value that is infinite in `dtype`, and without safetensors; OSError for a
-    file that cannot be written.
+    Raises ConfigError for a finite value that is infinite in `dtype`, and without safetensors; OSError for a file that
+    cannot be written.
     """
     try:
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
     except ImportError:
         raise _no_safetensors_library() from None
-    files: list[list[str]] = [[]]
-    used = 0
-    for name, tensor in tensors.items():
-        size = tensor.size * np.dtype(_DTYPES[dtype]).itemsize
-        if files[-1] and used + size > max_file_bytes:
-            files.append([])
-            used = 0
-        files[-1].append(name)
-        used += size
-    weight_map, total = {}, 0
-    for number, names in enumerate(files, start=1):
-        file_name = _WEIGHTS if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
-        converted = {name: _convert(name, tensors[name], dtype) for name in names}
-        try:
-            save_file(converted, folder / file_name, metadata={"format": "pt"})  # transformers refuses files without it
-        except SafetensorError as error:  # such as a full disk
-            raise OSError(str(error)) from error
-        weight_map |= dict.fromkeys(names, file_name)
-        total += sum(tensor.nbytes for tensor in converted.values())
-    if len(files) > 1:
-        write_json(folder / _INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+    converted = {name: _convert(name, tensor, dtype) for name, tensor in tensors.items()}
+    try:
+        save_file(converted, folder / _WEIGHTS, metadata={"format": "pt"})  # transformers refuses files without it
+    except SafetensorError as error:  # such as a full disk
+        raise OSError(str(error)) from error
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:

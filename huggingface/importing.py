@@ -272,21 +272,9 @@ def _decoder_start_token(family: Family, hf_config: Mapping[str, Any], vocab: Vo
 
 def _tokenizer_fields(file: Path, num_sentinels: int, start: DecoderStart) -> CorpusConfig:
     """Returns config.data's fields of the tokenizer in `file` with the special tokens of its model alone."""
-    return CorpusConfig(
-        source="",
-        path="",
-        heldout_path="",
-        document_per="file",
-        text_key="",
-        on_unreadable="error",
-        tokenizer=str(file),
-        num_sentinels=num_sentinels,
-        mode_tokens=(),
-        append_special_tokens=False,
-        decoder_start_token=start,
-        cache_dir="",
-        filters=OFF,
-    )
+    of_text = {field.name: "" for field in dataclasses.fields(CorpusConfig)} | {"filters": OFF, "mode_tokens": ()}
+    of_tokens = {"tokenizer": str(file), "num_sentinels": num_sentinels, "decoder_start_token": start}
+    return CorpusConfig(**of_text | of_tokens | {"append_special_tokens": False})
 
 
 @contextlib.contextmanager

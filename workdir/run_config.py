@@ -9,7 +9,7 @@ from typing import Any
 from configs.base import get_config
 from contract.errors import ConfigError
 from files.atomic import write_json
-from files.paths import check_access, check_path, exists, make_folder, read_text
+from files.paths import check_access, check_path, make_folder, read_text
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
 #   train.steps, train.epochs, optimizer.cycles: train/continued_schedule.py checks the learning rate after the change.
@@ -65,11 +65,6 @@ def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
         write_json(os.path.join(workdir, "config.json"), config)
     except OSError as error:
         raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
-
-
-def is_imported(workdir: str | os.PathLike) -> bool:
-    """Returns whether train.convert wrote the folder `workdir`: no run, but a model whose training text is unknown."""
-    return exists(os.path.join(workdir, IMPORTED_FILE))
 
 
 def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> dict[str, Any]:

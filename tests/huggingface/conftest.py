@@ -1,5 +1,7 @@
 """Exports for several test files."""
 
+import functools
+
 import pytest
 
 from tests.huggingface.exported_runs import RUNS, run_export, text_fields
@@ -9,16 +11,14 @@ from tests.train.small_runs import save_random_run
 
 @pytest.fixture(scope="module")
 def exported(corpus, tmp_path_factory):
-    """name of RUNS -> the folder of a run with random parameters, and that of its export; made at the first use."""
-    folders = {}
+    """name of RUNS -> the folder of a run with random parameters, and that of its export."""
 
+    @functools.cache
     def make(name):
-        if name not in folders:
-            folder = tmp_path_factory.mktemp(name)
-            config, architecture, overrides = RUNS[name]
-            save_random_run(small_config(config, architecture, **text_fields(corpus), **overrides), str(folder / "run"))
-            run_export(f"--workdir={folder / 'run'}", f"--out={folder / 'out'}")
-            folders[name] = folder / "run", folder / "out"
-        return folders[name]
+        folder = tmp_path_factory.mktemp(name)
+        config, architecture, overrides = RUNS[name]
+        save_random_run(small_config(config, architecture, **text_fields(corpus), **overrides), str(folder / "run"))
+        run_export(f"--workdir={folder / 'run'}", f"--out={folder / 'out'}")
+        return folder / "run", folder / "out"
 
     return make

@@ -1,5 +1,6 @@
 """Hugging Face folders as folders of runs: the same tensors back, the same text, and every refusal is one line."""
 
+import functools
 import json
 import os
 import shutil
@@ -55,27 +56,19 @@ def load_tokenizer(folder):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """name -> a Hugging Face folder with random weights, made at the first use; tests do not change it."""
-    made = {}
-
-    def make(name):
-        if name not in made:
-            made[name] = make_hub_folder(tmp_path_factory.mktemp(name) / "hub", name, extra_rows=3)
-        return made[name]
-
-    return make
+    """name -> a Hugging Face folder with random weights; tests do not change it."""
+    return functools.cache(lambda name: make_hub_folder(tmp_path_factory.mktemp(name) / "hub", name, extra_rows=3))
 
 
 @pytest.fixture(scope="module")
 def imported(folders, tmp_path_factory):
     """name -> the workdir that train.convert made of the folder `name`."""
-    made = {}
 
+    @functools.cache
     def make(name):
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp(name) / "run"
-            run_convert(folders(name), made[name])
-        return made[name]
+        workdir = tmp_path_factory.mktemp(name) / "run"
+        run_convert(folders(name), workdir)
+        return workdir
 
     return make
 
@@ -168,10 +161,7 @@ def change_tensors(folder, change):
     ("damage", "message"),
     [
         (lambda f: change_config(f, attention_sinks=4), "the option attention_sinks=4 is unknown here and may be of"),
-        (
-            lambda f: change_config(f, vocab_size=7),
-            "model.vocab_size=7 must be at least 94, the number of the tokenizer",
-        ),
+        (lambda f: change_config(f, vocab_size=7), "model.vocab_size=7 must be at least 94, the number of the"),
         (
             lambda f: change_tensors(f, lambda t: t["encoder.final_layer_norm.weight"].__setitem__(0, np.nan)),
             "transformer/encoder/final_norm/scale has values that are not finite",
@@ -203,14 +193,10 @@ def test_overrides_that_contradict_the_folder_are_refused(folders, tmp_path, arg
 
 
 def test_other_paths_are_refused(folders, imported, tmp_path):
-    with pytest.raises(ConfigError, match=r"--workdir=.* exists and is not empty: name a new folder"):
-        run_convert(folders("t5_v1_1"), imported("t5_v1_1"))
     with pytest.raises(ConfigError, match="is the folder of a run, not a Hugging Face folder"):
         run_convert(imported("t5_v1_1"), tmp_path / "run")
     with pytest.raises(ConfigError, match="ElectraForPreTraining alone predicts no tokens: to fine-tune it, set"):
         run_convert(folders("electra"), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"--from=.* is not a folder"):
-        run_convert(tmp_path / "none", tmp_path / "run")
     assert not os.listdir(tmp_path)
 
 
