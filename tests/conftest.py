@@ -40,15 +40,12 @@ LONG_FILES = (
     "tests/studies/test_scaling.py",
     "tests/workdir/test_bucket_workdir.py",
     "tests/cluster/test_processes.py",
-    "tests/train/test_main.py",
     "tests/plan/test_presets.py",
     "tests/studies/test_shipped_studies.py",
     "tests/train/test_multitask.py",
     "tests/workdir/test_damaged_checkpoints.py",
-    "tests/train/test_init_from.py",
     "tests/huggingface/test_families.py",
     "tests/huggingface/test_convert.py",
-    "tests/train/test_continued_schedule.py",
 )
 
 

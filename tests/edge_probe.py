@@ -26,8 +26,7 @@ def edges_of(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def probe(fit: tuple[dict, np.ndarray], test: tuple[dict, np.ndarray]) -> dict[str, float]:
     """The accuracy on `test` of classifiers fitted on `fit`, by name. Each side: the edges of n pairs, labels int [n].
 
-    A table of the most frequent label for each value of each feature and of each pair of features, and a logistic
-    regression on all values of all features and on which of two lengths, and of two tokens, is greater.
+    A table of the most frequent label for each value of each feature and of each pair of features.
     """
     names = list(fit[0])
     accuracies = {}
@@ -38,7 +37,6 @@ def probe(fit: tuple[dict, np.ndarray], test: tuple[dict, np.ndarray]) -> dict[s
         # Without a vote for or against it, a cell has the label 1 or 0 by its number's parity.
         predicted = np.where(votes[cells[1]] == 0, cells[1] % 2, votes[cells[1]] > 0)
         accuracies[" and ".join(chosen)] = float((predicted == test[1]).mean())
-    accuracies["logistic regression"] = _logistic_accuracy(fit, test)
     return accuracies
 
 
@@ -47,23 +45,3 @@ def _cells(sides: list[list[np.ndarray]]) -> tuple[list[np.ndarray], int]:
     columns = np.concatenate([np.stack(columns, axis=1) for columns in sides])
     distinct, cells = np.unique(columns, axis=0, return_inverse=True)
     return np.split(cells.ravel(), [len(sides[0][0])]), len(distinct)
-
-
-def _logistic_accuracy(fit: tuple[dict, np.ndarray], test: tuple[dict, np.ndarray], steps: int = 200) -> float:
-    """The test accuracy of a regularized logistic regression, by gradient descent with momentum."""
-    parts, bias = [], 0
-    for name in fit[0]:
-        cells, num_cells = _cells([[side[0][name]] for side in (fit, test)])
-        parts.append([side + bias for side in cells])
-        bias += num_cells
-    for a, b in (("tokens of A", "tokens of B"), ("first of A", "first of B"), ("last of A", "last of B")):
-        parts.append([bias + 1 + np.sign(side[0][a] - side[0][b]) for side in (fit, test)])
-        bias += 3
-    train, held_out = (np.stack([part[k] for part in parts], axis=1) for k in (0, 1))
-    weights, velocity = np.zeros((2, bias))
-    for _ in range(steps):
-        errors = 1 / (1 + np.exp(-weights[train].sum(axis=1))) - fit[1]
-        gradient = np.bincount(train.ravel(), np.repeat(errors, train.shape[1]), minlength=bias) / len(train)
-        velocity = 0.9 * velocity - gradient - 1e-4 * weights
-        weights += velocity
-    return float(((weights[held_out].sum(axis=1) > 0) == test[1]).mean())

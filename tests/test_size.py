@@ -68,24 +68,6 @@ SOURCES = {
 LINES = {path: code_lines(source) for path, source in SOURCES.items()}
 
 
-BY_HAND = '''"""Doc."""
-
-# Comment.
-def f(x):
-    """Doc
-    of two lines."""
-    text = """a
-
-b"""
-    return (x,
-            text)
-'''
-
-
-def test_code_lines_by_hand():
-    assert code_lines(BY_HAND) == 6, "def, three lines of a text that is no docstring, two of the return"
-
-
 def test_every_room_has_a_bound():
     rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
     assert rooms == set(CODE)

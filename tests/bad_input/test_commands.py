@@ -5,7 +5,6 @@ import importlib
 import inspect
 import json
 import re
-import shutil
 import sys
 
 import pytest
@@ -44,12 +43,6 @@ COMMANDS = {
 def arguments_of(command, place, without=""):
     needed = [argument.format(place=place) for argument in COMMANDS[command]]
     return [argument for argument in needed if argument.partition("=")[0] != without]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_flags(command, place, monkeypatch):
-    needed = arguments_of(command, place)
-    check_rows([row(main_of(command), *needed, "--no_such_flag=1", names="no_such_flag")], monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -136,20 +129,6 @@ def test_token_store(file, place, monkeypatch):
     check_damaged(folder / file, JSON if file == "meta.json" else ANY, evaluate, monkeypatch)
 
 
-def test_prompts(own, monkeypatch):
-    (own / "p.jsonl").write_bytes(b'{"prompt": "a"}\n')
-    generate = row(main_of("train.generate"), f"--workdir={own}/run", f"--prompts={own}/p.jsonl", names=f"{own}/p.js")
-    check_damaged(own / "p.jsonl", JSON | {"no prompt": b'{"text": "a"}'}, generate, monkeypatch)
-
-
-def test_study(own, monkeypatch):
-    (own / "mine.py").write_text("")
-    kinds = {"missing": None, "no Python": b"def (:", "raises": b"raise RuntimeError('x\\ny')"}
-    kinds |= {"another function": b"x = 1\n", "returns null": b"def get_study():\n    return None\n"}
-    study = row(main_of("train.ablate"), f"--study={own}/mine.py", "--dry_run", names=f"{own}/mine.py")
-    check_damaged(own / "mine.py", kinds, study, monkeypatch)
-
-
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_hugging_face_folder(file, own, monkeypatch):
     kinds = JSON if file.endswith(".json") else ANY
@@ -159,23 +138,6 @@ def test_hugging_face_folder(file, own, monkeypatch):
 
 def prepare_row(own, *arguments, names):
     return row(main_of("data.prepare.__main__"), f"--cache_dir={own}/new_cache", *arguments, names=names)
-
-
-def test_tokenizer_json(own, monkeypatch):
-    pytest.importorskip("tokenizers")
-    path = own / "own.json"
-    shutil.copy(own / "export" / "tokenizer.json", path)
-    whole = json.loads(path.read_text())
-    parts = {
-        "a vocabulary of a list": {"model": {**whole["model"], "vocab": [1, 2]}},
-        "an id beyond reason": {"model": {**whole["model"], "vocab": {"a": 0, "b": 2**32 - 1}, "merges": []}},
-        "merges of other tokens": {"model": {**whole["model"], "merges": [["zz", "qq"]]}},
-        "an added token without text": {"added_tokens": [{"id": 1, "content": None, "special": True}]},
-        "a pre-tokenizer without type": {"pre_tokenizer": {}},
-    }
-    kinds = JSON | {kind: json.dumps(whole | part).encode() for kind, part in parts.items()}
-    flags = ("--source=text", f"--path={own}/text.txt", f"--tokenizer={path}")
-    check_damaged(path, kinds, prepare_row(own, *flags, names=str(path)), monkeypatch)
 
 
 CORPORA = {
@@ -201,13 +163,3 @@ def test_corpus(name, own, monkeypatch):
         kinds = {kind: value for kind, value in CORPORA[name].items() if kind != "two values"}
         check_damaged(path, kinds, prepare_row(own, *flags, names=str(path)), monkeypatch)
     assert not list(own.glob("new_cache/*"))
-
-
-def test_corpora_that_are_not_there(own, monkeypatch):
-    rows = [
-        prepare_row(own, "--source=text", f"--path={path}", names=path)
-        for path in (f"{own}/nowhere", f"{own}/empty", f"{own}/*.none", "hdfs://host/x")
-    ]
-    rows.append(prepare_row(own, "--source=tfds", "--path=no_such", names="no_such"))
-    rows.append(prepare_row(own, "--source=stdlib", "--text_key=b", names="--text_key"))
-    check_rows(rows, monkeypatch)

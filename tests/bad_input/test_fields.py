@@ -57,24 +57,6 @@ def parse():
     make_experiment(config_fields(values))
 
 
-OVERRIDES = {
-    "data.inputs_length": ("x", "1.5", ""),
-    "optimizer.learning_rate": ("x", "nan"),
-    "model.tie_embeddings": ("2",),
-    "data.mode_tokens": ("('a'", "(1,)", "[1]"),
-}
-
-
-def test_overrides_and_presets_on_the_command_line(monkeypatch):
-    rows = [
-        row(parse, "--config=configs/clm.py", f"--config.{name}={text}", names=name)
-        for name, texts in OVERRIDES.items()
-        for text in texts
-    ]
-    rows += [row(parse, f"--config=configs/ul2.py:{preset}", names="preset") for preset in ("", "huge", "base,large")]
-    check_rows(rows, monkeypatch)
-
-
 @pytest.mark.parametrize(
     "source",
     [

@@ -90,20 +90,6 @@ def test_the_fields_of_a_mixtures_denoisers_are_checked():
             objective__denoisers={"x1": row | {"noise_density": 1.5}})  # fmt: skip
 
 
-UNITS = ("example", "token")
-
-
-def test_weights_are_shares_of_examples_or_of_tokens():
-    by_example = make_experiment(small_config("ul2", "encoder_decoder")).window_specs
-    by_token = make_experiment(small_config("ul2", "encoder_decoder", objective__mix_by="token")).window_specs
-    assert [spec.weight for spec in by_example] == pytest.approx([1 / 7] * 7)
-    assert [spec.weight for spec in by_token] == pytest.approx(
-        [1 / 7] * 7
-    )  # data.windows.batches divides by real lengths
-    experiments = (make_experiment(small_config("ul2", "encoder_decoder", objective__mix_by=by)) for by in UNITS)
-    assert [experiment.batch_spec.mix_by for experiment in experiments] == list(UNITS)
-
-
 def test_the_denoisers_of_ul2_are_those_of_the_paper():
     experiment = make_experiment(small_config("ul2", "decoder_only"))
     table = {

@@ -241,19 +241,6 @@ def test_decay_mask_matches_anywhere_in_the_path():
     assert all(jax.tree.leaves(decay_mask(tree, ())))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_array_of_the_state_is_named_after_its_parameter(name):
-    params = {"encoder": {"layers": {"mlp": {"wi": {"kernel": normal(2, 3, 4)}}}}}
-    params["logits_dense"] = {"kernel": normal(3, 5)}
-    state = jax.eval_shape(optimizer(name=name).init, params)
-    endings = ("encoder/layers/mlp/wi/kernel", "logits_dense/kernel", "/count")
-    if name == "muon":
-        endings += ("/ns_coeffs",)
-    names = [leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
-    assert all(name.endswith(endings) for name in names), names
-    assert all(any(name.endswith(ending) for name in names) for ending in endings)
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

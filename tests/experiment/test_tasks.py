@@ -106,17 +106,6 @@ WRONG = {
         config_of(mixture({"r": ROW | SPANS | {"corpora": ("a",)}})),
         r"^data\.sources\.c is read by no denoiser: name it in the corpora of one, or remove it",
     ),
-    "a corpus whose denoisers have no share": (
-        config_of(
-            mixture(
-                {"r": ROW | SPANS | {"final_weight": 0.0}, "s": ROW | SPANS | {"final_weight": 1.0, "corpora": ("a",)}},
-                schedule="linear",
-                begin_step=0,
-                end_step=1,
-            )
-        ),
-        r"^every final_weight of the denoisers that read data\.sources\.c is 0 \(objective\.denoisers\.r\): give",
-    ),
     "the name of a denoiser": (
         config_of(mixture({"a": ROW | SPANS})),
         r"^data\.sources\.a has the name of a denoiser, .*: rename the corpus$",
@@ -132,14 +121,6 @@ WRONG = {
     "a path of one corpus": (
         config_of(data__path="corpus/"),
         r"^data\.path='corpus/' is not read, because data\.sources names the corpora: set it to '', and",
-    ),
-    "rates of one corpus": (
-        config_of(sources={}, data__source="stdlib", data__rates="num_examples"),
-        r"^data\.rates='num_examples' is for several corpora, and data\.sources is empty: set it to 'weight'$",
-    ),
-    "planned rows by numbers of documents": (
-        config_of(data__rates="num_examples", data__packing="planned", data__examples_per_row=2),
-        r"^data\.packing='planned' plans rows before the corpora are read, .*: set data\.packing='equal'",
     ),
     "epochs": (
         config_of(train__epochs=2.0, train__steps=0),

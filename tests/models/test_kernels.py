@@ -130,8 +130,6 @@ def test_xla(name):
     [
         ("splash", "causal", False),
         ("splash", "cross", False),
-        ("flash", "causal", True),
-        ("flash", "causal", False),
         ("flash", "prefix", True),
         ("flash", "order", False),
         ("flash", "cross", False),

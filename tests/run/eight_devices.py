@@ -24,7 +24,7 @@ from run import sharding
 from run.compiled_run import compiled_train_step, make_run, on_mesh, seed_array
 from run.per_device import over_devices, per_part_of_positions
 from run.restore import load_experiment, load_params
-from run.sharding import batch_sharding, local_rows, make_mesh, make_reading_mesh, shardings, to_global
+from run.sharding import batch_sharding, local_rows, make_mesh, shardings, to_global
 from run.step import init_state, make_eval_step
 from tests.learners.row_learners import batch_of
 from tests.run.test_devices import READ, printed
@@ -192,25 +192,6 @@ def test_heads_that_do_not_divide_are_replicated():
         function = over_devices(kernel, ("BHQK", "BGSK"), "BHQK", mesh=mesh)
         jax.eval_shape(function, jnp.ones((8, heads, 5, 6)), jnp.ones((8, key_heads, 7, 6)))
     assert shapes == [((2, 2, 5, 6), (2, 1, 7, 6)), ((2, 4, 5, 6), (2, 1, 7, 6)), ((2, 3, 5, 6), (2, 3, 7, 6))]
-
-
-@pytest.mark.parametrize(
-    ("width", "options", "sizes"),
-    [
-        (8, {}, [3, 2, 1, 1]),
-        (9, {}, [2, 3, 1, 1]),
-        (18, {}, [1, 6, 1, 1]),
-        (8, {"batch_size": 5}, [5, 1, 1, 1]),
-        (8, {"batch_size": 3}, [3, 1, 1, 1]),
-    ],
-)
-def test_the_mesh_for_reading_fits_any_width_and_batch(width, options, sizes, monkeypatch):
-    """On six devices: [data, fsdp, context, tensor] for widths, and for batches, which fewer devices may divide."""
-    six = jax.devices()[:6]
-    monkeypatch.setattr(jax, "devices", lambda: six)
-    monkeypatch.setattr(jax, "device_count", lambda: 6)
-    mesh = make_reading_mesh({"logits_dense": {"kernel": np.zeros((width, 8))}}, **options)
-    assert list(mesh.shape.values()) == sizes
 
 
 # Runs.

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from data.windows.corpus_statistics import HELDOUT_TOKENS, trigram_loss
-from data.windows.leak_guard import near_duplicates
 from evaluation.__main__ import evaluate
 from run.compiled_run import make_run
 from tests.table import reads_corpus, small_experiment
@@ -106,18 +105,3 @@ def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigra
     assert lines["trigram"].startswith(f"{loss.nats:.3f} nats per token")
     assert lines["trigram"].endswith(f" bits: a trigram model ({count_text(loss.train_tokens)} training tokens)")
     assert "trigram" not in summary_lines(run_of(corpus, "classification"), "")
-
-
-def test_a_run_drops_near_identical_training_documents_and_keeps_the_held_out_ones(corpus, tmp_path):
-    (tmp_path / "text").mkdir()
-    for path in (corpus / "text").glob("*.txt"):
-        text = path.read_text(encoding="utf-8")
-        for name, version in {"a": text, "b": text + "\n# one more comment of the copy\n"}.items():
-            (tmp_path / "text" / f"{path.stem}_{name}.txt").write_text(version)
-    fields = {"data__path": str(tmp_path / "text"), "data__heldout_fraction": 0.3}
-    keep, drop = (run_of(corpus, "clm", **fields, data__near_duplicates=choice) for choice in ("keep", "drop"))
-    assert keep.heldout_documents.index.tolist() == drop.heldout_documents.index.tolist()
-    overlap, dropped = keep.corpora.each[0].overlap, len(keep.train_documents) - len(drop.train_documents)
-    assert overlap.near_identical > 5 and overlap.train == dropped
-    _, after = near_duplicates(drop.train_documents, drop.heldout_documents, "keep")
-    assert (after.identical, after.near_identical, after.train) == (0, 0, 0)

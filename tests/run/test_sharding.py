@@ -75,15 +75,6 @@ def test_adams_moments_are_sharded_as_their_parameters_and_counters_are_replicat
     assert {spec for name, spec in state_specs.items() if name.endswith("count")} == {P()}
 
 
-def test_adafactors_state_is_replicated():
-    large = nested({"logits_dense/kernel": (128, 256), "encoder/layers/mlp/wo/kernel": (N, 256, 128)})
-    shapes = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, jnp.float32), large, is_leaf=lambda s: type(s) is tuple)
-    state = jax.eval_shape(optimizer(name="adafactor").init, shapes)
-    state_specs = specs(shardings(make_mesh(ONE), state))
-    assert sum("/v_row/" in name for name in state_specs) == 2
-    assert set(state_specs.values()) == {P()}
-
-
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only", "encoder_only"])
 def test_every_parameter_of_the_models_has_a_spec(architecture):
     config = get_config().model.to_dict() | {

@@ -23,10 +23,10 @@ def batch_of(experiment, rows):
     return jax.tree.map(jnp.asarray, experiment.collate(random_windows(experiment, rows, same_keys=False), rows))
 
 
-def step_of(experiment, optimizer, accumulation=1, loss=PLAIN):
+def step_of(experiment, optimizer, accumulation=1, loss=PLAIN, **options):
     setup = dataclasses.replace(experiment.learner.setup, loss=loss)
     learner = dataclasses.replace(experiment.learner, setup=setup)
-    return jax.jit(make_train_step(learner, optimizer, grad_accum_steps=accumulation, seed=0))
+    return jax.jit(make_train_step(learner, optimizer, grad_accum_steps=accumulation, seed=0, **options))
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +42,18 @@ def test_accumulation_with_unequal_weights_is_the_large_batch(ul2):
     batch |= {"decoder_loss_weights": weights}
     per_row = np.asarray(weights.sum(axis=1))
     assert len(set(per_row.tolist())) > 4
-    state = init_state(ul2.learner, optimizer, seed=0)
+    state = init_state(ul2.learner, optimizer, seed=0, ema_decay=0.4)
     loss = LossConfig(z_loss=1e-3, label_smoothing=0.1, chunk_size=0)
-    whole, metrics = step_of(ul2, optimizer, 1, loss)(state, batch)
-    for accumulation, chunk_size in ((2, 0), (8, 9)):  # with and without chunks of logits
-        chunked = dataclasses.replace(loss, chunk_size=chunk_size)
-        parts, part_metrics = step_of(ul2, optimizer, accumulation, chunked)(state, batch)
-        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=1e-6), parts.params, whole.params)
-        for name in metrics:
-            np.testing.assert_allclose(part_metrics[name], metrics[name], rtol=1e-4, err_msg=name)
-    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), whole.params, state.params)
-    assert max(jax.tree.leaves(moved)) > 1e-3
+    whole, metrics = step_of(ul2, optimizer, 1, loss, ema_decay=0.4)(state, batch)
+    chunked = dataclasses.replace(loss, chunk_size=9)
+    parts, part_metrics = step_of(ul2, optimizer, 8, chunked, ema_decay=0.4)(state, batch)
+    for tree in ("params", "ema_params"):
+        found, expected, before = (getattr(each, tree) for each in (parts, whole, state))
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=1e-6), found, expected)
+        moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), expected, before)
+        assert max(jax.tree.leaves(moved)) > 1e-3
+    for name in metrics:
+        np.testing.assert_allclose(part_metrics[name], metrics[name], rtol=1e-4, err_msg=name)
 
 
 def test_a_stub_model_with_constant_logits(ul2, monkeypatch):
@@ -100,18 +101,20 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(ul2):
 
 
 def test_dropout_differs_between_steps_and_microbatches():
+    """Rows a a b b are the microbatches a b and a b, of which one has scored tokens."""
     experiment = small_experiment("clm", "decoder_only", model__dropout_rate=0.3)
-    optimizer, batch = optax.sgd(0.0), batch_of(experiment, 4)
-    step = step_of(experiment, optimizer)
-    state = init_state(experiment.learner, optimizer, seed=0)
-    again, first = step(state, batch)
-    _, second = step(again, batch)
-    _, repeated = step(state, batch)
-    assert float(first["loss_sum"]) == float(repeated["loss_sum"]) != float(second["loss_sum"])
-    twice = {name: jnp.concatenate([array[:2]] * 2) for name, array in batch.items()}
-    sums = step_of(experiment, optimizer, 2)(state, twice)
-    same = step(state, {name: array[:2] for name, array in twice.items()})
-    assert float(sums[1]["loss_sum"]) != pytest.approx(2 * float(same[1]["loss_sum"]), rel=1e-6)
+    optimizer = optax.sgd(0.0)
+    batch = {name: jnp.repeat(array, 2, axis=0) for name, array in batch_of(experiment, 2).items()}
+    step, state = step_of(experiment, optimizer, 2), init_state(experiment.learner, optimizer, seed=0)
+
+    def loss_of(microbatch, state):
+        weights = batch["decoder_loss_weights"].at[1 - microbatch :: 2].set(0)
+        state, metrics = step(state, batch | {"decoder_loss_weights": weights})
+        return state, float(metrics["loss_sum"])
+
+    (after, first), (_, second) = loss_of(0, state), loss_of(1, state)
+    assert first == loss_of(0, state)[1] != loss_of(0, after)[1]
+    assert first != pytest.approx(second, rel=1e-6)
 
 
 def test_useful_token_fraction_counts_both_stacks():

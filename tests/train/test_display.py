@@ -88,13 +88,6 @@ def test_other_metrics_are_in_a_line_below_the_loss():
     assert lines == ["eval at step 10:  loss 2.5000", "  pair_accuracy 0.75"]
 
 
-def test_nan_and_infinity_are_shown():
-    metrics = {"loss": math.nan, "perplexity": math.inf, "loss/a": 800.0, "loss/b": math.nan}
-    rows = [line.split() for line in shown(lambda display: display.eval(1, metrics)).splitlines()]
-    assert rows[0][-4:] == ["loss", "nan", "perplexity", "inf"]
-    assert rows[2:] == [["a", "800.0000", "inf"], ["b", "nan", "nan"]]
-
-
 @pytest.mark.parametrize("terminal", [False, True])
 def test_messages_keep_their_brackets(terminal):
     def use(display):

@@ -77,10 +77,6 @@ CASES = {
 }
 
 
-def test_the_section_has_a_command_for_each_row():
-    assert len(commands()) == 2
-
-
 @pytest.mark.parametrize(("arguments", "peer"), commands(), ids=["t5", "decoder"])
 def test_the_step_of_a_gpu_command_lowers_to_cudnns_attention_and_bfloat16_products(arguments, peer, monkeypatch):
     """A stack's layers are one loop, so each kind of attention is lowered once, with its backward pass."""

@@ -12,7 +12,7 @@ from huggingface.vocabulary import token_texts
 from run.compiled_run import make_run
 from tests.data.test_tokenizer import T5_LIKE, train_model
 from tests.table import small_config
-from train.init_from import check_init_from, open_origin, plan_start, start_from
+from train.init_from import check_init_from, start_from
 from workdir.checkpoint import Checkpoints
 from workdir.run_config import write_config
 from workdir.workdir import Workdir
@@ -105,16 +105,6 @@ def test_rows_follow_their_tokens_and_new_tokens_keep_their_values(corpus, tmp_p
     )
 
 
-def test_equal_vocabularies_in_tables_of_other_sizes(corpus, tmp_path):
-    path, other, saved = save(tmp_path / "run", corpus)
-    size = other.vocab.size
-    experiment, params = started(corpus, path, data__num_sentinels=100, model__vocab_size=size)
-    assert experiment.model.vocab_size == size < other.model.vocab_size
-    table = saved["token_embedder"]["embedding"]
-    np.testing.assert_array_equal(params["token_embedder"]["embedding"], table[:size])
-    assert check_init_from(experiment) == []
-
-
 def test_the_first_rows_of_a_longer_table_of_positions(corpus, tmp_path):
     learned = {"model__positions": "learned"}
     path, _, saved = save(tmp_path / "run", corpus, **learned)
@@ -149,9 +139,3 @@ def test_fields_that_change_what_the_arrays_compute_must_be_equal(corpus, tmp_pa
     with pytest.raises(ConfigError, match=message) as error:
         check_init_from(experiment)
     assert len(str(error.value).splitlines()) == 1
-
-
-def test_fields_that_the_positions_do_not_read_may_differ(corpus, tmp_path):
-    path, _, _ = save(tmp_path / "run", corpus)
-    experiment = make_experiment(fields(corpus, train__init_from=path, model__relative_max_distance=64))
-    assert plan_start(open_origin(path), experiment).notes == ()

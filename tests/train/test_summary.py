@@ -46,8 +46,3 @@ def test_documents_that_are_split_one_by_one_have_no_other_unit(printed):
 @pytest.mark.parametrize("changes", [{"heldout_fraction": 0.3}, {"split_by": "document", "document_per": "line"}])
 def test_a_share_as_set_has_no_warning(printed, changes):
     assert "of the tokens are held out" not in printed([40, 40], **changes)
-
-
-def test_held_out_text_of_its_own_has_no_warning(printed, tmp_path):
-    (tmp_path / "heldout").write_text(f"{TEXT}\n" * 200)
-    assert "of the tokens are held out" not in printed([40, 40], heldout_path=str(tmp_path / "heldout"))

@@ -1,7 +1,6 @@
 """Three corpora in one run through the command line: shares, losses, kills, two processes, and the tools on a run."""
 
 import json
-import os
 import re
 import signal
 import sys
@@ -9,10 +8,7 @@ import time
 
 import pytest
 
-from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
-from huggingface import export
-from show import __main__ as show
 from tests.three_corpora import RATES
 from tests.train.subprocesses import ROOT, free_port, start_main
 from train import main
@@ -130,15 +126,6 @@ def test_two_processes_one_of_them_killed_read_the_same(flags, runs, tmp_path):
             assert two[name] == (pytest.approx(value, rel=tolerance) if tolerance else value), (one["step"], name)
 
 
-def test_a_missing_corpus_is_found_before_a_store_is_built(flags, tmp_path):
-    """It is the last of the three."""
-    own = [f"--config.data.cache_dir={tmp_path / 'cache'}", "--config.data.sources.pairs.path=no/such"]
-    kept = [flag for flag in flags["token"] if flag.partition("=")[0] not in [name.partition("=")[0] for name in own]]
-    with pytest.raises(ConfigError, match=r"^corpus 'pairs': data\.sources\.pairs\.path='no/such' does not exist"):
-        run_here(main, "train.main", *kept, *own, f"--workdir={tmp_path / 'run'}")
-    assert not (tmp_path / "cache").exists() and not (tmp_path / "run" / "config.json").exists()
-
-
 def test_evaluate(runs, capsys):
     run_here(evaluate, "train.evaluate", f"--workdir={runs['token']}")
     printed = json.loads(capsys.readouterr().out)
@@ -147,18 +134,3 @@ def test_evaluate(runs, capsys):
     assert names < printed.keys() and printed["step"] == 60
     for name in printed.keys() - {"heldout_digest", "split"}:
         assert printed[name] == pytest.approx(logged[name], rel=1e-6), name
-
-
-def test_show(flags, capsys):
-    run_here(show, "train.show", *flags["token"], "--num_examples=3")
-    out = " ".join(capsys.readouterr().out.split())
-    assert "labelled 30.00%, modules 60.00%, pairs 10.00% of the raw tokens" in out
-    for name in RATES:
-        assert len(re.findall(rf"\b{name}\b", out)) > 1, name
-
-
-def test_export(runs, tmp_path, capsys):
-    run_here(export, "train.export", f"--workdir={runs['token']}", f"--out={tmp_path / 'export'}")
-    assert {"config.json", "model.safetensors", "README.md"} <= set(os.listdir(tmp_path / "export"))
-    card = (tmp_path / "export" / "README.md").read_text()
-    assert all(name in card for name in RATES)

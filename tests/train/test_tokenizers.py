@@ -8,8 +8,6 @@ import pytest
 
 from contract.errors import ConfigError
 from data import train_tokenizer
-from data.prepare import __main__ as prepare
-from data.store.store import TokenStore
 from tests.data import tiny_tokenizers
 from tests.train.subprocesses import ROOT
 from train import main as train_main
@@ -76,26 +74,3 @@ def test_a_run_does_not_continue_with_a_tokenizer_that_has_changed(corpus, folde
     with pytest.raises(ConfigError, match="tokenizer") as error:
         train(corpus, monkeypatch, tmp_path / "run", tmp_path / "own.model", **{"train.steps": 4})
     assert "\n" not in str(error.value)
-
-
-def test_a_changed_tokenizer_has_a_store_of_its_own(corpus, folder, tmp_path, capsys):
-    """And the store of the file before is found again, when that file is put back."""
-
-    def prepared(name):
-        shutil.copy(folder / name, tmp_path / "own.model")
-        flags = ["--source=text", f"--path={corpus / 'text'}", f"--cache_dir={tmp_path / 'cache'}"]
-        prepare.main(["prepare", *flags, f"--tokenizer={tmp_path / 'own.model'}"])
-        return TokenStore(max((tmp_path / "cache").iterdir(), key=lambda path: path.stat().st_ctime))
-
-    first, other = prepared("unigram.model"), prepared("bpe.model")
-    assert first.name != other.name and first.content_digest != other.content_digest
-    prepared("unigram.model")
-    assert capsys.readouterr().out.count(str(first.folder)) == 2
-    assert len(list((tmp_path / "cache").iterdir())) == 2
-
-
-def test_a_tokenizer_that_is_larger_than_the_model_is_refused(corpus, folder, monkeypatch, tmp_path):
-    message = "model.vocab_size=384 must be at least 507, the number of the tokenizer's ids, or 0"
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        train(corpus, monkeypatch, tmp_path / "run", folder / "bpe.json", **{"model.vocab_size": 384})
-    assert not (tmp_path / "run").exists()

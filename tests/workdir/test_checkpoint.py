@@ -22,7 +22,7 @@ from workdir import checkpoint as checkpoint_module
 from workdir.checkpoint import Checkpoints, DamagedCheckpointError, abstract
 
 COUNTERS = {"step": 2, "seconds": 0.1 + 0.2, "examples": [2**70, 3], "loss": float("inf")}
-FLIPS = 4  # bits of each file, drawn anew in each run of the test
+FLIPS = 2  # bits of each file, drawn anew in each run of the test
 
 
 def state_of(seed):

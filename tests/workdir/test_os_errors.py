@@ -2,10 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-import pytest
 
-from contract.errors import ConfigError
-from run.restore import load_experiment
 from tests.command.test_program import command
 from workdir.checkpoint import Checkpoints
 
@@ -35,10 +32,3 @@ def test_a_failed_save_is_one_line_within_seconds_and_keeps_the_last_checkpoint(
     state = checkpoints.restore({f"a{i}": shape for i in range(20)})
     assert checkpoints.latest_step() == 1 and all(abs(array[1] - 0.8414710) < 1e-6 for array in state.values())
     checkpoints.close()
-
-
-@pytest.mark.parametrize("contents", ["null", "[]", "{}", '{"data": {}}', '{"data": 1}', "9" * 5000])
-def test_a_config_json_that_is_no_config_is_refused(contents, tmp_path):
-    (tmp_path / "config.json").write_text(contents)
-    with pytest.raises(ConfigError, match=r"config.json(: the config has no section '| is damaged| cannot be read)"):
-        load_experiment(str(tmp_path))
