@@ -45,7 +45,7 @@ from files.paths import (
     remove_folder,
     rename_folder,
 )
-from models.parameters import array_types, leaf_name
+from models.parameters import array_types
 from workdir.checksums import checksums
 
 _RECORD = "record.json"
@@ -222,20 +222,6 @@ class Checkpoints:
         prefixes = tuple(f"{field}/{module}/" for module in abstract_params)
         saved = {name: array for name, array in saved.items() if name.startswith(prefixes)}
         return self._read(step, {field: dict(abstract_params)}, saved)[field], step
-
-    def arrays(self, step: int) -> dict[str, jax.Array]:
-        """Returns name -> each array of a checkpoint, verified, on this process's first device. Raises as `restore`."""
-        saved = self._in_all_processes(self._find(step), lambda: self._record(step))["arrays"]
-        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-
-        def read_shapes() -> Any:
-            with self._arrays_folder(step) as folder:
-                return self._arrays.metadata(epath.Path(folder)).tree
-
-        shapes = self._in_all_processes(step, read_shapes)
-        wanted = abstract(shapes, jax.tree.map(lambda _: device, shapes))
-        arrays = self._read(step, wanted, saved)
-        return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)}
 
     def set_aside(self, steps: Sequence[int]) -> list[str]:
         """Renames the folders of damaged checkpoints, so that runs no longer read them, and returns the new names.

@@ -1,5 +1,8 @@
 """Runs with random parameters, for tests of commands that read a run's folder."""
 
+import json
+import pathlib
+
 import jax
 import numpy as np
 
@@ -8,6 +11,11 @@ from models.parameters import Params
 from run.compiled_run import abstract_state, make_run
 from run.sharding import make_mesh
 from workdir.workdir import Workdir
+
+
+def array_checksums(run: pathlib.Path, step: int) -> dict:
+    """Name -> the type and the checksum of each array of a checkpoint, which equal arrays alone have in common."""
+    return json.loads((run / "checkpoints" / str(step) / "record" / "record.json").read_text())["arrays"]
 
 
 def save_random_run(config: dict, workdir: str, *, steps: tuple[int, ...] = (0,), raw_tokens: int = 0) -> None:

@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -16,9 +15,9 @@ from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
 from tests.table import reads_corpus, small_config
+from tests.train.small_runs import array_checksums
 from tests.train.subprocesses import start_main
 from train.loop import train_and_evaluate
-from workdir.checkpoint import Checkpoints
 from workdir.workdir import FIRST_CHECKPOINT_MARKER, Workdir
 
 STEPS = 24
@@ -81,10 +80,7 @@ def assert_same_run(workdir, uninterrupted):
     assert metrics_of(workdir) == metrics_of(uninterrupted)
     seconds = [line["seconds"] for line in Workdir(workdir).metrics()]
     assert seconds[0] >= 0 and seconds == sorted(seconds) and seconds[-1] > seconds[0], "they go on after a resume"
-    one, other = (Checkpoints(run / "checkpoints", keep=None).arrays(STEPS) for run in (workdir, uninterrupted))
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        assert np.asarray(array).tobytes() == np.asarray(other[name]).tobytes(), name
+    assert array_checksums(workdir, STEPS) == array_checksums(uninterrupted, STEPS)
 
 
 def wait_for_lines(process, workdir, count):
